@@ -1,0 +1,4 @@
+#![forbid(unsafe_code)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+fn main() {}
