@@ -2,4 +2,7 @@
 //! No word of the domain (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
+pub mod memory;
+pub mod stages;
 pub mod time;
+pub mod units;

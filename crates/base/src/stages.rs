@@ -1,0 +1,314 @@
+//! Stage timers: where the time of each command goes, from its bytes to its reply.
+//!
+//! One [`StageTimers`] belongs to one reactor thread, so recording is plain arithmetic: no atomic,
+//! no lock. Whoever wants a total asks the reactors for copies and merges them.
+//!
+//! Memory: a (command, stage) pair costs nothing until it is first recorded, then one histogram of
+//! at most [`CELL_BYTES_MAX`] that grows with the longest time seen (6 KiB up to 1 ms). Thirty
+//! commands in use make at most 1.8 MiB per reactor.
+
+use hdrhistogram::Histogram;
+
+/// What a command goes through. Times of one command's stages add up to its whole latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Bytes to request.
+    Parse,
+    /// The command's function, with the locks it needs.
+    Execute,
+    /// The reply is ready but what it depends on is not durable yet.
+    WaitForLog,
+    /// The reply may leave, until it has been handed to the kernel.
+    Write,
+}
+
+impl Stage {
+    pub const COUNT: usize = 4;
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Parse, Self::Execute, Self::WaitForLog, Self::Write];
+
+    /// The name in INFO and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse",
+            Self::Execute => "execute",
+            Self::WaitForLog => "wait_for_log",
+            Self::Write => "write",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Longer times count as this one: a minute.
+pub const STAGE_NS_MAX: u64 = 60_000_000_000;
+
+/// Two significant digits: a percentile is at most 1 % off.
+const SIGNIFICANT_DIGITS: u8 = 2;
+
+/// Upper bound of one histogram's counters: 2 digits need 256 values for the first 256 ns and 128
+/// for each of the 28 doublings up to a minute, 4 bytes each.
+pub const CELL_BYTES_MAX: usize = (256 + 28 * 128) * size_of::<u32>();
+
+/// Times of one command in one stage. Counters saturate instead of wrapping.
+#[derive(Debug, Clone)]
+pub struct StageCell {
+    histogram: Histogram<u32>,
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+/// What INFO shows of a [`StageCell`]. Count, sum and max are exact (times over
+/// [`STAGE_NS_MAX`] count as that); percentiles within 1 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageSummary {
+    pub count: u64,
+    pub sum_ns: u64,
+    pub max_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+}
+
+impl StageCell {
+    fn new() -> Self {
+        let mut histogram = Histogram::new(SIGNIFICANT_DIGITS)
+            .expect("two significant digits are within the library's 0 to 5");
+        histogram.auto(true);
+        Self { histogram, sum_ns: 0, max_ns: 0 }
+    }
+
+    fn record_n(&mut self, ns: u64, times: u32) {
+        let ns = ns.min(STAGE_NS_MAX);
+        self.histogram.record_n(ns, times).expect("the histogram grows and a minute fits");
+        self.sum_ns = self.sum_ns.saturating_add(ns.saturating_mul(u64::from(times)));
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the histogram grows to the other's range");
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// For whoever needs more than the summary: other percentiles, counts by range.
+    pub fn histogram(&self) -> &Histogram<u32> {
+        &self.histogram
+    }
+
+    /// Nanoseconds that `percentile` (0 to 100) of the times did not exceed; never above the
+    /// longest time. O(counters).
+    pub fn percentile_ns(&self, percentile: f64) -> u64 {
+        self.histogram.value_at_percentile(percentile).min(self.max_ns)
+    }
+
+    pub fn summary(&self) -> StageSummary {
+        StageSummary {
+            count: self.histogram.len(),
+            sum_ns: self.sum_ns,
+            max_ns: self.max_ns,
+            p50_ns: self.percentile_ns(50.0),
+            p99_ns: self.percentile_ns(99.0),
+            p999_ns: self.percentile_ns(99.9),
+        }
+    }
+}
+
+type CommandCells = [Option<Box<StageCell>>; Stage::COUNT];
+
+/// Times of all commands in all stages, of one reactor or, merged, of all.
+///
+/// Commands are known by their index in the caller's table; the count is fixed when it is made.
+#[derive(Debug, Clone, Default)]
+pub struct StageTimers {
+    commands: Vec<CommandCells>,
+}
+
+impl StageTimers {
+    pub fn new(command_count: usize) -> Self {
+        Self {
+            commands: std::iter::repeat_with(CommandCells::default).take(command_count).collect(),
+        }
+    }
+
+    /// One time. A few nanoseconds; allocates on a pair's first record and when the range grows.
+    /// An index outside the table is a bug of the caller and panics.
+    pub fn record(&mut self, command: usize, stage: Stage, ns: u64) {
+        self.record_n(command, stage, ns, 1);
+    }
+
+    /// The same time `times` over: a batch that was measured as one.
+    pub fn record_n(&mut self, command: usize, stage: Stage, ns: u64, times: u32) {
+        self.commands[command][stage.index()]
+            .get_or_insert_with(|| Box::new(StageCell::new()))
+            .record_n(ns, times);
+    }
+
+    /// None if nothing was recorded.
+    pub fn cell(&self, command: usize, stage: Stage) -> Option<&StageCell> {
+        self.commands.get(command)?[stage.index()].as_deref()
+    }
+
+    /// Everything that was recorded, by command and stage.
+    pub fn cells(&self) -> impl Iterator<Item = (usize, Stage, &StageCell)> {
+        self.commands.iter().enumerate().flat_map(|(command, cells)| {
+            Stage::ALL.into_iter().filter_map(move |stage| {
+                cells[stage.index()].as_deref().map(|cell| (command, stage, cell))
+            })
+        })
+    }
+
+    /// Adds another reactor's times. The larger table wins.
+    pub fn merge(&mut self, other: &Self) {
+        if self.commands.len() < other.commands.len() {
+            self.commands.resize_with(other.commands.len(), CommandCells::default);
+        }
+        for (command, stage, cell) in other.cells() {
+            match &mut self.commands[command][stage.index()] {
+                Some(mine) => mine.merge(cell),
+                empty => *empty = Some(Box::new(cell.clone())),
+            }
+        }
+    }
+
+    /// Forgets all times and gives their memory back.
+    pub fn reset(&mut self) {
+        self.commands.fill_with(CommandCells::default);
+    }
+}
+
+/// The processor's cycle counter as a clock: one reading is one instruction where the counter is
+/// steady, a call of the kernel's vDSO elsewhere.
+///
+/// Calibrated when it is made (up to 200 ms the first time in a process); copies are cheap.
+/// Readings are only good for differences taken on the same machine.
+#[derive(Debug, Clone)]
+pub struct CycleClock {
+    clock: quanta::Clock,
+}
+
+impl CycleClock {
+    #[allow(clippy::new_without_default)] // calibration takes time: never by accident
+    pub fn new() -> Self {
+        Self { clock: quanta::Clock::new() }
+    }
+
+    /// A raw reading. The unit is the machine's; [`CycleClock::delta_ns`] makes nanoseconds of two.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    /// Nanoseconds from one reading to a later one, zero if the order is the other way round.
+    #[inline]
+    pub fn delta_ns(&self, earlier: u64, later: u64) -> u64 {
+        self.clock.delta_as_nanos(earlier, later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GET: usize = 0;
+    const SET: usize = 1;
+
+    fn summary(timers: &StageTimers, command: usize, stage: Stage) -> StageSummary {
+        timers.cell(command, stage).map(StageCell::summary).unwrap_or_default()
+    }
+
+    #[test]
+    fn times_are_kept_by_command_and_stage() {
+        let mut timers = StageTimers::new(2);
+        for ns in 1..=1_000 {
+            timers.record(SET, Stage::Execute, ns);
+        }
+        timers.record_n(SET, Stage::WaitForLog, 2_000_000, 3);
+        let execute = summary(&timers, SET, Stage::Execute);
+        assert_eq!((execute.count, execute.sum_ns, execute.max_ns), (1_000, 500_500, 1_000));
+        assert!((495..=505).contains(&execute.p50_ns), "{execute:?}");
+        assert!((980..=1_000).contains(&execute.p99_ns), "{execute:?}");
+        let wait = summary(&timers, SET, Stage::WaitForLog);
+        assert_eq!((wait.count, wait.sum_ns, wait.max_ns), (3, 6_000_000, 2_000_000));
+        assert_eq!(summary(&timers, GET, Stage::Execute), StageSummary::default());
+        let seen: Vec<_> = timers.cells().map(|(command, stage, _)| (command, stage)).collect();
+        assert_eq!(seen, [(SET, Stage::Execute), (SET, Stage::WaitForLog)]);
+    }
+
+    #[test]
+    fn an_unused_pair_costs_no_histogram() {
+        let mut timers = StageTimers::new(250);
+        assert_eq!(timers.cells().count(), 0);
+        timers.record(7, Stage::Parse, 10);
+        assert_eq!(timers.cells().count(), 1);
+        timers.reset();
+        assert_eq!(timers.cells().count(), 0);
+        assert!(timers.cell(7, Stage::Parse).is_none());
+    }
+
+    #[test]
+    fn the_longest_time_bounds_the_memory() {
+        let mut timers = StageTimers::new(1);
+        timers.record_n(GET, Stage::Write, u64::MAX, u32::MAX);
+        timers.record(GET, Stage::Write, 0);
+        let cell = timers.cell(GET, Stage::Write).unwrap();
+        assert_eq!(cell.summary().max_ns, STAGE_NS_MAX);
+        assert_eq!(cell.summary().count, u64::from(u32::MAX) + 1);
+        let bytes = cell.histogram().distinct_values() * size_of::<u32>();
+        assert!(bytes <= CELL_BYTES_MAX, "{bytes}");
+        assert!(bytes * 9 / 8 > CELL_BYTES_MAX, "the documented bound is far from {bytes}");
+    }
+
+    #[test]
+    fn a_larger_table_is_taken_over() {
+        let mut total = StageTimers::default();
+        let mut one = StageTimers::new(2);
+        one.record(SET, Stage::Parse, 5);
+        total.merge(&one);
+        total.merge(&one);
+        assert_eq!(summary(&total, SET, Stage::Parse).count, 2);
+    }
+
+    #[test]
+    fn stage_names_are_distinct() {
+        let names: std::collections::BTreeSet<_> = Stage::ALL.iter().map(|s| s.name()).collect();
+        assert_eq!(names.len(), Stage::COUNT);
+    }
+
+    #[test]
+    fn the_clock_never_goes_back() {
+        let clock = CycleClock::new();
+        let first = clock.now();
+        let second = clock.now();
+        assert!(second >= first);
+        assert_eq!(clock.delta_ns(second, second), 0);
+        assert_eq!(clock.delta_ns(first + 1, first), 0);
+    }
+
+    proptest! {
+        /// Any way of spreading times over reactors gives the same total.
+        #[test]
+        fn merged_timers_equal_one_timer(
+            times in prop::collection::vec((0_usize..3, 0_usize..4, any::<u64>(), 0_u32..64), 0..80)
+        ) {
+            let mut whole = StageTimers::new(3);
+            let mut parts = vec![StageTimers::new(3); 3];
+            for (at, &(command, stage, ns, shift)) in times.iter().enumerate() {
+                let ns = ns >> shift;
+                whole.record(command, Stage::ALL[stage], ns);
+                parts[at % 3].record(command, Stage::ALL[stage], ns);
+            }
+            let mut total = StageTimers::new(3);
+            for part in &parts {
+                total.merge(part);
+            }
+            for (command, stage, cell) in whole.cells() {
+                prop_assert_eq!(summary(&total, command, stage), cell.summary());
+            }
+            prop_assert_eq!(total.cells().count(), whole.cells().count());
+        }
+    }
+}
