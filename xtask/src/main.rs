@@ -1,1 +1,132 @@
-fn main() {}
+//! `cargo xtask`: the project's chores. Needs nothing but cargo, except where a chore says so.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a chore talks to its terminal
+
+mod ci;
+mod clients;
+mod process;
+mod resp;
+mod steps;
+mod tally;
+mod tidy;
+mod transcript;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use lexopt::prelude::*;
+
+use crate::process::Target;
+use crate::tally::Tally;
+
+const HELP: &str = "\
+Chores of the project.
+
+  cargo xtask ci [--only STEP]...            everything that must hold; `ci --list` names the steps
+  cargo xtask tidy                           rules of the house that the compiler does not know
+  cargo xtask transcripts --server SERVER [--update] [FILTER]
+                                             golden dialogues; --update writes the replies
+  cargo xtask clients --server SERVER [--only NAME]...
+                                             suites of real clients; needs their languages
+
+SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True: everything passed.
+fn run() -> Result<bool> {
+    let mut parser = lexopt::Parser::from_env();
+    let Some(argument) = parser.next()? else {
+        println!("{HELP}");
+        return Ok(false);
+    };
+    let chore = match argument {
+        Short('h') | Long("help") => "help".to_owned(),
+        Value(word) => word.string()?,
+        other => return Err(other.unexpected().into()),
+    };
+    match chore.as_str() {
+        "help" => {
+            println!("{HELP}");
+            Ok(true)
+        }
+        "ci" => run_ci(&mut parser),
+        "tidy" => run_tidy(&mut parser),
+        "transcripts" => run_transcripts(&mut parser),
+        "clients" => run_clients(&mut parser),
+        other => bail!("no chore {other:?}: see cargo xtask --help"),
+    }
+}
+
+fn run_ci(parser: &mut lexopt::Parser) -> Result<bool> {
+    let mut only = Vec::new();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("only") => only.push(parser.value()?.string()?),
+            Long("list") => {
+                ci::names().for_each(|name| println!("{name}"));
+                return Ok(true);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(finish(ci::run(&root()?, &only)?))
+}
+
+fn run_tidy(parser: &mut lexopt::Parser) -> Result<bool> {
+    if let Some(argument) = parser.next()? {
+        return Err(argument.unexpected().into());
+    }
+    Ok(finish(tidy::run(&root()?)?))
+}
+
+fn run_transcripts(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut target, mut filter, mut update) = (None, None, false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => target = Some(Target::parse(&parser.value()?.string()?)?),
+            Long("update") => update = true,
+            Value(text) if filter.is_none() => filter = Some(text.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let target = target.context("--server redis|myriad|HOST:PORT is needed")?;
+    let options = transcript::Options { target, filter, update };
+    Ok(finish(transcript::run_all(&root()?, &options)?))
+}
+
+fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut target, mut only) = (None, Vec::new());
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => target = Some(Target::parse(&parser.value()?.string()?)?),
+            Long("only") => only.push(parser.value()?.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let target = target.context("--server redis|myriad|HOST:PORT is needed")?;
+    Ok(finish(clients::run(&root()?, &target, &only)?))
+}
+
+/// Prints the last line of a run.
+fn finish(tally: Tally) -> bool {
+    println!("{tally}");
+    tally.failed == 0
+}
+
+/// The repository's root: above this crate.
+fn root() -> Result<PathBuf> {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").context("run this by cargo xtask")?;
+    let root = PathBuf::from(manifest);
+    Ok(root.parent().context("xtask lies below the repository's root")?.to_owned())
+}

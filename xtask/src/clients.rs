@@ -1,0 +1,48 @@
+//! `cargo xtask clients`: suites that drive a server through clients that people use.
+//!
+//! Each is a script `tests/clients/<name>/run.sh`: it fetches what is pinned in its folder, runs
+//! against `ADDR`, and prints `N passed, N failed` at its end.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::process::{Server, Target};
+use crate::steps;
+use crate::tally::Tally;
+
+/// The suites, quickest first.
+const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
+
+/// Runs the suites that `only` names, or all; each against a server of its own.
+pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
+    if let Some(unknown) = only.iter().find(|name| !SUITES.contains(&name.as_str())) {
+        bail!("no suite {unknown:?}: there are {}", SUITES.join(", "));
+    }
+    let mut tally = Tally::default();
+    for name in SUITES {
+        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        println!("clients: {name}");
+        tally += run_suite(root, target, name)?;
+    }
+    Ok(tally)
+}
+
+fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
+    let server = Server::start(root, target)?;
+    let folder = root.join("tests/clients").join(name);
+    let counted = steps::run_counted(
+        Command::new("bash")
+            .arg(folder.join("run.sh"))
+            .current_dir(&folder)
+            .env("ADDR", &server.address)
+            .env("DIALECT", server.dialect.name()),
+    )?;
+    if counted == Tally::default() {
+        bail!("suite {name} counted nothing");
+    }
+    Ok(counted)
+}

@@ -1,0 +1,252 @@
+//! Servers under test: started on a free loopback port with an empty directory, and stopped with
+//! the value that holds them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::resp::{Connection, Value};
+
+/// A server that does not accept within this time has failed.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a server that announces nothing is asked whether it is up.
+const START_POLL: Duration = Duration::from_millis(10);
+/// A free port may be taken between finding it and using it.
+const START_ATTEMPTS: usize = 5;
+
+/// Whose behaviour a transcript or suite expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Redis,
+    Myriad,
+}
+
+impl Dialect {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Myriad => "myriad",
+        }
+    }
+}
+
+/// What `--server` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The installed `redis-server`, started by us.
+    Redis,
+    /// `target/release/myriad`, started by us.
+    Myriad,
+    /// A running server, at `host:port`.
+    Address(String),
+}
+
+impl Target {
+    /// Reads the value of `--server`.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text {
+            "redis" => Ok(Self::Redis),
+            "myriad" => Ok(Self::Myriad),
+            address if address.contains(':') => Ok(Self::Address(address.to_owned())),
+            other => bail!("--server takes redis, myriad or HOST:PORT, not {other:?}"),
+        }
+    }
+}
+
+/// A server that can be talked to. Stops when dropped, if it was started here.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: String,
+    pub(crate) dialect: Dialect,
+    /// Held for its `Drop` only.
+    _running: Option<Running>,
+}
+
+impl Server {
+    /// Starts `target`, or asks a running one who it is.
+    pub(crate) fn start(root: &Path, target: &Target) -> Result<Self> {
+        match target {
+            Target::Redis => start_redis(),
+            Target::Myriad => start_myriad(root),
+            Target::Address(address) => Ok(Self {
+                address: address.clone(),
+                dialect: ask_dialect(address)?,
+                _running: None,
+            }),
+        }
+    }
+}
+
+/// A child process and its directory: both end with the value.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    _directory: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when the process is already gone, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An empty directory that is removed with the value.
+#[derive(Debug)]
+pub(crate) struct TempDir {
+    path: PathBuf,
+}
+
+impl TempDir {
+    /// Makes `<system temporary directory>/myriad-<label>-<process>-<number>`.
+    pub(crate) fn new(label: &str) -> Result<Self> {
+        for number in 0..1000 {
+            let name = format!("myriad-{label}-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("create {}", path.display()));
+                }
+            }
+        }
+        bail!("no free name for a temporary directory");
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A left-over directory is not worth failing a finished run.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn start_redis() -> Result<Server> {
+    let mut last_error = None;
+    for _ in 0..START_ATTEMPTS {
+        match try_start_redis() {
+            Ok(server) => return Ok(server),
+            Err(error) => last_error = Some(error),
+        }
+    }
+    Err(last_error.context("no attempt was made")?)
+}
+
+fn try_start_redis() -> Result<Server> {
+    let directory = TempDir::new("redis")?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut child = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"])
+        .arg("--dir")
+        .arg(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .context("start redis-server: install Debian's redis-server, see scripts/setup.sh")?;
+    let address = format!("127.0.0.1:{port}");
+    let started = Instant::now();
+    while !answers_ping(&address) {
+        if let Some(status) = child.try_wait()? {
+            bail!("redis-server ended at its start: {status}");
+        }
+        if started.elapsed() > START_TIMEOUT {
+            // The process is useless: its end is all that is left to do.
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("redis-server did not answer within {START_TIMEOUT:?}");
+        }
+        std::thread::sleep(START_POLL);
+    }
+    let running = Running { child, _directory: directory };
+    Ok(Server { address, dialect: Dialect::Redis, _running: Some(running) })
+}
+
+fn start_myriad(root: &Path) -> Result<Server> {
+    let binary = root.join("target/release/myriad");
+    if !binary.exists() {
+        bail!("{} is missing: cargo build --release -p myriad", binary.display());
+    }
+    let directory = TempDir::new("server")?;
+    let child = Command::new(&binary)
+        .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2", "--dir"])
+        .arg(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {}", binary.display()))?;
+    let mut running = Running { child, _directory: directory };
+    let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
+    let mut lines = BufReader::new(stdout).lines();
+    for line in &mut lines {
+        let line = line.context("read the server's output")?;
+        if let Some(address) = ready_address(&line) {
+            // Whatever else it prints is read, so that the pipe never fills.
+            std::thread::spawn(move || lines.for_each(drop));
+            return Ok(Server { address, dialect: Dialect::Myriad, _running: Some(running) });
+        }
+    }
+    bail!("myriad ended before it was ready: {}", running.child.wait()?);
+}
+
+/// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
+fn ready_address(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("ready resp=")?;
+    rest.split_whitespace().next().map(str::to_owned)
+}
+
+fn answers_ping(address: &str) -> bool {
+    let pong = Connection::open(address).and_then(|mut connection| connection.call(&["PING"]));
+    matches!(pong, Ok(Value::Simple(text)) if text == b"PONG")
+}
+
+fn ask_dialect(address: &str) -> Result<Dialect> {
+    match Connection::open(address)?.call(&["INFO", "server"])? {
+        Value::Bulk(Some(text)) if String::from_utf8_lossy(&text).contains("myriad") => {
+            Ok(Dialect::Myriad)
+        }
+        Value::Bulk(Some(_)) => Ok(Dialect::Redis),
+        other => bail!("INFO of {address} answers {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_names_the_address() {
+        assert_eq!(
+            ready_address("ready resp=127.0.0.1:4000 pid=7").as_deref(),
+            Some("127.0.0.1:4000")
+        );
+        assert_eq!(ready_address("starting"), None);
+    }
+
+    #[test]
+    fn targets() {
+        assert_eq!(Target::parse("redis").unwrap(), Target::Redis);
+        assert_eq!(Target::parse("[::1]:7").unwrap(), Target::Address("[::1]:7".into()));
+        assert!(Target::parse("valkey").is_err());
+    }
+
+    #[test]
+    fn a_temporary_directory_goes_with_its_value() {
+        let directory = TempDir::new("test").unwrap();
+        let path = directory.path().to_owned();
+        assert!(path.is_dir());
+        drop(directory);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,229 @@
+//! `cargo xtask tidy`: the rules of the house that the compiler does not know.
+//!
+//! Each rule is a function from the tree of files to violations; each violation names the file,
+//! the line, what is wrong and what to do.
+
+mod code;
+mod docs;
+mod floors;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::tally::Tally;
+
+/// Folders that hold nothing of ours.
+const SKIPPED_FOLDERS: [&str; 8] =
+    ["target", "node_modules", ".git", ".deps", "data", "__pycache__", "shared", ".venv"];
+/// Files that are read: those that people write.
+const EXTENSIONS: [&str; 14] = [
+    "rs", "toml", "md", "sh", "py", "js", "mjs", "java", "go", "txt", "xml", "json", "yml", "html",
+];
+/// A longer file is reported, not refused: look whether it is one noun.
+const LONG_FILE_LINES: usize = 700;
+
+/// One file: path with `/` below the root, and its text.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl SourceFile {
+    /// True when the name ends in `.extension`.
+    pub(crate) fn is_a(&self, extension: &str) -> bool {
+        Path::new(&self.path).extension().is_some_and(|found| found == extension)
+    }
+
+    /// Lines with their number from 1.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
+    }
+}
+
+/// A rule that does not hold, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) path: String,
+    /// From 1; 0: the file as a whole.
+    pub(crate) line: usize,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}: {}", self.path, self.line.max(1), self.what)
+    }
+}
+
+type Rule = fn(&[SourceFile]) -> Vec<Violation>;
+
+/// Every rule with its name.
+const RULES: [(&str, Rule); 9] = [
+    ("floors between crates", floors::check_imports),
+    ("reasons of dependencies", floors::check_reasons),
+    ("names banned in modules", code::check_bans),
+    ("unsafe code", code::check_unsafe),
+    ("leftovers", code::check_leftovers),
+    ("sources of codec rules", code::check_sources),
+    ("home paths", code::check_home_paths),
+    ("titles of documents", docs::check_titles),
+    ("transcripts of commands", docs::check_transcripts),
+];
+
+/// Runs all rules over the repository and prints what they found.
+pub(crate) fn run(root: &Path) -> Result<Tally> {
+    let files = read_tree(root)?;
+    let mut tally = Tally::default();
+    for (name, rule) in RULES {
+        let violations = rule(&files);
+        for violation in &violations {
+            println!("{violation}");
+        }
+        if violations.is_empty() {
+            tally.passed += 1;
+        } else {
+            println!("tidy: {name}: {} violations", violations.len());
+            tally.failed += 1;
+        }
+    }
+    for line in long_files(&files) {
+        println!("{line}");
+    }
+    Ok(tally)
+}
+
+fn long_files(files: &[SourceFile]) -> Vec<String> {
+    let code = files.iter().filter(|file| file.is_a("rs"));
+    code.map(|file| (file, file.text.lines().count()))
+        .filter(|(_, count)| *count > LONG_FILE_LINES)
+        .map(|(file, count)| format!("note: {} has {count} lines: is it one noun?", file.path))
+        .collect()
+}
+
+/// Reads all files that people write, in the order of their paths.
+fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+            let entry = entry?;
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let kind = entry.file_type()?;
+            if kind.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+                folders.push(path);
+            } else if kind.is_file() && is_ours(&name) {
+                let text = fs::read_to_string(&path)
+                    .with_context(|| format!("read {} as text", path.display()))?;
+                let path = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
+                files.push(SourceFile { path, text });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+fn is_ours(name: &str) -> bool {
+    let has_extension = Path::new(name)
+        .extension()
+        .is_some_and(|found| EXTENSIONS.iter().any(|extension| found == *extension));
+    has_extension || name == "Makefile"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::TempDir;
+
+    /// A small tree that keeps every rule.
+    const CLEAN: [(&str, &str); 8] = [
+        (
+            "Cargo.toml",
+            "[workspace.dependencies]\nbase = { path = \"crates/base\" }\nitoa = \"1\" # text\n",
+        ),
+        (
+            "crates/base/Cargo.toml",
+            "[package]\nname = \"base\"\n[dependencies]\nitoa.workspace = true\n",
+        ),
+        (
+            "crates/store/Cargo.toml",
+            "[package]\nname = \"store\"\n[dependencies]\nbase.workspace = true\n",
+        ),
+        (
+            "crates/wire/src/resp/decode.rs",
+            "// Source: RESP specification, bulk strings\npub fn decode() {}\n",
+        ),
+        ("crates/server/src/resp/string.rs", "//! Strings.\nfn get() {}\n"),
+        (
+            "crates/server/src/resp/table.rs",
+            "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
+        ),
+        ("docs/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
+        ("tests/transcripts/string/get.txt", "> GET k\n< $-1\n"),
+    ];
+
+    /// Violations of the clean tree with one file added or replaced, with their rules.
+    fn check_with(path: &str, text: &str) -> Vec<String> {
+        let directory = TempDir::new("tidy").unwrap();
+        let planted = [(path, text)];
+        for (path, text) in CLEAN.iter().chain(&planted) {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let files = read_tree(directory.path()).unwrap();
+        let found = RULES.iter().flat_map(|(name, rule)| {
+            rule(&files).into_iter().map(move |violation| format!("{name}: {violation}"))
+        });
+        found.collect()
+    }
+
+    #[test]
+    fn a_clean_tree_passes() {
+        assert_eq!(check_with("README.md", "# Myriad\n"), Vec::<String>::new());
+    }
+
+    /// The canary: each rule must catch what was planted for it, at its line.
+    #[test]
+    fn every_rule_catches_its_planted_violation() {
+        let leftover = format!("fn f() {{}}\n// {}{}: later\n", "FIX", "ME");
+        let home = format!("see {}/ada/notes\n", "/home");
+        let plants: [(&str, &str, &str, usize); 12] = [
+            ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
+            ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
+            ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
+            ("names banned", "crates/server/src/resp/hash.rs", "\nuse reactor::Token;\n", 2),
+            ("names banned", "crates/server/src/resp/hash.rs", "\nuse binlog::{Lsn};\n", 2),
+            ("unsafe", "crates/store/src/list.rs", "fn f() {\n    unsafe { g() }\n}\n", 2),
+            ("leftovers", "crates/store/src/list.rs", &leftover, 2),
+            ("sources", "crates/wire/src/resp/encode.rs", "pub fn encode() {}\n", 1),
+            ("home paths", "docs/notes.md", &format!("# Notes\n{home}"), 2),
+            ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
+            ("titles", "docs/notes.md", "no title\n", 1),
+            ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
+        ];
+        for (rule, path, text, line) in plants {
+            let found = check_with(path, text);
+            let place = format!("{path}:{line}: ");
+            let caught = found.iter().any(|text| text.starts_with(rule) && text.contains(&place));
+            assert!(caught, "{rule} did not catch {path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_fetched_or_built_is_not_read() {
+        let text = format!("{}{}\n", "FIX", "ME");
+        assert_eq!(check_with("tests/clients/node/node_modules/a.js", &text), Vec::<String>::new());
+        assert_eq!(check_with("target/a.rs", &text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn long_files_are_noted() {
+        let files = [SourceFile { path: "a.rs".into(), text: "x\n".repeat(LONG_FILE_LINES + 1) }];
+        assert_eq!(long_files(&files).len(), 1);
+    }
+}

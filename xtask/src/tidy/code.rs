@@ -1,0 +1,223 @@
+//! Rules about the text of code.
+
+use crate::tidy::{SourceFile, Violation};
+
+/// Words that a part of the tree must not name.
+struct Ban {
+    /// Paths that start with this are checked.
+    prefix: &'static str,
+    words: &'static [&'static str],
+    /// Files below the prefix where the words are allowed.
+    except: &'static [&'static str],
+    instead: &'static str,
+}
+
+/// The table to edit when a boundary moves.
+const BANS: [Ban; 4] = [
+    Ban {
+        prefix: "crates/server/src/resp",
+        words: &["reactor::", "binlog::"],
+        except: &[],
+        instead: "sessions see bytes, the store and server's own types: use what `server` re-exports",
+    },
+    Ban {
+        prefix: "crates/server/src/cql",
+        words: &["reactor::", "binlog::"],
+        except: &[],
+        instead: "sessions see bytes, the store and server's own types: use what `server` re-exports",
+    },
+    Ban {
+        prefix: "crates/server/src/http",
+        words: &["reactor::", "binlog::"],
+        except: &[],
+        instead: "sessions see bytes, the store and server's own types: use what `server` re-exports",
+    },
+    Ban {
+        prefix: "crates/store/src",
+        words: &["std::net", "std::fs", "SystemTime::now", "Instant::now"],
+        except: &[],
+        instead: "the store knows no sockets, files or clocks: take the value as an argument",
+    },
+];
+
+/// The only files with unsafe code.
+const UNSAFE_FILES: [&str; 2] = ["crates/reactor/src/sys.rs", "crates/store/src/blob.rs"];
+
+/// Marks of work that was put off, in any file. Taken apart, so that this file has none.
+const MARKS: [&str; 3] = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
+/// The same as macros, in Rust.
+const MACROS: [&str; 3] =
+    [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
+
+/// Folders of codecs.
+const CODEC_FOLDERS: [&str; 3] =
+    ["crates/wire/src/resp/", "crates/wire/src/cql/", "crates/wire/src/http/"];
+/// A function whose name starts like this decides about bytes of the protocol.
+const CODEC_FUNCTIONS: [&str; 6] =
+    ["fn decode", "fn encode", "fn parse", "fn write_", "fn put_", "fn read_"];
+
+/// Modules name only what is theirs to know.
+pub(crate) fn check_bans(files: &[SourceFile]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for ban in &BANS {
+        let checked = files.iter().filter(|file| {
+            let path = file.path.as_str();
+            let inside = path
+                .strip_prefix(ban.prefix)
+                .is_some_and(|rest| rest.starts_with('/') || rest == ".rs");
+            inside && file.is_a("rs") && !ban.except.contains(&path)
+        });
+        for file in checked {
+            violations.extend(check_ban(ban, file));
+        }
+    }
+    violations
+}
+
+fn check_ban<'a>(ban: &'a Ban, file: &'a SourceFile) -> impl Iterator<Item = Violation> + 'a {
+    file.lines().flat_map(move |(line, text)| {
+        let code = strip_comment_and_strings(text);
+        let named = ban.words.iter().filter(move |word| has_word(&code, word));
+        named.map(move |word| Violation {
+            path: file.path.clone(),
+            line,
+            what: format!("{word} is not named below {}: {}", ban.prefix, ban.instead),
+        })
+    })
+}
+
+/// Unsafe code stays where it is tested with a naive oracle.
+pub(crate) fn check_unsafe(files: &[SourceFile]) -> Vec<Violation> {
+    let word = concat!("un", "safe");
+    let rust = files.iter().filter(|file| file.is_a("rs"));
+    let checked = rust.filter(|file| !UNSAFE_FILES.contains(&file.path.as_str()));
+    let found = checked.flat_map(|file| {
+        let lines =
+            file.lines().filter(|(_, text)| has_word(&strip_comment_and_strings(text), word));
+        lines.map(|(line, _)| Violation {
+            path: file.path.clone(),
+            line,
+            what: format!(
+                "{word} code outside {}: use a safe crate, or move it there",
+                UNSAFE_FILES.join(" and ")
+            ),
+        })
+    });
+    found.collect()
+}
+
+/// Nothing is left to be done later.
+pub(crate) fn check_leftovers(files: &[SourceFile]) -> Vec<Violation> {
+    let found = files.iter().filter(|file| !is_generated(file)).flat_map(|file| {
+        let is_rust = file.is_a("rs");
+        file.lines().flat_map(move |(line, text)| {
+            let words = MARKS.iter().chain(MACROS.iter().filter(move |_| is_rust));
+            words.filter(move |word| has_word(text, word)).map(move |word| Violation {
+                path: file.path.clone(),
+                line,
+                what: format!("{word} is left over: finish it or take it out"),
+            })
+        })
+    });
+    found.collect()
+}
+
+/// Lock files and transcripts: their words are a tool's or a test's data.
+fn is_generated(file: &SourceFile) -> bool {
+    file.path.ends_with("package-lock.json")
+        || (file.is_a("txt") && file.path.contains("/transcripts/"))
+}
+
+/// Each file of a codec says where its rules are written.
+pub(crate) fn check_sources(files: &[SourceFile]) -> Vec<Violation> {
+    let is_codec = |file: &&SourceFile| {
+        CODEC_FOLDERS.iter().any(|folder| file.path.starts_with(folder))
+            && file.is_a("rs")
+            && !file.text.contains("// Source: ")
+    };
+    let found = files.iter().filter(is_codec).filter_map(|file| {
+        let (line, _) = file
+            .lines()
+            .find(|(_, text)| CODEC_FUNCTIONS.iter().any(|start| text.contains(start)))?;
+        Some(Violation {
+            path: file.path.clone(),
+            line,
+            what: "a codec without its source: write `// Source: document, section` above the rule"
+                .into(),
+        })
+    });
+    found.collect()
+}
+
+/// No file knows the machine of the one who wrote it.
+pub(crate) fn check_home_paths(files: &[SourceFile]) -> Vec<Violation> {
+    let homes = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+    let found = files.iter().flat_map(|file| {
+        file.lines().flat_map(move |(line, text)| {
+            homes.into_iter().filter(move |home| text.contains(home)).map(move |home| Violation {
+                path: file.path.clone(),
+                line,
+                what: format!("a path below {home}: use one relative to the repository"),
+            })
+        })
+    });
+    found.collect()
+}
+
+/// True when `word` stands in `text` with no letter, digit or `_` at either side that would make
+/// it part of a longer name.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_name = |found: Option<char>| found.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let ends_in_name = is_name(word.chars().next_back());
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        let is_part_of_name = is_name(before) || (ends_in_name && is_name(after));
+        !is_part_of_name
+    })
+}
+
+/// The code of a line: without `// comment` and without what stands between double quotes.
+fn strip_comment_and_strings(line: &str) -> String {
+    let mut code = String::with_capacity(line.len());
+    let mut rest = line.chars().peekable();
+    let mut in_string = false;
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' if in_string => drop(rest.next()),
+            // `'"'` is a character, not the start of a string.
+            '"' if code.ends_with('\'') && rest.peek() == Some(&'\'') => {}
+            '"' => in_string = !in_string,
+            _ if in_string => {}
+            '/' if rest.peek() == Some(&'/') => break,
+            other => code.push(other),
+        }
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_whole() {
+        assert!(has_word("use reactor::Token;", "reactor::"));
+        assert!(!has_word("use my_reactor::Token;", "reactor::"));
+        assert!(!has_word("#![forbid(unsafe_code)]", concat!("un", "safe")));
+    }
+
+    #[test]
+    fn comments_and_strings_are_not_code() {
+        assert_eq!(strip_comment_and_strings("let a = \"x // \\\" y\"; // z"), "let a = ; ");
+        assert_eq!(strip_comment_and_strings("'\"' => b, // c"), "'' => b, ");
+    }
+
+    #[test]
+    fn files_with_leave_may_be_unsafe() {
+        let text = concat!("un", "safe { f() }");
+        let file = |path: &str| SourceFile { path: path.into(), text: text.into() };
+        assert_eq!(check_unsafe(&[file(UNSAFE_FILES[0])]), []);
+        assert_eq!(check_unsafe(&[file("crates/reactor/src/sys2.rs")]).len(), 1);
+    }
+}

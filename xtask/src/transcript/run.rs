@@ -1,0 +1,307 @@
+//! Runs one transcript against a server; prints what differs; fills in what is missing.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::Dialect;
+use crate::resp::{Connection, Value};
+use crate::transcript::compare;
+use crate::transcript::file::{Action, Expectation, Expected, Reply, Step, Transcript};
+use crate::transcript::notation::{Node, escape};
+
+/// What the server did with one step.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Nothing came, as expected.
+    Silent,
+    Closed,
+    Answered(Node),
+    /// The connection broke or the bytes were not RESP.
+    Broken(String),
+}
+
+/// A step that did not go as its transcript says.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// Of the request, from 1.
+    pub(crate) line: usize,
+    pub(crate) request: String,
+    pub(crate) expected: Vec<String>,
+    pub(crate) actual: Vec<String>,
+}
+
+/// What `run` found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) differences: Vec<Difference>,
+    /// For `--update`: which lines to replace (from 0, may be empty) by which reply.
+    pub(crate) edits: Vec<Edit>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub(crate) first_line: usize,
+    pub(crate) line_count: usize,
+    pub(crate) reply: Vec<String>,
+}
+
+/// Runs all steps on fresh connections, after a FLUSHALL.
+pub(crate) fn run(transcript: &Transcript, address: &str, dialect: Dialect) -> Result<Report> {
+    let mut player = Player::start(address)?;
+    let mut report = Report::default();
+    for step in &transcript.steps {
+        let expectation = match expectation_for(step, dialect) {
+            Ok(expectation) => expectation,
+            Err(error) => bail!("line {}: {error}", step.line + 1),
+        };
+        let outcome = player.play(step, expectation)?;
+        let Some(outcome) = outcome else { continue };
+        if let Some(difference) = difference(step, expectation, &outcome) {
+            report.edits.extend(edit(step, expectation, &outcome));
+            report.differences.push(difference);
+        }
+        if let Outcome::Broken(_) = outcome {
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// The expectation that counts for this server. `None`: the file has none yet.
+fn expectation_for(step: &Step, dialect: Dialect) -> Result<Option<&Expectation>> {
+    let found =
+        step.expectations.iter().find(|expectation| expectation.only.is_none_or(|d| d == dialect));
+    if found.is_none() && !step.expectations.is_empty() {
+        bail!("no reply is written for {}", dialect.name());
+    }
+    Ok(found)
+}
+
+/// The connections of a running transcript.
+#[derive(Debug)]
+struct Player<'a> {
+    address: &'a str,
+    connections: HashMap<u32, Connection>,
+    current: u32,
+}
+
+impl<'a> Player<'a> {
+    fn start(address: &'a str) -> Result<Self> {
+        let mut player = Self { address, connections: HashMap::new(), current: 1 };
+        match player.connection()?.call(&["FLUSHALL"])? {
+            Value::Simple(_) => Ok(player),
+            other => bail!("FLUSHALL answers {other:?}"),
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection> {
+        match self.connections.entry(self.current) {
+            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                Ok(entry.insert(Connection::open(self.address)?))
+            }
+        }
+    }
+
+    /// Does one step. `None`: the step asks nothing of the server that is to be compared.
+    fn play(&mut self, step: &Step, expectation: Option<&Expectation>) -> Result<Option<Outcome>> {
+        let sent = match &step.action {
+            Action::Connection(id) => {
+                self.current = *id;
+                return Ok(None);
+            }
+            Action::Protocol(version) => {
+                self.switch_protocol(*version)
+                    .with_context(|| format!("line {}", step.line + 1))?;
+                return Ok(None);
+            }
+            Action::Request(arguments) => self.connection()?.send(arguments),
+            Action::Raw(bytes) => self.connection()?.send_raw(bytes),
+        };
+        if let Err(error) = sent {
+            return Ok(Some(Outcome::Broken(format!("{error:#}"))));
+        }
+        match expectation.map(|expectation| &expectation.reply) {
+            Some(Reply::None) => return Ok(Some(Outcome::Silent)),
+            Some(Reply::Closed) if self.connection()?.is_closed()? => {
+                self.connections.remove(&self.current);
+                return Ok(Some(Outcome::Closed));
+            }
+            _ => {}
+        }
+        Ok(Some(match self.connection()?.read() {
+            Ok(value) => Outcome::Answered(Node::of(&value)),
+            Err(error) => Outcome::Broken(format!("{error:#}")),
+        }))
+    }
+
+    fn switch_protocol(&mut self, version: u8) -> Result<()> {
+        match self.connection()?.call(&["HELLO", &version.to_string()])? {
+            Value::Map(_) if version == 3 => Ok(()),
+            Value::Array(Some(_)) if version == 2 => Ok(()),
+            other => bail!("HELLO {version} answers {other:?}"),
+        }
+    }
+}
+
+fn difference(
+    step: &Step,
+    expectation: Option<&Expectation>,
+    outcome: &Outcome,
+) -> Option<Difference> {
+    let is_equal = match (expectation.map(|expectation| &expectation.reply), outcome) {
+        (Some(Reply::None), Outcome::Silent) | (Some(Reply::Closed), Outcome::Closed) => true,
+        (Some(Reply::Tree(expected)), Outcome::Answered(actual)) => {
+            compare::matches(expected, actual)
+        }
+        _ => false,
+    };
+    (!is_equal).then(|| Difference {
+        line: step.line + 1,
+        request: show_request(&step.action),
+        expected: expectation
+            .map_or_else(|| vec!["(nothing is written)".into()], |e| show_reply(&e.reply)),
+        actual: match outcome {
+            Outcome::Silent => vec!["(no reply)".into()],
+            Outcome::Closed => vec!["(connection closed)".into()],
+            Outcome::Answered(node) => node.lines(),
+            Outcome::Broken(error) => vec![format!("(broken: {error})")],
+        },
+    })
+}
+
+/// What `--update` would write: only where nothing that was written by hand is lost.
+fn edit(step: &Step, expectation: Option<&Expectation>, outcome: &Outcome) -> Option<Edit> {
+    let Outcome::Answered(node) = outcome else { return None };
+    let reply = node.lines();
+    match expectation {
+        None => Some(Edit { first_line: step.line + 1, line_count: 0, reply }),
+        Some(Expectation { reply: Reply::Empty(_), line, .. }) => {
+            Some(Edit { first_line: line + 1, line_count: 0, reply })
+        }
+        Some(Expectation { has_directive: false, reply: Reply::Tree(tree), line, .. }) => {
+            // The line of a plain expectation is that of its first reply line, or of the
+            // `@unordered` before it, which stays.
+            let has_order = tree.order != crate::transcript::file::Order::AsWritten;
+            let first_line = line + usize::from(has_order);
+            Some(Edit { first_line, line_count: count_lines(tree), reply })
+        }
+        Some(_) => None,
+    }
+}
+
+fn count_lines(tree: &Expected) -> usize {
+    1 + tree.children.iter().map(count_lines).sum::<usize>()
+}
+
+fn show_request(action: &Action) -> String {
+    match action {
+        Action::Request(arguments) => {
+            let shown: Vec<String> =
+                arguments.iter().map(|argument| show_argument(argument)).collect();
+            format!("> {}", shown.join(" "))
+        }
+        Action::Raw(bytes) => format!(">> {}", escape(bytes)),
+        Action::Protocol(version) => format!("@resp{version}"),
+        Action::Connection(id) => format!("@conn {id}"),
+    }
+}
+
+fn show_argument(argument: &[u8]) -> String {
+    let text = escape(argument);
+    if text.is_empty() || text.contains([' ', '\\', '"', '\'']) {
+        format!("\"{}\"", text.replace('"', "\\\""))
+    } else {
+        text
+    }
+}
+
+fn show_reply(reply: &Reply) -> Vec<String> {
+    match reply {
+        Reply::Empty(_) => vec!["(nothing is written)".into()],
+        Reply::None => vec!["(no reply)".into()],
+        Reply::Closed => vec!["(connection closed)".into()],
+        Reply::Tree(tree) => {
+            let mut lines = Vec::new();
+            push_expected(tree, 0, &mut lines);
+            lines
+        }
+    }
+}
+
+fn push_expected(tree: &Expected, depth: usize, lines: &mut Vec<String>) {
+    let mark = if tree.is_pattern { "@match " } else { "" };
+    lines.push(format!("{:indent$}{mark}{}", "", tree.head, indent = depth * 2));
+    for child in &tree.children {
+        push_expected(child, depth + 1, lines);
+    }
+}
+
+/// The file's text with the edits done.
+pub(crate) fn apply_edits(text: &str, edits: &[Edit]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for edit in edits.iter().rev() {
+        let reply = edit.reply.iter().map(|line| format!("< {line}"));
+        lines.splice(edit.first_line..edit.first_line + edit.line_count, reply);
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::file::parse;
+
+    fn answered(head: &str) -> Outcome {
+        Outcome::Answered(Node { head: head.into(), children: Vec::new() })
+    }
+
+    fn update(text: &str, heads: &[&str]) -> String {
+        let transcript = parse(text).unwrap();
+        let edits: Vec<Edit> = transcript
+            .steps
+            .iter()
+            .zip(heads)
+            .filter_map(|(step, head)| {
+                let expectation = expectation_for(step, Dialect::Redis).unwrap();
+                let outcome = answered(head);
+                difference(step, expectation, &outcome)?;
+                edit(step, expectation, &outcome)
+            })
+            .collect();
+        apply_edits(text, &edits)
+    }
+
+    #[test]
+    fn update_fills_in_and_replaces() {
+        assert_eq!(update("> A\n> B\n< :1\n# c\n", &["+OK", ":2"]), "> A\n< +OK\n> B\n< :2\n# c\n");
+        assert_eq!(update("> A\n@unordered\n", &["*0"]), "> A\n@unordered\n< *0\n");
+        assert_eq!(update("> A\n@unordered\n< *1\n<   :1\n", &["*0"]), "> A\n@unordered\n< *0\n");
+    }
+
+    #[test]
+    fn update_keeps_what_a_hand_wrote() {
+        for text in ["> A\n@match :{1..3}\n", "> A\n@only redis: r\n< +A\n", "> A\n@none\n"] {
+            assert_eq!(update(text, &[":9"]), text);
+        }
+    }
+
+    #[test]
+    fn a_difference_shows_both_sides() {
+        let transcript = parse("> SET k \"a b\"\n< *1\n<   :1\n").unwrap();
+        let step = &transcript.steps[0];
+        let found = difference(step, step.expectations.first(), &answered("+OK")).unwrap();
+        assert_eq!(found.request, "> SET k \"a b\"");
+        assert_eq!(
+            (found.line, found.expected, found.actual),
+            (1, vec!["*1".to_owned(), "  :1".to_owned()], vec!["+OK".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_server_without_a_reply_is_a_mistake_of_the_file() {
+        let transcript = parse("> A\n@only redis: r\n< +OK\n").unwrap();
+        assert!(expectation_for(&transcript.steps[0], Dialect::Myriad).is_err());
+    }
+}
