@@ -1,0 +1,26 @@
+//! RESP, the protocol of Redis: versions 2 and 3, and inline commands.
+//!
+//! Server side: [`RequestDecoder`] turns all that a read brought into a [`RequestBatch`] of borrowed
+//! [`Args`]; [`ReplyWriter`] appends replies, each shape in the version that the connection speaks.
+//! Client side: [`encode_request`], [`decode_reply`] and, for those who only count replies,
+//! [`reply_len`].
+//!
+//! Rules that no specification states are those of Redis 7.0's `networking.c`; where this module
+//! is stricter, the item says so.
+
+mod batch;
+#[doc(hidden)]
+pub mod check;
+mod client;
+mod inline;
+mod limits;
+mod number;
+mod reply;
+mod request;
+
+pub use batch::{Args, ArgsIter, OwnedArgs, RequestBatch, Span};
+pub use client::{REPLY_DEPTH_MAX, Reply, decode_reply, encode_request, reply_len};
+pub use limits::{Limits, ProtocolError};
+pub use number::{double_text, fixed_double_text, parse_f64, parse_i64_strict};
+pub use reply::{Protocol, ReplyWriter};
+pub use request::RequestDecoder;

@@ -1,0 +1,275 @@
+//! The encoder of replies.
+
+use super::number::double_text;
+
+/// The version of RESP that a connection speaks: 2 until it says HELLO 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// Simple strings, errors, integers, bulk strings and arrays.
+    #[default]
+    Resp2,
+    /// The same and null, booleans, doubles, big numbers, verbatim strings, maps, sets and pushes.
+    Resp3,
+}
+
+/// Appends replies to a buffer. Shapes that RESP2 does not know become what Redis makes of them there.
+///
+/// `array`, `map`, `set` and `push` write only the header: the elements follow by as many further calls.
+// Source: RESP3 specification (antirez/RESP3 spec.md); Redis 7.0 networking.c addReply* behaviour for RESP2
+#[derive(Debug)]
+pub struct ReplyWriter<'a> {
+    /// Where replies are appended.
+    pub out: &'a mut Vec<u8>,
+    /// The version that the connection speaks.
+    pub protocol: Protocol,
+}
+
+impl<'a> ReplyWriter<'a> {
+    /// A writer that appends to `out`.
+    #[inline]
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+        Self { out, protocol }
+    }
+
+    /// `+OK`
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// `+text`; CR and LF in the text become spaces.
+    pub fn simple(&mut self, text: &str) {
+        self.text_line(b'+', text);
+    }
+
+    /// `-text`, where the text starts with the error's code (`ERR ...`); CR and LF become spaces, so what
+    /// a peer sent and an error quotes cannot end the reply and forge another.
+    pub fn error(&mut self, text: &str) {
+        self.text_line(b'-', text);
+    }
+
+    /// `:value`
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.number_line(b':', value);
+    }
+
+    /// `$length`, the bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.blob(b'$', b"", bytes);
+    }
+
+    /// The value's text as a bulk string.
+    pub fn bulk_integer(&mut self, value: i64) {
+        let mut buffer = itoa::Buffer::new();
+        self.bulk(buffer.format(value).as_bytes());
+    }
+
+    /// Nothing, where a value would be: `$-1`, in RESP3 `_`.
+    #[inline]
+    pub fn null(&mut self) {
+        self.by_protocol(b"$-1\r\n", b"_\r\n");
+    }
+
+    /// Nothing, where an array would be: `*-1`, in RESP3 `_`.
+    #[inline]
+    pub fn null_array(&mut self) {
+        self.by_protocol(b"*-1\r\n", b"_\r\n");
+    }
+
+    /// Header of an array of `count` elements.
+    #[inline]
+    pub fn array(&mut self, count: usize) {
+        self.length_line(b'*', count);
+    }
+
+    /// Header of a map of `pairs` keys, each followed by its value; in RESP2 an array of all of them.
+    pub fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.length_line(b'*', pairs * 2),
+            Protocol::Resp3 => self.length_line(b'%', pairs),
+        }
+    }
+
+    /// Header of a set of `count` members; in RESP2 an array.
+    pub fn set(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.length_line(b'*', count),
+            Protocol::Resp3 => self.length_line(b'~', count),
+        }
+    }
+
+    /// Header of an out-of-band message of `count` elements; in RESP2 an array.
+    pub fn push(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.length_line(b'*', count),
+            Protocol::Resp3 => self.length_line(b'>', count),
+        }
+    }
+
+    /// `,1.5`; in RESP2 the text as a bulk string. See [`double_text`] for the text.
+    pub fn double(&mut self, value: f64) {
+        /// Sign, 17 digits, point, `e+308`, and zeros of the short notations.
+        const TEXT_BYTES: usize = 32;
+
+        let mut text = Vec::with_capacity(TEXT_BYTES);
+        double_text(value, &mut text);
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(&text),
+            Protocol::Resp3 => self.line(b',', &text),
+        }
+    }
+
+    /// `#t` or `#f`; in RESP2 `:1` or `:0`.
+    pub fn boolean(&mut self, value: bool) {
+        if value {
+            self.by_protocol(b":1\r\n", b"#t\r\n");
+        } else {
+            self.by_protocol(b":0\r\n", b"#f\r\n");
+        }
+    }
+
+    /// Text with a format of three letters (`txt`, `mkd`); in RESP2 a bulk string of the text alone.
+    ///
+    /// Panics if the format is not three bytes long.
+    pub fn verbatim(&mut self, format: &str, text: &[u8]) {
+        let &[a, b, c] = format.as_bytes() else { panic!("a format has three letters") };
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text),
+            Protocol::Resp3 => self.blob(b'=', &[a, b, c, b':'], text),
+        }
+    }
+
+    /// `(digits`, an integer of any size; in RESP2 a bulk string.
+    pub fn big_number(&mut self, digits: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(digits.as_bytes()),
+            Protocol::Resp3 => self.text_line(b'(', digits),
+        }
+    }
+
+    fn by_protocol(&mut self, resp2: &[u8], resp3: &[u8]) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => resp2,
+            Protocol::Resp3 => resp3,
+        });
+    }
+
+    /// Type byte, text, CR LF. Line ends in the text would end the reply: they become spaces.
+    fn text_line(&mut self, kind: u8, text: &str) {
+        self.out.reserve(text.len() + 3);
+        self.out.push(kind);
+        let start = self.out.len();
+        self.out.extend_from_slice(text.as_bytes());
+        if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_some() {
+            for byte in &mut self.out[start..] {
+                if matches!(byte, b'\r' | b'\n') {
+                    *byte = b' ';
+                }
+            }
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn blob(&mut self, kind: u8, prefix: &[u8], bytes: &[u8]) {
+        /// Type byte, 20 digits, two line ends.
+        const FRAME_BYTES: usize = 25;
+
+        self.out.reserve(prefix.len() + bytes.len() + FRAME_BYTES);
+        self.length_line(kind, prefix.len() + bytes.len());
+        self.out.extend_from_slice(prefix);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn length_line(&mut self, kind: u8, length: usize) {
+        // No memory holds more than i64::MAX bytes or elements.
+        self.number_line(kind, i64::try_from(length).unwrap_or(i64::MAX));
+    }
+
+    #[inline]
+    fn number_line(&mut self, kind: u8, value: i64) {
+        if let Ok(digit @ 0..=9) = u8::try_from(value) {
+            self.out.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+            return;
+        }
+        let mut buffer = itoa::Buffer::new();
+        self.line(kind, buffer.format(value).as_bytes());
+    }
+
+    /// Type byte, a number's text, CR LF, in one append.
+    #[inline]
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        /// No text of a number is longer than 32 bytes.
+        const LINE_BYTES_MAX: usize = 35;
+
+        let mut line = [0; LINE_BYTES_MAX];
+        line[0] = kind;
+        line[1..=text.len()].copy_from_slice(text);
+        line[text.len() + 1..text.len() + 3].copy_from_slice(b"\r\n");
+        self.out.extend_from_slice(&line[..text.len() + 3]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(write: impl Fn(&mut ReplyWriter<'_>), resp2: &str, resp3: &str) {
+        for (protocol, expected) in [(Protocol::Resp2, resp2), (Protocol::Resp3, resp3)] {
+            let mut out = b"before".to_vec();
+            write(&mut ReplyWriter::new(&mut out, protocol));
+            assert_eq!(
+                out.escape_ascii().to_string(),
+                format!("before{}", expected.escape_default())
+            );
+        }
+    }
+
+    #[track_caller]
+    fn check_both(write: impl Fn(&mut ReplyWriter<'_>), expected: &str) {
+        check(write, expected, expected);
+    }
+
+    #[test]
+    fn shapes_of_both_versions() {
+        check_both(|w| w.ok(), "+OK\r\n");
+        check_both(|w| w.simple("QUEUED"), "+QUEUED\r\n");
+        check_both(|w| w.error("ERR no"), "-ERR no\r\n");
+        check_both(|w| w.integer(0), ":0\r\n");
+        check_both(|w| w.integer(10), ":10\r\n");
+        check_both(|w| w.integer(-1), ":-1\r\n");
+        check_both(|w| w.integer(i64::MIN), ":-9223372036854775808\r\n");
+        check_both(|w| w.bulk(b""), "$0\r\n\r\n");
+        check_both(|w| w.bulk(b"a\r\nb56789"), "$9\r\na\r\nb56789\r\n");
+        check_both(|w| w.bulk(b"0123456789"), "$10\r\n0123456789\r\n");
+        check_both(|w| w.bulk_integer(-12), "$3\r\n-12\r\n");
+        check_both(|w| w.array(0), "*0\r\n");
+        check_both(|w| w.array(12), "*12\r\n");
+    }
+
+    #[test]
+    fn shapes_that_resp2_does_not_know() {
+        check(|w| w.null(), "$-1\r\n", "_\r\n");
+        check(|w| w.null_array(), "*-1\r\n", "_\r\n");
+        check(|w| w.map(7), "*14\r\n", "%7\r\n");
+        check(|w| w.set(2), "*2\r\n", "~2\r\n");
+        check(|w| w.push(3), "*3\r\n", ">3\r\n");
+        check(|w| w.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n");
+        check(|w| w.double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n");
+        check(|w| w.boolean(true), ":1\r\n", "#t\r\n");
+        check(|w| w.boolean(false), ":0\r\n", "#f\r\n");
+        check(|w| w.verbatim("txt", b"Some"), "$4\r\nSome\r\n", "=8\r\ntxt:Some\r\n");
+        check(|w| w.big_number("-123"), "$4\r\n-123\r\n", "(-123\r\n");
+    }
+
+    #[test]
+    fn a_line_cannot_be_ended_by_its_text() {
+        check_both(|w| w.error("ERR 'a\r\n+OK\n'"), "-ERR 'a  +OK '\r\n");
+        check_both(|w| w.simple("a\nb"), "+a b\r\n");
+    }
+}
