@@ -215,6 +215,10 @@ impl<'a> ReplyWriter<'a> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method has one lifetime, `Fn` all"
+)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,40 @@
+//! Replays every file of the fuzzers' corpora through the function that the fuzzer calls.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use wire::resp::check;
+
+/// A corpus with fewer files has been lost, and its test would pass on nothing.
+const FILES_MIN: usize = 20;
+
+#[test]
+fn requests() {
+    for (path, data) in corpus("resp_request") {
+        println!("{}", path.display());
+        check::check_requests(&data);
+    }
+}
+
+#[test]
+fn replies() {
+    for (path, data) in corpus("resp_reply") {
+        println!("{}", path.display());
+        check::check_reply(&data);
+    }
+}
+
+#[track_caller]
+fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let files: Vec<_> = fs::read_dir(&folder)
+        .expect("the corpus is checked in")
+        .map(|file| {
+            let path = file.expect("a readable folder").path();
+            let data = fs::read(&path).expect("a readable file");
+            (path, data)
+        })
+        .collect();
+    assert!(files.len() >= FILES_MIN, "{} files in {}", files.len(), folder.display());
+    files
+}
