@@ -1,0 +1,368 @@
+//! Byte strings in the order of the user: packed blocks of a few kilobytes in a ring.
+//!
+//! Known weakness: chunks are not merged after removals from the middle (Redis does not either), so
+//! a list of which LREM left one element per chunk takes about 60 bytes per element more than need
+//! be, until it is next loaded from a snapshot.
+
+use std::collections::VecDeque;
+
+use super::packed::{Packed, element_bytes};
+use super::{Compact, Encoding, Malformed, allocation_bytes};
+use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
+
+/// A list of byte strings.
+///
+/// Ends: amortised O(1). An index: O(chunks up to it from the nearer end + elements of one chunk).
+#[derive(Debug, Default)]
+pub struct List {
+    /// None of them is empty.
+    chunks: VecDeque<Packed>,
+    len: usize,
+    /// Allocations of all chunks.
+    chunk_heap_bytes: usize,
+}
+
+/// Where an element lies.
+struct Place {
+    chunk: usize,
+    /// Index within the chunk.
+    index: usize,
+}
+
+fn fits(chunk: &Packed, value: &[u8], compact: &Compact) -> bool {
+    chunk.len() < compact.list_chunk_entries_max
+        && chunk.live_bytes() + element_bytes(value.len()) <= compact.list_chunk_bytes_max
+}
+
+impl List {
+    /// No elements, no allocation.
+    pub fn new() -> List {
+        List::default()
+    }
+
+    /// Number of elements. O(1).
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// O(1).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Changes one chunk and keeps the account of its memory.
+    fn edit<R>(&mut self, chunk: usize, change: impl FnOnce(&mut Packed) -> R) -> R {
+        let packed = &mut self.chunks[chunk];
+        self.chunk_heap_bytes -= packed.heap_bytes();
+        let result = change(packed);
+        self.chunk_heap_bytes += packed.heap_bytes();
+        result
+    }
+
+    fn insert_chunk(&mut self, chunk: usize, packed: Packed) {
+        if self.chunks.capacity() == 0 {
+            self.chunks.reserve_exact(1); // most lists have one chunk
+        }
+        self.chunk_heap_bytes += packed.heap_bytes();
+        self.chunks.insert(chunk, packed);
+    }
+
+    fn remove_chunks(&mut self, chunks: std::ops::Range<usize>) {
+        for packed in self.chunks.drain(chunks) {
+            self.chunk_heap_bytes -= packed.heap_bytes();
+        }
+        if self.chunks.capacity() > 4 * self.chunks.len() {
+            self.chunks.shrink_to(2 * self.chunks.len());
+        }
+    }
+
+    fn remove_if_empty(&mut self, chunk: usize) {
+        if self.chunks[chunk].is_empty() {
+            self.remove_chunks(chunk..chunk + 1);
+        }
+    }
+
+    /// The place of an index below `len`; walks from the nearer end.
+    fn place(&self, index: usize) -> Place {
+        let mut from_end = self.len - index;
+        if index < from_end {
+            let mut from_start = index;
+            for (chunk, packed) in self.chunks.iter().enumerate() {
+                if from_start < packed.len() {
+                    return Place { chunk, index: from_start };
+                }
+                from_start -= packed.len();
+            }
+        }
+        for (chunk, packed) in self.chunks.iter().enumerate().rev() {
+            if from_end <= packed.len() {
+                return Place { chunk, index: packed.len() - from_end };
+            }
+            from_end -= packed.len();
+        }
+        unreachable!("the lengths of the chunks sum up to the length of the list")
+    }
+
+    /// Puts an element before all others. Amortised O(1).
+    pub fn push_front(&mut self, value: &[u8], compact: &Compact) {
+        if !self.chunks.front().is_some_and(|chunk| fits(chunk, value, compact)) {
+            self.insert_chunk(0, Packed::default());
+        }
+        self.edit(0, |packed| packed.push_front(value));
+        self.len += 1;
+    }
+
+    /// Puts an element behind all others. Amortised O(1).
+    pub fn push_back(&mut self, value: &[u8], compact: &Compact) {
+        if !self.chunks.back().is_some_and(|chunk| fits(chunk, value, compact)) {
+            self.insert_chunk(self.chunks.len(), Packed::default());
+        }
+        self.edit(self.chunks.len() - 1, |packed| packed.push_back(value));
+        self.len += 1;
+    }
+
+    /// Takes the first element. Amortised O(1).
+    pub fn pop_front(&mut self) -> Option<Box<[u8]>> {
+        if self.is_empty() {
+            return None;
+        }
+        let popped = self.edit(0, Packed::pop_front);
+        self.remove_if_empty(0);
+        self.len -= 1;
+        popped
+    }
+
+    /// Takes the last element. Amortised O(1).
+    pub fn pop_back(&mut self) -> Option<Box<[u8]>> {
+        let last = self.chunks.len().checked_sub(1)?;
+        let popped = self.edit(last, Packed::pop_back);
+        self.remove_if_empty(last);
+        self.len -= 1;
+        popped
+    }
+
+    /// The element at `index`, counted from the front. Cost: see [`List`].
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        if index >= self.len {
+            return None;
+        }
+        let place = self.place(index);
+        self.chunks[place.chunk].get(place.index)
+    }
+
+    /// Replaces the element at `index`; false if there is none. Cost: see [`List`].
+    pub fn set(&mut self, index: usize, value: &[u8], compact: &Compact) -> bool {
+        if index >= self.len {
+            return false;
+        }
+        let place = self.place(index);
+        let packed = &self.chunks[place.chunk];
+        let at = packed.position(place.index);
+        let old_len = packed.get(place.index).map_or(0, <[u8]>::len);
+        let bytes = packed.live_bytes() - element_bytes(old_len) + element_bytes(value.len());
+        if bytes <= compact.list_chunk_bytes_max || packed.len() == 1 {
+            self.edit(place.chunk, |packed| packed.replace(at, value));
+        } else {
+            self.remove_range(index, index + 1);
+            self.insert(index, value, compact);
+        }
+        true
+    }
+
+    /// Inserts an element so that it gets `index`; false if `index` is greater than `len`.
+    /// Cost: see [`List`]; a full chunk is cut in two.
+    pub fn insert(&mut self, index: usize, value: &[u8], compact: &Compact) -> bool {
+        if index > self.len {
+            return false;
+        }
+        if index == 0 {
+            self.push_front(value, compact);
+        } else if index == self.len {
+            self.push_back(value, compact);
+        } else {
+            self.insert_inside(index, value, compact);
+        }
+        true
+    }
+
+    /// Inserts between the elements `index - 1` and `index`, which both exist.
+    fn insert_inside(&mut self, index: usize, value: &[u8], compact: &Compact) {
+        let left = self.place(index - 1);
+        self.len += 1;
+        let cut = left.index + 1;
+        if fits(&self.chunks[left.chunk], value, compact) {
+            return self.edit(left.chunk, |packed| {
+                packed.insert(packed.position(cut), value);
+            });
+        }
+        if cut < self.chunks[left.chunk].len() {
+            let right = self.edit(left.chunk, |packed| packed.split_off(cut));
+            self.insert_chunk(left.chunk + 1, right);
+        }
+        if fits(&self.chunks[left.chunk], value, compact) {
+            self.edit(left.chunk, |packed| packed.push_back(value));
+        } else if fits(&self.chunks[left.chunk + 1], value, compact) {
+            self.edit(left.chunk + 1, |packed| packed.push_front(value));
+        } else {
+            self.insert_chunk(left.chunk + 1, Packed::default());
+            self.edit(left.chunk + 1, |packed| packed.push_back(value));
+        }
+    }
+
+    /// Removes the elements at `start..end`, as far as there are any. O(chunks).
+    pub fn remove_range(&mut self, start: usize, end: usize) {
+        let end = end.min(self.len);
+        if start >= end {
+            return;
+        }
+        let (first, last) = (self.place(start), self.place(end - 1));
+        self.len -= end - start;
+        if first.chunk == last.chunk {
+            self.remove_inside(first.chunk, first.index..last.index + 1);
+            return self.remove_if_empty(first.chunk);
+        }
+        self.remove_inside(last.chunk, 0..last.index + 1);
+        let first_len = self.chunks[first.chunk].len();
+        self.remove_inside(first.chunk, first.index..first_len);
+        let from = first.chunk + usize::from(!self.chunks[first.chunk].is_empty());
+        let to = last.chunk + usize::from(self.chunks[last.chunk].is_empty());
+        self.remove_chunks(from..to);
+    }
+
+    fn remove_inside(&mut self, chunk: usize, range: std::ops::Range<usize>) {
+        self.edit(chunk, |packed| {
+            let bytes = packed.position(range.start)..packed.position(range.end);
+            packed.remove(bytes, range.len());
+        });
+    }
+
+    /// Keeps only the elements at `start..end`. O(chunks removed).
+    pub fn trim(&mut self, start: usize, end: usize) {
+        if start >= end {
+            return self.remove_range(0, self.len);
+        }
+        self.remove_range(end, self.len);
+        self.remove_range(0, start);
+    }
+
+    /// Removes elements equal to `value`: the first `count` of them, or the last `-count` if
+    /// negative, or all if 0. Returns how many. O(bytes).
+    pub fn remove_matching(&mut self, count: i64, value: &[u8]) -> usize {
+        let wanted = match count {
+            0 => usize::MAX,
+            _ => usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
+        };
+        let mut left = wanted;
+        for step in 0..self.chunks.len() {
+            if left == 0 {
+                break;
+            }
+            let chunk = if count < 0 { self.chunks.len() - 1 - step } else { step };
+            left -= self.remove_matching_in(chunk, left, count < 0, value);
+        }
+        let removed = wanted - left;
+        if removed > 0 {
+            self.len -= removed;
+            self.drop_empty_chunks();
+        }
+        removed
+    }
+
+    /// Removes the first or last `count_max` matches of one chunk, and returns how many.
+    fn remove_matching_in(
+        &mut self,
+        chunk: usize,
+        count_max: usize,
+        from_back: bool,
+        value: &[u8],
+    ) -> usize {
+        let matches = self.chunks[chunk].iter().filter(|element| *element == value).count();
+        let count = matches.min(count_max);
+        if count == 0 {
+            return 0;
+        }
+        let skip = if from_back { matches - count } else { 0 };
+        let mut seen = 0;
+        self.edit(chunk, |packed| {
+            packed.retain(|element| {
+                if element != value {
+                    return true;
+                }
+                seen += 1;
+                !(skip < seen && seen <= skip + count)
+            });
+        });
+        count
+    }
+
+    fn drop_empty_chunks(&mut self) {
+        let dropped = self.chunks.iter().filter(|chunk| chunk.is_empty());
+        self.chunk_heap_bytes -= dropped.map(Packed::heap_bytes).sum::<usize>();
+        self.chunks.retain(|chunk| !chunk.is_empty());
+        let end = self.chunks.len();
+        self.remove_chunks(end..end);
+    }
+
+    /// All elements; from either end.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.chunks.iter().flat_map(Packed::iter)
+    }
+
+    /// All elements, the last first.
+    pub fn iter_rev(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().rev()
+    }
+
+    /// The elements from `index` on. Cost of the start: see [`List`].
+    pub fn iter_from(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        let place = if index < self.len {
+            self.place(index)
+        } else {
+            Place { chunk: self.chunks.len(), index: 0 }
+        };
+        self.chunks.range(place.chunk..).flat_map(Packed::iter).skip(place.index)
+    }
+
+    /// Bytes of heap, without the value itself. O(1).
+    pub fn heap_bytes(&self) -> usize {
+        allocation_bytes(self.chunks.capacity() * size_of::<Packed>()) + self.chunk_heap_bytes
+    }
+
+    /// `Listpack` while there is one chunk, else `Quicklist`.
+    pub fn encoding(&self) -> Encoding {
+        if self.chunks.len() <= 1 { Encoding::Listpack } else { Encoding::Quicklist }
+    }
+
+    /// Appends: number of elements v, then each as length v and bytes (v = LEB128 varint). O(bytes).
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.len as u64);
+        self.iter().for_each(|element| put_bytes(out, element));
+    }
+
+    /// Takes what `encode` wrote off the front of `input`.
+    pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<List, Malformed> {
+        let mut list = List::new();
+        for _ in 0..take_varint(input)? {
+            list.push_back(take_bytes(input)?, compact);
+        }
+        Ok(list)
+    }
+}
+
+/// A copy may have less spare room than the original, so its memory is counted anew.
+impl Clone for List {
+    fn clone(&self) -> List {
+        let chunks = self.chunks.clone();
+        let chunk_heap_bytes = chunks.iter().map(Packed::heap_bytes).sum();
+        List { chunks, len: self.len, chunk_heap_bytes }
+    }
+}
+
+/// The same elements in the same order, in whatever chunks.
+impl PartialEq for List {
+    fn eq(&self, other: &List) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for List {}

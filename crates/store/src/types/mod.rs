@@ -1,0 +1,129 @@
+//! Values of the collection types: [`Hash`], [`Set`], [`ZSet`] and [`List`].
+//!
+//! Each type has a compact form for small values (one block of packed bytes, or a sorted array of
+//! integers) and a table form for large ones. A value starts compact and becomes a table for good
+//! when it crosses a threshold in [`Compact`]; the names and defaults are those of Redis, so that
+//! `OBJECT ENCODING` says what its clients expect.
+//!
+//! Nothing here knows keys, time, or the log. `heap_bytes` is O(1) everywhere: the memory account
+//! is kept while values change, not counted afterwards.
+
+mod hash;
+mod list;
+mod packed;
+mod ranked;
+mod set;
+mod table;
+mod zset;
+
+pub use hash::Hash;
+pub use list::List;
+pub use set::{Member, Set};
+pub use zset::{AddResult, ZSet, ZSetIter};
+
+/// Thresholds at which a compact value becomes a table, and the seed of the tables' hashes.
+///
+/// Each maximum is inclusive: a value of exactly this size is still compact.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct Compact {
+    /// `hash-max-listpack-entries`: fields of a compact hash.
+    pub hash_entries_max: usize,
+    /// `hash-max-listpack-value`: bytes of one field or value of a compact hash.
+    pub hash_value_bytes_max: usize,
+    /// `set-max-intset-entries`: members of a set of integers.
+    pub set_intset_entries_max: usize,
+    /// `set-max-listpack-entries`: members of a compact set of strings.
+    pub set_entries_max: usize,
+    /// `set-max-listpack-value`: bytes of one member of a compact set of strings.
+    pub set_value_bytes_max: usize,
+    /// `zset-max-listpack-entries`: members of a compact sorted set.
+    pub zset_entries_max: usize,
+    /// `zset-max-listpack-value`: bytes of one member of a compact sorted set.
+    pub zset_value_bytes_max: usize,
+    /// `list-max-listpack-size` where negative: packed bytes of one chunk of a list. A longer
+    /// element has a chunk of its own.
+    pub list_chunk_bytes_max: usize,
+    /// `list-max-listpack-size` where positive: elements of one chunk of a list; bounds the walk
+    /// inside a chunk.
+    pub list_chunk_entries_max: usize,
+    /// Seed of the hashes of new tables: one per process, unknown to clients, so that nobody can
+    /// choose colliding members.
+    pub seed: u64,
+}
+
+impl Default for Compact {
+    fn default() -> Compact {
+        Compact {
+            hash_entries_max: 128,
+            hash_value_bytes_max: 64,
+            set_intset_entries_max: 512,
+            set_entries_max: 128,
+            set_value_bytes_max: 64,
+            zset_entries_max: 128,
+            zset_value_bytes_max: 64,
+            list_chunk_bytes_max: 8192,
+            list_chunk_entries_max: 2048,
+            seed: 0,
+        }
+    }
+}
+
+/// The form that a value has now, as `OBJECT ENCODING` names it.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub enum Encoding {
+    /// One block of packed bytes.
+    Listpack,
+    /// A sorted array of integers.
+    Intset,
+    /// A hash table.
+    Hashtable,
+    /// A hash table and an ordered structure.
+    Skiplist,
+    /// Several blocks of packed bytes.
+    Quicklist,
+}
+
+impl Encoding {
+    /// The name that Redis gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::Listpack => "listpack",
+            Encoding::Intset => "intset",
+            Encoding::Hashtable => "hashtable",
+            Encoding::Skiplist => "skiplist",
+            Encoding::Quicklist => "quicklist",
+        }
+    }
+}
+
+/// The bytes are not what `encode` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed bytes of a value")]
+pub struct Malformed;
+
+const SMALL_ALLOCATION_BYTES: usize = 1024;
+
+/// What an allocation of `len` bytes takes from the heap, by the size classes of common allocators:
+/// steps of 16 bytes up to 1 KiB, then eight classes per doubling. Nothing for an empty one.
+pub fn allocation_bytes(len: usize) -> usize {
+    if len <= SMALL_ALLOCATION_BYTES {
+        return len.next_multiple_of(16);
+    }
+    let class = 1usize << (usize::BITS - 1 - (len - 1).leading_zeros());
+    len.checked_next_multiple_of(class / 8).unwrap_or(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_round_up_to_size_classes() {
+        for (len, bytes) in
+            [(0, 0), (1, 16), (16, 16), (17, 32), (1024, 1024), (1025, 1152), (8193, 9216)]
+        {
+            assert_eq!(allocation_bytes(len), bytes, "{len}");
+        }
+        assert_eq!(allocation_bytes(usize::MAX), usize::MAX);
+    }
+}

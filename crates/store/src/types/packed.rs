@@ -1,0 +1,359 @@
+//! Byte strings one after another in one allocation: the compact form of every collection.
+//!
+//! ```text
+//! header  varint   length of the content
+//! content bytes
+//! back    varint, its bytes in reverse order: length of header and content
+//! ```
+//!
+//! Read from the left the header leads over an element, read from the right the back length does;
+//! an element of less than 126 bytes costs two bytes beyond its content. The block may start with a
+//! gap, so that elements come and go at both ends without moving the others.
+//!
+//! Positions (`at`) are byte offsets from the first element. They are only good until the next
+//! change. The bytes are always our own: foreign bytes enter element by element.
+
+use std::ops::Range;
+
+use super::allocation_bytes;
+
+const CONTINUES: u8 = 0x80;
+const VARINT_BYTES_MAX: usize = 10;
+/// A block may waste as many bytes as it holds and these, before it is copied into a smaller one.
+const WASTE_BYTES: usize = 64;
+
+/// See the module's documentation. All searches are linear; all changes move at most the block.
+#[derive(Clone, Default)]
+pub(crate) struct Packed {
+    /// The gap, then the elements.
+    bytes: Vec<u8>,
+    /// Length of the gap.
+    start: usize,
+    /// Number of elements.
+    count: usize,
+}
+
+/// One element and where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Element<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+    /// Position of the element after it, or the end.
+    pub(crate) next: usize,
+}
+
+fn varint_len(number: usize) -> usize {
+    ((usize::BITS - (number | 1).leading_zeros()) as usize).div_ceil(7)
+}
+
+/// Bytes that an element with a content of `len` bytes takes in a block.
+pub(crate) fn element_bytes(len: usize) -> usize {
+    let span = varint_len(len) + len;
+    span + varint_len(span)
+}
+
+/// Varint at the front of `bytes`: the number, and how many bytes it took.
+fn read_forward(bytes: &[u8]) -> (usize, usize) {
+    read_varint(bytes.iter())
+}
+
+/// Varint at the back of `bytes`, last byte first: likewise.
+fn read_backward(bytes: &[u8]) -> (usize, usize) {
+    read_varint(bytes.iter().rev())
+}
+
+fn read_varint<'a>(bytes: impl Iterator<Item = &'a u8>) -> (usize, usize) {
+    let mut number = 0;
+    for (index, &byte) in bytes.take(VARINT_BYTES_MAX).enumerate() {
+        number |= usize::from(byte & !CONTINUES) << (7 * index);
+        if byte & CONTINUES == 0 {
+            return (number, index + 1);
+        }
+    }
+    unreachable!("a block ends between elements");
+}
+
+fn low_bits(number: usize) -> u8 {
+    number.to_le_bytes()[0] & !CONTINUES
+}
+
+fn write_varint(slot: &mut [u8], mut number: usize) {
+    let last = slot.len() - 1;
+    for byte in &mut slot[..last] {
+        *byte = low_bits(number) | CONTINUES;
+        number >>= 7;
+    }
+    slot[last] = low_bits(number);
+}
+
+/// Fills `slot`, which has exactly the element's size, with the joined parts.
+fn write_element(slot: &mut [u8], head: &[u8], tail: &[u8]) {
+    let len = head.len() + tail.len();
+    let header_len = varint_len(len);
+    let span = header_len + len;
+    let (front, back) = slot.split_at_mut(span);
+    write_varint(&mut front[..header_len], len);
+    front[header_len..header_len + head.len()].copy_from_slice(head);
+    front[header_len + head.len()..].copy_from_slice(tail);
+    write_varint(back, span);
+    back.reverse();
+}
+
+fn element_at(live: &[u8], at: usize) -> Element<'_> {
+    let (len, header_len) = read_forward(&live[at..]);
+    let content = at + header_len;
+    let span = header_len + len;
+    let next = at + span + varint_len(span);
+    Element { bytes: &live[content..content + len], at, next }
+}
+
+fn element_before(live: &[u8], end: usize) -> Element<'_> {
+    let (span, back_len) = read_backward(&live[..end]);
+    element_at(live, end - back_len - span)
+}
+
+impl Packed {
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn live(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Bytes of all elements: also the position of the end.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        allocation_bytes(self.bytes.capacity())
+    }
+
+    /// The element that starts at `at`, nothing at the end. O(1).
+    pub(crate) fn element(&self, at: usize) -> Option<Element<'_>> {
+        (at < self.live_bytes()).then(|| element_at(self.live(), at))
+    }
+
+    /// Position of the element `index`, or the end; walks from the nearer end.
+    pub(crate) fn position(&self, index: usize) -> usize {
+        let live = self.live();
+        if index >= self.count {
+            live.len()
+        } else if index <= self.count / 2 {
+            (0..index).fold(0, |at, _| element_at(live, at).next)
+        } else {
+            (index..self.count).fold(live.len(), |end, _| element_before(live, end).at)
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
+        self.element(self.position(index)).map(|element| element.bytes)
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_> {
+        let live = self.live();
+        Iter { live, front: 0, back: live.len(), remaining: self.count }
+    }
+
+    /// All elements with their positions, front to back.
+    pub(crate) fn elements(&self) -> impl Iterator<Item = Element<'_>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let element = self.element(at)?;
+            at = element.next;
+            Some(element)
+        })
+    }
+
+    /// Amortised O(1) beyond the copy of the value.
+    pub(crate) fn push_back(&mut self, value: &[u8]) {
+        self.insert(self.live_bytes(), value);
+    }
+
+    /// Amortised O(1) beyond the copy of the value.
+    pub(crate) fn push_front(&mut self, value: &[u8]) {
+        self.insert(0, value);
+    }
+
+    pub(crate) fn insert(&mut self, at: usize, value: &[u8]) {
+        self.insert_joined(at, value, &[]);
+    }
+
+    /// Inserts one element whose content is `head` and then `tail`.
+    pub(crate) fn insert_joined(&mut self, at: usize, head: &[u8], tail: &[u8]) {
+        let new = element_bytes(head.len() + tail.len());
+        self.resize_hole(at, 0, new);
+        let hole = self.start + at;
+        write_element(&mut self.bytes[hole..hole + new], head, tail);
+        self.count += 1;
+    }
+
+    /// Gives the element at `at` another content.
+    pub(crate) fn replace(&mut self, at: usize, value: &[u8]) {
+        let old = element_at(self.live(), at).next - at;
+        let new = element_bytes(value.len());
+        self.resize_hole(at, old, new);
+        let hole = self.start + at;
+        write_element(&mut self.bytes[hole..hole + new], value, &[]);
+        self.settle();
+    }
+
+    /// Removes the `count` elements that lie in `range`; at the ends amortised O(1).
+    pub(crate) fn remove(&mut self, range: Range<usize>, count: usize) {
+        debug_assert!(count <= self.count);
+        self.resize_hole(range.start, range.len(), 0);
+        self.count -= count;
+        self.settle();
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<Box<[u8]>> {
+        let element = self.element(0)?;
+        let (popped, end) = (element.bytes.into(), element.next);
+        self.remove(0..end, 1);
+        Some(popped)
+    }
+
+    pub(crate) fn pop_back(&mut self) -> Option<Box<[u8]>> {
+        if self.is_empty() {
+            return None;
+        }
+        let end = self.live_bytes();
+        let element = element_before(self.live(), end);
+        let (popped, at) = (element.bytes.into(), element.at);
+        self.remove(at..end, 1);
+        Some(popped)
+    }
+
+    /// Keeps the elements that `keep` wants, in one pass.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let (mut read, mut write, mut kept) = (0, 0, 0);
+        while let Some(element) = self.element(read) {
+            let next = element.next;
+            if keep(element.bytes) {
+                let source = self.start + read..self.start + next;
+                self.bytes.copy_within(source, self.start + write);
+                write += next - read;
+                kept += 1;
+            }
+            read = next;
+        }
+        self.bytes.truncate(self.start + write);
+        self.count = kept;
+        self.settle();
+    }
+
+    /// Cuts the block before the element `index`, and returns what was behind the cut.
+    pub(crate) fn split_off(&mut self, index: usize) -> Packed {
+        let at = self.start + self.position(index);
+        let right =
+            Packed { bytes: self.bytes[at..].to_vec(), start: 0, count: self.count - index };
+        self.bytes.truncate(at);
+        self.count = index;
+        self.settle();
+        right
+    }
+
+    /// Makes the `old` bytes at `at` `new` bytes long; what they hold then is undefined.
+    fn resize_hole(&mut self, at: usize, old: usize, new: usize) {
+        if at == 0 && self.start + old >= new {
+            self.start = self.start + old - new;
+        } else if at == 0 && old == 0 && self.count > 0 {
+            self.open_gap(new);
+        } else if new > old {
+            let grow = new - old;
+            self.reserve_back(grow);
+            let (hole, end) = (self.start + at, self.bytes.len());
+            self.bytes.resize(end + grow, 0);
+            self.bytes.copy_within(hole + old..end, hole + new);
+        } else {
+            let (hole, end) = (self.start + at, self.bytes.len());
+            self.bytes.copy_within(hole + old..end, hole + new);
+            self.bytes.truncate(end - (old - new));
+        }
+    }
+
+    /// Room for `grow` bytes before the first element, and as much again as half of the block: the
+    /// copy is paid by the pushes that follow.
+    fn open_gap(&mut self, grow: usize) {
+        let live = self.live();
+        let gap = grow + live.len() / 2;
+        let mut bytes = Vec::with_capacity(gap + live.len());
+        bytes.resize(gap, 0);
+        bytes.extend_from_slice(live);
+        self.bytes = bytes;
+        self.start = gap - grow;
+    }
+
+    /// Room for `grow` bytes behind the last element: from the gap if that is large (a queue), else
+    /// from the allocator in steps of half a block.
+    fn reserve_back(&mut self, grow: usize) {
+        if self.bytes.capacity() - self.bytes.len() >= grow {
+            return;
+        }
+        let step = grow.max(self.live_bytes() / 2);
+        if self.start >= step {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        } else {
+            self.bytes.reserve_exact(step);
+        }
+    }
+
+    /// Gives memory back after a removal. Amortised O(1): a copy of the live bytes follows upon the
+    /// removal of about as many.
+    fn settle(&mut self) {
+        let live = self.live_bytes();
+        if self.bytes.capacity() - live > live + WASTE_BYTES {
+            let mut bytes = Vec::with_capacity(live + live / 4);
+            bytes.extend_from_slice(self.live());
+            self.bytes = bytes;
+            self.start = 0;
+        }
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter().map(<[u8]>::escape_ascii)).finish()
+    }
+}
+
+/// Elements from both ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Iter<'a> {
+    live: &'a [u8],
+    front: usize,
+    back: usize,
+    remaining: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let element = element_at(self.live, self.front);
+        self.front = element.next;
+        Some(element.bytes)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.remaining, Some(self.remaining))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let element = element_before(self.live, self.back);
+        self.back = element.at;
+        Some(element.bytes)
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}

@@ -1,0 +1,350 @@
+//! Distinct byte strings: a sorted array of integers, one packed block, or a table.
+
+use super::packed::Packed;
+use super::table::Table;
+use super::{Compact, Encoding, Malformed, allocation_bytes};
+use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
+
+/// Longest text of an `i64`: "-9223372036854775808".
+const INTEGER_TEXT_BYTES_MAX: usize = 20;
+/// An array of integers may have room for as many as it holds and these, before it is shrunk.
+const INTEGERS_SPARE: usize = 8;
+
+// First byte of an encoded set.
+const ENCODED_BYTES: u8 = 0;
+const ENCODED_INTEGERS: u8 = 1;
+
+/// A set of byte strings.
+///
+/// Integers: lookup O(log members), change O(members). Packed: all O(members). Table: all O(1).
+#[derive(Debug, Clone)]
+pub struct Set {
+    form: Form,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    /// Ascending.
+    Integers(Vec<i64>),
+    Packed(Packed),
+    Table(Table<()>),
+}
+
+/// A member as the set holds it.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub enum Member<'a> {
+    /// The member's bytes.
+    Bytes(&'a [u8]),
+    /// The member is this number's decimal text.
+    Int(i64),
+}
+
+impl Member<'_> {
+    /// The member's bytes, in `buffer` if they must be made.
+    pub fn as_bytes<'b>(&'b self, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
+        match self {
+            Member::Bytes(bytes) => bytes,
+            Member::Int(number) => buffer.format(*number).as_bytes(),
+        }
+    }
+
+    /// Calls `f` with the member's bytes.
+    pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(self.as_bytes(&mut itoa::Buffer::new()))
+    }
+
+    /// Appends the member's bytes.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.with_bytes(|bytes| out.extend_from_slice(bytes));
+    }
+}
+
+/// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.
+fn canonical_integer(bytes: &[u8]) -> Option<i64> {
+    if bytes.is_empty() || bytes.len() > INTEGER_TEXT_BYTES_MAX {
+        return None;
+    }
+    let (first, second) = match bytes {
+        [b'-', first, ..] => (*first, 2),
+        [first, ..] => (*first, 1),
+        [] => return None,
+    };
+    let is_canonical = match first {
+        b'0' => bytes == b"0",
+        b'1'..=b'9' => bytes[second..].iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !is_canonical {
+        return None;
+    }
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+fn find(packed: &Packed, member: &[u8]) -> Option<std::ops::Range<usize>> {
+    let element = packed.elements().find(|element| element.bytes == member)?;
+    Some(element.at..element.next)
+}
+
+fn shrink(integers: &mut Vec<i64>) {
+    if integers.capacity() > 2 * integers.len() + INTEGERS_SPARE {
+        integers.shrink_to(integers.len() + integers.len() / 4);
+    }
+}
+
+impl Default for Set {
+    fn default() -> Set {
+        Set::new()
+    }
+}
+
+impl Set {
+    /// No members, no allocation.
+    pub fn new() -> Set {
+        Set { form: Form::Integers(Vec::new()) }
+    }
+
+    /// Number of members. O(1).
+    pub fn len(&self) -> usize {
+        match &self.form {
+            Form::Integers(integers) => integers.len(),
+            Form::Packed(packed) => packed.len(),
+            Form::Table(table) => table.len(),
+        }
+    }
+
+    /// O(1).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the member is there. O(1), integers O(log members), packed O(members).
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match &self.form {
+            Form::Integers(integers) => canonical_integer(member)
+                .is_some_and(|number| integers.binary_search(&number).is_ok()),
+            Form::Packed(packed) => find(packed, member).is_some(),
+            Form::Table(table) => table.get(member).is_some(),
+        }
+    }
+
+    /// Adds a member; true if it is new. O(1), compact O(members); O(members) the one time when
+    /// the set changes its form.
+    pub fn add(&mut self, member: &[u8], compact: &Compact) -> bool {
+        if matches!(self.form, Form::Integers(_)) {
+            match canonical_integer(member) {
+                Some(number) => return self.add_integer(number, compact),
+                None => self.leave_integers(compact),
+            }
+        }
+        if let Form::Packed(packed) = &mut self.form {
+            if find(packed, member).is_some() {
+                return false;
+            }
+            if member.len() <= compact.set_value_bytes_max && packed.len() < compact.set_entries_max
+            {
+                packed.push_back(member);
+                return true;
+            }
+            self.become_table(compact.seed);
+        }
+        match &mut self.form {
+            Form::Table(table) => table.set(member, ()),
+            _ => unreachable!("the set has just become a table"),
+        }
+    }
+
+    fn add_integer(&mut self, number: i64, compact: &Compact) -> bool {
+        let Form::Integers(integers) = &mut self.form else {
+            unreachable!("the caller looked at the form")
+        };
+        let Err(index) = integers.binary_search(&number) else { return false };
+        integers.insert(index, number);
+        if integers.len() > compact.set_intset_entries_max {
+            self.become_table(compact.seed);
+        }
+        true
+    }
+
+    /// From integers to packed if they fit there, else to a table.
+    fn leave_integers(&mut self, compact: &Compact) {
+        let fits = self.len() <= compact.set_entries_max
+            && compact.set_value_bytes_max >= INTEGER_TEXT_BYTES_MAX;
+        if !self.is_empty() && !fits {
+            return self.become_table(compact.seed);
+        }
+        let mut packed = Packed::default();
+        self.iter().for_each(|member| member.with_bytes(|bytes| packed.push_back(bytes)));
+        self.form = Form::Packed(packed);
+    }
+
+    fn become_table(&mut self, seed: u64) {
+        let mut table = Table::new(seed);
+        for member in self.iter() {
+            member.with_bytes(|bytes| table.set(bytes, ()));
+        }
+        self.form = Form::Table(table);
+    }
+
+    /// Removes a member; false if it is not there. O(1), compact O(members).
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match &mut self.form {
+            Form::Integers(integers) => {
+                let index = canonical_integer(member)
+                    .and_then(|number| integers.binary_search(&number).ok());
+                let Some(index) = index else { return false };
+                integers.remove(index);
+                shrink(integers);
+                true
+            }
+            Form::Packed(packed) => {
+                let Some(range) = find(packed, member) else { return false };
+                packed.remove(range, 1);
+                true
+            }
+            Form::Table(table) => table.remove(member),
+        }
+    }
+
+    /// All members: integers in ascending order, others in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
+        let (integers, packed, table) = match &self.form {
+            Form::Integers(integers) => (Some(integers), None, None),
+            Form::Packed(packed) => (None, Some(packed), None),
+            Form::Table(table) => (None, None, Some(table)),
+        };
+        let integers = integers.into_iter().flatten().map(|number| Member::Int(*number));
+        let packed = packed.into_iter().flat_map(Packed::iter);
+        let rows = table.into_iter().flat_map(Table::iter).map(|(member, ())| member);
+        integers.chain(packed.chain(rows).map(Member::Bytes))
+    }
+
+    /// The member at an index below `len`, for uniform random choice; indexes change with every
+    /// change of the set. O(1), packed O(members).
+    pub fn get_index(&self, index: usize) -> Option<Member<'_>> {
+        match &self.form {
+            Form::Integers(integers) => integers.get(index).copied().map(Member::Int),
+            Form::Packed(packed) => packed.get(index).map(Member::Bytes),
+            Form::Table(table) => table.get_index(index).map(|(member, ())| Member::Bytes(member)),
+        }
+    }
+
+    /// Removes the member at an index and returns its bytes. O(1), compact O(members).
+    pub fn remove_index(&mut self, index: usize) -> Option<Box<[u8]>> {
+        match &mut self.form {
+            Form::Integers(integers) => {
+                let number = (index < integers.len()).then(|| integers.remove(index))?;
+                shrink(integers);
+                Some(Member::Int(number).with_bytes(|bytes| bytes.into()))
+            }
+            Form::Packed(packed) => {
+                let element = packed.element(packed.position(index))?;
+                let (removed, range) = (element.bytes.into(), element.at..element.next);
+                packed.remove(range, 1);
+                Some(removed)
+            }
+            Form::Table(table) => table.swap_remove(index).map(|(member, ())| member),
+        }
+    }
+
+    /// Visits about `count` members from `cursor` on (0 at first) and returns the next cursor, 0 at
+    /// the end. A member that is there from the first call to the last is visited at least once.
+    /// A compact set is visited whole.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Member<'_>)) -> u64 {
+        if let Form::Table(table) = &self.form {
+            return table.scan(cursor, count, |member, ()| visit(Member::Bytes(member)));
+        }
+        self.iter().for_each(visit);
+        0
+    }
+
+    /// Bytes of heap, without the value itself. O(1).
+    pub fn heap_bytes(&self) -> usize {
+        match &self.form {
+            Form::Integers(integers) => allocation_bytes(integers.capacity() * size_of::<i64>()),
+            Form::Packed(packed) => packed.heap_bytes(),
+            Form::Table(table) => table.heap_bytes(),
+        }
+    }
+
+    /// `Intset`, `Listpack` or `Hashtable`.
+    pub fn encoding(&self) -> Encoding {
+        match &self.form {
+            Form::Integers(_) => Encoding::Intset,
+            Form::Packed(_) => Encoding::Listpack,
+            Form::Table(_) => Encoding::Hashtable,
+        }
+    }
+
+    /// Appends a form byte, the number of members v, and the members (v = LEB128 varint): form 0
+    /// each as length v and bytes; form 1 as the first number zigzag v, then the differences v from
+    /// one to the next. O(bytes).
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Form::Integers(integers) = &self.form {
+            return encode_integers(integers, out);
+        }
+        out.push(ENCODED_BYTES);
+        put_varint(out, self.len() as u64);
+        self.iter().for_each(|member| member.with_bytes(|bytes| put_bytes(out, bytes)));
+    }
+
+    /// Takes what `encode` wrote off the front of `input`. A member that comes twice is malformed.
+    pub fn decode(input: &mut &[u8], compact: &Compact) -> Result<Set, Malformed> {
+        let (form, rest) = input.split_first().ok_or(Malformed)?;
+        *input = rest;
+        let count = take_varint(input)?;
+        match *form {
+            ENCODED_BYTES => decode_bytes(count, input, compact),
+            ENCODED_INTEGERS => decode_integers(count, input, compact),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn encode_integers(integers: &[i64], out: &mut Vec<u8>) {
+    out.push(ENCODED_INTEGERS);
+    put_varint(out, integers.len() as u64);
+    if let Some(first) = integers.first() {
+        put_varint(out, ((first << 1) ^ (first >> 63)).cast_unsigned());
+    }
+    for pair in integers.windows(2) {
+        put_varint(out, pair[1].abs_diff(pair[0]));
+    }
+}
+
+fn decode_bytes(count: u64, input: &mut &[u8], compact: &Compact) -> Result<Set, Malformed> {
+    let mut set = Set::new();
+    for _ in 0..count {
+        if !set.add(take_bytes(input)?, compact) {
+            return Err(Malformed);
+        }
+    }
+    Ok(set)
+}
+
+fn decode_integers(count: u64, input: &mut &[u8], compact: &Compact) -> Result<Set, Malformed> {
+    let mut set = Set::new();
+    let mut previous = None;
+    for _ in 0..count {
+        let bits = take_varint(input)?;
+        let number = match previous {
+            None => (bits >> 1).cast_signed() ^ -(bits & 1).cast_signed(),
+            Some(number) => i64::checked_add_unsigned(number, bits).ok_or(Malformed)?,
+        };
+        let is_new = Member::Int(number).with_bytes(|bytes| set.add(bytes, compact));
+        if !is_new {
+            return Err(Malformed);
+        }
+        previous = Some(number);
+    }
+    Ok(set)
+}
+
+/// The same members, in whatever form.
+impl PartialEq for Set {
+    fn eq(&self, other: &Set) -> bool {
+        self.len() == other.len()
+            && self.iter().all(|member| member.with_bytes(|bytes| other.contains(bytes)))
+    }
+}
+
+impl Eq for Set {}

@@ -1,0 +1,154 @@
+//! The table form of hashes, sets and sorted sets: a hash table whose entries also have an index.
+//!
+//! # What a scan guarantees
+//!
+//! Entries lie densely at indexes `0..len`. A scan goes from the highest index down; its cursor is
+//! the number of entries still to visit. Between two calls entries may come and go:
+//!
+//! - A new entry gets the highest index, which the scan has passed or will never reach.
+//! - Removing an entry moves the last one into its place, so an entry only ever moves to a **lower**
+//!   index. One that the scan has not visited lies below the cursor and stays below it.
+//! - If fewer entries are left than the cursor says, the cursor is clamped to their number.
+//!
+//! So every entry that is there from the first call to the last is visited at least once. One that
+//! moves from the visited part into the other is visited twice, as Redis allows.
+
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
+
+use super::allocation_bytes;
+
+/// Give memory back when fewer than this part of the capacity is in use ...
+const SHRINK_DENOMINATOR: usize = 8;
+/// ... and the table has more than this capacity.
+const SHRINK_CAPACITY_MIN: usize = 64;
+/// Bytes of the hash that is kept with each entry.
+const ENTRY_HASH_BYTES: usize = 8;
+/// A slot of the index: a position and a control byte.
+const SLOT_BYTES: usize = 9;
+
+/// Heap that a value owns beyond its place in the table.
+pub(crate) trait OwnedBytes {
+    fn owned_bytes(&self) -> usize;
+}
+
+impl OwnedBytes for () {
+    fn owned_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl OwnedBytes for f64 {
+    fn owned_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl OwnedBytes for Box<[u8]> {
+    fn owned_bytes(&self) -> usize {
+        allocation_bytes(self.len())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Table<V> {
+    map: IndexMap<Box<[u8]>, V, FixedState>,
+    /// Allocations of all keys and values.
+    owned_bytes: usize,
+}
+
+impl<V: OwnedBytes> Table<V> {
+    pub(crate) fn new(seed: u64) -> Table<V> {
+        Table { map: IndexMap::with_hasher(FixedState::with_seed(seed)), owned_bytes: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&V> {
+        self.map.get(key)
+    }
+
+    pub(crate) fn get_full(&self, key: &[u8]) -> Option<(usize, &V)> {
+        self.map.get_full(key).map(|(index, _, value)| (index, value))
+    }
+
+    pub(crate) fn get_index(&self, index: usize) -> Option<(&[u8], &V)> {
+        self.map.get_index(index).map(|(key, value)| (key.as_ref(), value))
+    }
+
+    /// The value, to be changed without a change of what it owns.
+    pub(crate) fn get_index_mut(&mut self, index: usize) -> Option<&mut V> {
+        self.map.get_index_mut(index).map(|(_, value)| value)
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &V)> {
+        self.map.iter().map(|(key, value)| (key.as_ref(), value))
+    }
+
+    /// Sets the value of a key; true if the key is new, then with the highest index.
+    pub(crate) fn set(&mut self, key: &[u8], value: V) -> bool {
+        self.owned_bytes += value.owned_bytes();
+        if let Some(old) = self.map.get_mut(key) {
+            self.owned_bytes -= old.owned_bytes();
+            *old = value;
+            return false;
+        }
+        self.owned_bytes += allocation_bytes(key.len());
+        self.map.insert(key.into(), value);
+        true
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        match self.map.get_index_of(key) {
+            Some(index) => self.swap_remove(index).is_some(),
+            None => false,
+        }
+    }
+
+    /// Removes the entry at `index`; the entry with the highest index takes its place.
+    pub(crate) fn swap_remove(&mut self, index: usize) -> Option<(Box<[u8]>, V)> {
+        let (key, value) = self.map.swap_remove_index(index)?;
+        self.owned_bytes -= allocation_bytes(key.len()) + value.owned_bytes();
+        let (len, capacity) = (self.map.len(), self.map.capacity());
+        if capacity > SHRINK_CAPACITY_MIN && len < capacity / SHRINK_DENOMINATOR {
+            self.map.shrink_to(2 * len);
+        }
+        Some((key, value))
+    }
+
+    /// Visits at most `count` entries (at least one), and returns the cursor to go on with: 0 at
+    /// the end, as a cursor of 0 is the start. See the module's documentation.
+    pub(crate) fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &V)) -> u64 {
+        let end = match usize::try_from(cursor) {
+            Ok(cursor) if cursor > 0 => cursor.min(self.len()),
+            _ => self.len(),
+        };
+        let start = end.saturating_sub(count.max(1));
+        for index in (start..end).rev() {
+            if let Some((key, value)) = self.get_index(index) {
+                visit(key, value);
+            }
+        }
+        start as u64
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let capacity = self.map.capacity();
+        if capacity == 0 {
+            return self.owned_bytes;
+        }
+        let entry_bytes = ENTRY_HASH_BYTES + size_of::<(Box<[u8]>, V)>();
+        let slots = (capacity * 8 / 7).next_power_of_two();
+        allocation_bytes(capacity * entry_bytes)
+            + allocation_bytes(slots * SLOT_BYTES)
+            + self.owned_bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn recounted_owned_bytes(&self) -> (usize, usize) {
+        let owned = |(key, value): (&[u8], &V)| allocation_bytes(key.len()) + value.owned_bytes();
+        (self.owned_bytes, self.iter().map(owned).sum())
+    }
+}
