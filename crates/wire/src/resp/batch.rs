@@ -243,7 +243,7 @@ impl DoubleEndedIterator for ArgsIter<'_> {
 impl ExactSizeIterator for ArgsIter<'_> {}
 
 /// An argument list that owns its bytes: queued by MULTI, or built by a script or another protocol.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct OwnedArgs {
     bytes: Vec<u8>,
     spans: Vec<Span>,
@@ -279,6 +279,12 @@ impl OwnedArgs {
     /// Bytes of memory that the list holds, for whoever accounts queued commands.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+}
+
+impl fmt::Debug for OwnedArgs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_args().fmt(formatter)
     }
 }
 

@@ -111,13 +111,18 @@ impl<'a> ReplyWriter<'a> {
     /// `,1.5`; in RESP2 the text as a bulk string. See [`double_text`] for the text.
     pub fn double(&mut self, value: f64) {
         /// Sign, 17 digits, point, `e+308`, and zeros of the short notations.
-        const TEXT_BYTES: usize = 32;
+        const TEXT_BYTES_MAX: usize = 32;
 
-        let mut text = Vec::with_capacity(TEXT_BYTES);
-        double_text(value, &mut text);
+        // The text's length stands before the text, so it is written, taken back and framed.
+        let start = self.out.len();
+        double_text(value, self.out);
+        let mut text = [0; TEXT_BYTES_MAX];
+        let text = &mut text[..self.out.len() - start];
+        text.copy_from_slice(&self.out[start..]);
+        self.out.truncate(start);
         match self.protocol {
-            Protocol::Resp2 => self.bulk(&text),
-            Protocol::Resp3 => self.line(b',', &text),
+            Protocol::Resp2 => self.bulk(text),
+            Protocol::Resp3 => self.line(b',', text),
         }
     }
 
@@ -264,6 +269,11 @@ mod tests {
         check(|w| w.set(2), "*2\r\n", "~2\r\n");
         check(|w| w.push(3), "*3\r\n", ">3\r\n");
         check(|w| w.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n");
+        check(
+            |w| w.double(-1.797_693_134_862_315_7e308),
+            "$24\r\n-1.7976931348623157e+308\r\n",
+            ",-1.7976931348623157e+308\r\n",
+        );
         check(|w| w.double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n");
         check(|w| w.boolean(true), ":1\r\n", "#t\r\n");
         check(|w| w.boolean(false), ":0\r\n", "#f\r\n");

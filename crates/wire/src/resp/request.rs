@@ -462,6 +462,15 @@ mod tests {
     }
 
     #[test]
+    fn a_line_end_in_two_pieces_is_found_behind_a_long_argument() {
+        for count in ["0000000001", "1234567890x", "-12345678901"] {
+            let value = "v".repeat(REREAD_BYTES_MAX);
+            let input = format!("*3\r\n${}\r\n{value}\r\n${count}\r\n", value.len());
+            check(input.as_bytes(), &[], 0, Some("Protocol error: invalid bulk length"));
+        }
+    }
+
+    #[test]
     fn the_largest_numbers_are_taken_and_wait_for_their_bytes() {
         check(b"*1048576\r\n$1\r\na\r\n", &[], 0, None);
         check(b"*1\r\n$536870912\r\na", &[], 0, None);
