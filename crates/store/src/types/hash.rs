@@ -226,3 +226,101 @@ impl PartialEq for Hash {
 }
 
 impl Eq for Hash {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn small() -> Compact {
+        Compact { hash_entries_max: 4, hash_value_bytes_max: 10, ..Compact::default() }
+    }
+
+    fn check(hash: &Hash, oracle: &Oracle, absent: &[u8]) {
+        assert_eq!(hash.len(), oracle.len());
+        for (field, value) in oracle {
+            assert_eq!(hash.get(field), Some(value.as_slice()));
+        }
+        assert_eq!(hash.contains(absent), oracle.contains_key(absent));
+        let rows = |(field, value): (&[u8], &[u8])| (field.to_vec(), value.to_vec());
+        assert_eq!(&hash.iter().map(rows).collect::<Oracle>(), oracle);
+        let by_index = (0..hash.len()).filter_map(|index| hash.get_index(index));
+        assert_eq!(&by_index.map(rows).collect::<Oracle>(), oracle);
+        assert_eq!(hash.get_index(hash.len()), None);
+        let mut scanned = Oracle::new();
+        let mut cursor = 0;
+        loop {
+            cursor = hash.scan(cursor, 3, |field, value| {
+                scanned.insert(field.to_vec(), value.to_vec());
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(&scanned, oracle);
+        if let Form::Table(table) = &hash.form {
+            let (kept, counted) = table.recounted_owned_bytes();
+            assert_eq!(kept, counted);
+        }
+    }
+
+    fn round_trip(hash: &Hash, compact: &Compact) {
+        let mut bytes = Vec::new();
+        hash.encode(&mut bytes);
+        let mut input = bytes.as_slice();
+        assert_eq!(Hash::decode(&mut input, compact).as_ref(), Ok(hash));
+        assert!(input.is_empty());
+        assert_eq!(Hash::decode(&mut &bytes[..bytes.len() - 1], compact), Err(Malformed));
+        assert_eq!(&hash.clone(), hash);
+    }
+
+    fn field() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(0u8..3, 0..3)
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            20 => proptest::collection::vec(any::<u8>(), 0..10),
+            1 => proptest::collection::vec(any::<u8>(), 10..40),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_hash_is_as_the_oracle(
+            steps in proptest::collection::vec((field(), proptest::option::of(value())), 1..60),
+        ) {
+            let (mut hash, mut oracle, compact) = (Hash::new(), Oracle::new(), small());
+            for (field, value) in steps {
+                match value {
+                    Some(value) => {
+                        let is_new = hash.set(&field, &value, &compact);
+                        assert_eq!(is_new, oracle.insert(field.clone(), value).is_none());
+                    }
+                    None => assert_eq!(hash.remove(&field), oracle.remove(&field).is_some()),
+                }
+                check(&hash, &oracle, &field);
+            }
+            round_trip(&hash, &compact);
+        }
+    }
+
+    #[test]
+    fn becomes_a_table_at_the_thresholds_of_redis() {
+        let compact = Compact::default();
+        let mut hash = Hash::new();
+        for number in 0..128u8 {
+            hash.set(&[number], b"value", &compact);
+        }
+        hash.set(&[0], &[b'x'; 64], &compact);
+        assert_eq!(hash.encoding(), Encoding::Listpack);
+        hash.set(&[128], b"value", &compact);
+        assert_eq!(hash.encoding(), Encoding::Hashtable);
+        let mut hash = Hash::new();
+        hash.set(b"field", &[b'x'; 65], &compact);
+        assert_eq!(hash.encoding(), Encoding::Hashtable);
+    }
+}

@@ -366,3 +366,172 @@ impl PartialEq for List {
 }
 
 impl Eq for List {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque as Oracle;
+
+    fn small() -> Compact {
+        Compact { list_chunk_bytes_max: 40, list_chunk_entries_max: 5, ..Compact::default() }
+    }
+
+    fn check(list: &List, oracle: &Oracle<Vec<u8>>, seed: usize) {
+        assert_eq!(list.len(), oracle.len());
+        assert!(list.iter().eq(oracle.iter()));
+        assert!(list.iter_rev().eq(oracle.iter().rev()));
+        let from = seed % (oracle.len() + 2);
+        assert!(list.iter_from(from).eq(oracle.iter().skip(from)));
+        assert_eq!(list.get(from), oracle.get(from).map(Vec::as_slice));
+        assert!(list.chunks.iter().all(|chunk| !chunk.is_empty()));
+        let counted: usize = list.chunks.iter().map(Packed::heap_bytes).sum();
+        assert_eq!(list.chunk_heap_bytes, counted);
+        for chunk in &list.chunks {
+            assert!(chunk.len() <= 5);
+            assert!(chunk.live_bytes() <= 40 || chunk.len() == 1);
+        }
+    }
+
+    fn round_trip(list: &List, compact: &Compact) {
+        let mut bytes = Vec::new();
+        list.encode(&mut bytes);
+        let mut input = bytes.as_slice();
+        assert_eq!(List::decode(&mut input, compact).as_ref(), Ok(list));
+        assert!(input.is_empty());
+        assert_eq!(List::decode(&mut &bytes[..bytes.len() - 1], compact), Err(Malformed));
+    }
+
+    /// What LREM does, without chunks.
+    fn remove_matching(oracle: &mut Oracle<Vec<u8>>, count: i64, value: &[u8]) -> usize {
+        let matches: Vec<usize> = (0..oracle.len()).filter(|&i| oracle[i] == value).collect();
+        let wanted = usize::try_from(count.unsigned_abs()).unwrap().min(matches.len());
+        let chosen = match count {
+            0 => &matches[..],
+            1.. => &matches[..wanted],
+            _ => &matches[matches.len() - wanted..],
+        };
+        for index in chosen.iter().rev() {
+            oracle.remove(*index);
+        }
+        chosen.len()
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        PushFront(Vec<u8>),
+        PushBack(Vec<u8>),
+        PopFront,
+        PopBack,
+        Set(usize, Vec<u8>),
+        Insert(usize, Vec<u8>),
+        RemoveRange(usize, usize),
+        Trim(usize, usize),
+        RemoveMatching(i64, Vec<u8>),
+        Clone,
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => proptest::collection::vec(0u8..3, 0..3),
+            2 => proptest::collection::vec(any::<u8>(), 5..20),
+            1 => proptest::collection::vec(any::<u8>(), 30..300),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let index = || 0usize..60;
+        prop_oneof![
+            6 => value().prop_map(Step::PushFront),
+            6 => value().prop_map(Step::PushBack),
+            2 => Just(Step::PopFront),
+            2 => Just(Step::PopBack),
+            3 => (index(), value()).prop_map(|(index, value)| Step::Set(index, value)),
+            6 => (index(), value()).prop_map(|(index, value)| Step::Insert(index, value)),
+            1 => (index(), index()).prop_map(|(start, end)| Step::RemoveRange(start, end)),
+            1 => (0usize..5, index()).prop_map(|(start, end)| Step::Trim(start, end)),
+            2 => (-3i64..4, value()).prop_map(|(count, value)| Step::RemoveMatching(count, value)),
+            1 => Just(Step::Clone),
+        ]
+    }
+
+    fn apply(list: &mut List, oracle: &mut Oracle<Vec<u8>>, step: Step, compact: &Compact) {
+        match step {
+            Step::PushFront(value) => {
+                list.push_front(&value, compact);
+                oracle.push_front(value);
+            }
+            Step::PushBack(value) => {
+                list.push_back(&value, compact);
+                oracle.push_back(value);
+            }
+            Step::PopFront => assert_eq!(list.pop_front().map(Vec::from), oracle.pop_front()),
+            Step::PopBack => assert_eq!(list.pop_back().map(Vec::from), oracle.pop_back()),
+            Step::Set(index, value) => {
+                assert_eq!(list.set(index, &value, compact), index < oracle.len());
+                if let Some(element) = oracle.get_mut(index) {
+                    *element = value;
+                }
+            }
+            Step::Insert(index, value) => {
+                assert_eq!(list.insert(index, &value, compact), index <= oracle.len());
+                if index <= oracle.len() {
+                    oracle.insert(index, value);
+                }
+            }
+            Step::RemoveRange(start, end) => {
+                list.remove_range(start, end);
+                let end = end.min(oracle.len());
+                oracle.drain(start.min(end)..end);
+            }
+            Step::Trim(start, end) => {
+                list.trim(start, end);
+                let kept = oracle.drain(..).take(end).skip(start).collect();
+                *oracle = kept;
+            }
+            Step::RemoveMatching(count, value) => {
+                let expected = remove_matching(oracle, count, &value);
+                assert_eq!(list.remove_matching(count, &value), expected);
+            }
+            Step::Clone => *list = list.clone(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_is_as_the_oracle(steps in proptest::collection::vec(step(), 1..120)) {
+            let (mut list, mut oracle, compact) = (List::new(), Oracle::new(), small());
+            for (index, step) in steps.into_iter().enumerate() {
+                apply(&mut list, &mut oracle, step, &compact);
+                check(&list, &oracle, index * 13);
+            }
+            round_trip(&list, &compact);
+        }
+    }
+
+    #[test]
+    fn one_chunk_is_a_listpack_and_two_are_a_quicklist() {
+        let compact = Compact::default();
+        let mut list = List::new();
+        while list.encoding() == Encoding::Listpack {
+            list.push_back(&[0; 78], &compact);
+        }
+        assert_eq!(list.len(), 8192 / 80 + 1);
+        list.pop_front();
+        list.trim(0, 50);
+        assert_eq!(list.encoding(), Encoding::Listpack);
+    }
+
+    #[test]
+    fn a_queue_does_not_grow_with_what_went_through_it() {
+        let compact = Compact::default();
+        let mut list = List::new();
+        for number in 0..100_000u32 {
+            list.push_back(&number.to_le_bytes(), &compact);
+            if number >= 100 {
+                assert_eq!(list.pop_front().as_deref(), Some(&(number - 100).to_le_bytes()[..]));
+            }
+        }
+        assert!(list.heap_bytes() < 10_000, "{}", list.heap_bytes());
+    }
+}

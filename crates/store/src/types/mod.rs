@@ -81,6 +81,12 @@ pub enum Encoding {
     Skiplist,
     /// Several blocks of packed bytes.
     Quicklist,
+    /// A string that is a 64-bit integer in its shortest form.
+    Int,
+    /// A short string.
+    Embstr,
+    /// A long string, or one that was edited in place.
+    Raw,
 }
 
 impl Encoding {
@@ -92,6 +98,23 @@ impl Encoding {
             Encoding::Hashtable => "hashtable",
             Encoding::Skiplist => "skiplist",
             Encoding::Quicklist => "quicklist",
+            Encoding::Int => "int",
+            Encoding::Embstr => "embstr",
+            Encoding::Raw => "raw",
+        }
+    }
+
+    /// What Redis says of a string that was written whole. Strings have one form here; the names
+    /// are what its clients expect.
+    /// Source: Redis 7.2 `object.c`, `tryObjectEncoding`.
+    pub fn of_string(value: &[u8]) -> Encoding {
+        const EMBSTR_BYTES_MAX: usize = 44;
+        if set::canonical_integer(value).is_some() {
+            Encoding::Int
+        } else if value.len() <= EMBSTR_BYTES_MAX {
+            Encoding::Embstr
+        } else {
+            Encoding::Raw
         }
     }
 }
@@ -116,6 +139,51 @@ pub fn allocation_bytes(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes that are wrong say so, and bytes that are right come back the same.
+    macro_rules! check_decode {
+        ($kind:ty, $bytes:expr, $compact:expr) => {
+            if let Ok(value) = <$kind>::decode(&mut &$bytes[..], $compact) {
+                let mut again = Vec::new();
+                value.encode(&mut again);
+                assert_eq!(<$kind>::decode(&mut again.as_slice(), $compact), Ok(value));
+            }
+        };
+    }
+
+    fn check_all(bytes: &[u8], compact: &Compact) {
+        check_decode!(Hash, bytes, compact);
+        check_decode!(Set, bytes, compact);
+        check_decode!(ZSet, bytes, compact);
+        check_decode!(List, bytes, compact);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            count in 0u8..6,
+            bytes in proptest::collection::vec(prop_oneof![0u8..6, any::<u8>()], 0..120),
+        ) {
+            let compact = Compact { hash_entries_max: 2, zset_entries_max: 2, ..Compact::default() };
+            check_all(&bytes, &compact);
+            check_all(&[&[count], bytes.as_slice()].concat(), &compact);
+            check_all(&[&[0, count], bytes.as_slice()].concat(), &compact);
+        }
+    }
+
+    #[test]
+    fn a_count_that_lies_allocates_nothing() {
+        let compact = Compact::default();
+        let count = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(Hash::decode(&mut &count[..], &compact), Err(Malformed));
+        assert_eq!(List::decode(&mut &count[..], &compact), Err(Malformed));
+        assert_eq!(ZSet::decode(&mut &count[..], &compact), Err(Malformed));
+        for form in [0, 1] {
+            let bytes = [&[form][..], &count].concat();
+            assert_eq!(Set::decode(&mut bytes.as_slice(), &compact), Err(Malformed));
+        }
+    }
 
     #[test]
     fn allocations_round_up_to_size_classes() {

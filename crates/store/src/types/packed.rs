@@ -357,3 +357,121 @@ impl DoubleEndedIterator for Iter<'_> {
 }
 
 impl ExactSizeIterator for Iter<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(packed: &Packed, oracle: &[Vec<u8>]) {
+        assert_eq!(packed.len(), oracle.len());
+        assert!(packed.iter().eq(oracle.iter()));
+        assert!(packed.iter().rev().eq(oracle.iter().rev()));
+        for index in 0..=oracle.len() {
+            assert_eq!(packed.get(index), oracle.get(index).map(Vec::as_slice));
+        }
+        let bytes: usize = oracle.iter().map(|element| element_bytes(element.len())).sum();
+        assert_eq!(packed.live_bytes(), bytes);
+        let capacity = packed.bytes.capacity();
+        assert!(capacity <= 2 * bytes + WASTE_BYTES, "{capacity} for {bytes}");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(usize, Vec<u8>),
+        PushFront(Vec<u8>),
+        PushBack(Vec<u8>),
+        Replace(usize, Vec<u8>),
+        Remove(usize, usize),
+        PopFront,
+        PopBack,
+        Retain(u8),
+        SplitOff(usize),
+    }
+
+    /// Lengths on both sides of every step of the varints that tests can afford.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        let len = prop_oneof![8 => 0usize..10, 2 => 120usize..132, 1 => 16_378usize..16_390];
+        (len, any::<u8>()).prop_map(|(len, byte)| vec![byte; len])
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let index = || 0usize..20;
+        prop_oneof![
+            4 => (index(), value()).prop_map(|(index, value)| Step::Insert(index, value)),
+            4 => value().prop_map(Step::PushFront),
+            4 => value().prop_map(Step::PushBack),
+            3 => (index(), value()).prop_map(|(index, value)| Step::Replace(index, value)),
+            2 => (index(), 0usize..4).prop_map(|(index, count)| Step::Remove(index, count)),
+            2 => Just(Step::PopFront),
+            2 => Just(Step::PopBack),
+            1 => any::<u8>().prop_map(Step::Retain),
+            1 => index().prop_map(Step::SplitOff),
+        ]
+    }
+
+    fn apply(packed: &mut Packed, oracle: &mut Vec<Vec<u8>>, step: Step) {
+        match step {
+            Step::Insert(index, value) => {
+                let index = index.min(oracle.len());
+                packed.insert_joined(
+                    packed.position(index),
+                    &value[..value.len() / 2],
+                    &value[value.len() / 2..],
+                );
+                oracle.insert(index, value);
+            }
+            Step::PushFront(value) => {
+                packed.push_front(&value);
+                oracle.insert(0, value);
+            }
+            Step::PushBack(value) => {
+                packed.push_back(&value);
+                oracle.push(value);
+            }
+            Step::Replace(index, value) => {
+                if index < oracle.len() {
+                    packed.replace(packed.position(index), &value);
+                    oracle[index] = value;
+                }
+            }
+            Step::Remove(index, count) => {
+                let start = index.min(oracle.len());
+                let end = (start + count).min(oracle.len());
+                packed.remove(packed.position(start)..packed.position(end), end - start);
+                oracle.drain(start..end);
+            }
+            Step::PopFront => {
+                let expected = (!oracle.is_empty()).then(|| oracle.remove(0));
+                assert_eq!(packed.pop_front().map(Vec::from), expected);
+            }
+            Step::PopBack => assert_eq!(packed.pop_back().map(Vec::from), oracle.pop()),
+            Step::Retain(byte) => {
+                packed.retain(|element| element.first() != Some(&byte));
+                oracle.retain(|element| element.first() != Some(&byte));
+            }
+            Step::SplitOff(index) => {
+                let index = index.min(oracle.len());
+                check(&packed.split_off(index), &oracle.split_off(index));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_is_as_the_oracle(steps in proptest::collection::vec(step(), 1..80)) {
+            let (mut packed, mut oracle) = (Packed::default(), Vec::new());
+            for step in steps {
+                apply(&mut packed, &mut oracle, step);
+                check(&packed, &oracle);
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_element_costs_two_bytes_beyond_its_content() {
+        assert_eq!(element_bytes(0), 2);
+        assert_eq!(element_bytes(126), 128);
+        assert_eq!(element_bytes(127), 130);
+    }
+}

@@ -60,7 +60,7 @@ impl Member<'_> {
 }
 
 /// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.
-fn canonical_integer(bytes: &[u8]) -> Option<i64> {
+pub(super) fn canonical_integer(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > INTEGER_TEXT_BYTES_MAX {
         return None;
     }
@@ -348,3 +348,154 @@ impl PartialEq for Set {
 }
 
 impl Eq for Set {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    type Oracle = BTreeSet<Vec<u8>>;
+
+    fn small() -> Compact {
+        Compact {
+            set_intset_entries_max: 6,
+            set_entries_max: 4,
+            set_value_bytes_max: 24,
+            ..Compact::default()
+        }
+    }
+
+    fn bytes(member: Member<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        member.write_to(&mut out);
+        out
+    }
+
+    fn check(set: &Set, oracle: &Oracle) {
+        assert_eq!(set.len(), oracle.len());
+        assert!(oracle.iter().all(|member| set.contains(member)));
+        assert_eq!(&set.iter().map(bytes).collect::<Oracle>(), oracle);
+        let by_index = (0..set.len()).filter_map(|index| set.get_index(index));
+        assert_eq!(&by_index.map(bytes).collect::<Oracle>(), oracle);
+        assert_eq!(set.get_index(set.len()), None);
+        let mut scanned = Oracle::new();
+        let mut cursor = 0;
+        loop {
+            cursor = set.scan(cursor, 3, |member| {
+                scanned.insert(bytes(member));
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(&scanned, oracle);
+        if let Form::Table(table) = &set.form {
+            let (kept, counted) = table.recounted_owned_bytes();
+            assert_eq!(kept, counted);
+        }
+    }
+
+    fn round_trip(set: &Set, compact: &Compact) {
+        let mut bytes = Vec::new();
+        set.encode(&mut bytes);
+        let mut input = bytes.as_slice();
+        assert_eq!(Set::decode(&mut input, compact).as_ref(), Ok(set));
+        assert!(input.is_empty());
+        assert_eq!(Set::decode(&mut &bytes[..bytes.len() - 1], compact), Err(Malformed));
+        assert_eq!(&set.clone(), set);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(Vec<u8>),
+        Remove(Vec<u8>),
+        RemoveIndex(usize),
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            30 => (-12i64..12).prop_map(|number| number.to_string().into_bytes()),
+            3 => any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+            1 => Just(i64::MIN.to_string().into_bytes()),
+            1 => Just(i64::MAX.to_string().into_bytes()),
+            1 => "[+-]?0?[0-9]{0,20}".prop_map(String::into_bytes),
+            1 => "[a-c]{0,2}".prop_map(String::into_bytes),
+            1 => "[a-c]{25}".prop_map(String::into_bytes),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => member().prop_map(Step::Add),
+            2 => member().prop_map(Step::Remove),
+            1 => (0usize..10).prop_map(Step::RemoveIndex),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_is_as_the_oracle(steps in proptest::collection::vec(step(), 1..60)) {
+            let (mut set, mut oracle, compact) = (Set::new(), Oracle::new(), small());
+            for step in steps {
+                match step {
+                    Step::Add(member) => {
+                        assert_eq!(set.add(&member, &compact), oracle.insert(member));
+                    }
+                    Step::Remove(member) => {
+                        assert_eq!(set.remove(&member), oracle.remove(&member));
+                    }
+                    Step::RemoveIndex(index) => {
+                        let expected = set.get_index(index).map(bytes);
+                        assert_eq!(set.remove_index(index).map(Vec::from), expected);
+                        if let Some(member) = expected {
+                            assert!(oracle.remove(&member));
+                        }
+                    }
+                }
+                check(&set, &oracle);
+            }
+            round_trip(&set, &compact);
+        }
+
+        #[test]
+        fn only_the_canonical_text_of_a_number_is_a_number(text in "[+-]?[0-9]{0,21}") {
+            let number: Option<i64> = text.parse().ok();
+            let expected = number.filter(|number| number.to_string() == text);
+            prop_assert_eq!(canonical_integer(text.as_bytes()), expected);
+        }
+    }
+
+    #[test]
+    fn changes_its_form_at_the_thresholds_of_redis() {
+        let compact = Compact::default();
+        let mut set = Set::new();
+        for number in 0..128 {
+            set.add(number.to_string().as_bytes(), &compact);
+        }
+        let mut strings = set.clone();
+        strings.remove(b"5");
+        strings.add(b"x", &compact);
+        assert_eq!(strings.encoding(), Encoding::Listpack);
+        strings.add(b"y", &compact);
+        assert_eq!(strings.encoding(), Encoding::Hashtable);
+        for number in 128..512 {
+            set.add(number.to_string().as_bytes(), &compact);
+        }
+        assert_eq!(set.encoding(), Encoding::Intset);
+        set.add(b"512", &compact);
+        assert_eq!(set.encoding(), Encoding::Hashtable);
+    }
+
+    #[test]
+    fn integers_that_do_not_ascend_are_malformed() {
+        let compact = Compact::default();
+        for bytes in [&[ENCODED_INTEGERS, 2, 8, 0][..], &[2, 0][..], &[][..]] {
+            assert_eq!(Set::decode(&mut &*bytes, &compact), Err(Malformed));
+        }
+        let mut overflow = vec![ENCODED_INTEGERS, 2];
+        put_varint(&mut overflow, u64::MAX - 1); // i64::MAX in zigzag
+        put_varint(&mut overflow, 1);
+        assert_eq!(Set::decode(&mut overflow.as_slice(), &compact), Err(Malformed));
+    }
+}

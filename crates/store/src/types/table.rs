@@ -152,3 +152,74 @@ impl<V: OwnedBytes> Table<V> {
         (self.owned_bytes, self.iter().map(owned).sum())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn key(number: u16) -> [u8; 2] {
+        number.to_be_bytes()
+    }
+
+    proptest! {
+        /// Whatever comes and goes between the calls, what stays is visited.
+        #[test]
+        fn a_scan_visits_all_that_is_there_throughout(
+            len in 0u16..200,
+            changes in proptest::collection::vec(
+                (1usize..20, proptest::collection::vec((any::<bool>(), 0u16..260), 0..30)), 1..40),
+        ) {
+            let mut table = Table::new(1);
+            (0..len).for_each(|number| { table.set(&key(number), ()); });
+            let mut throughout: BTreeSet<_> = (0..len).map(key).collect();
+            let mut visited = BTreeSet::new();
+            let mut cursor = 0;
+            for (count, changes) in changes {
+                cursor = table.scan(cursor, count, |key, ()| { visited.insert(key.to_vec()); });
+                if cursor == 0 {
+                    break;
+                }
+                for (is_removal, number) in changes {
+                    if is_removal {
+                        table.remove(&key(number));
+                        throughout.remove(&key(number));
+                    } else {
+                        table.set(&key(number), ());
+                    }
+                }
+            }
+            while cursor != 0 {
+                cursor = table.scan(cursor, 3, |key, ()| { visited.insert(key.to_vec()); });
+            }
+            prop_assert!(throughout.iter().all(|key| visited.contains(key.as_slice())));
+        }
+    }
+
+    #[test]
+    fn any_cursor_is_accepted() {
+        let mut table = Table::new(1);
+        table.set(b"key", ());
+        for cursor in [0, 1, 2, u64::MAX] {
+            let mut visits = 0;
+            assert_eq!(table.scan(cursor, 0, |_, ()| visits += 1), 0);
+            assert_eq!(visits, 1);
+        }
+        assert_eq!(Table::<()>::new(1).scan(u64::MAX, usize::MAX, |_, ()| unreachable!()), 0);
+    }
+
+    #[test]
+    fn memory_comes_back_after_removals() {
+        let mut table = Table::new(1);
+        for number in 0..10_000 {
+            table.set(&key(number), 1.0);
+        }
+        let full_bytes = table.heap_bytes();
+        for number in 0..9_990 {
+            table.remove(&key(number));
+        }
+        assert!(table.heap_bytes() < full_bytes / 50, "{}", table.heap_bytes());
+        assert_eq!(table.recounted_owned_bytes().0, 10 * 16);
+    }
+}
