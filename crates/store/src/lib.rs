@@ -1,1 +1,43 @@
-#![forbid(unsafe_code)]
+//! The data: a striped keyspace shared by all reactors, values by type, and the one writer.
+//!
+//! *Must never know*: protocols, files, sockets, clocks. Time and the hash seed are arguments.
+//!
+//! Data changes only through [`Locked::apply`] of a [`Mutation`], live and in recovery, so whatever
+//! the log holds is all that it takes to get the data back.
+#![deny(unsafe_code)]
+
+mod access;
+#[allow(unsafe_code)]
+mod blob;
+mod entry;
+mod evict;
+mod keyspace;
+mod locked;
+mod mutation;
+mod pending;
+mod snapshot;
+mod stripe;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trash;
+pub mod types;
+mod varint;
+mod watch;
+
+pub use access::{AccessClock, AccessRule};
+pub use evict::{Candidate, EvictionPolicy};
+pub use keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
+pub use locked::{Locked, Value, ValueKind};
+pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored};
+pub use snapshot::{SnapshotBlock, load_block};
+pub use trash::Trash;
+pub use types::Malformed;
+pub use watch::WatchFlag;
+
+/// Numbered databases, as many as Redis has by default.
+pub const DATABASES: usize = 16;
+
+/// Stripes of the keyspace. Each has its lock; 4,096 keep two of 64 reactors from meeting in one
+/// with more than 2 % probability, and a stripe of a 10 M key store at 2,441 keys.
+pub const STRIPES: usize = 4096;

@@ -1,0 +1,138 @@
+//! When, or how often, a key was used: 24 bits per entry, read by eviction and by OBJECT.
+//!
+//! Source: Redis's `evict.c`, whose LRU clock (seconds, 24 bits) and LFU counter (minutes in 16
+//! bits, logarithmic counter in 8) users tune with `lfu-log-factor` and `lfu-decay-time`.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the clock is cut to 24 and 16 bits on purpose"
+)]
+
+use std::cell::Cell;
+
+use base::time::UnixMs;
+
+use crate::entry::Entry;
+
+const LRU_BITS: u32 = 24;
+const LRU_MASK: u32 = (1 << LRU_BITS) - 1;
+const LFU_START: u32 = 5;
+const LFU_COUNTER_MAX: u32 = 255;
+
+/// Which of the two an access leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessRule {
+    Lru,
+    Lfu { log_factor: u32, decay_minutes: u32 },
+}
+
+/// The rule with the time of this turn.
+#[derive(Debug, Clone)]
+pub struct AccessClock {
+    rule: AccessRule,
+    seconds: u32,
+    minutes: u32,
+    random: Cell<u64>,
+}
+
+impl AccessClock {
+    /// `seed` feeds the probabilistic increments of the LFU counter.
+    pub fn new(rule: AccessRule, now: UnixMs, seed: u64) -> AccessClock {
+        let seconds = now.0 / 1000;
+        AccessClock {
+            rule,
+            seconds: (seconds & u64::from(LRU_MASK)) as u32,
+            minutes: ((seconds / 60) & 0xffff) as u32,
+            random: Cell::new(seed | 1),
+        }
+    }
+
+    pub fn rule(&self) -> AccessRule {
+        self.rule
+    }
+
+    #[inline]
+    pub(crate) fn touch(&self, entry: &Entry) {
+        match self.rule {
+            AccessRule::Lru => entry.set_access(self.seconds),
+            AccessRule::Lfu { log_factor, .. } => {
+                let counter = self.increment(self.frequency(entry.access()), log_factor);
+                entry.set_access(self.minutes << 8 | counter);
+            }
+        }
+    }
+
+    /// What a new key starts with.
+    pub(crate) fn fresh(&self) -> u32 {
+        match self.rule {
+            AccessRule::Lru => self.seconds,
+            AccessRule::Lfu { .. } => self.minutes << 8 | LFU_START,
+        }
+    }
+
+    /// Seconds since the last access, under LRU.
+    pub(crate) fn idle_seconds(&self, access: u32) -> u64 {
+        u64::from(self.seconds.wrapping_sub(access) & LRU_MASK)
+    }
+
+    /// The word of a key that was last used `seconds` ago; for OBJECT and tests of eviction.
+    pub(crate) fn frequency(&self, access: u32) -> u32 {
+        let AccessRule::Lfu { decay_minutes, .. } = self.rule else { return 0 };
+        let elapsed = self.minutes.wrapping_sub(access >> 8) & 0xffff;
+        let steps = elapsed.checked_div(decay_minutes).unwrap_or(0);
+        (access & 0xff).saturating_sub(steps)
+    }
+
+    fn increment(&self, counter: u32, log_factor: u32) -> u32 {
+        if counter >= LFU_COUNTER_MAX {
+            return LFU_COUNTER_MAX;
+        }
+        let base = f64::from(counter.saturating_sub(LFU_START));
+        let chance = 1.0 / (base * f64::from(log_factor) + 1.0);
+        if self.next_random() < chance { counter + 1 } else { counter }
+    }
+
+    /// A number in 0..1 from a xorshift generator: one per access, so it must be cheap.
+    fn next_random(&self) -> f64 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        f64::from((x >> 32) as u32) / f64::from(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64, rule: AccessRule) -> AccessClock {
+        AccessClock::new(rule, UnixMs(seconds * 1000), 42)
+    }
+
+    #[test]
+    fn idle_time_survives_the_wrap_of_the_clock() {
+        let entry = Entry::string(b"k", b"v", None);
+        let before = u64::from(LRU_MASK) - 3;
+        at(before, AccessRule::Lru).touch(&entry);
+        assert_eq!(at(before + 10, AccessRule::Lru).idle_seconds(entry.access()), 10);
+    }
+
+    #[test]
+    fn frequency_grows_with_use_and_decays_with_time() {
+        let rule = AccessRule::Lfu { log_factor: 10, decay_minutes: 1 };
+        let entry = Entry::string(b"k", b"v", None);
+        let clock = at(6000, rule);
+        entry.set_access(clock.fresh());
+        for _ in 0..1000 {
+            clock.touch(&entry);
+        }
+        let grown = clock.frequency(entry.access());
+        assert!(grown > LFU_START && grown < 100, "{grown}");
+        let later = at(6000 + 60 * u64::from(grown), rule);
+        assert_eq!(later.frequency(entry.access()), 0);
+        let frozen = at(6000 + 600, AccessRule::Lfu { log_factor: 10, decay_minutes: 0 });
+        assert_eq!(frozen.frequency(entry.access()), grown);
+    }
+}

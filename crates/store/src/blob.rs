@@ -1,0 +1,264 @@
+//! A heap block behind one thin pointer: the only unsafe code of the store.
+//!
+//! A slot of the key table is eight bytes wide, so that seven of them and their tags fill one cache
+//! line; `Box<[u8]>` would take sixteen. The block carries its own length, its capacity and one
+//! 32-bit word that may be written through a shared reference (the access clock of a key):
+//!
+//! ```text
+//! offset 0  len       u32  bytes in use
+//! offset 4  capacity  u32  bytes that fit
+//! offset 8  word      u32  relaxed atomic
+//! offset 12 bytes[capacity]
+//! ```
+//!
+//! Measured against `Box<[u8]>` slots (1 M keys, pipeline 64): see `docs/performance.md`.
+//! Oracle: the tests run every operation beside a `Vec<u8>`; they pass under miri.
+
+#![expect(clippy::cast_ptr_alignment, reason = "blocks are allocated with ALIGN, that of u32")]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+const HEADER_BYTES: usize = 12;
+const ALIGN: usize = 4;
+
+/// Longest content of a block. A key and a value of 512 MiB each, and the entry's own header, fit.
+pub(crate) const BLOB_BYTES_MAX: usize = (u32::MAX as usize) - 64;
+
+pub(crate) struct Blob {
+    block: NonNull<u8>,
+}
+
+// SAFETY: a `Blob` owns its block alone, like a `Box<[u8]>`; the shared word is atomic.
+unsafe impl Send for Blob {}
+// SAFETY: through `&Blob` only reads and the atomic word are possible.
+unsafe impl Sync for Blob {}
+
+fn layout(capacity: usize) -> Layout {
+    assert!(capacity <= BLOB_BYTES_MAX, "a block holds at most BLOB_BYTES_MAX bytes");
+    Layout::from_size_align(HEADER_BYTES + capacity, ALIGN).expect("u32 lengths fit isize")
+}
+
+impl Blob {
+    /// A zeroed word and the concatenation of `parts`, in one allocation of exactly that size.
+    pub(crate) fn concat(parts: &[&[u8]]) -> Blob {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut blob = Blob::with_capacity(len);
+        let mut at = HEADER_BYTES;
+        for part in parts {
+            // SAFETY: the parts' lengths sum up to the capacity just allocated, and a fresh
+            // allocation overlaps nothing.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    part.as_ptr(),
+                    blob.block.as_ptr().add(at),
+                    part.len(),
+                );
+            }
+            at += part.len();
+        }
+        blob.set_len(len);
+        blob
+    }
+
+    fn with_capacity(capacity: usize) -> Blob {
+        let layout = layout(capacity);
+        // SAFETY: the layout has a non-zero size, HEADER_BYTES at least.
+        let block = unsafe { alloc(layout) };
+        let Some(block) = NonNull::new(block) else { handle_alloc_error(layout) };
+        let blob = Blob { block };
+        let capacity = u32::try_from(capacity).expect("checked by layout()");
+        // SAFETY: the three header words lie inside the block, at offsets that are multiples of 4.
+        unsafe {
+            blob.block.as_ptr().cast::<u32>().write(0);
+            blob.block.as_ptr().cast::<u32>().add(1).write(capacity);
+            blob.block.as_ptr().cast::<u32>().add(2).write(0);
+        }
+        blob
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        // SAFETY: the header was written by `with_capacity`.
+        unsafe { self.block.as_ptr().cast::<u32>().read() as usize }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        // SAFETY: as in `len`.
+        unsafe { self.block.as_ptr().cast::<u32>().add(1).read() as usize }
+    }
+
+    fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        let len = u32::try_from(len).expect("bounded by the capacity");
+        // SAFETY: as in `len`; `&mut self` excludes readers.
+        unsafe { self.block.as_ptr().cast::<u32>().write(len) }
+    }
+
+    /// The word that may change under a shared reference.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        // SAFETY: the word lies inside the block, is aligned, lives as long as `self`, and is
+        // reached through this atomic only.
+        unsafe { AtomicU32::from_ptr(self.block.as_ptr().cast::<u32>().add(2)) }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes after the header are initialised.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.block.as_ptr().add(HEADER_BYTES).cast_const(),
+                self.len(),
+            )
+        }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `&mut self` excludes every other access.
+        unsafe { std::slice::from_raw_parts_mut(self.block.as_ptr().add(HEADER_BYTES), self.len()) }
+    }
+
+    /// Shortens or lengthens the content; new bytes are zero. With `room`, a block that must grow
+    /// gets twice the new length (bounded), so that repeated appends cost O(1) per byte.
+    pub(crate) fn resize(&mut self, len: usize, room: bool) {
+        const ROOM_BYTES_MAX: usize = 1 << 20;
+        let old_len = self.len();
+        if len > self.capacity() {
+            let extra = if room { len.min(ROOM_BYTES_MAX) } else { 0 };
+            self.reallocate((len + extra).min(BLOB_BYTES_MAX).max(len));
+        }
+        if len > old_len {
+            // SAFETY: `len <= capacity`, so the bytes between lie inside the block.
+            unsafe {
+                self.block.as_ptr().add(HEADER_BYTES + old_len).write_bytes(0, len - old_len);
+            }
+        }
+        self.set_len(len);
+        if self.capacity() > 64 && len < self.capacity() / 4 {
+            self.reallocate(len);
+        }
+    }
+
+    fn reallocate(&mut self, capacity: usize) {
+        let old = layout(self.capacity());
+        let new = layout(capacity);
+        // SAFETY: the block was allocated with `old`; `new` has a non-zero size.
+        let block = unsafe { realloc(self.block.as_ptr(), old, new.size()) };
+        let Some(block) = NonNull::new(block) else { handle_alloc_error(new) };
+        self.block = block;
+        let capacity = u32::try_from(capacity).expect("checked by layout()");
+        // SAFETY: the header lies inside the new block.
+        unsafe { self.block.as_ptr().cast::<u32>().add(1).write(capacity) }
+    }
+
+    /// Heap bytes of the block, header included.
+    pub(crate) fn allocation_bytes(&self) -> usize {
+        HEADER_BYTES + self.capacity()
+    }
+
+    /// Asks the processor to load the first two cache lines of the block. Never waits.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.block.as_ptr());
+        prefetch(self.block.as_ptr().wrapping_add(64));
+    }
+}
+
+impl Drop for Blob {
+    fn drop(&mut self) {
+        // SAFETY: the block was allocated with this layout, and nobody uses it afterwards.
+        unsafe { dealloc(self.block.as_ptr(), layout(self.capacity())) }
+    }
+}
+
+impl Clone for Blob {
+    fn clone(&self) -> Self {
+        let copy = Blob::concat(&[self.bytes()]);
+        let word = self.word().load(std::sync::atomic::Ordering::Relaxed);
+        copy.word().store(word, std::sync::atomic::Ordering::Relaxed);
+        copy
+    }
+}
+
+impl std::fmt::Debug for Blob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Blob").field(&self.bytes()).finish()
+    }
+}
+
+/// Asks the processor to load the cache line at `pointer`; any address is allowed.
+#[inline]
+pub(crate) fn prefetch<T>(pointer: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint: it faults on no address and changes no state that a program sees.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = pointer;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::Ordering;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Resize(usize, bool),
+        Write(usize, u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0usize..600, any::<bool>()).prop_map(|(len, room)| Step::Resize(len, room)),
+            (0usize..600, any::<u8>()).prop_map(|(at, byte)| Step::Write(at, byte)),
+        ];
+        proptest::collection::vec(step, 0..40)
+    }
+
+    fn check(parts: &[Vec<u8>], steps: &[Step]) {
+        let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let mut blob = Blob::concat(&slices);
+        let mut oracle = slices.concat();
+        blob.word().store(77, Ordering::Relaxed);
+        for step in steps {
+            match *step {
+                Step::Resize(len, room) => {
+                    blob.resize(len, room);
+                    oracle.resize(len, 0);
+                }
+                Step::Write(at, byte) if at < oracle.len() => {
+                    blob.bytes_mut()[at] = byte;
+                    oracle[at] = byte;
+                }
+                Step::Write(..) => {}
+            }
+            assert_eq!(blob.bytes(), oracle);
+            assert!(blob.capacity() >= blob.len());
+        }
+        assert_eq!(blob.word().load(Ordering::Relaxed), 77);
+        assert_eq!(blob.clone().bytes(), oracle);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn behaves_like_a_vec(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..4),
+            steps in steps(),
+        ) {
+            check(&parts, &steps);
+        }
+    }
+
+    #[test]
+    fn an_empty_block_is_a_block() {
+        check(&[], &[Step::Resize(0, true), Step::Resize(5, false), Step::Resize(0, false)]);
+    }
+
+    #[test]
+    fn a_slot_is_one_word_wide() {
+        assert_eq!(std::mem::size_of::<Option<Blob>>(), 8);
+    }
+}

@@ -1,0 +1,260 @@
+//! One key and its value or, for collections, the place of its value: a single heap block.
+//!
+//! ```text
+//! word      access clock (24 bits) and, in the low 8 bits, nothing yet
+//! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection, bit 2: was edited in place
+//! offset 1  key length u24 or, when 0xff_ffff, u32 after it
+//! ...       expiry     u64   milliseconds since the epoch; only with bit 0
+//! ...       key bytes
+//! ...       value bytes, or the u32 index of the collection in its stripe
+//! ```
+//!
+//! A 16-byte key with an 80-byte value takes 12 + 4 + 16 + 80 = 112 bytes: one size class.
+
+use std::sync::atomic::Ordering;
+
+use base::time::UnixMs;
+
+use crate::blob::Blob;
+
+const FLAG_EXPIRY: u8 = 1;
+const FLAG_COLLECTION: u8 = 2;
+const FLAG_EDITED: u8 = 4;
+const KEY_LEN_SHORT_MAX: usize = 0xff_fffe;
+const KEY_LEN_LONG: usize = 0xff_ffff;
+const EXPIRY_BYTES: usize = 8;
+
+/// What an entry's block says about itself, read from its first bytes.
+struct Shape {
+    flags: u8,
+    expiry_at: usize,
+    key_at: usize,
+    value_at: usize,
+}
+
+pub(crate) struct Entry {
+    blob: Blob,
+}
+
+fn header(flags: u8, key_len: usize) -> ([u8; 8], usize) {
+    let mut bytes = [0u8; 8];
+    bytes[0] = flags;
+    if key_len <= KEY_LEN_SHORT_MAX {
+        let len = u32::try_from(key_len).expect("a short key length").to_le_bytes();
+        bytes[1..4].copy_from_slice(&len[..3]);
+        (bytes, 4)
+    } else {
+        bytes[1..4].copy_from_slice(&[0xff; 3]);
+        let len = u32::try_from(key_len).expect("a key is shorter than 4 GiB").to_le_bytes();
+        bytes[4..8].copy_from_slice(&len);
+        (bytes, 8)
+    }
+}
+
+impl Entry {
+    pub(crate) fn string(key: &[u8], value: &[u8], expiry: Option<UnixMs>) -> Entry {
+        Entry::build(0, key, value, expiry)
+    }
+
+    pub(crate) fn collection(key: &[u8], index: u32, expiry: Option<UnixMs>) -> Entry {
+        Entry::build(FLAG_COLLECTION, key, &index.to_le_bytes(), expiry)
+    }
+
+    fn build(flags: u8, key: &[u8], value: &[u8], expiry: Option<UnixMs>) -> Entry {
+        let blob = match expiry {
+            None => {
+                let (head, head_len) = header(flags, key.len());
+                Blob::concat(&[&head[..head_len], key, value])
+            }
+            Some(at) => {
+                let (head, head_len) = header(flags | FLAG_EXPIRY, key.len());
+                Blob::concat(&[&head[..head_len], &at.0.to_le_bytes(), key, value])
+            }
+        };
+        Entry { blob }
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        let bytes = self.blob.bytes();
+        let flags = bytes[0];
+        let short = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], 0]) as usize;
+        let (head_len, key_len) = if short == KEY_LEN_LONG {
+            (8, u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize)
+        } else {
+            (4, short)
+        };
+        let expiry_len = if flags & FLAG_EXPIRY == 0 { 0 } else { EXPIRY_BYTES };
+        let key_at = head_len + expiry_len;
+        Shape { flags, expiry_at: head_len, key_at, value_at: key_at + key_len }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        let shape = self.shape();
+        &self.blob.bytes()[shape.key_at..shape.value_at]
+    }
+
+    pub(crate) fn expiry(&self) -> Option<UnixMs> {
+        let shape = self.shape();
+        if shape.flags & FLAG_EXPIRY == 0 {
+            return None;
+        }
+        let bytes = &self.blob.bytes()[shape.expiry_at..shape.expiry_at + EXPIRY_BYTES];
+        Some(UnixMs(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
+    }
+
+    #[inline]
+    pub(crate) fn is_expired(&self, now: UnixMs) -> bool {
+        self.expiry().is_some_and(|at| at <= now)
+    }
+
+    /// The value's bytes of a string, nothing for a collection.
+    #[inline]
+    pub(crate) fn string_value(&self) -> Option<&[u8]> {
+        let shape = self.shape();
+        (shape.flags & FLAG_COLLECTION == 0).then(|| &self.blob.bytes()[shape.value_at..])
+    }
+
+    /// The collection's place in its stripe, nothing for a string.
+    pub(crate) fn collection_index(&self) -> Option<u32> {
+        let shape = self.shape();
+        if shape.flags & FLAG_COLLECTION == 0 {
+            return None;
+        }
+        let bytes = &self.blob.bytes()[shape.value_at..];
+        Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then says `raw`.
+    pub(crate) fn is_edited(&self) -> bool {
+        self.shape().flags & FLAG_EDITED != 0
+    }
+
+    /// Replaces the whole value of a string. In place when the block's shape allows it.
+    pub(crate) fn set_string(&mut self, value: &[u8], expiry: Option<UnixMs>) {
+        let shape = self.shape();
+        let same_shape = shape.flags & FLAG_COLLECTION == 0
+            && (shape.flags & FLAG_EXPIRY != 0) == expiry.is_some();
+        let needed = shape.value_at + value.len();
+        if !same_shape || needed > self.blob.capacity() || needed < self.blob.capacity() / 2 {
+            let access = self.access();
+            *self = Entry::string(self.key(), value, expiry);
+            self.set_access(access);
+            return;
+        }
+        if needed != self.blob.len() {
+            self.blob.resize(needed, false);
+        }
+        let bytes = self.blob.bytes_mut();
+        bytes[0] &= !FLAG_EDITED;
+        if let Some(at) = expiry {
+            bytes[shape.expiry_at..shape.key_at].copy_from_slice(&at.0.to_le_bytes());
+        }
+        bytes[shape.value_at..].copy_from_slice(value);
+    }
+
+    /// Writes `patch` at `offset` of a string's value, zero-filling a gap.
+    pub(crate) fn edit_string(&mut self, offset: usize, patch: &[u8]) {
+        let shape = self.shape();
+        let end = shape.value_at + offset + patch.len();
+        if end > self.blob.len() {
+            self.blob.resize(end, true);
+        }
+        let bytes = self.blob.bytes_mut();
+        bytes[0] |= FLAG_EDITED;
+        bytes[shape.value_at + offset..end].copy_from_slice(patch);
+    }
+
+    pub(crate) fn set_expiry(&mut self, expiry: Option<UnixMs>) {
+        let shape = self.shape();
+        match expiry {
+            Some(at) if shape.flags & FLAG_EXPIRY != 0 => {
+                self.blob.bytes_mut()[shape.expiry_at..shape.key_at]
+                    .copy_from_slice(&at.0.to_le_bytes());
+            }
+            None if shape.flags & FLAG_EXPIRY == 0 => {}
+            _ => {
+                let bytes = self.blob.bytes();
+                let (key, value) = (&bytes[shape.key_at..shape.value_at], &bytes[shape.value_at..]);
+                let rebuilt = Entry::build(shape.flags & !FLAG_EXPIRY, key, value, expiry);
+                rebuilt.set_access(self.access());
+                *self = rebuilt;
+            }
+        }
+    }
+
+    /// The access clock: what it means is decided by the eviction policy (see `evict`).
+    #[inline]
+    pub(crate) fn access(&self) -> u32 {
+        self.blob.word().load(Ordering::Relaxed)
+    }
+
+    /// Written through a shared reference, under the stripe's lock; only when it differs, so that a
+    /// read does not dirty the cache line each time.
+    #[inline]
+    pub(crate) fn set_access(&self, access: u32) {
+        let word = self.blob.word();
+        if word.load(Ordering::Relaxed) != access {
+            word.store(access, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn allocation_bytes(&self) -> usize {
+        crate::types::allocation_bytes(self.blob.allocation_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.blob.prefetch();
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry").field("key", &self.key()).field("expiry", &self.expiry()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_16_and_80_bytes_takes_112() {
+        let entry = Entry::string(&[b'k'; 16], &[b'v'; 80], None);
+        assert_eq!(entry.blob.allocation_bytes(), 112);
+    }
+
+    #[test]
+    fn a_string_changes_value_and_expiry_in_any_order() {
+        for key in [&b""[..], b"k", &[7; 300]] {
+            let mut entry = Entry::string(key, b"one", None);
+            entry.set_access(9);
+            entry.set_expiry(Some(UnixMs(50)));
+            assert_eq!(entry.expiry(), Some(UnixMs(50)));
+            assert_eq!(entry.string_value(), Some(&b"one"[..]));
+            entry.set_string(b"three", Some(UnixMs(60)));
+            assert_eq!((entry.key(), entry.expiry()), (key, Some(UnixMs(60))));
+            entry.edit_string(7, b"xy");
+            assert_eq!(entry.string_value(), Some(&b"three\0\0xy"[..]));
+            assert!(entry.is_edited());
+            entry.set_string(b"", None);
+            assert_eq!(entry.string_value(), Some(&b""[..]));
+            assert!(!entry.is_edited());
+            assert_eq!(entry.access(), 9);
+            assert!(!entry.is_expired(UnixMs(u64::MAX)));
+        }
+    }
+
+    #[test]
+    fn a_long_key_has_a_long_header() {
+        let key = vec![1u8; KEY_LEN_LONG + 1];
+        let entry = Entry::collection(&key, 0xdead_beef, Some(UnixMs(5)));
+        assert_eq!(entry.key(), key);
+        assert_eq!(entry.collection_index(), Some(0xdead_beef));
+        assert_eq!(entry.string_value(), None);
+        assert!(entry.is_expired(UnixMs(5)));
+        assert!(!entry.is_expired(UnixMs(4)));
+    }
+}

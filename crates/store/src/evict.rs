@@ -1,0 +1,120 @@
+//! Which key leaves when memory is full.
+//!
+//! Source: the eight policies of Redis's `maxmemory-policy`. Like Redis this samples a few keys and
+//! takes the best of them; unlike Redis the samples come from stripes chosen at random, one lock at
+//! a time, and `volatile-ttl` takes the key that expires first in the sampled stripes.
+
+use crate::STRIPES;
+use crate::access::AccessRule;
+use crate::entry::Entry;
+use crate::keyspace::{Keyspace, Params};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvictionPolicy {
+    NoEviction,
+    AllKeysLru,
+    AllKeysLfu,
+    AllKeysRandom,
+    VolatileLru,
+    VolatileLfu,
+    VolatileRandom,
+    VolatileTtl,
+}
+
+impl EvictionPolicy {
+    fn is_volatile(self) -> bool {
+        use EvictionPolicy::{VolatileLfu, VolatileLru, VolatileRandom, VolatileTtl};
+        matches!(self, VolatileLru | VolatileLfu | VolatileRandom | VolatileTtl)
+    }
+
+    /// What an access must leave behind for this policy.
+    pub fn uses_frequency(self) -> bool {
+        matches!(self, EvictionPolicy::AllKeysLfu | EvictionPolicy::VolatileLfu)
+    }
+}
+
+/// A key that should go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    pub db: u8,
+    pub key: Vec<u8>,
+    score: u64,
+}
+
+/// Stripes looked at before "there is nothing to evict" is believed from samples; then all are.
+const EMPTY_TRIES_MAX: usize = 32;
+
+impl Keyspace {
+    /// The best of about `samples` keys to evict; `None` when no key qualifies. Takes one stripe
+    /// lock at a time, so the key may be gone when the caller comes for it.
+    pub fn eviction_candidate(
+        &self,
+        policy: EvictionPolicy,
+        samples: usize,
+        params: &Params,
+        mut random: impl FnMut() -> u64,
+    ) -> Option<Candidate> {
+        if policy == EvictionPolicy::NoEviction {
+            return None;
+        }
+        let mut best: Option<Candidate> = None;
+        let (mut seen, mut empty) = (0, 0);
+        while seen < samples && empty < EMPTY_TRIES_MAX {
+            let stripe = usize::try_from(random() % STRIPES as u64).expect("below STRIPES");
+            match self.sample_stripe(stripe, policy, params, random(), &mut best) {
+                0 => empty += 1,
+                count => seen += count,
+            }
+        }
+        if best.is_none() {
+            let start = usize::try_from(random() % STRIPES as u64).expect("below STRIPES");
+            (0..STRIPES).map(|step| (start + step) % STRIPES).find(|stripe| {
+                self.sample_stripe(*stripe, policy, params, random(), &mut best) > 0
+            });
+        }
+        best
+    }
+
+    /// Looks at up to two keys of a stripe; keeps the better one. Returns how many there were.
+    fn sample_stripe(
+        &self,
+        index: usize,
+        policy: EvictionPolicy,
+        params: &Params,
+        random: u64,
+        best: &mut Option<Candidate>,
+    ) -> usize {
+        const KEYS_PER_STRIPE: usize = 2;
+        let stripe = self.stripe(index);
+        let keys: Vec<(u8, &Entry)> = if policy == EvictionPolicy::VolatileTtl {
+            stripe.soonest().into_iter().collect()
+        } else if policy.is_volatile() {
+            stripe.sample_volatile(random, KEYS_PER_STRIPE)
+        } else {
+            let tables = (0u8..).zip(&stripe.tables).filter(|(_, table)| table.len() > 0);
+            let sampled = tables.flat_map(|(db, table)| {
+                table.sample(random).take(KEYS_PER_STRIPE).map(move |entry| (db, entry))
+            });
+            sampled.collect()
+        };
+        for (db, entry) in &keys {
+            let score = score(policy, params, entry, random);
+            if best.as_ref().is_none_or(|best| score > best.score) {
+                *best = Some(Candidate { db: *db, key: entry.key().to_vec(), score });
+            }
+        }
+        keys.len()
+    }
+}
+
+/// Higher goes first.
+fn score(policy: EvictionPolicy, params: &Params, entry: &Entry, random: u64) -> u64 {
+    match policy {
+        EvictionPolicy::VolatileTtl => entry.expiry().map_or(0, |at| u64::MAX - at.0),
+        EvictionPolicy::AllKeysRandom | EvictionPolicy::VolatileRandom => random,
+        _ => match params.access.rule() {
+            AccessRule::Lru => params.access.idle_seconds(entry.access()),
+            AccessRule::Lfu { .. } => 255 - u64::from(params.access.frequency(entry.access())),
+        },
+    }
+}

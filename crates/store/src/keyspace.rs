@@ -1,0 +1,244 @@
+//! All stripes, and how a set of them is locked without ever waiting in a circle.
+
+use std::hash::BuildHasher;
+
+use base::time::UnixMs;
+use foldhash::quality::FixedState;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::access::AccessClock;
+use crate::blob::prefetch;
+use crate::locked::{Guard, Locked};
+use crate::mutation::{Key, Mutation};
+use crate::stripe::{Stripe, stripe_of};
+use crate::types::Compact;
+use crate::{DATABASES, STRIPES, Trash};
+
+/// Why a change was not made. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StoreError {
+    #[error("Operation against a key holding the wrong kind of value")]
+    WrongType,
+    #[error("string exceeds maximum allowed size (proto-max-bulk-len)")]
+    TooLong,
+    #[error("a change that does not fit the data it is applied to")]
+    Malformed,
+}
+
+/// What holds for a whole turn of a reactor: the time and the thresholds.
+#[derive(Debug, Clone)]
+pub struct Params {
+    pub now: UnixMs,
+    pub access: AccessClock,
+    pub compact: Compact,
+}
+
+/// What one database holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DbStats {
+    pub keys: u64,
+    pub expires: u64,
+    /// Mean time to live of the keys that expire, in milliseconds.
+    pub ttl_ms_mean: u64,
+}
+
+/// Where a SCAN goes on: stripe in the upper half, place inside the stripe in the lower. 0 is the
+/// start, and the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScanCursor(pub u64);
+
+impl ScanCursor {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is masked")]
+    fn split(self) -> (usize, u32) {
+        (usize::try_from(self.0 >> 32).unwrap_or(usize::MAX), (self.0 & u64::from(u32::MAX)) as u32)
+    }
+
+    fn join(stripe: usize, place: u32) -> ScanCursor {
+        if stripe >= STRIPES {
+            return ScanCursor(0);
+        }
+        ScanCursor((stripe as u64) << 32 | u64::from(place))
+    }
+}
+
+/// One cache line apart, so that two reactors in neighbouring stripes do not share one.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Slot(Mutex<Stripe>);
+
+/// The shared data. All methods take `&self`: any reactor may call them at any time.
+#[derive(Debug)]
+pub struct Keyspace {
+    slots: Box<[Slot]>,
+    hasher: FixedState,
+    seed: u64,
+}
+
+impl Keyspace {
+    /// `seed` makes the hashes of this process unpredictable to its clients. A snapshot carries it,
+    /// since what it says of a stripe holds for these hashes only.
+    pub fn new(seed: u64) -> Keyspace {
+        let slots = (0..STRIPES).map(|_| Slot::default()).collect();
+        Keyspace { slots, hasher: FixedState::with_seed(seed), seed }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    #[inline]
+    pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes, hash: self.hash(bytes) }
+    }
+
+    /// First pass over a batch: ask for the stripe's own cache lines.
+    #[inline]
+    pub fn prefetch_stripe(&self, hash: u64) {
+        let slot = &raw const self.slots[stripe_of(hash)];
+        prefetch(slot);
+        prefetch(slot.cast::<u8>().wrapping_add(64));
+    }
+
+    /// Second pass: ask for the bucket. Skipped when somebody holds the stripe.
+    #[inline]
+    pub fn prefetch_bucket(&self, db: u8, hash: u64) {
+        if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
+            stripe.tables[usize::from(db)].prefetch_bucket(hash);
+        }
+    }
+
+    /// Third pass: ask for the entry.
+    #[inline]
+    pub fn prefetch_entry(&self, db: u8, hash: u64) {
+        if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
+            stripe.tables[usize::from(db)].prefetch_entry(hash);
+        }
+    }
+
+    fn guard(&self, stripe: usize) -> Guard<'_> {
+        let index = u16::try_from(stripe).expect("STRIPES fits u16");
+        Guard { index, stripe: self.slots[stripe].0.lock() }
+    }
+
+    /// Locks the stripe of one key.
+    #[inline]
+    pub fn lock_one<'a>(&'a self, hash: u64, params: &'a Params) -> Locked<'a> {
+        let mut guards = SmallVec::new();
+        guards.push(self.guard(stripe_of(hash)));
+        Locked::new(self, params, guards)
+    }
+
+    /// Locks the stripes of these keys, in the order of their numbers, each once.
+    pub fn lock<'a>(&'a self, hashes: impl Iterator<Item = u64>, params: &'a Params) -> Locked<'a> {
+        let mut stripes: SmallVec<[usize; 8]> = hashes.map(stripe_of).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let guards = stripes.into_iter().map(|stripe| self.guard(stripe)).collect();
+        Locked::new(self, params, guards)
+    }
+
+    /// Locks everything. Costs about 60 us: for commands that are about all keys.
+    pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
+        let guards = (0..STRIPES).map(|stripe| self.guard(stripe)).collect();
+        Locked::new(self, params, guards)
+    }
+
+    pub fn lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Locked<'a> {
+        let mut guards = SmallVec::new();
+        guards.push(self.guard(stripe));
+        Locked::new(self, params, guards)
+    }
+
+    /// Is some key of this stripe due to expire? False when the stripe is locked right now.
+    pub fn has_due(&self, stripe: usize, now: UnixMs) -> bool {
+        self.slots[stripe].0.try_lock().is_some_and(|stripe| stripe.has_due(now))
+    }
+
+    pub(crate) fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
+        self.slots[index].0.lock()
+    }
+
+    /// Number of keys and expiries of each database, and the bytes of all.
+    pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
+        let mut stats = [DbStats::default(); DATABASES];
+        let mut sums = [0u64; DATABASES];
+        let mut bytes = 0;
+        for slot in &self.slots {
+            let stripe = slot.0.lock();
+            bytes += stripe.bytes;
+            for (db, stats) in stats.iter_mut().enumerate() {
+                stats.keys += stripe.tables[db].len() as u64;
+                stats.expires += u64::from(stripe.counts[db].expires);
+                sums[db] = sums[db].wrapping_add(stripe.counts[db].expiry_sum);
+            }
+        }
+        for (stats, sum) in stats.iter_mut().zip(sums) {
+            let mean = sum.checked_div(stats.expires).unwrap_or(0);
+            stats.ttl_ms_mean = mean.saturating_sub(now.0);
+        }
+        (stats, bytes)
+    }
+
+    /// Replays one logged mutation. `skip(stripe)` says that a snapshot of that stripe already
+    /// holds it. Returns whether it fitted the data.
+    pub fn replay(
+        &self,
+        mutation: &Mutation<'_>,
+        params: &Params,
+        skip: impl Fn(usize) -> bool,
+    ) -> Result<(), StoreError> {
+        match mutation {
+            Mutation::Key { key, .. } if skip(stripe_of(key.hash)) => Ok(()),
+            Mutation::Key { key, .. } => self.lock_one(key.hash, params).apply(mutation),
+            Mutation::Flush { db } => {
+                for index in (0..STRIPES).filter(|index| !skip(*index)) {
+                    self.stripe(index).flush(*db, &mut Trash::default());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Visits keys of a database until about `count` were seen, one stripe lock at a time. Every
+    /// key that is present from the first to the last call of a scan is visited.
+    ///
+    /// Returns where to go on, and the log position of what was seen (0: durable or empty).
+    pub fn scan(
+        &self,
+        db: u8,
+        cursor: ScanCursor,
+        count: usize,
+        params: &Params,
+        mut visit: impl FnMut(&Locked<'_>, &[u8]),
+    ) -> (ScanCursor, u64) {
+        let (mut stripe, mut place) = cursor.split();
+        let (mut seen, mut gate) = (0, 0);
+        while stripe < STRIPES {
+            let locked = self.lock_stripe(stripe, params);
+            gate = gate.max(locked.gate_all());
+            loop {
+                place = locked.scan_step(db, place, |key| {
+                    seen += 1;
+                    visit(&locked, key);
+                });
+                if place == 0 || seen >= count {
+                    break;
+                }
+            }
+            if place == 0 {
+                stripe += 1;
+            }
+            if seen >= count {
+                break;
+            }
+        }
+        (ScanCursor::join(stripe, place), gate)
+    }
+}

@@ -1,0 +1,382 @@
+//! Some locked stripes: the only way to see or change data.
+
+use base::time::UnixMs;
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use crate::STRIPES;
+use crate::entry::Entry;
+use crate::keyspace::{Keyspace, Params, StoreError};
+use crate::mutation::{Key, Kind, Mutation};
+use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
+use crate::trash::Trash;
+use crate::types::{Encoding, Hash, List, Set, ZSet};
+use crate::watch::WatchFlag;
+
+#[derive(Debug)]
+pub(crate) struct Guard<'a> {
+    pub(crate) index: u16,
+    pub(crate) stripe: MutexGuard<'a, Stripe>,
+}
+
+/// A value, borrowed for as long as its stripe stays locked.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    String(&'a [u8]),
+    Hash(&'a Hash),
+    List(&'a List),
+    Set(&'a Set),
+    ZSet(&'a ZSet),
+}
+
+/// The types as Redis names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueKind {
+    String,
+    Hash,
+    List,
+    Set,
+    ZSet,
+}
+
+impl ValueKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueKind::String => "string",
+            ValueKind::Hash => "hash",
+            ValueKind::List => "list",
+            ValueKind::Set => "set",
+            ValueKind::ZSet => "zset",
+        }
+    }
+}
+
+impl Value<'_> {
+    pub fn kind(&self) -> ValueKind {
+        match self {
+            Value::String(_) => ValueKind::String,
+            Value::Hash(_) => ValueKind::Hash,
+            Value::List(_) => ValueKind::List,
+            Value::Set(_) => ValueKind::Set,
+            Value::ZSet(_) => ValueKind::ZSet,
+        }
+    }
+
+    /// Elements of a collection, bytes of a string.
+    pub fn len(&self) -> usize {
+        match self {
+            Value::String(bytes) => bytes.len(),
+            Value::Hash(hash) => hash.len(),
+            Value::List(list) => list.len(),
+            Value::Set(set) => set.len(),
+            Value::ZSet(zset) => zset.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Stripes held by this thread until the value is dropped or [`Locked::unlock`]ed.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    keyspace: &'a Keyspace,
+    params: &'a Params,
+    guards: SmallVec<[Guard<'a>; 1]>,
+    grown_bytes: isize,
+    trash: Trash,
+}
+
+impl<'a> Locked<'a> {
+    pub(crate) fn new(
+        keyspace: &'a Keyspace,
+        params: &'a Params,
+        guards: SmallVec<[Guard<'a>; 1]>,
+    ) -> Locked<'a> {
+        Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default() }
+    }
+
+    /// Releases the locks. Returns what the changes removed, to be dropped now that nobody waits,
+    /// and by how many bytes the data grew.
+    pub fn unlock(self) -> (Trash, isize) {
+        (self.trash, self.grown_bytes)
+    }
+
+    pub fn params(&self) -> &'a Params {
+        self.params
+    }
+
+    pub fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.keyspace.key(bytes)
+    }
+
+    /// True when every stripe is held.
+    pub fn is_all(&self) -> bool {
+        self.guards.len() == STRIPES
+    }
+
+    #[inline]
+    fn position(&self, hash: u64) -> usize {
+        if self.guards.len() == 1 {
+            debug_assert_eq!(usize::from(self.guards[0].index), stripe_of(hash));
+            return 0;
+        }
+        let stripe = u16::try_from(stripe_of(hash)).expect("STRIPES fits u16");
+        let found = self.guards.binary_search_by_key(&stripe, |guard| guard.index);
+        found.expect("a command touches only the keys that it declared")
+    }
+
+    #[inline]
+    fn stripe(&self, hash: u64) -> &Stripe {
+        &self.guards[self.position(hash)].stripe
+    }
+
+    fn stripe_mut(&mut self, hash: u64) -> &mut Stripe {
+        let position = self.position(hash);
+        &mut self.guards[position].stripe
+    }
+
+    fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, &Entry)> {
+        let stripe = self.stripe(key.hash);
+        stripe.live(db, key, self.params.now).map(|entry| (stripe, entry))
+    }
+
+    /// The value of a key, counted as a use of it.
+    #[inline]
+    pub fn get(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
+        let (stripe, entry) = self.live(db, key)?;
+        self.params.access.touch(entry);
+        Some(value_of(stripe, entry))
+    }
+
+    /// The value of a key, not counted as a use: OBJECT, TYPE, SCAN.
+    pub fn peek(&self, db: u8, key: Key<'_>) -> Option<Value<'_>> {
+        let (stripe, entry) = self.live(db, key)?;
+        Some(value_of(stripe, entry))
+    }
+
+    pub fn contains(&self, db: u8, key: Key<'_>) -> bool {
+        self.live(db, key).is_some()
+    }
+
+    pub fn string(&self, db: u8, key: Key<'_>) -> Result<Option<&[u8]>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::String(bytes)) => Ok(Some(bytes)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn hash(&self, db: u8, key: Key<'_>) -> Result<Option<&Hash>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::Hash(hash)) => Ok(Some(hash)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn list(&self, db: u8, key: Key<'_>) -> Result<Option<&List>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::List(list)) => Ok(Some(list)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn set(&self, db: u8, key: Key<'_>) -> Result<Option<&Set>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::Set(set)) => Ok(Some(set)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    pub fn zset(&self, db: u8, key: Key<'_>) -> Result<Option<&ZSet>, StoreError> {
+        match self.get(db, key) {
+            None => Ok(None),
+            Some(Value::ZSet(zset)) => Ok(Some(zset)),
+            Some(_) => Err(StoreError::WrongType),
+        }
+    }
+
+    /// `None`: no such key. `Some(None)`: it stays for ever.
+    pub fn expiry(&self, db: u8, key: Key<'_>) -> Option<Option<UnixMs>> {
+        self.live(db, key).map(|(_, entry)| entry.expiry())
+    }
+
+    /// False when no key of this stripe and database has an expiry: one comparison.
+    #[inline]
+    pub fn may_expire(&self, db: u8, hash: u64) -> bool {
+        self.stripe(hash).counts[usize::from(db)].expires > 0
+    }
+
+    /// Is the key still there although its time has come? A write deletes it first.
+    pub fn is_overdue(&self, db: u8, key: Key<'_>) -> bool {
+        let stripe = self.stripe(key.hash);
+        stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now))
+    }
+
+    /// The one writer: changes data as `mutation` says, live and in recovery. On an error nothing
+    /// has changed.
+    pub fn apply(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
+        match mutation {
+            Mutation::Key { db, key, change } => {
+                let position = self.position(key.hash);
+                let stripe = &mut *self.guards[position].stripe;
+                let before = stripe.bytes.cast_signed();
+                let keyspace = self.keyspace;
+                let mut cx = Applying {
+                    params: self.params,
+                    hash_of: &|bytes| keyspace.hash(bytes),
+                    trash: &mut self.trash,
+                };
+                let result = stripe.apply(*db, *key, change, &mut cx);
+                self.grown_bytes += stripe.bytes.cast_signed() - before;
+                result
+            }
+            Mutation::Flush { db } => {
+                assert!(self.is_all(), "a flush needs every stripe");
+                for guard in &mut self.guards {
+                    let before = guard.stripe.bytes.cast_signed();
+                    guard.stripe.flush(*db, &mut self.trash);
+                    self.grown_bytes += guard.stripe.bytes.cast_signed() - before;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that a write of this key is in the log up to `lsn`; `durable` is known to be synced.
+    #[inline]
+    pub fn note_write(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
+        self.stripe_mut(hash).pending.note(db, hash, lsn, durable);
+    }
+
+    pub fn note_flush(&mut self, lsn: u64) {
+        self.guards.iter_mut().for_each(|guard| guard.stripe.pending.note_all(lsn));
+    }
+
+    /// The log position that must be durable before this key's value may be shown.
+    #[inline]
+    pub fn gate(&self, db: u8, hash: u64) -> u64 {
+        self.stripe(hash).pending.gate(db, hash)
+    }
+
+    /// The same for everything that is locked.
+    pub fn gate_all(&self) -> u64 {
+        self.guards.iter().map(|guard| guard.stripe.pending.gate_all()).max().unwrap_or(0)
+    }
+
+    pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.stripe_mut(key.hash).watches.add(db, key.bytes, flag);
+    }
+
+    pub fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.stripe_mut(key.hash).watches.remove(db, key.bytes, flag);
+    }
+
+    /// Seconds since the last use and LFU counter of a key.
+    pub fn access(&self, db: u8, key: Key<'_>) -> Option<(u64, u32)> {
+        let (_, entry) = self.live(db, key)?;
+        let clock = &self.params.access;
+        Some((clock.idle_seconds(entry.access()), clock.frequency(entry.access())))
+    }
+
+    /// The name that OBJECT ENCODING gives the value's form.
+    pub fn encoding(&self, db: u8, key: Key<'_>) -> Option<Encoding> {
+        let (stripe, entry) = self.live(db, key)?;
+        Some(match value_of(stripe, entry) {
+            Value::String(_) if entry.is_edited() => Encoding::Raw,
+            Value::String(bytes) => Encoding::of_string(bytes),
+            Value::Hash(hash) => hash.encoding(),
+            Value::List(list) => list.encoding(),
+            Value::Set(set) => set.encoding(),
+            Value::ZSet(zset) => zset.encoding(),
+        })
+    }
+
+    /// Heap bytes of a key and its value.
+    pub fn memory_bytes(&self, db: u8, key: Key<'_>) -> Option<usize> {
+        let (stripe, entry) = self.live(db, key)?;
+        let object = stripe.object_of(entry).map_or(0, Object::heap_bytes);
+        Some(entry.allocation_bytes() + object)
+    }
+
+    /// Appends the bytes of a collection as [`crate::Change::Put`] takes them; `None` for a string
+    /// and for no key.
+    pub fn encode_collection(&self, db: u8, key: Key<'_>, out: &mut Vec<u8>) -> Option<Kind> {
+        let (stripe, entry) = self.live(db, key)?;
+        let object = stripe.object_of(entry)?;
+        object.encode(out);
+        Some(object.kind())
+    }
+
+    /// Keys of a database in the locked stripes, expired ones that are not yet removed included.
+    pub fn len(&self, db: u8) -> usize {
+        self.guards.iter().map(|guard| guard.stripe.tables[usize::from(db)].len()).sum()
+    }
+
+    pub fn is_empty(&self, db: u8) -> bool {
+        self.len(db) == 0
+    }
+
+    /// Calls `visit` with every live key of a database in the locked stripes.
+    pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
+        let now = self.params.now;
+        for guard in &self.guards {
+            let table = &guard.stripe.tables[usize::from(db)];
+            table.iter().filter(|entry| !entry.is_expired(now)).for_each(|e| visit(e.key()));
+        }
+    }
+
+    /// A key chosen at random among the locked stripes; `None` when there is none.
+    pub fn random_key(&self, db: u8, mut random: impl FnMut() -> u64) -> Option<Vec<u8>> {
+        let count = self.guards.len() as u64;
+        let start = usize::try_from(random() % count).expect("below a length");
+        let (before, after) = self.guards.split_at(start);
+        let now = self.params.now;
+        after.iter().chain(before).find_map(|guard| {
+            let table = &guard.stripe.tables[usize::from(db)];
+            let mut sample = table.sample(random());
+            sample.find(|entry| !entry.is_expired(now)).map(|entry| entry.key().to_vec())
+        })
+    }
+
+    /// One step of a scan in the first locked stripe: see [`Keyspace::scan`].
+    pub(crate) fn scan_step(&self, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
+        let stripe = &self.guards[0].stripe;
+        let table = &stripe.tables[usize::from(db)];
+        let now = self.params.now;
+        table.scan(
+            place,
+            |key| self.keyspace.hash(key),
+            |entry| {
+                if !entry.is_expired(now) {
+                    visit(entry.key());
+                }
+            },
+        )
+    }
+
+    /// The database and key of something whose time has come in the first locked stripe. The
+    /// caller deletes it before the next call.
+    pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
+        let now = self.params.now;
+        self.guards[0].stripe.next_expired(now)
+    }
+}
+
+fn value_of<'a>(stripe: &'a Stripe, entry: &'a Entry) -> Value<'a> {
+    match stripe.found(entry) {
+        Found::String(bytes) => Value::String(bytes),
+        Found::Object(Object::Hash(hash)) => Value::Hash(hash),
+        Found::Object(Object::List(list)) => Value::List(list),
+        Found::Object(Object::Set(set)) => Value::Set(set),
+        Found::Object(Object::ZSet(zset)) => Value::ZSet(zset),
+    }
+}

@@ -1,0 +1,522 @@
+//! The only ways in which data changes, and their bytes in the log.
+//!
+//! A [`Mutation`] says what became of one key, never how it was computed: INCR is logged as the new
+//! value, a relative expiry as an absolute one, SPOP as the members that left. Applying the same
+//! mutations in the same order gives the same data, whatever the time is.
+//!
+//! Bytes of one mutation (integers little-endian, `v` = LEB128 varint): kind u8, database u8, key
+//! length v, key, then by kind as in [`Change::encode`]. A log record is one or more mutations.
+
+use base::time::UnixMs;
+
+use crate::types::Malformed;
+use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
+
+/// A key with its hash, computed once per request.
+#[derive(Debug, Clone, Copy)]
+pub struct Key<'a> {
+    pub bytes: &'a [u8],
+    pub hash: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
+}
+
+/// A list of byte strings: as the caller has it, or as it lies in a log record.
+#[derive(Debug, Clone, Copy)]
+pub enum Items<'a> {
+    Slice(&'a [&'a [u8]]),
+    /// `count` times: length v, bytes. Checked by [`Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> Items<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Items::Slice(items) => items.len(),
+            Items::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        let (slice, mut packed) = match self {
+            Items::Slice(items) => (items, &[][..]),
+            Items::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| take_bytes(&mut packed).expect("checked by decode"))
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        self.iter().for_each(|item| put_bytes(out, item));
+    }
+
+    fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            take_bytes(input)?;
+        }
+        Ok(Items::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+}
+
+/// Members with scores, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Scored<'a> {
+    Slice(&'a [(f64, &'a [u8])]),
+    /// `count` times: score f64, length v, bytes. Checked by [`Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+fn take_scored<'a>(input: &mut &'a [u8]) -> Result<(f64, &'a [u8]), Malformed> {
+    let (score, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
+    *input = rest;
+    let score = f64::from_le_bytes(*score);
+    if score.is_nan() {
+        return Err(Malformed);
+    }
+    Ok((score, take_bytes(input)?))
+}
+
+impl<'a> Scored<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Scored::Slice(items) => items.len(),
+            Scored::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = (f64, &'a [u8])> {
+        let (slice, mut packed) = match self {
+            Scored::Slice(items) => (items, &[][..]),
+            Scored::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| take_scored(&mut packed).expect("checked by decode"))
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        for (score, member) in self.iter() {
+            out.extend_from_slice(&score.to_le_bytes());
+            put_bytes(out, member);
+        }
+    }
+
+    fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            take_scored(input)?;
+        }
+        Ok(Scored::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+}
+
+/// What kind of collection a [`Change::Put`] carries; the numbers are part of the log's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Hash = 1,
+    List = 2,
+    Set = 3,
+    ZSet = 4,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Result<Kind, Malformed> {
+        Ok(match byte {
+            1 => Kind::Hash,
+            2 => Kind::List,
+            3 => Kind::Set,
+            4 => Kind::ZSet,
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// What becomes of a key. A collection that ends up empty is deleted with its key.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// The key becomes this string with this expiry, whatever it was.
+    Set {
+        value: &'a [u8],
+        expiry: Option<UnixMs>,
+    },
+    /// A string's bytes from `offset` on; a gap is filled with zeros. APPEND and SETRANGE.
+    Edit {
+        offset: u64,
+        bytes: &'a [u8],
+    },
+    Delete,
+    /// `None` makes the key stay for ever.
+    Expire {
+        at: Option<UnixMs>,
+    },
+    /// Field, value, field, value ...
+    HashSet {
+        pairs: Items<'a>,
+    },
+    HashRemove {
+        fields: Items<'a>,
+    },
+    ListPush {
+        end: End,
+        values: Items<'a>,
+    },
+    ListPop {
+        end: End,
+        count: u64,
+    },
+    ListSet {
+        index: u64,
+        value: &'a [u8],
+    },
+    /// The value gets this index.
+    ListInsert {
+        index: u64,
+        value: &'a [u8],
+    },
+    /// As LREM: `count` > 0 from the front, < 0 from the back, 0 all.
+    ListRemove {
+        count: i64,
+        value: &'a [u8],
+    },
+    /// Keeps `count` elements from `start`.
+    ListTrim {
+        start: u64,
+        count: u64,
+    },
+    SetAdd {
+        members: Items<'a>,
+    },
+    SetRemove {
+        members: Items<'a>,
+    },
+    ZSetAdd {
+        members: Scored<'a>,
+    },
+    ZSetRemove {
+        members: Items<'a>,
+    },
+    /// The key becomes this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
+    Put {
+        kind: Kind,
+        encoded: &'a [u8],
+        expiry: Option<UnixMs>,
+    },
+}
+
+/// One change of one key.
+#[derive(Debug, Clone, Copy)]
+pub enum Mutation<'a> {
+    Key {
+        db: u8,
+        key: Key<'a>,
+        change: Change<'a>,
+    },
+    /// Empties one database, or all.
+    Flush {
+        db: Option<u8>,
+    },
+}
+
+// The numbers below are part of the log's format: never reuse one.
+const SET: u8 = 1;
+const SET_EXPIRING: u8 = 2;
+const EDIT: u8 = 3;
+const DELETE: u8 = 4;
+const PERSIST: u8 = 5;
+const EXPIRE: u8 = 6;
+const HASH_SET: u8 = 7;
+const HASH_REMOVE: u8 = 8;
+const LIST_PUSH_FRONT: u8 = 9;
+const LIST_PUSH_BACK: u8 = 10;
+const LIST_POP_FRONT: u8 = 11;
+const LIST_POP_BACK: u8 = 12;
+const LIST_SET: u8 = 13;
+const LIST_INSERT: u8 = 14;
+const LIST_REMOVE: u8 = 15;
+const LIST_TRIM: u8 = 16;
+const SET_ADD: u8 = 17;
+const SET_REMOVE: u8 = 18;
+const ZSET_ADD: u8 = 19;
+const ZSET_REMOVE: u8 = 20;
+const PUT: u8 = 21;
+const PUT_EXPIRING: u8 = 22;
+const FLUSH_DB: u8 = 23;
+const FLUSH_ALL: u8 = 24;
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
+    let (bytes, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
+    *input = rest;
+    Ok(u64::from_le_bytes(*bytes))
+}
+
+fn take_u8(input: &mut &[u8]) -> Result<u8, Malformed> {
+    let (byte, rest) = input.split_first().ok_or(Malformed)?;
+    *input = rest;
+    Ok(*byte)
+}
+
+impl<'a> Change<'a> {
+    fn kind(&self) -> u8 {
+        match self {
+            Change::Set { expiry: None, .. } => SET,
+            Change::Set { expiry: Some(_), .. } => SET_EXPIRING,
+            Change::Edit { .. } => EDIT,
+            Change::Delete => DELETE,
+            Change::Expire { at: None } => PERSIST,
+            Change::Expire { at: Some(_) } => EXPIRE,
+            Change::HashSet { .. } => HASH_SET,
+            Change::HashRemove { .. } => HASH_REMOVE,
+            Change::ListPush { end: End::Front, .. } => LIST_PUSH_FRONT,
+            Change::ListPush { end: End::Back, .. } => LIST_PUSH_BACK,
+            Change::ListPop { end: End::Front, .. } => LIST_POP_FRONT,
+            Change::ListPop { end: End::Back, .. } => LIST_POP_BACK,
+            Change::ListSet { .. } => LIST_SET,
+            Change::ListInsert { .. } => LIST_INSERT,
+            Change::ListRemove { .. } => LIST_REMOVE,
+            Change::ListTrim { .. } => LIST_TRIM,
+            Change::SetAdd { .. } => SET_ADD,
+            Change::SetRemove { .. } => SET_REMOVE,
+            Change::ZSetAdd { .. } => ZSET_ADD,
+            Change::ZSetRemove { .. } => ZSET_REMOVE,
+            Change::Put { expiry: None, .. } => PUT,
+            Change::Put { expiry: Some(_), .. } => PUT_EXPIRING,
+        }
+    }
+
+    /// The part after the key: expiry u64 where there is one, counts and indexes v, byte strings as
+    /// length v and bytes, scores f64.
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Change::Set { value, expiry } => {
+                if let Some(at) = expiry {
+                    put_u64(out, at.0);
+                }
+                put_bytes(out, value);
+            }
+            Change::Edit { offset, bytes } => {
+                put_varint(out, offset);
+                put_bytes(out, bytes);
+            }
+            Change::Delete | Change::Expire { at: None } => {}
+            Change::Expire { at: Some(at) } => put_u64(out, at.0),
+            Change::HashSet { pairs: items }
+            | Change::HashRemove { fields: items }
+            | Change::ListPush { values: items, .. }
+            | Change::SetAdd { members: items }
+            | Change::SetRemove { members: items }
+            | Change::ZSetRemove { members: items } => items.encode(out),
+            Change::ZSetAdd { members } => members.encode(out),
+            Change::ListPop { count, .. } => put_varint(out, count),
+            Change::ListSet { index, value } | Change::ListInsert { index, value } => {
+                put_varint(out, index);
+                put_bytes(out, value);
+            }
+            Change::ListRemove { count, value } => {
+                put_u64(out, count.cast_unsigned());
+                put_bytes(out, value);
+            }
+            Change::ListTrim { start, count } => {
+                put_varint(out, start);
+                put_varint(out, count);
+            }
+            Change::Put { kind, encoded, expiry } => {
+                if let Some(at) = expiry {
+                    put_u64(out, at.0);
+                }
+                out.push(kind as u8);
+                put_bytes(out, encoded);
+            }
+        }
+    }
+
+    fn decode(kind: u8, input: &mut &'a [u8]) -> Result<Change<'a>, Malformed> {
+        let expiry = match kind {
+            SET_EXPIRING | PUT_EXPIRING => Some(UnixMs(take_u64(input)?)),
+            _ => None,
+        };
+        Ok(match kind {
+            SET | SET_EXPIRING => Change::Set { value: take_bytes(input)?, expiry },
+            EDIT => Change::Edit { offset: take_varint(input)?, bytes: take_bytes(input)? },
+            DELETE => Change::Delete,
+            PERSIST => Change::Expire { at: None },
+            EXPIRE => Change::Expire { at: Some(UnixMs(take_u64(input)?)) },
+            HASH_SET => {
+                let pairs = Items::decode(input)?;
+                if pairs.len() % 2 != 0 {
+                    return Err(Malformed);
+                }
+                Change::HashSet { pairs }
+            }
+            HASH_REMOVE => Change::HashRemove { fields: Items::decode(input)? },
+            LIST_PUSH_FRONT => Change::ListPush { end: End::Front, values: Items::decode(input)? },
+            LIST_PUSH_BACK => Change::ListPush { end: End::Back, values: Items::decode(input)? },
+            LIST_POP_FRONT => Change::ListPop { end: End::Front, count: take_varint(input)? },
+            LIST_POP_BACK => Change::ListPop { end: End::Back, count: take_varint(input)? },
+            LIST_SET => Change::ListSet { index: take_varint(input)?, value: take_bytes(input)? },
+            LIST_INSERT => {
+                Change::ListInsert { index: take_varint(input)?, value: take_bytes(input)? }
+            }
+            LIST_REMOVE => Change::ListRemove {
+                count: take_u64(input)?.cast_signed(),
+                value: take_bytes(input)?,
+            },
+            LIST_TRIM => {
+                Change::ListTrim { start: take_varint(input)?, count: take_varint(input)? }
+            }
+            SET_ADD => Change::SetAdd { members: Items::decode(input)? },
+            SET_REMOVE => Change::SetRemove { members: Items::decode(input)? },
+            ZSET_ADD => Change::ZSetAdd { members: Scored::decode(input)? },
+            ZSET_REMOVE => Change::ZSetRemove { members: Items::decode(input)? },
+            PUT | PUT_EXPIRING => Change::Put {
+                kind: Kind::from_byte(take_u8(input)?)?,
+                encoded: take_bytes(input)?,
+                expiry,
+            },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl<'a> Mutation<'a> {
+    /// Appends the mutation's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Mutation::Key { db, key, change } => {
+                out.push(change.kind());
+                out.push(*db);
+                put_bytes(out, key.bytes);
+                change.encode(out);
+            }
+            Mutation::Flush { db: Some(db) } => out.extend_from_slice(&[FLUSH_DB, *db]),
+            Mutation::Flush { db: None } => out.extend_from_slice(&[FLUSH_ALL, 0]),
+        }
+    }
+
+    /// Takes one mutation off the front of `input`; `hash_of` is the keyspace's hash.
+    pub fn decode(
+        input: &mut &'a [u8],
+        hash_of: impl Fn(&[u8]) -> u64,
+    ) -> Result<Mutation<'a>, Malformed> {
+        let kind = take_u8(input)?;
+        let db = take_u8(input)?;
+        if usize::from(db) >= crate::DATABASES {
+            return Err(Malformed);
+        }
+        match kind {
+            FLUSH_DB => Ok(Mutation::Flush { db: Some(db) }),
+            FLUSH_ALL => Ok(Mutation::Flush { db: None }),
+            _ => {
+                let bytes = take_bytes(input)?;
+                let key = Key { bytes, hash: hash_of(bytes) };
+                Ok(Mutation::Key { db, key, change: Change::decode(kind, input)? })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(change: Change<'_>) {
+        let key = Key { bytes: b"key", hash: 3 };
+        let mut bytes = Vec::new();
+        Mutation::Key { db: 15, key, change }.encode(&mut bytes);
+        let mut input = bytes.as_slice();
+        let decoded = Mutation::decode(&mut input, |_| 3).expect("valid");
+        assert!(input.is_empty());
+        let mut again = Vec::new();
+        decoded.encode(&mut again);
+        assert_eq!(bytes, again, "{change:?}");
+        for cut in 0..bytes.len() {
+            assert!(Mutation::decode(&mut &bytes[..cut], |_| 3).is_err(), "{change:?} cut {cut}");
+        }
+    }
+
+    #[test]
+    fn every_change_keeps_its_meaning_in_bytes() {
+        let items: [&[u8]; 2] = [b"a", b""];
+        let items = Items::Slice(&items);
+        let scored: [(f64, &[u8]); 2] = [(1.5, b"a"), (f64::NEG_INFINITY, b"b")];
+        let at = Some(UnixMs(1 << 40));
+        for change in [
+            Change::Set { value: b"v", expiry: None },
+            Change::Set { value: &[9; 300], expiry: at },
+            Change::Edit { offset: 300, bytes: b"x" },
+            Change::Delete,
+            Change::Expire { at: None },
+            Change::Expire { at },
+            Change::HashSet { pairs: items },
+            Change::HashRemove { fields: items },
+            Change::ListPush { end: End::Front, values: items },
+            Change::ListPush { end: End::Back, values: items },
+            Change::ListPop { end: End::Front, count: 3 },
+            Change::ListPop { end: End::Back, count: 1 << 40 },
+            Change::ListSet { index: 1, value: b"v" },
+            Change::ListInsert { index: 0, value: b"v" },
+            Change::ListRemove { count: -2, value: b"v" },
+            Change::ListTrim { start: 1, count: 2 },
+            Change::SetAdd { members: items },
+            Change::SetRemove { members: items },
+            Change::ZSetAdd { members: Scored::Slice(&scored) },
+            Change::ZSetRemove { members: items },
+            Change::Put { kind: Kind::ZSet, encoded: b"abc", expiry: None },
+            Change::Put { kind: Kind::List, encoded: b"", expiry: at },
+        ] {
+            round_trip(change);
+        }
+    }
+
+    /// The first bytes of a log record of version 1, pinned.
+    #[test]
+    fn a_set_has_these_bytes() {
+        let mut bytes = Vec::new();
+        let key = Key { bytes: b"key", hash: 0 };
+        let change = Change::Set { value: b"value", expiry: None };
+        Mutation::Key { db: 2, key, change }.encode(&mut bytes);
+        assert_eq!(bytes, b"\x01\x02\x03key\x05value");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut input = bytes.as_slice();
+            while let Ok(mutation) = Mutation::decode(&mut input, |_| 0) {
+                if let Mutation::Key { change: Change::HashSet { pairs }, .. } = mutation {
+                    prop_assert_eq!(pairs.iter().count(), pairs.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,600 @@
+//! One stripe of the keyspace: its tables, collections, expiries, and what a change does to them.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "some bits of a hash name the stripe and the database"
+)]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use base::time::UnixMs;
+
+use crate::entry::Entry;
+use crate::keyspace::{Params, StoreError};
+use crate::mutation::{Change, End, Key, Kind};
+use crate::pending::Pending;
+use crate::table::{Place, Table};
+use crate::trash::{Garbage, Trash};
+use crate::types::{Compact, Hash, List, Malformed, Set, ZSet, allocation_bytes};
+use crate::watch::Watches;
+use crate::{DATABASES, STRIPES};
+
+/// A removed string of this size is freed off the lock; smaller ones at once.
+const TRASH_BYTES_MIN: usize = 16 * 1024;
+
+/// Rebuild the expiry heap when more than half of it is out of date and it is not tiny.
+const STALE_EXPIRIES_MIN: usize = 64;
+
+#[derive(Debug)]
+pub(crate) enum Object {
+    Hash(Hash),
+    List(List),
+    Set(Set),
+    ZSet(ZSet),
+}
+
+impl Object {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Object::Hash(hash) => hash.len(),
+            Object::List(list) => list.len(),
+            Object::Set(set) => set.len(),
+            Object::ZSet(zset) => zset.len(),
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Object::Hash(hash) => hash.heap_bytes(),
+            Object::List(list) => list.heap_bytes(),
+            Object::Set(set) => set.heap_bytes(),
+            Object::ZSet(zset) => zset.heap_bytes(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Object::Hash(_) => Kind::Hash,
+            Object::List(_) => Kind::List,
+            Object::Set(_) => Kind::Set,
+            Object::ZSet(_) => Kind::ZSet,
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Object::Hash(hash) => hash.encode(out),
+            Object::List(list) => list.encode(out),
+            Object::Set(set) => set.encode(out),
+            Object::ZSet(zset) => zset.encode(out),
+        }
+    }
+
+    fn decode(kind: Kind, mut bytes: &[u8], compact: &Compact) -> Result<Object, Malformed> {
+        let object = match kind {
+            Kind::Hash => Object::Hash(Hash::decode(&mut bytes, compact)?),
+            Kind::List => Object::List(List::decode(&mut bytes, compact)?),
+            Kind::Set => Object::Set(Set::decode(&mut bytes, compact)?),
+            Kind::ZSet => Object::ZSet(ZSet::decode(&mut bytes, compact)?),
+        };
+        if bytes.is_empty() && object.len() > 0 { Ok(object) } else { Err(Malformed) }
+    }
+}
+
+/// The collections of a stripe, found by the index that their entry holds.
+#[derive(Debug, Default)]
+struct Objects {
+    slots: Vec<Option<Box<Object>>>,
+    free: Vec<u32>,
+}
+
+impl Objects {
+    fn insert(&mut self, object: Object) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(Box::new(object));
+            return index;
+        }
+        self.slots.push(Some(Box::new(object)));
+        u32::try_from(self.slots.len() - 1).expect("a stripe has < 2^32 collections")
+    }
+
+    fn get(&self, index: u32) -> &Object {
+        self.slots[index as usize].as_ref().expect("an entry points at its collection")
+    }
+
+    fn get_mut(&mut self, index: u32) -> &mut Object {
+        self.slots[index as usize].as_mut().expect("an entry points at its collection")
+    }
+
+    fn remove(&mut self, index: u32) -> Object {
+        let object = self.slots[index as usize].take().expect("an entry points at its collection");
+        self.free.push(index);
+        if self.free.len() == self.slots.len() {
+            *self = Objects::default();
+        }
+        *object
+    }
+}
+
+/// When a key expires, in heap order. Out of date when the key has another expiry by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Expiry {
+    pub(crate) at: UnixMs,
+    /// The key's hash with the database in the bits that name the stripe.
+    tagged_hash: u64,
+}
+
+const STRIPE_BITS: u32 = STRIPES.trailing_zeros();
+const STRIPE_SHIFT: u32 = u64::BITS - STRIPE_BITS;
+
+/// The stripe of a hash: its top bits.
+#[inline]
+pub(crate) fn stripe_of(hash: u64) -> usize {
+    (hash >> STRIPE_SHIFT) as usize
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct DbCounts {
+    pub(crate) expires: u32,
+    /// Sum of the expiry times, wrapping: for the average TTL.
+    pub(crate) expiry_sum: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Stripe {
+    pub(crate) tables: [Table; DATABASES],
+    pub(crate) pending: Pending,
+    pub(crate) watches: Watches,
+    /// Heap bytes of all entries, collections and tables, allocator rounding included.
+    pub(crate) bytes: usize,
+    pub(crate) counts: [DbCounts; DATABASES],
+    objects: Objects,
+    expiries: BinaryHeap<Reverse<Expiry>>,
+}
+
+/// Found: an entry that is not expired, with its collection if it has one.
+pub(crate) enum Found<'a> {
+    String(&'a [u8]),
+    Object(&'a Object),
+}
+
+/// What applying needs beside the change itself.
+pub(crate) struct Applying<'a> {
+    pub(crate) params: &'a Params,
+    pub(crate) hash_of: &'a dyn Fn(&[u8]) -> u64,
+    pub(crate) trash: &'a mut Trash,
+}
+
+impl Stripe {
+    pub(crate) fn place(&self, db: u8, key: Key<'_>) -> Option<Place> {
+        self.tables[usize::from(db)].find_key(key.hash, key.bytes)
+    }
+
+    pub(crate) fn entry(&self, db: u8, place: Place) -> &Entry {
+        self.tables[usize::from(db)].entry(place)
+    }
+
+    /// The live entry of a key; what is expired is absent.
+    #[inline]
+    pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<&Entry> {
+        let table = &self.tables[usize::from(db)];
+        let entry = table.entry(table.find_key(key.hash, key.bytes)?);
+        (!entry.is_expired(now)).then_some(entry)
+    }
+
+    #[inline]
+    pub(crate) fn found<'a>(&'a self, entry: &'a Entry) -> Found<'a> {
+        match entry.string_value() {
+            Some(value) => Found::String(value),
+            None => Found::Object(self.object_of(entry).expect("not a string")),
+        }
+    }
+
+    pub(crate) fn object_of(&self, entry: &Entry) -> Option<&Object> {
+        entry.collection_index().map(|index| self.objects.get(index))
+    }
+
+    /// Applies one change. On an error nothing has changed.
+    pub(crate) fn apply(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        change: &Change<'_>,
+        cx: &mut Applying<'_>,
+    ) -> Result<(), StoreError> {
+        match *change {
+            Change::Set { value, expiry } => self.set(db, key, value, expiry, cx),
+            Change::Edit { offset, bytes } => self.edit(db, key, offset, bytes, cx)?,
+            Change::Delete => {
+                self.remove(db, key, cx);
+            }
+            Change::Expire { at } => self.expire(db, key, at),
+            Change::Put { kind, encoded, expiry } => {
+                let object = Object::decode(kind, encoded, &cx.params.compact)
+                    .map_err(|Malformed| StoreError::Malformed)?;
+                self.remove(db, key, cx);
+                self.insert_object(db, key, object, expiry, cx);
+            }
+            Change::HashSet { .. } | Change::HashRemove { .. } => {
+                self.change_object(db, key, Kind::Hash, change, cx)?;
+            }
+            Change::SetAdd { .. } | Change::SetRemove { .. } => {
+                self.change_object(db, key, Kind::Set, change, cx)?;
+            }
+            Change::ZSetAdd { .. } | Change::ZSetRemove { .. } => {
+                self.change_object(db, key, Kind::ZSet, change, cx)?;
+            }
+            Change::ListPush { .. }
+            | Change::ListPop { .. }
+            | Change::ListSet { .. }
+            | Change::ListInsert { .. }
+            | Change::ListRemove { .. }
+            | Change::ListTrim { .. } => self.change_object(db, key, Kind::List, change, cx)?,
+        }
+        if !self.watches.is_empty() {
+            self.watches.touch(db, key.bytes);
+        }
+        Ok(())
+    }
+
+    fn set(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        value: &[u8],
+        expiry: Option<UnixMs>,
+        cx: &mut Applying<'_>,
+    ) {
+        let table = &mut self.tables[usize::from(db)];
+        let Some(place) = table.find_key(key.hash, key.bytes) else {
+            return self.insert_string(db, key, value, expiry, cx);
+        };
+        let entry = table.entry_mut(place);
+        if let Some(index) = entry.collection_index() {
+            let object = self.objects.remove(index);
+            self.bytes -= object_bytes(&object);
+            cx.trash.push(Garbage::Object(object));
+        }
+        let (old_bytes, old_expiry) = (entry.allocation_bytes(), entry.expiry());
+        entry.set_string(value, expiry);
+        cx.params.access.touch(entry);
+        self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
+        if old_expiry.is_some() || expiry.is_some() {
+            self.note_expiry(db, key.hash, old_expiry, expiry);
+        }
+    }
+
+    fn insert_string(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        value: &[u8],
+        expiry: Option<UnixMs>,
+        cx: &mut Applying<'_>,
+    ) {
+        self.insert_entry(db, key.hash, Entry::string(key.bytes, value, expiry), cx);
+        self.note_expiry(db, key.hash, None, expiry);
+    }
+
+    fn insert_object(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        object: Object,
+        expiry: Option<UnixMs>,
+        cx: &mut Applying<'_>,
+    ) {
+        self.bytes += object_bytes(&object);
+        let index = self.objects.insert(object);
+        self.insert_entry(db, key.hash, Entry::collection(key.bytes, index, expiry), cx);
+        self.note_expiry(db, key.hash, None, expiry);
+    }
+
+    fn insert_entry(&mut self, db: u8, hash: u64, entry: Entry, cx: &Applying<'_>) {
+        entry.set_access(cx.params.access.fresh());
+        let table = &mut self.tables[usize::from(db)];
+        let before = table.table_bytes();
+        self.bytes += entry.allocation_bytes();
+        table.insert(hash, entry, cx.hash_of);
+        self.bytes = self.bytes + table.table_bytes() - before;
+    }
+
+    fn edit(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        offset: u64,
+        bytes: &[u8],
+        cx: &mut Applying<'_>,
+    ) -> Result<(), StoreError> {
+        let offset = usize::try_from(offset).map_err(|_| StoreError::Malformed)?;
+        let end = offset.checked_add(bytes.len()).ok_or(StoreError::Malformed)?;
+        if end > STRING_BYTES_MAX {
+            return Err(StoreError::TooLong);
+        }
+        if self.place(db, key).is_none() {
+            self.insert_string(db, key, b"", None, cx);
+        }
+        let place = self.place(db, key).expect("present or just inserted");
+        let entry = self.tables[usize::from(db)].entry_mut(place);
+        if entry.string_value().is_none() {
+            return Err(StoreError::WrongType);
+        }
+        let old_bytes = entry.allocation_bytes();
+        entry.edit_string(offset, bytes);
+        cx.params.access.touch(entry);
+        self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
+        Ok(())
+    }
+
+    /// Removes a key and whatever it holds.
+    pub(crate) fn remove(&mut self, db: u8, key: Key<'_>, cx: &mut Applying<'_>) -> bool {
+        let Some(place) = self.place(db, key) else { return false };
+        let table = &mut self.tables[usize::from(db)];
+        let before = table.table_bytes();
+        let entry = table.remove(key.hash, place, cx.hash_of);
+        let entry_bytes = entry.allocation_bytes();
+        self.bytes = self.bytes + table.table_bytes() - before - entry_bytes;
+        if let Some(index) = entry.collection_index() {
+            let object = self.objects.remove(index);
+            self.bytes -= object_bytes(&object);
+            cx.trash.push(Garbage::Object(object));
+        }
+        if let Some(at) = entry.expiry() {
+            self.note_expiry(db, key.hash, Some(at), None);
+        }
+        if entry_bytes >= TRASH_BYTES_MIN {
+            cx.trash.push(Garbage::Entry(entry));
+        }
+        true
+    }
+
+    fn expire(&mut self, db: u8, key: Key<'_>, at: Option<UnixMs>) {
+        let Some(place) = self.place(db, key) else { return };
+        let entry = self.tables[usize::from(db)].entry_mut(place);
+        let (old_bytes, old) = (entry.allocation_bytes(), entry.expiry());
+        entry.set_expiry(at);
+        self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
+        self.note_expiry(db, key.hash, old, at);
+    }
+
+    fn change_object(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        kind: Kind,
+        change: &Change<'_>,
+        cx: &mut Applying<'_>,
+    ) -> Result<(), StoreError> {
+        let compact = &cx.params.compact;
+        let Some(place) = self.place(db, key) else {
+            let Some(mut object) = created_by(change) else { return Ok(()) };
+            change_collection(&mut object, change, compact)?;
+            if object.len() > 0 {
+                self.insert_object(db, key, object, None, cx);
+            }
+            return Ok(());
+        };
+        let entry = self.tables[usize::from(db)].entry(place);
+        let index = entry.collection_index().ok_or(StoreError::WrongType)?;
+        cx.params.access.touch(entry);
+        let object = self.objects.get_mut(index);
+        if object.kind() != kind {
+            return Err(StoreError::WrongType);
+        }
+        let before = object.heap_bytes();
+        change_collection(object, change, compact)?;
+        self.bytes = self.bytes + object.heap_bytes() - before;
+        if object.len() == 0 {
+            self.remove(db, key, cx);
+        }
+        Ok(())
+    }
+
+    fn note_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
+        let counts = &mut self.counts[usize::from(db)];
+        if let Some(at) = old {
+            counts.expires -= 1;
+            counts.expiry_sum = counts.expiry_sum.wrapping_sub(at.0);
+        }
+        if let Some(at) = new {
+            counts.expires += 1;
+            counts.expiry_sum = counts.expiry_sum.wrapping_add(at.0);
+        }
+        if let Some(at) = new.filter(|_| old != new) {
+            let tagged_hash = (hash << STRIPE_BITS >> STRIPE_BITS) | u64::from(db) << STRIPE_SHIFT;
+            self.push_expiry(Expiry { at, tagged_hash });
+        }
+    }
+
+    fn push_expiry(&mut self, expiry: Expiry) {
+        let before = self.expiries.capacity();
+        let live: usize = self.counts.iter().map(|counts| counts.expires as usize).sum();
+        if self.expiries.len() > STALE_EXPIRIES_MIN && self.expiries.len() > 2 * live {
+            let heap = std::mem::take(&mut self.expiries);
+            self.expiries = heap.into_iter().filter(|e| self.is_current(e.0)).collect();
+        }
+        self.expiries.push(Reverse(expiry));
+        let slot = size_of::<Reverse<Expiry>>();
+        self.bytes = self.bytes + self.expiries.capacity() * slot - before * slot;
+    }
+
+    fn is_current(&self, expiry: Expiry) -> bool {
+        self.expiring_key(expiry).is_some()
+    }
+
+    /// The database and entry that this heap item is about, unless it is out of date.
+    fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
+        let db = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
+        let table = &self.tables[usize::from(db)];
+        let place = table.find(expiry.tagged_hash, |entry| entry.expiry() == Some(expiry.at))?;
+        Some((db, table.entry(place)))
+    }
+
+    /// A key whose time has come, if there is one. Items that are out of date are dropped on the way.
+    pub(crate) fn next_expired(&mut self, now: UnixMs) -> Option<(u8, Vec<u8>)> {
+        loop {
+            let Reverse(next) = *self.expiries.peek()?;
+            if next.at > now {
+                return None;
+            }
+            self.expiries.pop();
+            if let Some((db, entry)) = self.expiring_key(next) {
+                let key = entry.key().to_vec();
+                // Another key may share tag and expiry time: it needs its own item, and has one.
+                return Some((db, key));
+            }
+        }
+    }
+
+    /// Is some key of this stripe due? One comparison.
+    pub(crate) fn has_due(&self, now: UnixMs) -> bool {
+        self.expiries.peek().is_some_and(|Reverse(next)| next.at <= now)
+    }
+
+    /// Up to `count` keys with an expiry, from a random place of the heap, for volatile eviction.
+    pub(crate) fn sample_volatile(&self, random: u64, count: usize) -> Vec<(u8, &Entry)> {
+        let heap = self.expiries.as_slice();
+        if heap.is_empty() {
+            return Vec::new();
+        }
+        let start = usize::try_from(random % heap.len() as u64).expect("below a length");
+        let around = heap[start..].iter().chain(&heap[..start]);
+        around.take(count * 4).filter_map(|e| self.expiring_key(e.0)).take(count).collect()
+    }
+
+    /// The key that expires first, for `volatile-ttl`.
+    pub(crate) fn soonest(&self) -> Option<(u8, &Entry)> {
+        self.expiries.as_slice().iter().take(16).find_map(|e| self.expiring_key(e.0))
+    }
+
+    /// Empties one database of this stripe, or all.
+    pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut Trash) {
+        let range = db.map_or(0..DATABASES, |db| usize::from(db)..usize::from(db) + 1);
+        let tables = &self.tables;
+        self.watches.touch_where(|watched, key| {
+            range.contains(&usize::from(watched))
+                && tables[usize::from(watched)].iter().any(|entry| entry.key() == key)
+        });
+        for index in range {
+            let table = self.tables[index].take();
+            self.bytes -= table.table_bytes();
+            for entry in table.iter() {
+                self.bytes -= entry.allocation_bytes();
+                if let Some(object) = entry.collection_index() {
+                    let object = self.objects.remove(object);
+                    self.bytes -= object_bytes(&object);
+                    trash.push(Garbage::Object(object));
+                }
+            }
+            self.counts[index] = DbCounts::default();
+            if table.len() > 0 {
+                trash.push(Garbage::Table(table));
+            }
+        }
+        if self.tables.iter().all(|table| table.len() == 0) {
+            self.bytes -= self.expiries.capacity() * size_of::<Reverse<Expiry>>();
+            self.expiries = BinaryHeap::new();
+        }
+    }
+}
+
+/// Longest string value, as Redis's `proto-max-bulk-len` allows by default.
+pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+fn object_bytes(object: &Object) -> usize {
+    allocation_bytes(size_of::<Object>()) + object.heap_bytes()
+}
+
+/// The empty collection that a change begins with on a key that is absent; `None` where absent
+/// stays absent.
+fn created_by(change: &Change<'_>) -> Option<Object> {
+    Some(match change {
+        Change::HashSet { .. } => Object::Hash(Hash::new()),
+        Change::ListPush { .. } => Object::List(List::new()),
+        Change::SetAdd { .. } => Object::Set(Set::new()),
+        Change::ZSetAdd { .. } => Object::ZSet(ZSet::new()),
+        _ => return None,
+    })
+}
+
+fn change_collection(
+    object: &mut Object,
+    change: &Change<'_>,
+    compact: &Compact,
+) -> Result<(), StoreError> {
+    match (object, *change) {
+        (Object::Hash(hash), Change::HashSet { pairs }) => {
+            let mut items = pairs.iter();
+            while let (Some(field), Some(value)) = (items.next(), items.next()) {
+                hash.set(field, value, compact);
+            }
+        }
+        (Object::Hash(hash), Change::HashRemove { fields }) => {
+            fields.iter().for_each(|field| {
+                hash.remove(field);
+            });
+        }
+        (Object::Set(set), Change::SetAdd { members }) => members.iter().for_each(|member| {
+            set.add(member, compact);
+        }),
+        (Object::Set(set), Change::SetRemove { members }) => members.iter().for_each(|member| {
+            set.remove(member);
+        }),
+        (Object::ZSet(zset), Change::ZSetAdd { members }) => {
+            members.iter().for_each(|(score, member)| {
+                zset.add(member, score, compact);
+            });
+        }
+        (Object::ZSet(zset), Change::ZSetRemove { members }) => {
+            members.iter().for_each(|member| {
+                zset.remove(member);
+            });
+        }
+        (Object::List(list), change) => return change_list(list, &change, compact),
+        _ => return Err(StoreError::WrongType),
+    }
+    Ok(())
+}
+
+fn list_index(index: u64, end: usize) -> Result<usize, StoreError> {
+    usize::try_from(index).ok().filter(|index| *index < end).ok_or(StoreError::Malformed)
+}
+
+fn change_list(list: &mut List, change: &Change<'_>, compact: &Compact) -> Result<(), StoreError> {
+    match *change {
+        Change::ListPush { end: End::Front, values } => {
+            values.iter().for_each(|value| list.push_front(value, compact));
+        }
+        Change::ListPush { end: End::Back, values } => {
+            values.iter().for_each(|value| list.push_back(value, compact));
+        }
+        Change::ListPop { end, count } => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX).min(list.len());
+            match end {
+                End::Front => list.remove_range(0, count),
+                End::Back => list.remove_range(list.len() - count, list.len()),
+            }
+        }
+        Change::ListSet { index, value } => {
+            let index = list_index(index, list.len())?;
+            list.set(index, value, compact);
+        }
+        Change::ListInsert { index, value } => {
+            let index = list_index(index, list.len() + 1)?;
+            list.insert(index, value, compact);
+        }
+        Change::ListRemove { count, value } => {
+            list.remove_matching(count, value);
+        }
+        Change::ListTrim { start, count } => {
+            let start = usize::try_from(start).unwrap_or(usize::MAX).min(list.len());
+            let count = usize::try_from(count).unwrap_or(usize::MAX).min(list.len() - start);
+            list.remove_range(start + count, list.len());
+            list.remove_range(0, start);
+        }
+        _ => return Err(StoreError::WrongType),
+    }
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! The keyspace against a plain map: every change by mutation, live, replayed, and from a snapshot.
+
+use std::collections::BTreeMap;
+
+use base::time::UnixMs;
+use proptest::prelude::*;
+
+use crate::types::Compact;
+use crate::{
+    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, Mutation, Params,
+    STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, load_block,
+};
+
+fn params(now: u64) -> Params {
+    Params {
+        now: UnixMs(now),
+        access: AccessClock::new(AccessRule::Lru, UnixMs(now), 1),
+        compact: Compact {
+            hash_entries_max: 4,
+            set_entries_max: 4,
+            zset_entries_max: 4,
+            ..Compact::default()
+        },
+    }
+}
+
+fn apply(
+    store: &Keyspace,
+    now: u64,
+    db: u8,
+    key: &[u8],
+    change: Change<'_>,
+) -> Result<(), StoreError> {
+    let params = params(now);
+    let key = store.key(key);
+    let mut locked = store.lock_one(key.hash, &params);
+    locked.apply(&Mutation::Key { db, key, change })
+}
+
+fn string(store: &Keyspace, now: u64, db: u8, key: &[u8]) -> Option<Vec<u8>> {
+    let params = params(now);
+    let key = store.key(key);
+    let locked = store.lock_one(key.hash, &params);
+    match locked.get(db, key) {
+        Some(Value::String(value)) => Some(value.to_vec()),
+        _ => None,
+    }
+}
+
+/// Everything in the store, in a form that two stores can be compared by.
+fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Option<UnixMs>)> {
+    let params = params(now);
+    let locked = store.lock_all(&params);
+    let mut all = BTreeMap::new();
+    for db in 0..16 {
+        locked.for_each_key(db, |bytes| {
+            let key = store.key(bytes);
+            let text = match locked.peek(db, key).expect("listed") {
+                Value::String(value) => format!("{value:?}"),
+                Value::Hash(hash) => format!("{:?}", hash.iter().collect::<BTreeMap<_, _>>()),
+                Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
+                Value::Set(set) => {
+                    let mut members: Vec<Vec<u8>> =
+                        set.iter().map(|member| member.with_bytes(<[u8]>::to_vec)).collect();
+                    members.sort();
+                    format!("{members:?}")
+                }
+                Value::ZSet(zset) => {
+                    format!("{zset:?}").len().to_string() + &zset.len().to_string()
+                }
+            };
+            let expiry = locked.expiry(db, key).expect("listed");
+            all.insert((db, bytes.to_vec()), (text, expiry));
+        });
+    }
+    all
+}
+
+fn accounted_bytes(store: &Keyspace) -> usize {
+    store.stats(UnixMs(0)).1
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Set(u8, Vec<u8>, Option<u64>),
+    Edit(u8, u64, Vec<u8>),
+    Delete(u8),
+    Expire(u8, Option<u64>),
+    HashSet(u8, u8, Vec<u8>),
+    HashRemove(u8, u8),
+    Push(u8, bool, Vec<u8>),
+    Pop(u8, bool, u64),
+    Trim(u8, u64, u64),
+    SetAdd(u8, u8),
+    SetRemove(u8, u8),
+    ZAdd(u8, i8, u8),
+    ZRemove(u8, u8),
+    Flush(Option<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = 0u8..12;
+    let bytes = proptest::collection::vec(any::<u8>(), 0..40);
+    let step = prop_oneof![
+        4 => (key.clone(), bytes.clone(), proptest::option::of(1u64..100)).prop_map(|(k, v, e)| Step::Set(k, v, e)),
+        1 => (key.clone(), 0u64..50, bytes.clone()).prop_map(|(k, o, v)| Step::Edit(k, o, v)),
+        2 => key.clone().prop_map(Step::Delete),
+        2 => (key.clone(), proptest::option::of(1u64..100)).prop_map(|(k, e)| Step::Expire(k, e)),
+        3 => (key.clone(), 0u8..8, bytes.clone()).prop_map(|(k, f, v)| Step::HashSet(k, f, v)),
+        2 => (key.clone(), 0u8..8).prop_map(|(k, f)| Step::HashRemove(k, f)),
+        3 => (key.clone(), any::<bool>(), bytes).prop_map(|(k, e, v)| Step::Push(k, e, v)),
+        2 => (key.clone(), any::<bool>(), 0u64..4).prop_map(|(k, e, n)| Step::Pop(k, e, n)),
+        1 => (key.clone(), 0u64..4, 0u64..4).prop_map(|(k, s, n)| Step::Trim(k, s, n)),
+        3 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::SetAdd(k, m)),
+        2 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::SetRemove(k, m)),
+        3 => (key.clone(), any::<i8>(), 0u8..12).prop_map(|(k, s, m)| Step::ZAdd(k, s, m)),
+        2 => (key, 0u8..12).prop_map(|(k, m)| Step::ZRemove(k, m)),
+        1 => proptest::option::of(0u8..2).prop_map(Step::Flush),
+    ];
+    proptest::collection::vec(step, 0..80)
+}
+
+/// Applies a step to `store`; returns its bytes in the log if it was taken.
+fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
+    let at = |ms: Option<u64>| ms.map(|ms| UnixMs(1000 + ms));
+    let end = |front: bool| if front { End::Front } else { End::Back };
+    let mut logged = Vec::new();
+    let params = params(0);
+    if let Step::Flush(db) = step {
+        let mutation = Mutation::Flush { db: *db };
+        store.lock_all(&params).apply(&mutation).expect("always fits");
+        mutation.encode(&mut logged);
+        return Some(logged);
+    }
+    let (field, member, scored);
+    let pair: [&[u8]; 2];
+    let one: [&[u8]; 1];
+    let scores;
+    let (key, change) = match step {
+        Step::Set(key, value, expiry) => (*key, Change::Set { value, expiry: at(*expiry) }),
+        Step::Edit(key, offset, bytes) => (*key, Change::Edit { offset: *offset, bytes }),
+        Step::Delete(key) => (*key, Change::Delete),
+        Step::Expire(key, expiry) => (*key, Change::Expire { at: at(*expiry) }),
+        Step::HashSet(key, name, value) => {
+            field = [*name];
+            pair = [&field, value];
+            (*key, Change::HashSet { pairs: Items::Slice(&pair) })
+        }
+        Step::HashRemove(key, name) => {
+            field = [*name];
+            one = [&field];
+            (*key, Change::HashRemove { fields: Items::Slice(&one) })
+        }
+        Step::Push(key, front, value) => {
+            one = [value];
+            (*key, Change::ListPush { end: end(*front), values: Items::Slice(&one) })
+        }
+        Step::Pop(key, front, count) => (*key, Change::ListPop { end: end(*front), count: *count }),
+        Step::Trim(key, start, count) => (*key, Change::ListTrim { start: *start, count: *count }),
+        Step::SetAdd(key, name) => {
+            member = [*name];
+            one = [&member];
+            (*key, Change::SetAdd { members: Items::Slice(&one) })
+        }
+        Step::SetRemove(key, name) => {
+            member = [*name];
+            one = [&member];
+            (*key, Change::SetRemove { members: Items::Slice(&one) })
+        }
+        Step::ZAdd(key, score, name) => {
+            member = [*name];
+            scored = (f64::from(*score), &member[..]);
+            scores = [scored];
+            (*key, Change::ZSetAdd { members: Scored::Slice(&scores) })
+        }
+        Step::ZRemove(key, name) => {
+            member = [*name];
+            one = [&member];
+            (*key, Change::ZSetRemove { members: Items::Slice(&one) })
+        }
+        Step::Flush(_) => return None,
+    };
+    let name = [b'k', key];
+    let key = store.key(&name);
+    let mutation = Mutation::Key { db: name[1] % 3, key, change };
+    store.lock_one(key.hash, &params).apply(&mutation).ok()?;
+    mutation.encode(&mut logged);
+    Some(logged)
+}
+
+fn replayed(log: &[Vec<u8>], seed: u64) -> Keyspace {
+    let store = Keyspace::new(seed);
+    for record in log {
+        let mutation =
+            Mutation::decode(&mut record.as_slice(), |key| store.hash(key)).expect("own bytes");
+        store.replay(&mutation, &params(0), |_| false).expect("fits");
+    }
+    store
+}
+
+fn snapshot(store: &Keyspace) -> Vec<SnapshotBlock> {
+    let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
+    (0..STRIPES)
+        .map(|stripe| {
+            store.snapshot_stripe(stripe, || 7, &mut block);
+            block.clone()
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn log_and_snapshot_give_the_same_data_back(steps in steps()) {
+        let live = Keyspace::new(5);
+        let log: Vec<Vec<u8>> = steps.iter().filter_map(|step| take(&live, step)).collect();
+        let expected = contents(&live, 0);
+        let again = replayed(&log, 99);
+        prop_assert_eq!(&contents(&again, 0), &expected);
+        let loaded = Keyspace::new(5);
+        for block in snapshot(&live) {
+            let keys = load_block(&loaded, &params(0), &block.bytes).expect("own bytes");
+            prop_assert_eq!(keys, block.keys);
+        }
+        prop_assert_eq!(&contents(&loaded, 0), &expected);
+        prop_assert_eq!(live.stats(UnixMs(0)).0, loaded.stats(UnixMs(0)).0);
+        // Deleting everything must bring the accounts to zero, tables and heaps aside.
+        for ((db, key), _) in expected {
+            apply(&live, 0, db, &key, Change::Delete).expect("fits");
+        }
+        let params = params(0);
+        live.lock_all(&params).apply(&Mutation::Flush { db: None }).expect("fits");
+        prop_assert_eq!(accounted_bytes(&live), 0);
+    }
+}
+
+#[test]
+fn a_change_of_the_wrong_type_changes_nothing() {
+    let store = Keyspace::new(1);
+    apply(&store, 0, 0, b"k", Change::Set { value: b"v", expiry: None }).expect("fits");
+    let one: [&[u8]; 1] = [b"m"];
+    for change in [
+        Change::SetAdd { members: Items::Slice(&one) },
+        Change::ListPush { end: End::Back, values: Items::Slice(&one) },
+        Change::ZSetRemove { members: Items::Slice(&one) },
+    ] {
+        assert_eq!(apply(&store, 0, 0, b"k", change), Err(StoreError::WrongType));
+    }
+    assert_eq!(string(&store, 0, 0, b"k"), Some(b"v".to_vec()));
+    apply(&store, 0, 1, b"s", Change::SetAdd { members: Items::Slice(&one) }).expect("fits");
+    assert_eq!(
+        apply(&store, 0, 1, b"s", Change::Edit { offset: 0, bytes: b"x" }),
+        Err(StoreError::WrongType)
+    );
+}
+
+#[test]
+fn an_expired_key_is_absent_and_found_in_order() {
+    let store = Keyspace::new(1);
+    for (name, at) in [(b"a", 30u64), (b"b", 10), (b"c", 20)] {
+        let change = Change::Set { value: b"v", expiry: Some(UnixMs(at)) };
+        apply(&store, 0, 2, name, change).expect("fits");
+    }
+    apply(&store, 0, 2, b"a", Change::Expire { at: None }).expect("fits");
+    assert_eq!(string(&store, 9, 2, b"b"), Some(b"v".to_vec()));
+    assert_eq!(string(&store, 10, 2, b"b"), None);
+    let params = params(25);
+    let mut gone = Vec::new();
+    for stripe in 0..STRIPES {
+        assert_eq!(store.has_due(stripe, UnixMs(9)), false);
+        let mut locked = store.lock_stripe(stripe, &params);
+        while let Some((db, name)) = locked.next_expired() {
+            let key = store.key(&name);
+            locked.apply(&Mutation::Key { db, key, change: Change::Delete }).expect("fits");
+            gone.push(name);
+        }
+    }
+    gone.sort();
+    assert_eq!(gone, [b"b".to_vec(), b"c".to_vec()]);
+    assert_eq!(store.stats(UnixMs(0)).0[2].keys, 1);
+    assert_eq!(store.stats(UnixMs(0)).0[2].expires, 0);
+}
+
+#[test]
+fn a_scan_sees_every_key_once_and_ends() {
+    let store = Keyspace::new(3);
+    for n in 0..5000u32 {
+        apply(&store, 0, 0, &n.to_le_bytes(), Change::Set { value: b"", expiry: None })
+            .expect("fits");
+    }
+    let (params, mut cursor, mut seen, mut calls) = (params(0), ScanCursor(0), Vec::new(), 0);
+    loop {
+        let (next, _) = store.scan(0, cursor, 10, &params, |_, key| seen.push(key.to_vec()));
+        calls += 1;
+        cursor = next;
+        if cursor == ScanCursor(0) {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 5000);
+    assert!((250..=500).contains(&calls), "{calls} calls");
+}
+
+#[test]
+fn eviction_takes_what_the_policy_says() {
+    let store = Keyspace::new(3);
+    let plain = Change::Set { value: b"", expiry: None };
+    apply(&store, 1_000_000, 0, b"old", plain).expect("fits");
+    apply(&store, 9_000_000, 0, b"new", plain).expect("fits");
+    for (name, at) in [(b"soon", 90_000_000u64), (b"late", 99_000_000)] {
+        let change = Change::Set { value: b"", expiry: Some(UnixMs(at)) };
+        apply(&store, 9_000_000, 1, name, change).expect("fits");
+    }
+    let params = params(10_000_000);
+    let mut number = 0u64;
+    let mut pick = |policy, samples| {
+        let random = || {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            number >> 20
+        };
+        store.eviction_candidate(policy, samples, &params, random).map(|found| found.key)
+    };
+    assert_eq!(pick(EvictionPolicy::NoEviction, 5), None);
+    let volatile: [&[u8]; 2] = [b"soon", b"late"];
+    for policy in
+        [EvictionPolicy::VolatileRandom, EvictionPolicy::VolatileLru, EvictionPolicy::VolatileTtl]
+    {
+        let key = pick(policy, 5).expect("two keys expire");
+        assert!(volatile.contains(&key.as_slice()));
+    }
+    assert!(pick(EvictionPolicy::AllKeysLru, 5).is_some());
+}

@@ -1,0 +1,46 @@
+//! What a mutation removed, kept until the stripe's lock is released: freeing a set of a million
+//! members takes tens of milliseconds that no other reactor should wait for.
+
+use crate::entry::Entry;
+use crate::stripe::Object;
+use crate::table::Table;
+
+/// Parts of this many elements are worth a trip to a background thread.
+/// Source: `LAZYFREE_THRESHOLD` 64 of Redis's `lazyfree.c`.
+const HEAVY_ELEMENTS: usize = 64;
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "kept only to be dropped, later and elsewhere")]
+pub(crate) enum Garbage {
+    Entry(Entry),
+    Object(Object),
+    Table(Table),
+}
+
+/// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
+/// the reactor.
+#[derive(Debug, Default)]
+pub struct Trash {
+    parts: Vec<Garbage>,
+    elements: usize,
+}
+
+impl Trash {
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// True when freeing would be felt on a reactor.
+    pub fn is_heavy(&self) -> bool {
+        self.elements > HEAVY_ELEMENTS
+    }
+
+    pub(crate) fn push(&mut self, part: Garbage) {
+        self.elements += match &part {
+            Garbage::Entry(_) => 1,
+            Garbage::Object(object) => object.len(),
+            Garbage::Table(table) => table.len(),
+        };
+        self.parts.push(part);
+    }
+}

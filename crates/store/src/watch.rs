@@ -1,0 +1,103 @@
+//! Keys that a transaction watches: a flag per transaction, raised by whoever changes the key.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Raised when a watched key changed. Shared by the watching connection and the stripes.
+#[derive(Debug, Clone, Default)]
+pub struct WatchFlag(Arc<AtomicBool>);
+
+impl WatchFlag {
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+type WatchedKey = (u8, Box<[u8]>);
+
+/// The watches of one stripe. Empty, and then one comparison per write, unless somebody watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    keys: HashMap<WatchedKey, Vec<Weak<AtomicBool>>, foldhash::fast::FixedState>,
+}
+
+impl Watches {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
+        self.prune();
+        let flags = self.keys.entry((db, key.into())).or_default();
+        let new = Arc::downgrade(&flag.0);
+        if !flags.iter().any(|known| known.ptr_eq(&new)) {
+            flags.push(new);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
+        let gone = Arc::downgrade(&flag.0);
+        if let Some(flags) = self.keys.get_mut(&(db, Box::from(key))) {
+            flags.retain(|known| !known.ptr_eq(&gone));
+        }
+        self.prune();
+    }
+
+    fn prune(&mut self) {
+        self.keys.retain(|_, flags| {
+            flags.retain(|flag| flag.strong_count() > 0);
+            !flags.is_empty()
+        });
+    }
+
+    #[cold]
+    pub(crate) fn touch(&mut self, db: u8, key: &[u8]) {
+        if let Some(flags) = self.keys.remove(&(db, Box::from(key))) {
+            flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
+        }
+    }
+
+    /// Raises the flags of all watched keys of the databases for which `existed` holds.
+    pub(crate) fn touch_where(&mut self, mut existed: impl FnMut(u8, &[u8]) -> bool) {
+        self.keys.retain(|(db, key), flags| {
+            let touched = existed(*db, key);
+            if touched {
+                flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
+            }
+            !touched
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_raises_the_flags_of_its_key() {
+        let mut watches = Watches::default();
+        let (one, two) = (WatchFlag::default(), WatchFlag::default());
+        watches.add(0, b"a", &one);
+        watches.add(0, b"b", &two);
+        watches.touch(1, b"a");
+        assert!(!one.is_raised());
+        watches.touch(0, b"a");
+        assert!(one.is_raised() && !two.is_raised());
+        watches.remove(0, b"b", &two);
+        assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn a_watcher_that_is_gone_leaves_nothing_behind() {
+        let mut watches = Watches::default();
+        watches.add(0, b"a", &WatchFlag::default());
+        watches.add(0, b"b", &WatchFlag::default());
+        watches.prune();
+        assert!(watches.is_empty());
+    }
+}
