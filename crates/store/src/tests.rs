@@ -267,7 +267,7 @@ fn an_expired_key_is_absent_and_found_in_order() {
     let params = params(25);
     let mut gone = Vec::new();
     for stripe in 0..STRIPES {
-        assert_eq!(store.has_due(stripe, UnixMs(9)), false);
+        assert!(!store.has_due(stripe, UnixMs(9)));
         let mut locked = store.lock_stripe(stripe, &params);
         while let Some((db, name)) = locked.next_expired() {
             let key = store.key(&name);
