@@ -1,1 +1,53 @@
+//! Event loops: N reactors, each one thread with its own driver, timers, buffers and connections.
+//! Knows no protocol and no store; what is served is a [`Handler`].
+//!
+//! A turn of a [`reactor`]: wait; read every ready socket once and show its bytes to the handler,
+//! sending at once what may leave; then mail, timers, connections that were not finished; then
+//! [`Handler::before_wait`]; then output whose gate has opened. An unpipelined request costs
+//! `epoll_wait`, `read` and `send`, and nothing else reaches the kernel.
+//!
+//! Output may be *held*: each connection's [`Output`] carries gates, and each reactor a level. A
+//! gate is open when the level has reached it. That is how replies wait for a disk while no
+//! thread does.
+//!
+//! The main thread accepts ([`Group::run`]), places connections by measured load
+//! ([`Placement`]) and takes signals. Reactors that stay overloaded give connections away; a
+//! connection moves with its socket, unread input, unsent output and session.
+//!
+//! [`Sim`] runs the same reactors on one thread with a network in memory, seeded faults and a
+//! clock that is a value.
 #![forbid(unsafe_code)]
+
+mod acceptor;
+mod balance;
+mod connection;
+mod context;
+mod driver;
+mod group;
+mod handler;
+mod input;
+mod limits;
+mod listener;
+mod mailbox;
+mod output;
+mod placement;
+mod reactor;
+mod serve;
+mod signals;
+mod sim;
+mod stats;
+mod timers;
+
+pub use connection::{ConnInfo, Connections};
+pub use context::{Context, Links};
+pub use driver::Faults;
+pub use group::{Config, Control, Descriptors, Group, GroupError, GroupStopper};
+pub use handler::{ConnId, Flow, Handler, Next, Peer};
+pub use limits::{Limit, Limits};
+pub use listener::{BACKLOG, Listener};
+pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
+pub use output::Output;
+pub use placement::Placement;
+pub use signals::Signal;
+pub use sim::{Sim, SimClient};
+pub use stats::{AcceptorCounters, AcceptorStats, Counters, ReactorStats};

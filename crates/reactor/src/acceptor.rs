@@ -1,0 +1,269 @@
+//! The main thread's loop: new connections and signals.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags};
+use rustix::time::Timespec;
+
+use crate::context::Commons;
+use crate::driver::{Socket, std_address};
+use crate::group::Control;
+use crate::handler::Peer;
+use crate::listener::Listener;
+use crate::placement::{Placement, Placer};
+use crate::reactor::{Deliveries, Delivery};
+use crate::signals::{Signal, Signals};
+
+/// Connections taken from one listener before the others and the signals get their turn.
+const ACCEPTS_MAX: usize = 64;
+/// How long accepting rests after a failure that would only repeat.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const EVENTS_MAX: usize = 64;
+const SIGNALS: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+
+/// Ends the acceptor's loop from any thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Stopper {
+    inner: Arc<(AtomicBool, OwnedFd)>,
+}
+
+impl Stopper {
+    fn new() -> rustix::io::Result<Stopper> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Stopper { inner: Arc::new((AtomicBool::new(false), fd)) })
+    }
+
+    pub(crate) fn stop(&self) {
+        self.inner.0.store(true, Ordering::Release);
+        // Fails only if the counter is full, and then the loop is awake.
+        let _ = rustix::io::write(&self.inner.1, &1_u64.to_ne_bytes());
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.inner.0.load(Ordering::Acquire)
+    }
+}
+
+/// Hands a new connection to a reactor.
+pub(crate) trait Deliver: Send {
+    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer);
+}
+
+/// Hides the type of sessions from the acceptor, which has no use for it.
+pub(crate) struct DeliverTo<S> {
+    pub(crate) commons: Arc<Commons>,
+    pub(crate) deliveries: Deliveries<S>,
+}
+
+impl<S: Send> Deliver for DeliverTo<S> {
+    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer) {
+        let id = self.commons.next_id();
+        self.commons.connection_opened(reactor);
+        let adopt = Delivery::Adopt { id, socket: Socket::Fd(socket), peer };
+        if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
+            // The reactor has ended; dropping the socket closes the connection.
+            self.commons.connection_closed(reactor);
+        }
+    }
+}
+
+pub(crate) struct Acceptor {
+    epoll: OwnedFd,
+    listeners: Vec<Listener>,
+    signals: Signals,
+    stopper: Stopper,
+    commons: Arc<Commons>,
+    deliver: Box<dyn Deliver>,
+    placement: Placement,
+    placer: Placer,
+    /// Given up for a moment to accept and refuse a connection when descriptors run out; without
+    /// it such a connection would stay in the queue and wake the loop for ever.
+    spare: Option<OwnedFd>,
+    keepalive_s: Option<u64>,
+    is_resting: bool,
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        listeners: Vec<Listener>,
+        signals: Signals,
+        commons: Arc<Commons>,
+        deliver: Box<dyn Deliver>,
+        placement: Placement,
+    ) -> std::io::Result<Acceptor> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let stopper = Stopper::new()?;
+        epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
+        epoll::add(&epoll, &stopper.inner.1, EventData::new_u64(STOP), EventFlags::IN)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            epoll::add(&epoll, listener, EventData::new_u64(index as u64), EventFlags::IN)?;
+        }
+        Ok(Acceptor {
+            epoll,
+            listeners,
+            signals,
+            stopper,
+            commons,
+            deliver,
+            placement,
+            placer: Placer::default(),
+            spare: open_spare(),
+            keepalive_s: None,
+            is_resting: false,
+        })
+    }
+
+    pub(crate) fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    pub(crate) fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    /// Accepts until stopped or until `on_signal` says so.
+    pub(crate) fn run(
+        &mut self,
+        mut on_signal: impl FnMut(Signal) -> Control,
+    ) -> std::io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.stopper.is_stopped() {
+            self.apply_keepalive()?;
+            events.clear();
+            let timeout = self.is_resting.then_some(&REST);
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
+                Ok(0) => self.rest(false)?,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    STOP => {}
+                    SIGNALS => {
+                        while let Some(signal) = self.signals.next() {
+                            if on_signal(signal) == Control::Stop {
+                                return Ok(());
+                            }
+                        }
+                    }
+                    listener => self.accept(listener as usize)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_keepalive(&mut self) -> std::io::Result<()> {
+        let seconds = self.commons.limits.tcp_keepalive_s.get();
+        if self.keepalive_s != Some(seconds) {
+            self.keepalive_s = Some(seconds);
+            for listener in &self.listeners {
+                listener.set_keepalive(seconds)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize) -> std::io::Result<()> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        for _ in 0..ACCEPTS_MAX {
+            match rustix::net::acceptfrom_with(&self.listeners[listener], flags) {
+                Ok((socket, remote)) => {
+                    let remote = remote.and_then(std_address);
+                    self.take(listener, socket, remote);
+                }
+                Err(Errno::AGAIN) => break,
+                // The peer gave up while it was waiting.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    if !self.refuse_with_spare(listener) {
+                        return self.rest(true);
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "accepting fails");
+                    self.commons.acceptor.count_error();
+                    return self.rest(true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, listener: usize, socket: OwnedFd, remote: Option<std::net::SocketAddr>) {
+        let connections_max = self.commons.limits.connections_max.get();
+        let source = &self.listeners[listener];
+        if self.commons.connections.load(Ordering::Relaxed) as u64 >= connections_max {
+            self.commons.acceptor.count_over_limit();
+            refuse(&socket, source.refusal());
+            return;
+        }
+        let local = if source.is_wildcard() {
+            rustix::net::getsockname(&socket).ok().and_then(std_address)
+        } else {
+            source.local()
+        };
+        self.commons.acceptor.count_accepted();
+        let address = remote.map(|remote| remote.ip());
+        let reactor = self.placer.place(self.placement, &self.commons, address);
+        self.deliver.deliver(reactor, socket, Peer { remote, local, listener });
+    }
+
+    /// Frees the spare descriptor, accepts one connection with it and refuses that. False if
+    /// even this does not work now.
+    fn refuse_with_spare(&mut self, listener: usize) -> bool {
+        let Some(spare) = self.spare.take() else {
+            self.spare = open_spare();
+            self.commons.acceptor.count_error();
+            return false;
+        };
+        drop(spare);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accepted = rustix::net::accept_with(&self.listeners[listener], flags);
+        let is_done = match &accepted {
+            Ok(socket) => {
+                self.commons.acceptor.count_no_descriptor();
+                refuse(socket, self.listeners[listener].refusal());
+                true
+            }
+            Err(Errno::AGAIN) => true,
+            Err(_) => false,
+        };
+        drop(accepted);
+        self.spare = open_spare();
+        is_done && self.spare.is_some()
+    }
+
+    /// Stops or restarts listening to the listeners.
+    fn rest(&mut self, rests: bool) -> std::io::Result<()> {
+        if rests == self.is_resting {
+            return Ok(());
+        }
+        self.is_resting = rests;
+        let flags = if rests { EventFlags::empty() } else { EventFlags::IN };
+        for (index, listener) in self.listeners.iter().enumerate() {
+            epoll::modify(&self.epoll, listener, EventData::new_u64(index as u64), flags)?;
+        }
+        Ok(())
+    }
+}
+
+/// As much of `refusal` as fits at once; the socket is closed by its owner.
+fn refuse(socket: &OwnedFd, refusal: &[u8]) {
+    if !refusal.is_empty() {
+        // The peer may be gone already, and it is refused either way.
+        let _ = rustix::net::send(socket, refusal, SendFlags::NOSIGNAL);
+    }
+}
+
+fn open_spare() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}

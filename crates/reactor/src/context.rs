@@ -1,0 +1,292 @@
+//! What a handler may ask of its reactor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use base::time::{MonoNs, Now};
+
+use crate::handler::ConnId;
+use crate::limits::Limits;
+use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
+use crate::stats::{AcceptorStats, Counters, ReactorStats};
+use crate::timers::Timers;
+
+/// What all threads of a group share.
+#[derive(Debug)]
+pub(crate) struct Commons {
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) stations: Box<[Station]>,
+    pub(crate) next_id: AtomicU64,
+    /// Open connections of the process.
+    pub(crate) connections: AtomicUsize,
+    pub(crate) acceptor: AcceptorStats,
+}
+
+/// What is known outside about one reactor.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Station {
+    pub(crate) waker: Waker,
+    pub(crate) stats: ReactorStats,
+    /// Busy share of the last windows, in parts per million.
+    pub(crate) load_ppm: AtomicU32,
+    /// How often `load_ppm` was published.
+    pub(crate) windows: AtomicU64,
+    /// Connections placed here, those on their way included.
+    pub(crate) connections: AtomicUsize,
+}
+
+impl Commons {
+    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> Commons {
+        let station = |waker| Station {
+            waker,
+            stats: ReactorStats::default(),
+            load_ppm: AtomicU32::new(0),
+            windows: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+        };
+        Commons {
+            limits,
+            stations: wakers.into_iter().map(station).collect(),
+            next_id: AtomicU64::new(1),
+            connections: AtomicUsize::new(0),
+            acceptor: AcceptorStats::default(),
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> ConnId {
+        ConnId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A connection goes to reactor `index`.
+    pub(crate) fn connection_opened(&self, index: usize) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.stations[index].connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connection_closed(&self, index: usize) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.stations[index].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connection_moved(&self, from: usize, to: usize) {
+        self.stations[from].connections.fetch_sub(1, Ordering::Relaxed);
+        self.stations[to].connections.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How a group is reached from outside of its reactors; given to whoever makes the handlers.
+#[derive(Debug)]
+pub struct Links<M> {
+    pub(crate) commons: Arc<Commons>,
+    pub(crate) mailboxes: Arc<[Mailbox<M>]>,
+}
+
+impl<M> Clone for Links<M> {
+    fn clone(&self) -> Self {
+        Links { commons: Arc::clone(&self.commons), mailboxes: Arc::clone(&self.mailboxes) }
+    }
+}
+
+impl<M> Links<M> {
+    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> Links<M> {
+        let mailboxes = wakers.iter().cloned().map(Mailbox::new).collect();
+        Links { commons: Arc::new(Commons::new(limits, wakers)), mailboxes }
+    }
+
+    pub fn reactors(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    pub fn mailboxes(&self) -> &[Mailbox<M>] {
+        &self.mailboxes
+    }
+
+    pub fn wakers(&self) -> impl Iterator<Item = Waker> {
+        self.commons.stations.iter().map(|station| station.waker.clone())
+    }
+
+    pub fn limits(&self) -> &Arc<Limits> {
+        &self.commons.limits
+    }
+
+    /// Counters of one reactor.
+    pub fn stats(&self, reactor: usize) -> Counters {
+        self.commons.stations[reactor].stats.read()
+    }
+
+    /// Counters of all reactors together.
+    pub fn stats_sum(&self) -> Counters {
+        let mut sum = Counters::default();
+        for station in &self.commons.stations {
+            sum += station.stats.read();
+        }
+        sum
+    }
+
+    pub fn acceptor_stats(&self) -> &AcceptorStats {
+        &self.commons.acceptor
+    }
+
+    /// Busy share of a reactor over about the last half second, in parts per million.
+    pub fn load_ppm(&self, reactor: usize) -> u32 {
+        self.commons.stations[reactor].load_ppm.load(Ordering::Relaxed)
+    }
+
+    /// Open connections of the process.
+    pub fn connections(&self) -> usize {
+        self.commons.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A wish of the handler about a connection, carried out before the loop waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Close(ConnId),
+    Abort(ConnId),
+}
+
+/// The part of a reactor that handlers reach through [`Context`].
+#[derive(Debug)]
+pub(crate) struct Core<M> {
+    pub(crate) index: usize,
+    pub(crate) now: Now,
+    pub(crate) level: u64,
+    pub(crate) level_rose: bool,
+    pub(crate) is_draining: bool,
+    pub(crate) timers: Timers,
+    pub(crate) resumed: Vec<ConnId>,
+    pub(crate) wishes: Vec<Wish>,
+    /// Mail of this turn by addressee, delivered at its end with one lock each.
+    pub(crate) outbox: Vec<Vec<M>>,
+    pub(crate) counters: Counters,
+    pub(crate) links: Links<M>,
+}
+
+impl<M> Core<M> {
+    pub(crate) fn new(index: usize, links: Links<M>) -> Core<M> {
+        Core {
+            index,
+            now: Now::default(),
+            level: 0,
+            level_rose: false,
+            is_draining: false,
+            timers: Timers::default(),
+            resumed: Vec::new(),
+            wishes: Vec::new(),
+            outbox: links.mailboxes.iter().map(|_| Vec::new()).collect(),
+            counters: Counters::default(),
+            links,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.links.commons.limits
+    }
+
+    /// Delivers the mail of this turn.
+    pub(crate) fn post(&mut self) {
+        for (mails, mailbox) in self.outbox.iter_mut().zip(self.links.mailboxes.iter()) {
+            if !mails.is_empty() {
+                mailbox.inbox.push_all(mails);
+            }
+        }
+    }
+}
+
+/// The reactor, as its handler sees it during a callback.
+#[derive(Debug)]
+pub struct Context<'a, M> {
+    core: &'a mut Core<M>,
+}
+
+impl<'a, M> Context<'a, M> {
+    pub(crate) fn new(core: &'a mut Core<M>) -> Self {
+        Context { core }
+    }
+
+    /// Both clocks as they were when the turn began.
+    pub fn now(&self) -> Now {
+        self.core.now
+    }
+
+    /// Number of this reactor, from 0.
+    pub fn index(&self) -> usize {
+        self.core.index
+    }
+
+    /// How many reactors the group has.
+    pub fn reactors(&self) -> usize {
+        self.core.links.reactors()
+    }
+
+    /// The level up to which gates are open.
+    pub fn level(&self) -> u64 {
+        self.core.level
+    }
+
+    /// Opens the gates up to `level` on all connections of this reactor; what waited for them is
+    /// sent before the loop waits. The level only rises. Free when nothing is held.
+    pub fn set_level(&mut self, level: u64) {
+        if level > self.core.level {
+            self.core.level = level;
+            self.core.level_rose = true;
+        }
+    }
+
+    /// Sends mail to a reactor (to this one too), delivered at the end of the turn.
+    pub fn send(&mut self, reactor: usize, mail: M) -> Result<(), Undelivered<M>> {
+        let waiting = self.core.links.mailboxes[reactor].inbox.len();
+        let outbox = &mut self.core.outbox[reactor];
+        if waiting + outbox.len() >= MAILS_MAX {
+            return Err(Undelivered(mail));
+        }
+        outbox.push(mail);
+        Ok(())
+    }
+
+    /// Sends mail to all other reactors. Returns how many could not take it.
+    pub fn broadcast(&mut self, mail: &M) -> usize
+    where
+        M: Clone,
+    {
+        let own = self.core.index;
+        let others = (0..self.reactors()).filter(|&reactor| reactor != own);
+        others.filter(|&reactor| self.send(reactor, mail.clone()).is_err()).count()
+    }
+
+    /// Ends a [`crate::Next::Pause`]. Ignored if the connection is gone or not paused.
+    pub fn resume(&mut self, id: ConnId) {
+        self.core.resumed.push(id);
+    }
+
+    /// Closes a connection of this reactor when its output is sent.
+    pub fn close(&mut self, id: ConnId) {
+        self.core.wishes.push(Wish::Close(id));
+    }
+
+    /// Closes a connection of this reactor and drops its output.
+    pub fn abort(&mut self, id: ConnId) {
+        self.core.wishes.push(Wish::Abort(id));
+    }
+
+    /// Calls [`crate::Handler::timer`] with `token` in the first turn at or after `at`. Timers
+    /// cannot be taken back.
+    pub fn set_timer(&mut self, at: MonoNs, token: u64) {
+        self.core.timers.set(at, token);
+    }
+
+    /// Counters of this reactor, up to now.
+    pub fn stats(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Mailboxes, wakers, limits and counters of the whole group.
+    pub fn links(&self) -> &Links<M> {
+        &self.core.links
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.core.is_draining
+    }
+}

@@ -1,0 +1,195 @@
+//! What a reactor needs from the world: readiness, reads, writes and a clock.
+//!
+//! A closed enum, so that nothing above is generic over it: the real one is epoll
+//! (level-triggered), the other a network in memory.
+
+mod epoll;
+mod network;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use base::time::Now;
+
+use crate::connection::Token;
+
+pub(crate) use epoll::EpollDriver;
+pub use network::Faults;
+pub(crate) use network::{Network, SharedNetwork, SimDriver};
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Fd(OwnedFd),
+    Sim(u64),
+}
+
+impl Socket {
+    pub(crate) fn number(&self) -> u64 {
+        match self {
+            Socket::Fd(fd) => u64::try_from(fd.as_raw_fd()).unwrap_or(0),
+            Socket::Sim(number) => *number,
+        }
+    }
+}
+
+/// What the driver is to report about a socket. Errors and full hangups always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interest(u8);
+
+impl Interest {
+    pub(crate) const NONE: Interest = Interest(0);
+    /// Input, and the end of input.
+    pub(crate) const READ: Interest = Interest(1);
+    pub(crate) const WRITE: Interest = Interest(2);
+    /// The end of input only.
+    pub(crate) const HANGUP: Interest = Interest(4);
+
+    pub(crate) fn has(self, other: Interest) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn with(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
+}
+
+/// What a wait can bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Another thread called the waker.
+    Wake,
+    Ready(Ready),
+}
+
+/// What is known about a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) token: Token,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The peer has shut down its sending side.
+    pub(crate) hangup: bool,
+    /// Nothing can be sent any more: an error, or both sides are shut down.
+    pub(crate) dead: bool,
+}
+
+/// Result of a read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// Bytes moved; 0 of a read is the end of input.
+    Done(usize),
+    /// Nothing possible now.
+    Blocked,
+    /// The connection is broken.
+    Broken,
+}
+
+#[derive(Debug)]
+pub(crate) enum Driver {
+    Epoll(EpollDriver),
+    Sim(SimDriver),
+}
+
+const MIXED: &str = "sockets stay with the kind of driver that made them";
+
+impl Driver {
+    /// Waits for events; `None` without limit. Returns how many there are.
+    pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> usize {
+        match self {
+            Driver::Epoll(driver) => driver.wait(timeout_ns),
+            Driver::Sim(driver) => driver.wait(),
+        }
+    }
+
+    /// The event at `position` of the last wait.
+    pub(crate) fn event(&self, position: usize) -> Event {
+        match self {
+            Driver::Epoll(driver) => driver.event(position),
+            Driver::Sim(driver) => driver.event(position),
+        }
+    }
+
+    pub(crate) fn now(&mut self) -> Now {
+        match self {
+            Driver::Epoll(driver) => driver.now(),
+            Driver::Sim(driver) => driver.now(),
+        }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        socket: &Socket,
+        token: Token,
+        interest: Interest,
+    ) -> rustix::io::Result<()> {
+        match (self, socket) {
+            (Driver::Epoll(driver), Socket::Fd(fd)) => driver.register(fd, token, interest),
+            (Driver::Sim(driver), Socket::Sim(number)) => {
+                driver.register(*number, token, interest);
+                Ok(())
+            }
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    pub(crate) fn set_interest(&mut self, socket: &Socket, token: Token, interest: Interest) {
+        match (self, socket) {
+            (Driver::Epoll(driver), Socket::Fd(fd)) => driver.set_interest(fd, token, interest),
+            (Driver::Sim(driver), Socket::Sim(number)) => {
+                driver.register(*number, token, interest);
+            }
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Stops watching a socket that goes to another reactor.
+    pub(crate) fn deregister(&mut self, socket: &Socket) {
+        match (self, socket) {
+            (Driver::Epoll(driver), Socket::Fd(fd)) => driver.deregister(fd),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.deregister(*number),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    pub(crate) fn close(&mut self, socket: Socket) {
+        match (self, socket) {
+            // Closing the last descriptor ends the watch as well.
+            (Driver::Epoll(_), Socket::Fd(fd)) => drop(fd),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.close(number),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Reads once into the spare capacity of `buffer`, which must have some.
+    pub(crate) fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> Io {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::read(fd, buffer),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.read(*number, buffer),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Writes once.
+    pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> Io {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.write(*number, bytes),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn shutdown_write(&mut self, socket: &Socket) {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::shutdown_write(fd),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.shutdown_write(*number),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+}
+
+/// An address of the kernel as the standard library has it; `None` for other families.
+pub(crate) fn std_address(address: rustix::net::SocketAddrAny) -> Option<SocketAddr> {
+    SocketAddr::try_from(address).ok()
+}

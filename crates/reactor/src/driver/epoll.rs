@@ -1,0 +1,153 @@
+//! The real driver: level-triggered epoll.
+
+use std::os::fd::OwnedFd;
+
+use base::time::{MonoNs, Now, UnixMs};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::{Event, Interest, Io, Ready};
+use crate::connection::Token;
+use crate::mailbox::Waker;
+
+/// Events taken per wait; more ready sockets come with the next wait.
+const EVENTS_MAX: usize = 512;
+/// The waker's token: generations of connections never reach this.
+const WAKER: u64 = u64::MAX;
+/// The wall clock is read this often; in between it runs with the monotonic one. A step of the
+/// wall clock is seen at most this much later.
+const UNIX_RESYNC_NS: u64 = 50_000_000;
+
+pub(crate) struct EpollDriver {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// Wall time and monotonic time read together.
+    synced: Option<(u64, MonoNs)>,
+}
+
+impl std::fmt::Debug for EpollDriver {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("EpollDriver").field("epoll", &self.epoll).finish_non_exhaustive()
+    }
+}
+
+impl EpollDriver {
+    /// An epoll that watches `waker`, edge-triggered: its counter is never read, so a call costs
+    /// one write. Opened before the reactor's thread starts, so that failures stop the start.
+    pub(crate) fn open(waker: &Waker) -> rustix::io::Result<OwnedFd> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        if let Some(eventfd) = waker.fd() {
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&epoll, eventfd, EventData::new_u64(WAKER), flags)?;
+        }
+        Ok(epoll)
+    }
+
+    pub(crate) fn new(epoll: OwnedFd) -> EpollDriver {
+        EpollDriver { epoll, events: Vec::with_capacity(EVENTS_MAX), synced: None }
+    }
+
+    /// An interrupted wait counts as a wait without events.
+    pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> usize {
+        self.events.clear();
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        });
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(error) => unreachable!("epoll_wait fails only for bad arguments: {error}"),
+        }
+    }
+
+    pub(crate) fn event(&self, position: usize) -> Event {
+        let event = self.events[position];
+        let (data, flags) = (event.data, event.flags);
+        if data.u64() == WAKER {
+            return Event::Wake;
+        }
+        Event::Ready(Ready {
+            token: Token(data.u64()),
+            readable: flags.intersects(EventFlags::IN),
+            writable: flags.intersects(EventFlags::OUT),
+            hangup: flags.intersects(EventFlags::RDHUP),
+            dead: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+        })
+    }
+
+    pub(crate) fn now(&mut self) -> Now {
+        let mono = MonoNs(nanoseconds(clock_gettime(ClockId::Monotonic)));
+        let (unix_ns, at) = match self.synced {
+            Some((unix_ns, at)) if mono.since(at) < UNIX_RESYNC_NS => (unix_ns, at),
+            _ => {
+                let unix_ns = nanoseconds(clock_gettime(ClockId::Realtime));
+                self.synced = Some((unix_ns, mono));
+                (unix_ns, mono)
+            }
+        };
+        Now { unix: UnixMs((unix_ns + mono.since(at)) / 1_000_000), mono }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        fd: &OwnedFd,
+        token: Token,
+        interest: Interest,
+    ) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(token.0), flags(interest))
+    }
+
+    pub(crate) fn set_interest(&mut self, fd: &OwnedFd, token: Token, interest: Interest) {
+        epoll::modify(&self.epoll, fd, EventData::new_u64(token.0), flags(interest))
+            .expect("a registered socket can be modified");
+    }
+
+    pub(crate) fn deregister(&mut self, fd: &OwnedFd) {
+        epoll::delete(&self.epoll, fd).expect("a registered socket can be deleted");
+    }
+
+    pub(crate) fn read(fd: &OwnedFd, buffer: &mut Vec<u8>) -> Io {
+        result(rustix::io::read(fd, spare_capacity(buffer)))
+    }
+
+    pub(crate) fn write(fd: &OwnedFd, bytes: &[u8]) -> Io {
+        result(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
+    }
+
+    pub(crate) fn shutdown_write(fd: &OwnedFd) {
+        // Fails only if the peer has already reset the connection; then reading says so too.
+        let _ = rustix::net::shutdown(fd, Shutdown::Write);
+    }
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    let mut flags = EventFlags::empty();
+    if interest.has(Interest::READ) {
+        flags |= EventFlags::IN | EventFlags::RDHUP;
+    }
+    if interest.has(Interest::HANGUP) {
+        flags |= EventFlags::RDHUP;
+    }
+    if interest.has(Interest::WRITE) {
+        flags |= EventFlags::OUT;
+    }
+    flags
+}
+
+/// An interrupted call is one that blocked: readiness is level-triggered and comes again.
+fn result(result: rustix::io::Result<usize>) -> Io {
+    match result {
+        Ok(count) => Io::Done(count),
+        Err(Errno::AGAIN | Errno::INTR) => Io::Blocked,
+        Err(_) => Io::Broken,
+    }
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,226 @@
+//! A group of reactors on threads, with the acceptor on the caller's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use base::time::MonoNs;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::acceptor::{Acceptor, DeliverTo, Stopper};
+use crate::context::Links;
+use crate::driver::{Driver, EpollDriver};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::listener::Listener;
+use crate::mailbox::{Inbox, Waker};
+use crate::placement::Placement;
+use crate::reactor::{Deliveries, Delivery, Reactor};
+use crate::signals::{Signal, Signals};
+
+/// Descriptors that are not connections: an epoll and an eventfd per reactor are counted
+/// besides; files of the log, listeners and standard streams are in here.
+const DESCRIPTORS_RESERVED: u64 = 128;
+
+/// What a group is made of.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Number of reactors, at least 1.
+    pub reactors: usize,
+    pub placement: Placement,
+    pub limits: Arc<Limits>,
+    /// How long connections have to take their last output when the group ends.
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for Config {
+    /// One reactor per core that this process may use.
+    fn default() -> Self {
+        Config {
+            reactors: std::thread::available_parallelism().map_or(1, usize::from),
+            placement: Placement::default(),
+            limits: Arc::new(Limits::default()),
+            drain_timeout_ms: 5_000,
+        }
+    }
+}
+
+/// Answer to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    Continue,
+    /// Accept no more, drain, end.
+    Stop,
+}
+
+/// Why a group could not start, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    #[error("starting the reactors: {0}")]
+    Start(#[from] std::io::Error),
+    #[error("accepting connections: {0}")]
+    Accept(#[source] std::io::Error),
+    #[error("reactor {0} has panicked")]
+    Panicked(usize),
+}
+
+/// The bound of open files, as far as it could be raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    /// What the process may have open; `None` is without bound.
+    pub files_max: Option<u64>,
+    /// How many of them can be connections.
+    pub connections_possible: u64,
+}
+
+/// Reactors on their threads. Dropping a group without [`Group::run`] or [`Group::shutdown`]
+/// leaves the threads running.
+pub struct Group<M> {
+    links: Links<M>,
+    acceptor: Acceptor,
+    threads: Vec<JoinHandle<()>>,
+    drain: Box<dyn Fn(MonoNs) + Send>,
+    drain_timeout_ms: u64,
+    descriptors: Descriptors,
+}
+
+impl<M> std::fmt::Debug for Group<M> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Group").field("reactors", &self.threads.len()).finish()
+    }
+}
+
+/// Ends a running group from another thread.
+#[derive(Debug, Clone)]
+pub struct GroupStopper {
+    stopper: Stopper,
+}
+
+impl GroupStopper {
+    /// [`Group::run`] drains and returns.
+    pub fn stop(&self) {
+        self.stopper.stop();
+    }
+}
+
+impl<M: Send + 'static> Group<M> {
+    /// Starts the reactors. `make` is called here, once per reactor in order, with the links of
+    /// the whole group. Signals are blocked from now on in the calling thread, so call this
+    /// before other threads are started.
+    pub fn start<H>(
+        config: &Config,
+        listeners: Vec<Listener>,
+        mut make: impl FnMut(usize, &Links<M>) -> H,
+    ) -> Result<Group<M>, GroupError>
+    where
+        H: Handler<Mail = M> + Send + 'static,
+    {
+        assert!(config.reactors > 0, "a group has reactors");
+        let descriptors = raise_descriptors(config.reactors);
+        let signals = Signals::open()?;
+        let wakers = (0..config.reactors)
+            .map(|_| Waker::live())
+            .collect::<rustix::io::Result<Vec<Waker>>>()
+            .map_err(std::io::Error::from)?;
+        let inboxes = wakers.iter().cloned().map(Inbox::<Delivery<H::Session>>::new);
+        let deliveries: Deliveries<H::Session> = inboxes.collect();
+        let links = Links::new(Arc::clone(&config.limits), wakers);
+        let deliver =
+            DeliverTo { commons: Arc::clone(&links.commons), deliveries: Arc::clone(&deliveries) };
+        let acceptor = Acceptor::new(
+            listeners,
+            signals,
+            Arc::clone(&links.commons),
+            Box::new(deliver),
+            config.placement,
+        )?;
+        let rebalances = config.placement == Placement::LeastLoaded && config.reactors > 1;
+        let mut threads = Vec::with_capacity(config.reactors);
+        for index in 0..config.reactors {
+            let handler = make(index, &links);
+            let (links, deliveries) = (links.clone(), Arc::clone(&deliveries));
+            let epoll = EpollDriver::open(&links.commons.stations[index].waker)
+                .map_err(std::io::Error::from)?;
+            let run = move || {
+                let driver = Driver::Epoll(EpollDriver::new(epoll));
+                Reactor::new(index, handler, driver, links, deliveries, rebalances).run();
+            };
+            threads.push(std::thread::Builder::new().name(format!("r{index:02}")).spawn(run)?);
+        }
+        let drain = move |until| {
+            for inbox in deliveries.iter() {
+                // A reactor that has ended has nothing to drain.
+                let _ = inbox.push(Delivery::Drain { until }, usize::MAX);
+            }
+        };
+        Ok(Group {
+            links,
+            acceptor,
+            threads,
+            drain: Box::new(drain),
+            drain_timeout_ms: config.drain_timeout_ms,
+            descriptors,
+        })
+    }
+
+    /// Accepts connections and takes signals, on the calling thread, until `on_signal` or a
+    /// [`GroupStopper`] says stop; then drains the reactors and waits for their threads.
+    pub fn run(mut self, on_signal: impl FnMut(Signal) -> Control) -> Result<(), GroupError> {
+        let accepted = self.acceptor.run(on_signal).map_err(GroupError::Accept);
+        let ended = self.shutdown();
+        accepted.and(ended)
+    }
+
+    /// Accepts nothing (more), drains the reactors and waits for their threads.
+    pub fn shutdown(self) -> Result<(), GroupError> {
+        let Group { acceptor, threads, drain, drain_timeout_ms, .. } = self;
+        // Closes the listeners.
+        drop(acceptor);
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ns = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
+        drain(MonoNs(now_ns.saturating_add(drain_timeout_ms.saturating_mul(1_000_000))));
+        let mut result = Ok(());
+        for (index, thread) in threads.into_iter().enumerate() {
+            if thread.join().is_err() {
+                result = Err(GroupError::Panicked(index));
+            }
+        }
+        result
+    }
+
+    pub fn stopper(&self) -> GroupStopper {
+        GroupStopper { stopper: self.acceptor.stopper() }
+    }
+
+    /// Mailboxes, wakers, limits and counters.
+    pub fn links(&self) -> &Links<M> {
+        &self.links
+    }
+
+    /// Where the listeners listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.acceptor.listeners().iter().filter_map(Listener::local).collect()
+    }
+
+    /// The bound of open files found at the start.
+    pub fn descriptors(&self) -> Descriptors {
+        self.descriptors
+    }
+}
+
+/// Raises the bound of open files to what the system allows this process.
+fn raise_descriptors(reactors: usize) -> Descriptors {
+    let mut limit = getrlimit(Resource::Nofile);
+    let before = limit.current;
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the bound of open files cannot be raised");
+        limit.current = before;
+    }
+    let reserved = DESCRIPTORS_RESERVED + 2 * reactors as u64;
+    Descriptors {
+        files_max: limit.current,
+        connections_possible: limit.current.unwrap_or(u64::MAX).saturating_sub(reserved),
+    }
+}

@@ -1,0 +1,61 @@
+//! Every bound of the reactors, changeable while they run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bounds of connections and of reactors, shared by all of them. Each may be changed at any time
+/// and is looked at where it applies; reading one costs a plain load.
+#[derive(Debug)]
+pub struct Limits {
+    /// Open connections of the process; those over it get their listener's refusal and are closed.
+    pub connections_max: Limit,
+    /// Unread input of one connection (the query buffer); over it the connection is closed.
+    pub input_bytes_max: Limit,
+    /// Pending output above which a connection is not read, until it has fallen to half of it.
+    pub output_pause_bytes: Limit,
+    /// Pending output above which the next append closes the connection: its peer does not read.
+    /// One reply may be larger, because only what was pending before it counts.
+    pub output_bytes_max: Limit,
+    /// Output that waits for gates, per reactor, above which the reactor stops reading.
+    pub held_bytes_max: Limit,
+    /// Time without a byte after which a connection is closed; 0 is never.
+    pub idle_timeout_ms: Limit,
+    /// Silence after which the kernel probes a peer; 0 is never. For new connections.
+    pub tcp_keepalive_s: Limit,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: Limit::new(10_000),
+            input_bytes_max: Limit::new(1 << 30),
+            output_pause_bytes: Limit::new(1 << 20),
+            output_bytes_max: Limit::new(256 << 20),
+            held_bytes_max: Limit::new(64 << 20),
+            idle_timeout_ms: Limit::new(0),
+            tcp_keepalive_s: Limit::new(300),
+        }
+    }
+}
+
+/// A number that one thread sets and others read. Nothing else is published with it.
+#[derive(Debug)]
+pub struct Limit(AtomicU64);
+
+impl Limit {
+    pub const fn new(value: u64) -> Limit {
+        Limit(AtomicU64::new(value))
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// For bounds of memory: a bound above the address space is no bound.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.get()).unwrap_or(usize::MAX)
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,89 @@
+//! Sockets that connections come from.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::driver::std_address;
+
+/// Connections that the kernel completes before they are accepted; the usual bound of servers.
+/// The system's `net.core.somaxconn` bounds it as well.
+pub const BACKLOG: i32 = 511;
+/// Unanswered probes after which the kernel gives a silent peer up.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// A listening socket and what it says to those it must refuse.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    local: Option<SocketAddr>,
+    refusal: Vec<u8>,
+}
+
+impl Listener {
+    /// Listens on `address` (port 0: any free one). `refusal` is sent, as far as it fits into
+    /// the socket at once, to connections over the limit before they are closed.
+    pub fn bind(address: SocketAddr, refusal: &[u8]) -> io::Result<Listener> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        if address.is_ipv6() {
+            // One listener per family, so that 0.0.0.0 and :: can both be given.
+            sockopt::set_ipv6_v6only(&fd, true)?;
+        }
+        rustix::net::bind(&fd, &address)?;
+        rustix::net::listen(&fd, BACKLOG)?;
+        Listener::from_fd(fd, refusal)
+    }
+
+    /// Takes a socket that listens already, for example one inherited from a parent process.
+    pub fn from_std(listener: TcpListener, refusal: &[u8]) -> io::Result<Listener> {
+        listener.set_nonblocking(true)?;
+        Listener::from_fd(OwnedFd::from(listener), refusal)
+    }
+
+    fn from_fd(fd: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
+        // Accepted sockets inherit this and the keep-alive options: no call per connection.
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        let local = std_address(rustix::net::getsockname(&fd)?);
+        Ok(Listener { fd, local, refusal: refusal.to_vec() })
+    }
+
+    /// Where it listens; the port is the real one also when 0 was asked for.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    pub(crate) fn refusal(&self) -> &[u8] {
+        &self.refusal
+    }
+
+    /// Whether a connection's local address has to be asked for.
+    pub(crate) fn is_wildcard(&self) -> bool {
+        self.local.is_none_or(|local| local.ip().is_unspecified())
+    }
+
+    /// Probes silent peers of future connections after `seconds`, or never for 0.
+    pub(crate) fn set_keepalive(&self, seconds: u64) -> rustix::io::Result<()> {
+        sockopt::set_socket_keepalive(&self.fd, seconds != 0)?;
+        if seconds != 0 {
+            // The kernel's bound of these options.
+            let seconds = seconds.min(32_767);
+            sockopt::set_tcp_keepidle(&self.fd, Duration::from_secs(seconds))?;
+            let interval = Duration::from_secs((seconds / u64::from(KEEPALIVE_PROBES)).max(1));
+            sockopt::set_tcp_keepintvl(&self.fd, interval)?;
+            sockopt::set_tcp_keepcnt(&self.fd, KEEPALIVE_PROBES)?;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

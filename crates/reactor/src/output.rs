@@ -1,0 +1,309 @@
+//! Bytes on their way to a peer, some of which must wait.
+
+use std::collections::VecDeque;
+
+/// Size of the one output buffer that a reactor lends to the connection being served.
+pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
+/// A lent buffer that grew beyond this is given back to the allocator, not to the reactor.
+const SCRATCH_BYTES_MAX: usize = 4 * SCRATCH_BYTES;
+/// Sent bytes are cut off the front of a long buffer when they are at least this many.
+const COMPACT_BYTES: usize = 64 * 1024;
+/// Empty mark queues up to this long stay allocated: a connection that writes has marks all the
+/// time, and 8 marks are 128 bytes.
+const MARKS_KEPT: usize = 8;
+
+/// Bytes up to the stream position `end` wait for `gate`.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    end: u64,
+    gate: u64,
+}
+
+/// Bytes to one peer, in order, with gates.
+///
+/// A handler appends to [`Output::buffer`] and calls [`Output::hold`] when what it has appended
+/// may leave only at some level of the reactor (the server uses log positions as levels). Order
+/// is never changed, so bytes behind a closed gate wait as well; gates of one connection never
+/// shrink.
+///
+/// Invariant, as stream positions: `base + sent <= released <= sealed <= base + bytes.len()`.
+/// Bytes below `released` may leave, those up to `sealed` wait for a mark, those above were
+/// appended since the last `hold`.
+#[derive(Debug, Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How much of `bytes` the kernel has.
+    sent: usize,
+    /// Stream position of `bytes[0]`.
+    base: u64,
+    released: u64,
+    sealed: u64,
+    gate_max: u64,
+    /// The level of the reactor when the output was last looked at: gates at or below are open.
+    level: u64,
+    marks: VecDeque<Mark>,
+    /// Whether something was appended since the last flush, and how much was pending before.
+    appended: Option<usize>,
+}
+
+impl Output {
+    /// Where to append. Only append: earlier bytes may belong to other replies.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.appended.is_none() {
+            self.appended = Some(self.pending_bytes());
+        }
+        &mut self.bytes
+    }
+
+    /// Everything appended since the last `hold`, or since the callback began, may leave only
+    /// when the reactor's level is at least `gate`. `hold(0)` lets it go as soon as order allows.
+    ///
+    /// One call per batch is cheaper than one per reply: each new gate costs a 16-byte mark.
+    pub fn hold(&mut self, gate: u64) {
+        let end = self.end();
+        if end == self.sealed {
+            return;
+        }
+        self.gate_max = self.gate_max.max(gate);
+        self.sealed = end;
+        match self.marks.back_mut() {
+            None if self.gate_max <= self.level => self.released = end,
+            Some(last) if last.gate == self.gate_max => last.end = end,
+            _ => self.marks.push_back(Mark { end, gate: self.gate_max }),
+        }
+    }
+
+    /// Bytes that the kernel does not have yet, held or not.
+    pub fn pending_bytes(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Bytes that wait for a gate.
+    pub fn held_bytes(&self) -> usize {
+        usize::try_from(self.sealed - self.released).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending_bytes() == 0
+    }
+
+    /// The lowest gate that something waits for.
+    pub(crate) fn first_gate(&self) -> Option<u64> {
+        self.marks.front().map(|mark| mark.gate)
+    }
+
+    /// Whether something was appended since the last call, and how many bytes were pending then.
+    pub(crate) fn take_appended(&mut self) -> Option<usize> {
+        self.appended.take()
+    }
+
+    pub(crate) fn is_touched(&self) -> bool {
+        self.appended.is_some()
+    }
+
+    /// Ends a callback: what it appended without a gate of its own leaves as order allows.
+    pub(crate) fn seal(&mut self) {
+        self.hold(0);
+    }
+
+    /// Opens the gates up to `level`.
+    pub(crate) fn release(&mut self, level: u64) {
+        self.level = level;
+        while let Some(first) = self.marks.front()
+            && first.gate <= level
+        {
+            self.released = first.end;
+            self.marks.pop_front();
+        }
+        if self.marks.is_empty() && self.marks.capacity() > MARKS_KEPT {
+            self.marks = VecDeque::new();
+        }
+    }
+
+    /// What may be sent now.
+    pub(crate) fn releasable(&self) -> &[u8] {
+        let end = usize::try_from(self.released.saturating_sub(self.base)).unwrap_or(0);
+        self.bytes.get(self.sent..end).unwrap_or_default()
+    }
+
+    /// The kernel took `count` bytes of [`Output::releasable`].
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.sent += count;
+        let whole = self.sent == self.bytes.len();
+        if whole || (self.sent >= COMPACT_BYTES && self.sent * 2 >= self.bytes.len()) {
+            self.cut();
+        }
+    }
+
+    /// Borrows the reactor's buffer unless bytes are waiting here. True if it was borrowed.
+    pub(crate) fn lend(&mut self, scratch: &mut Vec<u8>, level: u64) -> bool {
+        self.level = level;
+        let lend = self.bytes.capacity() == 0;
+        if lend {
+            std::mem::swap(&mut self.bytes, scratch);
+        }
+        lend
+    }
+
+    /// Gives the reactor's buffer back; keeps what could not be sent in a buffer of its own.
+    pub(crate) fn settle(&mut self, scratch: &mut Vec<u8>) {
+        self.cut();
+        std::mem::swap(&mut self.bytes, scratch);
+        if !scratch.is_empty() {
+            if scratch.len() >= scratch.capacity() / 2 {
+                self.bytes = std::mem::take(scratch);
+            } else {
+                self.bytes = scratch.as_slice().to_vec();
+                scratch.clear();
+            }
+        }
+        if scratch.capacity() == 0 || scratch.capacity() > SCRATCH_BYTES_MAX {
+            *scratch = Vec::with_capacity(SCRATCH_BYTES);
+        }
+    }
+
+    /// Frees the connection's own buffer when nothing is in it.
+    pub(crate) fn free_if_empty(&mut self) {
+        if self.is_empty() && self.bytes.capacity() != 0 {
+            self.cut();
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// The buffer itself, emptied, when the connection is gone.
+    pub(crate) fn into_buffer(mut self) -> Vec<u8> {
+        self.bytes.clear();
+        self.bytes
+    }
+
+    /// Heap memory, for the accounts.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    /// Drops the sent bytes from the front of the buffer.
+    fn cut(&mut self) {
+        self.base += self.sent as u64;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+        } else {
+            self.bytes.drain(..self.sent);
+        }
+        self.sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn appended(output: &mut Output, bytes: &[u8], gate: u64) {
+        output.buffer().extend_from_slice(bytes);
+        output.hold(gate);
+    }
+
+    #[test]
+    fn a_gate_holds_everything_behind_it() {
+        let mut output = Output::default();
+        appended(&mut output, b"free", 0);
+        appended(&mut output, b"held", 10);
+        output.buffer().extend_from_slice(b"tail");
+        output.seal();
+        assert_eq!(output.releasable(), b"free");
+        assert_eq!(output.held_bytes(), 8);
+        output.advance(4);
+        output.release(9);
+        assert_eq!(output.releasable(), b"");
+        output.release(10);
+        assert_eq!(output.releasable(), b"heldtail");
+        output.advance(8);
+        assert!(output.is_empty());
+    }
+
+    #[test]
+    fn gates_never_shrink() {
+        let mut output = Output::default();
+        appended(&mut output, b"a", 10);
+        appended(&mut output, b"b", 5);
+        assert_eq!(output.marks.len(), 1);
+        output.release(5);
+        assert_eq!(output.releasable(), b"");
+        output.release(10);
+        assert_eq!(output.releasable(), b"ab");
+    }
+
+    #[test]
+    fn an_open_gate_makes_no_mark() {
+        let mut output = Output::default();
+        output.release(100);
+        appended(&mut output, b"a", 100);
+        assert!(output.marks.is_empty());
+        assert_eq!(output.releasable(), b"a");
+    }
+
+    #[test]
+    fn a_lent_buffer_comes_back_and_the_rest_stays() {
+        let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
+        let mut output = Output::default();
+        assert!(output.lend(&mut scratch, 0));
+        appended(&mut output, b"sent", 0);
+        appended(&mut output, b"held", 1);
+        output.advance(4);
+        output.settle(&mut scratch);
+        assert_eq!(scratch.capacity(), SCRATCH_BYTES);
+        assert!(scratch.is_empty());
+        assert!(output.heap_bytes() < 256);
+        output.release(1);
+        assert_eq!(output.releasable(), b"held");
+        output.advance(4);
+        output.free_if_empty();
+        assert!(output.heap_bytes() <= MARKS_KEPT * 16);
+    }
+
+    proptest! {
+        /// Against a list of (byte, gate): what leaves at a level is the longest prefix whose
+        /// gates are all open.
+        #[test]
+        fn releases_the_longest_open_prefix(
+            parts in prop::collection::vec((1_usize..20, 0_u64..50), 1..40),
+            levels in prop::collection::vec(0_u64..60, 1..20),
+            step in 1_usize..16,
+        ) {
+            let mut output = Output::default();
+            let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
+            let mut model: Vec<(u8, u64)> = Vec::new();
+            let mut level = 0;
+            let mut taken = Vec::new();
+            let mut next_byte = 0_u8;
+            let mut levels = levels.into_iter().cycle();
+            for (length, gate) in parts {
+                let lent = output.lend(&mut scratch, level);
+                for _ in 0..length {
+                    next_byte = next_byte.wrapping_add(1);
+                    output.buffer().push(next_byte);
+                    model.push((next_byte, gate));
+                }
+                output.hold(gate);
+                if lent { output.settle(&mut scratch); }
+                level = level.max(levels.next().unwrap());
+                output.release(level);
+                let open = model.iter().take_while(|(_, gate)| *gate <= level).count();
+                prop_assert_eq!(output.releasable().len(), open - taken.len());
+                let count = output.releasable().len().min(step);
+                taken.extend_from_slice(&output.releasable()[..count]);
+                output.advance(count);
+                output.free_if_empty();
+            }
+            output.release(u64::MAX);
+            taken.extend_from_slice(output.releasable());
+            let expected: Vec<u8> = model.iter().map(|(byte, _)| *byte).collect();
+            prop_assert_eq!(taken, expected);
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! One event loop: the order of things in a turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::time::MonoNs;
+
+use crate::balance::{Balance, Decision, Gift, LoadMeter, choose};
+use crate::connection::{Connection, Connections, Phase, Stops, Table, Token, Touched};
+use crate::context::{Context, Core, Links, Wish};
+use crate::driver::{Driver, Event, Socket};
+use crate::handler::{ConnId, Handler, Peer};
+use crate::mailbox::Inbox;
+use crate::output::{Output, SCRATCH_BYTES};
+
+/// Size of the one input buffer, and so the most that is read from a socket in one turn: the
+/// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
+pub(crate) const INPUT_BYTES: usize = 256 * 1024;
+/// Idle connections are looked for this often at most, and at least.
+const SWEEP_NS_MIN: u64 = 10_000_000;
+const SWEEP_NS_MAX: u64 = 1_000_000_000;
+
+/// What the group and other reactors hand to a reactor. Bounded by the number of connections.
+#[derive(Debug)]
+pub(crate) enum Delivery<S> {
+    /// A new connection.
+    Adopt { id: ConnId, socket: Socket, peer: Peer },
+    /// A connection of another reactor.
+    Migrant(Box<Connection<S>>),
+    /// End before this time.
+    Drain { until: MonoNs },
+}
+
+pub(crate) type Deliveries<S> = Arc<[Inbox<Delivery<S>>]>;
+
+/// How a turn went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Anything happened at all.
+    pub(crate) worked: bool,
+    /// The reactor is drained; there is no next turn.
+    pub(crate) ended: bool,
+}
+
+pub(crate) struct Reactor<H: Handler> {
+    pub(crate) handler: H,
+    pub(crate) core: Core<H::Mail>,
+    pub(crate) table: Table<H::Session>,
+    pub(crate) driver: Driver,
+    deliveries: Deliveries<H::Session>,
+    /// The buffer that all sockets are read into.
+    pub(crate) input: Vec<u8>,
+    /// The buffer that connections without pending output append to; without capacity while lent.
+    pub(crate) output: Vec<u8>,
+    /// Connections with complete requests for the next turn.
+    pub(crate) again: Vec<Token>,
+    /// Connections with held output.
+    pub(crate) holders: Vec<Token>,
+    /// Connections that are not read because too much is held.
+    pub(crate) stalled: Vec<Token>,
+    pub(crate) lingering: VecDeque<(MonoNs, Token)>,
+    pub(crate) touched: Touched,
+    /// Held output of all connections.
+    pub(crate) held_bytes: usize,
+    load: LoadMeter,
+    /// None if connections stay where they were placed.
+    balance: Option<Balance>,
+    next_sweep: MonoNs,
+    drain_until: Option<MonoNs>,
+}
+
+impl<H: Handler> Reactor<H> {
+    pub(crate) fn new(
+        index: usize,
+        handler: H,
+        driver: Driver,
+        links: Links<H::Mail>,
+        deliveries: Deliveries<H::Session>,
+        rebalances: bool,
+    ) -> Self {
+        let mut reactor = Reactor {
+            handler,
+            core: Core::new(index, links),
+            table: Table::new(),
+            driver,
+            deliveries,
+            input: Vec::with_capacity(INPUT_BYTES),
+            output: Vec::with_capacity(SCRATCH_BYTES),
+            again: Vec::new(),
+            holders: Vec::new(),
+            stalled: Vec::new(),
+            lingering: VecDeque::new(),
+            touched: Touched::default(),
+            held_bytes: 0,
+            load: LoadMeter::default(),
+            balance: rebalances.then(Balance::default),
+            next_sweep: MonoNs(0),
+            drain_until: None,
+        };
+        reactor.core.now = reactor.driver.now();
+        reactor
+    }
+
+    /// Runs until drained.
+    pub(crate) fn run(mut self) {
+        while !self.turn().ended {}
+        self.end();
+    }
+
+    /// Waits for something to do and does it.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let (events, called) = self.wait();
+        let again = std::mem::take(&mut self.again);
+        let resumed = std::mem::take(&mut self.core.resumed);
+        let mut worked = events > 0 || called || !again.is_empty() || !resumed.is_empty();
+        for position in 0..events {
+            match self.driver.event(position) {
+                // Being awake is all that the call wanted: before_wait comes below.
+                Event::Wake => {}
+                Event::Ready(ready) => self.ready(ready),
+            }
+        }
+        worked |= self.take_deliveries();
+        worked |= self.take_mail();
+        worked |= self.fire_timers();
+        self.go_on(again);
+        self.resume(resumed);
+        self.with_connections(|handler, cx, connections| handler.before_wait(cx, connections));
+        worked |= self.settle_turn();
+        self.core.post();
+        self.publish();
+        Turn { worked, ended: self.is_drained() }
+    }
+
+    /// What is left when the turn's callbacks are through.
+    fn settle_turn(&mut self) -> bool {
+        self.flush_touched();
+        self.release_held();
+        self.grant_wishes();
+        self.end_stalls();
+        let swept = self.sweep() | self.end_lingering();
+        if self.core.is_draining {
+            self.close_drained();
+        }
+        swept
+    }
+
+    fn wait(&mut self) -> (usize, bool) {
+        let before = self.driver.now().mono;
+        let busy_ns = before.since(self.core.now.mono);
+        self.core.counters.busy_ns += busy_ns;
+        self.load.add_busy(busy_ns);
+        self.end_window(before);
+        let may_block = !self.has_work() && self.station().waker.fall_asleep();
+        let timeout_ns = if may_block {
+            self.deadline().map(|deadline| deadline.since(before))
+        } else {
+            Some(0)
+        };
+        let events = self.driver.wait(timeout_ns);
+        let called = self.station().waker.wake_up();
+        self.core.now = self.driver.now();
+        self.core.counters.wait_ns += self.core.now.mono.since(before);
+        self.core.counters.turns += 1;
+        (events, called)
+    }
+
+    /// Whether the next turn has something to do even if nothing happens.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.again.is_empty()
+            || !self.core.resumed.is_empty()
+            || !self.core.wishes.is_empty()
+            || (self.core.level_rose && !self.holders.is_empty())
+    }
+
+    fn deadline(&self) -> Option<MonoNs> {
+        let sweeps = self.core.limits().idle_timeout_ms.get() != 0 && self.table.len() != 0;
+        let candidates = [
+            self.core.timers.next_at(),
+            self.lingering.front().map(|(until, _)| *until),
+            self.load.deadline(),
+            self.drain_until,
+            sweeps.then_some(self.next_sweep),
+        ];
+        candidates.into_iter().flatten().min()
+    }
+
+    fn station(&self) -> &crate::context::Station {
+        &self.core.links.commons.stations[self.core.index]
+    }
+
+    fn with_connections(
+        &mut self,
+        call: impl FnOnce(&mut H, &mut Context<'_, H::Mail>, &mut Connections<'_, H::Session>),
+    ) {
+        let Self { handler, core, table, touched, .. } = self;
+        call(handler, &mut Context::new(core), &mut Connections { table, touched });
+    }
+
+    fn take_deliveries(&mut self) -> bool {
+        let mut items = Vec::new();
+        self.deliveries[self.core.index].take(&mut items);
+        let any = !items.is_empty();
+        for item in items {
+            match item {
+                Delivery::Adopt { id, socket, peer } => self.adopt(id, socket, peer),
+                Delivery::Migrant(connection) => {
+                    self.core.counters.migrated_in += 1;
+                    self.welcome(*connection);
+                }
+                Delivery::Drain { until } => self.drain(until),
+            }
+        }
+        any
+    }
+
+    fn take_mail(&mut self) -> bool {
+        let mut mails = Vec::new();
+        self.core.links.mailboxes[self.core.index].inbox.take(&mut mails);
+        let any = !mails.is_empty();
+        for mail in mails {
+            self.with_connections(|handler, cx, connections| handler.mail(cx, connections, mail));
+        }
+        any
+    }
+
+    fn fire_timers(&mut self) -> bool {
+        let set_before = self.core.timers.set_count();
+        let mut any = false;
+        while let Some(token) = self.core.timers.take_due(self.core.now.mono, set_before) {
+            any = true;
+            self.with_connections(|handler, cx, connections| handler.timer(cx, connections, token));
+        }
+        any
+    }
+
+    /// Serves connections that had more requests than their share of the last turn.
+    fn go_on(&mut self, again: Vec<Token>) {
+        for token in again {
+            self.serve_kept(token);
+        }
+    }
+
+    fn resume(&mut self, resumed: Vec<ConnId>) {
+        let later = std::mem::take(&mut self.core.resumed);
+        for id in resumed.into_iter().chain(later) {
+            let Some(token) = self.table.token(id) else { continue };
+            self.resume_one(token);
+        }
+    }
+
+    fn flush_touched(&mut self) {
+        if std::mem::take(&mut self.touched.all) {
+            self.touched.tokens.clear();
+            let touched = self.table.iter_mut().filter(|(_, one)| one.output.is_touched());
+            self.touched.tokens.extend(touched.map(|(token, _)| token));
+        }
+        let mut tokens = std::mem::take(&mut self.touched.tokens);
+        for token in tokens.drain(..) {
+            self.flush_own(token);
+        }
+        self.touched.tokens = tokens;
+    }
+
+    /// Sends what the risen level lets go. Free when nothing is held.
+    fn release_held(&mut self) {
+        if !std::mem::take(&mut self.core.level_rose) || self.holders.is_empty() {
+            return;
+        }
+        let level = self.core.level;
+        for token in std::mem::take(&mut self.holders) {
+            let Some(connection) = self.table.get_mut(token) else { continue };
+            if connection.output.first_gate().is_some_and(|gate| gate > level) {
+                self.holders.push(token);
+                continue;
+            }
+            connection.is_holder = false;
+            self.flush_own(token);
+        }
+    }
+
+    fn grant_wishes(&mut self) {
+        while let Some(wish) = self.core.wishes.pop() {
+            let (Wish::Close(id) | Wish::Abort(id)) = wish;
+            let Some(token) = self.table.token(id) else { continue };
+            match wish {
+                Wish::Close(_) => self.close(token),
+                Wish::Abort(_) => self.remove(token),
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        self.core.counters.connections = self.table.len() as u64;
+        self.core.counters.held_bytes = self.held_bytes as u64;
+        self.station().stats.publish(&self.core.counters);
+    }
+
+    /// Closes connections that were idle too long. Costs nothing per request: the time of the
+    /// last byte is compared once per sweep.
+    fn sweep(&mut self) -> bool {
+        let timeout_ns = self.core.limits().idle_timeout_ms.get().saturating_mul(1_000_000);
+        let now = self.core.now.mono;
+        if timeout_ns == 0 || now < self.next_sweep {
+            return false;
+        }
+        self.next_sweep = MonoNs(now.0 + (timeout_ns / 4).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX));
+        let mut idle = Vec::new();
+        for (token, connection) in self.table.iter_mut() {
+            let expires = connection.phase == Phase::Open
+                && !connection.stops.has(Stops::PAUSED)
+                && now.since(connection.last_activity) > timeout_ns
+                && self.handler.may_expire(&connection.session);
+            if expires {
+                idle.push(token);
+            }
+        }
+        self.core.counters.idle_timeouts += idle.len() as u64;
+        let any = !idle.is_empty();
+        for token in idle {
+            self.remove(token);
+        }
+        any
+    }
+
+    fn end_lingering(&mut self) -> bool {
+        let mut any = false;
+        while let Some((until, token)) = self.lingering.front().copied()
+            && until <= self.core.now.mono
+        {
+            any = true;
+            self.lingering.pop_front();
+            self.remove(token);
+        }
+        any
+    }
+
+    /// Publishes the load and, if it is too much for too long, gives connections away.
+    fn end_window(&mut self, now: MonoNs) {
+        let Some(load_ppm) = self.load.end_window(now) else { return };
+        let station = self.station();
+        station.load_ppm.store(load_ppm, Ordering::Relaxed);
+        station.windows.fetch_add(1, Ordering::Relaxed);
+        let Some(balance) = &mut self.balance else { return };
+        let stations = self.core.links.commons.stations.iter();
+        let loads: Vec<u64> =
+            stations.map(|station| u64::from(station.load_ppm.load(Ordering::Relaxed))).collect();
+        match balance.decide(self.core.index, &loads) {
+            Decision::Nothing => {}
+            Decision::Measure => {
+                self.table.iter_mut().for_each(|(_, connection)| connection.recent_cost = 0);
+            }
+            Decision::Give(gift) => self.give_load(u64::from(load_ppm), gift),
+        }
+    }
+
+    fn give_load(&mut self, load_ppm: u64, gift: Gift) {
+        let connections = self.table.iter_mut();
+        let (tokens, costs): (Vec<Token>, Vec<u64>) =
+            connections.map(|(token, connection)| (token, connection.recent_cost)).unzip();
+        for position in choose(&costs, load_ppm, gift) {
+            self.give(tokens[position], gift.to);
+        }
+    }
+
+    /// Moves a connection to reactor `to`: socket, unread input, unsent output with its gates,
+    /// session. False if it has to stay.
+    pub(crate) fn give(&mut self, token: Token, to: usize) -> bool {
+        let index = self.core.index;
+        let Some(connection) = self.table.get_mut(token) else { return false };
+        let is_movable = connection.phase == Phase::Open
+            && !connection.stops.has(Stops::PAUSED)
+            && to != index
+            && !self.core.is_draining
+            && self.handler.may_migrate(&connection.session);
+        if !is_movable {
+            return false;
+        }
+        let Some(mut connection) = self.table.remove(token) else { return false };
+        self.driver.deregister(&connection.socket);
+        self.held_bytes -= std::mem::take(&mut connection.held_counted);
+        connection.is_holder = false;
+        connection.recent_cost = 0;
+        connection.stops.clear(Stops::STALLED);
+        self.handler.depart(connection.id, &mut connection.session);
+        self.core.links.commons.connection_moved(index, to);
+        let migrant = Delivery::Migrant(Box::new(connection));
+        match self.deliveries[to].push(migrant, usize::MAX) {
+            Ok(()) => {
+                self.core.counters.migrated_out += 1;
+                true
+            }
+            Err(Delivery::Migrant(connection)) => {
+                // The other reactor has ended: the connection comes back.
+                self.core.links.commons.connection_moved(to, index);
+                self.welcome(*connection);
+                false
+            }
+            Err(_) => unreachable!("what comes back is what was sent"),
+        }
+    }
+
+    fn adopt(&mut self, id: ConnId, socket: Socket, peer: Peer) {
+        self.core.counters.accepted += 1;
+        let mut output = Output::default();
+        output.release(self.core.level);
+        let mut cx = Context::new(&mut self.core);
+        let session = self.handler.open(&mut cx, id, &peer, &mut output);
+        let now = self.core.now.mono;
+        self.enroll(Connection::new(id, socket, peer, session, output, now));
+    }
+
+    fn welcome(&mut self, mut connection: Connection<H::Session>) {
+        let mut cx = Context::new(&mut self.core);
+        self.handler.arrive(&mut cx, connection.id, &mut connection.session);
+        self.enroll(connection);
+    }
+
+    fn enroll(&mut self, mut connection: Connection<H::Session>) {
+        connection.interest = connection.wanted(false);
+        let (interest, waits) = (connection.interest, connection.stops.has(Stops::AGAIN));
+        let token = self.table.insert(connection);
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if let Err(error) = self.driver.register(&connection.socket, token, interest) {
+            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
+            return self.remove(token);
+        }
+        if waits {
+            self.again.push(token);
+        }
+        self.flush_own(token);
+    }
+
+    fn drain(&mut self, until: MonoNs) {
+        self.drain_until = Some(until);
+        if !std::mem::replace(&mut self.core.is_draining, true) {
+            self.with_connections(|handler, cx, connections| handler.draining(cx, connections));
+        }
+    }
+
+    /// Closes what has nothing in flight, after its output is sent.
+    fn close_drained(&mut self) {
+        for token in self.table.tokens() {
+            let Some(connection) = self.table.get_mut(token) else { continue };
+            let in_flight =
+                connection.stops.has(Stops::PAUSED) || connection.stops.has(Stops::AGAIN);
+            if connection.phase == Phase::Open && !in_flight {
+                self.close(token);
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drain_until.is_some_and(|until| self.table.len() == 0 || until <= self.core.now.mono)
+    }
+
+    /// Closes what is left and refuses what still comes.
+    pub(crate) fn end(&mut self) {
+        let left = self.deliveries[self.core.index].close();
+        self.core.links.mailboxes[self.core.index].inbox.close();
+        for item in left {
+            match item {
+                Delivery::Adopt { socket, .. } => {
+                    self.core.links.commons.connection_closed(self.core.index);
+                    self.driver.close(socket);
+                }
+                Delivery::Migrant(connection) => self.welcome(*connection),
+                Delivery::Drain { .. } => {}
+            }
+        }
+        for token in self.table.tokens() {
+            self.remove(token);
+        }
+        self.core.post();
+        self.publish();
+    }
+}

@@ -1,0 +1,385 @@
+//! What a reactor does for one connection: read, call the handler, send, close.
+
+use base::time::MonoNs;
+
+use crate::connection::{Connection, Phase, Stops, Token};
+use crate::context::Context;
+use crate::driver::{Interest, Io, Ready};
+use crate::handler::{Handler, Next};
+use crate::output::SCRATCH_BYTES;
+use crate::reactor::{INPUT_BYTES, Reactor};
+
+/// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
+/// longer input is read in place.
+const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
+/// How long a closed connection's late input is thrown away.
+const LINGER_NS: u64 = 1_000_000_000;
+/// What a read and its reply cost apart from their bytes, in bytes: several microseconds of system
+/// calls against less than one per KiB.
+const READ_COST_BYTES: u64 = 8 * 1024;
+
+/// Where the bytes for the handler are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// In the reactor's buffer.
+    Shared,
+    /// In the connection's own buffer.
+    Own,
+}
+
+impl<H: Handler> Reactor<H> {
+    pub(crate) fn ready(&mut self, ready: Ready) {
+        let token = ready.token;
+        if ready.writable {
+            self.writable(token);
+        }
+        if !(ready.readable || ready.hangup || ready.dead) {
+            return;
+        }
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if connection.phase == Phase::Lingering {
+            self.discard(token);
+        } else if !connection.wants_read() {
+            self.unwanted(ready);
+        } else if self.is_over_held() {
+            self.stall(token);
+        } else {
+            self.receive(token);
+        }
+    }
+
+    /// Reads once and shows the handler what there is.
+    fn receive(&mut self, token: Token) {
+        let bytes_max = self.core.limits().input_bytes_max.bytes();
+        let Self { table, driver, input, core, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return };
+        let kept = connection.input.unread().len();
+        if kept >= bytes_max {
+            return self.overflow(token);
+        }
+        let is_shared = kept <= REJOIN_BYTES_MAX && connection.needed <= INPUT_BYTES;
+        let io = if is_shared {
+            input.clear();
+            input.extend_from_slice(connection.input.unread());
+            driver.read(&connection.socket, input)
+        } else {
+            let buffer = connection.input.with_room(connection.needed, bytes_max);
+            driver.read(&connection.socket, buffer)
+        };
+        core.counters.reads += 1;
+        match io {
+            Io::Done(0) => self.close(token),
+            Io::Blocked => {}
+            Io::Broken => self.remove(token),
+            Io::Done(count) => {
+                core.counters.input_bytes += count as u64;
+                connection.last_activity = core.now.mono;
+                connection.recent_cost += READ_COST_BYTES + count as u64;
+                if kept + count >= connection.needed {
+                    self.call(token, if is_shared { Source::Shared } else { Source::Own });
+                } else if is_shared {
+                    connection.input.keep(input);
+                }
+            }
+        }
+    }
+
+    /// Shows the handler its input, does as it says, and sends at once what may leave.
+    fn call(&mut self, token: Token, source: Source) {
+        let Self { handler, core, table, input, output, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return };
+        let is_lent = connection.output.lend(output, core.level);
+        let Connection { id, session, output: out, input: own, .. } = connection;
+        let bytes = if source == Source::Shared { input.as_slice() } else { own.unread() };
+        let flow = handler.data(&mut Context::new(core), *id, session, bytes, out);
+        let consumed = flow.consumed.min(bytes.len());
+        match source {
+            Source::Shared => own.keep(&input[consumed..]),
+            Source::Own => own.consume(consumed),
+        }
+        self.follow(token, flow.next);
+        self.flush(token);
+        if is_lent {
+            self.take_back(token);
+        } else if let Some(connection) = self.table.get_mut(token) {
+            connection.output.free_if_empty();
+        }
+    }
+
+    /// Ends the loan of the reactor's output buffer.
+    fn take_back(&mut self, token: Token) {
+        match self.table.get_mut(token) {
+            Some(connection) => connection.output.settle(&mut self.output),
+            // The connection is gone and `remove` took the buffer back.
+            None => debug_assert_ne!(self.output.capacity(), 0),
+        }
+    }
+
+    fn follow(&mut self, token: Token, next: Next) {
+        let bytes_max = self.core.limits().input_bytes_max.bytes();
+        let Some(connection) = self.table.get_mut(token) else { return };
+        connection.needed = 0;
+        match next {
+            Next::Read { needed } if needed > bytes_max => self.overflow(token),
+            Next::Read { needed } => connection.needed = needed,
+            Next::Again => {
+                connection.stops.set(Stops::AGAIN);
+                self.again.push(token);
+            }
+            Next::Pause => {
+                connection.stops.set(Stops::PAUSED);
+                connection.left_told = false;
+            }
+            Next::Close => connection.begin_closing(),
+            Next::Abort => self.remove(token),
+        }
+    }
+
+    /// Serves what an earlier turn left in the connection's own buffer.
+    pub(crate) fn serve_kept(&mut self, token: Token) {
+        let is_over_held = self.is_over_held();
+        let Some(connection) = self.table.get_mut(token) else { return };
+        // Without AGAIN the entry is old. A full connection comes back when it has drained.
+        if !connection.stops.has(Stops::AGAIN) || connection.stops.has(Stops::FULL) {
+            return;
+        }
+        if is_over_held {
+            return self.stall(token);
+        }
+        connection.stops.clear(Stops::AGAIN);
+        if connection.phase != Phase::Open {
+            return;
+        }
+        if connection.input.is_empty() {
+            self.watch(token);
+        } else {
+            self.call(token, Source::Own);
+        }
+    }
+
+    pub(crate) fn resume_one(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if !connection.stops.has(Stops::PAUSED) {
+            return;
+        }
+        connection.stops.clear(Stops::PAUSED);
+        connection.last_activity = self.core.now.mono;
+        connection.stops.set(Stops::AGAIN);
+        self.serve_kept(token);
+        self.watch(token);
+    }
+
+    /// Something happened to a connection that is not read now.
+    fn unwanted(&mut self, ready: Ready) {
+        let token = ready.token;
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if ready.dead {
+            return self.remove(token);
+        }
+        let stops = connection.stops;
+        if ready.hangup && stops.has(Stops::PAUSED) && !connection.left_told {
+            connection.left_told = true;
+            if !self.handler.peer_left(connection.id, &mut connection.session) {
+                return self.remove(token);
+            }
+        }
+        // A connection that only waits for its next turn is about to be read again: changing
+        // the interest twice would cost more than one idle event.
+        if stops != Stops::AGAIN {
+            self.watch(token);
+        }
+    }
+
+    /// Tells the driver what is of interest now, if that has changed.
+    fn watch(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        let interest = connection.wanted(connection.interest.has(Interest::WRITE));
+        if interest != connection.interest {
+            connection.interest = interest;
+            self.driver.set_interest(&connection.socket, token, interest);
+        }
+    }
+
+    fn writable(&mut self, token: Token) {
+        if self.send(token) {
+            self.after_sending(token);
+        }
+        if let Some(connection) = self.table.get_mut(token) {
+            connection.output.free_if_empty();
+        }
+    }
+
+    /// Sends what may leave from the connection's own buffer.
+    pub(crate) fn flush_own(&mut self, token: Token) {
+        self.flush(token);
+        if let Some(connection) = self.table.get_mut(token) {
+            connection.output.free_if_empty();
+        }
+    }
+
+    /// Ends a callback's output and sends what may leave, unless the peer is known not to read.
+    fn flush(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        connection.output.seal();
+        connection.output.release(self.core.level);
+        let before = connection.output.take_appended();
+        let is_blocked = connection.interest.has(Interest::WRITE);
+        if before.is_some_and(|bytes| bytes > self.core.limits().output_bytes_max.bytes()) {
+            self.core.counters.output_overflows += 1;
+            return self.remove(token);
+        }
+        if is_blocked || self.send(token) {
+            self.after_sending(token);
+        }
+    }
+
+    /// One write. False if the connection is gone.
+    fn send(&mut self, token: Token) -> bool {
+        let Self { table, driver, core, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return false };
+        let bytes = connection.output.releasable();
+        let mut is_blocked = false;
+        if !bytes.is_empty() {
+            core.counters.writes += 1;
+            let count = match driver.write(&connection.socket, bytes) {
+                Io::Done(count) => count,
+                Io::Blocked => 0,
+                Io::Broken => {
+                    self.remove(token);
+                    return false;
+                }
+            };
+            is_blocked = count < bytes.len();
+            core.counters.output_bytes += count as u64;
+            connection.output.advance(count);
+            if count != 0 {
+                connection.last_activity = core.now.mono;
+            }
+        }
+        if is_blocked != connection.interest.has(Interest::WRITE) {
+            connection.interest = connection.wanted(is_blocked);
+            driver.set_interest(&connection.socket, token, connection.interest);
+        }
+        true
+    }
+
+    /// Accounts for held output, stops or restarts reading, and ends a closing connection.
+    fn after_sending(&mut self, token: Token) {
+        let pause_bytes = self.core.limits().output_pause_bytes.bytes();
+        let Some(connection) = self.table.get_mut(token) else { return };
+        let held = connection.output.held_bytes();
+        self.held_bytes = self.held_bytes - connection.held_counted + held;
+        connection.held_counted = held;
+        if held != 0 && !connection.is_holder {
+            connection.is_holder = true;
+            self.holders.push(token);
+        }
+        let pending = connection.output.pending_bytes();
+        if pending == 0 && connection.phase == Phase::Closing {
+            return self.finish(token);
+        }
+        if pending > pause_bytes {
+            connection.stops.set(Stops::FULL);
+        } else if connection.stops.has(Stops::FULL) && pending <= pause_bytes / 2 {
+            connection.stops.clear(Stops::FULL);
+            self.restart(token);
+        }
+    }
+
+    /// A reason not to read is over.
+    fn restart(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if connection.stops.has(Stops::AGAIN) {
+            self.again.push(token);
+        }
+        self.watch(token);
+    }
+
+    fn is_over_held(&self) -> bool {
+        self.held_bytes > self.core.limits().held_bytes_max.bytes()
+    }
+
+    /// Does not read this connection until less output is held.
+    fn stall(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if !connection.stops.has(Stops::STALLED) {
+            connection.stops.set(Stops::STALLED);
+            self.core.counters.stalls += 1;
+            self.stalled.push(token);
+        }
+        self.watch(token);
+    }
+
+    pub(crate) fn end_stalls(&mut self) {
+        let is_open = self.held_bytes <= self.core.limits().held_bytes_max.bytes() / 2;
+        if self.stalled.is_empty() || !is_open {
+            return;
+        }
+        for token in std::mem::take(&mut self.stalled) {
+            if let Some(connection) = self.table.get_mut(token) {
+                connection.stops.clear(Stops::STALLED);
+                self.restart(token);
+            }
+        }
+    }
+
+    /// Closes when everything is sent.
+    pub(crate) fn close(&mut self, token: Token) {
+        if let Some(connection) = self.table.get_mut(token)
+            && connection.phase == Phase::Open
+        {
+            connection.begin_closing();
+            self.flush_own(token);
+        }
+    }
+
+    /// Everything is sent: say so to the peer, and go.
+    fn finish(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if !connection.must_linger {
+            return self.remove(token);
+        }
+        connection.phase = Phase::Lingering;
+        self.driver.shutdown_write(&connection.socket);
+        self.lingering.push_back((MonoNs(self.core.now.mono.0 + LINGER_NS), token));
+        self.watch(token);
+    }
+
+    /// Throws away what comes after the last words.
+    fn discard(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        self.input.clear();
+        if matches!(self.driver.read(&connection.socket, &mut self.input), Io::Done(0) | Io::Broken)
+        {
+            self.remove(token);
+        }
+    }
+
+    fn overflow(&mut self, token: Token) {
+        self.core.counters.input_overflows += 1;
+        self.remove(token);
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) {
+        let Some(connection) = self.table.remove(token) else { return };
+        let Connection { id, socket, session, output, held_counted, .. } = connection;
+        self.held_bytes -= held_counted;
+        self.core.links.commons.connection_closed(self.core.index);
+        self.driver.close(socket);
+        if self.output.capacity() == 0 {
+            // The connection dies while it has the reactor's buffer.
+            self.output = output.into_buffer();
+            self.output.reserve(SCRATCH_BYTES);
+        }
+        self.handler.closed(&mut Context::new(&mut self.core), id, session);
+    }
+}
+
+impl<S> Connection<S> {
+    /// Input that is left will never be served; the peer may be sending still.
+    fn begin_closing(&mut self) {
+        self.phase = Phase::Closing;
+        self.must_linger = !self.input.is_empty();
+        self.input.free();
+    }
+}

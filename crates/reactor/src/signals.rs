@@ -1,0 +1,61 @@
+//! Signals as values, taken by the main thread from a descriptor.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal as Posix};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// What the process was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT.
+    Interrupt,
+    /// SIGHUP.
+    Hangup,
+    /// SIGUSR1.
+    User1,
+    /// SIGUSR2.
+    User2,
+}
+
+const SIGNALS: [(Posix, Signal); 5] = [
+    (Posix::SIGTERM, Signal::Terminate),
+    (Posix::SIGINT, Signal::Interrupt),
+    (Posix::SIGHUP, Signal::Hangup),
+    (Posix::SIGUSR1, Signal::User1),
+    (Posix::SIGUSR2, Signal::User2),
+];
+
+#[derive(Debug)]
+pub(crate) struct Signals {
+    fd: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals in the calling thread and all threads it starts from now on, and opens
+    /// a descriptor for them.
+    pub(crate) fn open() -> std::io::Result<Signals> {
+        let mut set = SigSet::empty();
+        for (posix, _) in SIGNALS {
+            set.add(posix);
+        }
+        set.thread_block()?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Signals { fd })
+    }
+
+    /// The next signal that has come.
+    pub(crate) fn next(&self) -> Option<Signal> {
+        let info = self.fd.read_signal().ok()??;
+        let number = i32::try_from(info.ssi_signo).ok()?;
+        SIGNALS.iter().find(|(posix, _)| *posix as i32 == number).map(|(_, signal)| *signal)
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,240 @@
+//! Reactors on one thread with a network in memory: the same loop, another driver.
+//!
+//! Everything is decided by the calls and the seed. Clients are plain values: they send, look at
+//! what they have received, stop reading, half-close, vanish.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base::time::Now;
+use parking_lot::Mutex;
+
+use crate::connection::ConnInfo;
+use crate::context::Links;
+use crate::driver::{Driver, Faults, Network, SharedNetwork, SimDriver, Socket};
+use crate::group::Config;
+use crate::handler::{ConnId, Handler, Peer};
+use crate::mailbox::{Inbox, Waker};
+use crate::placement::{Placement, Placer};
+use crate::reactor::{Deliveries, Delivery, Reactor};
+
+/// More turns than this without coming to rest are a livelock: [`Sim::run_until_idle`] panics.
+const TURNS_MAX: usize = 1_000_000;
+
+/// A group of reactors in one thread.
+pub struct Sim<H: Handler> {
+    reactors: Vec<Reactor<H>>,
+    ended: Vec<bool>,
+    links: Links<H::Mail>,
+    deliveries: Deliveries<H::Session>,
+    network: SharedNetwork,
+    placement: Placement,
+    placer: Placer,
+    drain_timeout_ms: u64,
+}
+
+impl<H: Handler> std::fmt::Debug for Sim<H> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Sim").field("reactors", &self.reactors.len()).finish()
+    }
+}
+
+impl<H: Handler> Sim<H> {
+    /// `make` is called once per reactor in order.
+    pub fn new(
+        config: &Config,
+        faults: Faults,
+        seed: u64,
+        mut make: impl FnMut(usize, &Links<H::Mail>) -> H,
+    ) -> Sim<H> {
+        let wakers: Vec<Waker> = (0..config.reactors).map(|_| Waker::simulated()).collect();
+        let deliveries: Deliveries<H::Session> = wakers.iter().cloned().map(Inbox::new).collect();
+        let links = Links::new(Arc::clone(&config.limits), wakers);
+        let network = Arc::new(Mutex::new(Network::new(faults, seed)));
+        let reactor = |index| {
+            let driver = Driver::Sim(SimDriver::new(Arc::clone(&network)));
+            let handler = make(index, &links);
+            Reactor::new(index, handler, driver, links.clone(), Arc::clone(&deliveries), false)
+        };
+        Sim {
+            reactors: (0..config.reactors).map(reactor).collect(),
+            ended: vec![false; config.reactors],
+            links: links.clone(),
+            deliveries: Arc::clone(&deliveries),
+            network: Arc::clone(&network),
+            placement: config.placement,
+            placer: Placer::default(),
+            drain_timeout_ms: config.drain_timeout_ms,
+        }
+    }
+
+    /// A new client of listener 0. It is placed as a live connection would be.
+    pub fn connect(&mut self) -> SimClient {
+        self.connect_to(0)
+    }
+
+    /// A new client of the given listener.
+    pub fn connect_to(&mut self, listener: usize) -> SimClient {
+        let number = self.network.lock().connect();
+        let low = number.to_be_bytes();
+        let remote = SocketAddr::from(([10, low[5], low[6], low[7]], 40_000));
+        let local = SocketAddr::from(([10, 255, 255, 255], 6379));
+        let peer = Peer { remote: Some(remote), local: Some(local), listener };
+        let commons = &self.links.commons;
+        let reactor = self.placer.place(self.placement, commons, Some(remote.ip()));
+        let id = commons.next_id();
+        commons.connection_opened(reactor);
+        let adopt = Delivery::Adopt { id, socket: Socket::Sim(number), peer };
+        if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
+            // As live: a reactor that has ended closes the connection.
+            commons.connection_closed(reactor);
+            let mut network = self.network.lock();
+            network.pipe(number).server_shut = true;
+            network.pipe(number).server_closed = true;
+        }
+        SimClient { network: Arc::clone(&self.network), number, id }
+    }
+
+    /// One turn of every reactor, in order. False if none had anything to do.
+    pub fn turn(&mut self) -> bool {
+        let mut worked = false;
+        for (reactor, ended) in self.reactors.iter_mut().zip(&mut self.ended) {
+            if *ended {
+                continue;
+            }
+            let turn = reactor.turn();
+            worked |= turn.worked || reactor.has_work();
+            if turn.ended {
+                reactor.end();
+                *ended = true;
+                worked = true;
+            }
+        }
+        worked
+    }
+
+    /// Turns until nothing happens any more without the clock or the clients. Returns how many.
+    ///
+    /// # Panics
+    /// If the reactors do not come to rest.
+    pub fn run_until_idle(&mut self) -> usize {
+        let turns = (0..TURNS_MAX).take_while(|_| self.turn()).count();
+        assert!(turns < TURNS_MAX, "the reactors do not come to rest");
+        turns
+    }
+
+    /// Moves both clocks. Timers fire in the next turn.
+    pub fn advance(&mut self, ns: u64) {
+        self.network.lock().advance(ns);
+    }
+
+    pub fn now(&self) -> Now {
+        self.network.lock().now()
+    }
+
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.network.lock().set_faults(faults);
+    }
+
+    pub fn handler(&mut self, reactor: usize) -> &mut H {
+        &mut self.reactors[reactor].handler
+    }
+
+    pub fn links(&self) -> &Links<H::Mail> {
+        &self.links
+    }
+
+    /// The reactor that a connection lives on; `None` if it is closed or on its way.
+    pub fn place_of(&self, id: ConnId) -> Option<usize> {
+        self.reactors.iter().position(|reactor| reactor.table.token(id).is_some())
+    }
+
+    pub fn info(&mut self, id: ConnId) -> Option<ConnInfo> {
+        self.reactors.iter_mut().find_map(|reactor| {
+            let token = reactor.table.token(id)?;
+            reactor.table.get_mut(token).map(|connection| connection.info())
+        })
+    }
+
+    /// Moves a connection to another reactor, if it may move. It is there after the next turn.
+    pub fn migrate(&mut self, id: ConnId, to: usize) -> bool {
+        self.reactors.iter_mut().any(|reactor| {
+            let Some(token) = reactor.table.token(id) else { return false };
+            reactor.give(token, to)
+        })
+    }
+
+    /// What SIGTERM does: no new connections, flush, end. Then run turns.
+    pub fn drain(&mut self) {
+        let mut until = self.now().mono;
+        until.0 += self.drain_timeout_ms * 1_000_000;
+        for inbox in self.deliveries.iter() {
+            // A reactor that has ended has nothing to drain.
+            let _ = inbox.push(Delivery::Drain { until }, usize::MAX);
+        }
+    }
+
+    /// Whether all reactors have ended.
+    pub fn is_ended(&self) -> bool {
+        self.ended.iter().all(|ended| *ended)
+    }
+}
+
+/// The far end of a connection.
+#[derive(Debug)]
+pub struct SimClient {
+    network: SharedNetwork,
+    number: u64,
+    id: ConnId,
+}
+
+impl SimClient {
+    /// Name of the connection on the server's side.
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Sends; nothing is ever in the way in this direction.
+    pub fn send(&self, bytes: &[u8]) {
+        self.network.lock().pipe(self.number).to_server.extend(bytes);
+    }
+
+    /// Takes everything that has arrived.
+    pub fn received(&self) -> Vec<u8> {
+        std::mem::take(&mut self.network.lock().pipe(self.number).to_client)
+    }
+
+    /// How much may arrive before [`SimClient::received`] is called: 0 stops reading. At first
+    /// there is no bound.
+    pub fn set_window(&self, bytes: usize) {
+        self.network.lock().pipe(self.number).window = bytes;
+    }
+
+    /// Sends no more, but still receives.
+    pub fn half_close(&self) {
+        self.network.lock().pipe(self.number).client_shut = true;
+    }
+
+    /// Goes away. What was sent before still arrives.
+    pub fn close(&self) {
+        let mut network = self.network.lock();
+        let pipe = network.pipe(self.number);
+        pipe.client_shut = true;
+        pipe.client_gone = true;
+    }
+
+    /// Breaks the connection at once.
+    pub fn reset(&self) {
+        self.network.lock().pipe(self.number).is_reset = true;
+    }
+
+    /// Whether the server sends no more.
+    pub fn is_ended(&self) -> bool {
+        self.network.lock().pipe(self.number).server_shut
+    }
+
+    /// Whether the server has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        self.network.lock().pipe(self.number).server_closed
+    }
+}

@@ -1,0 +1,114 @@
+//! What reactors have done, counted locally and published once per turn.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// Counters of one reactor, or a sum of several. All but the gauges
+        /// (`connections`, `held_bytes`) only grow.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)+
+        }
+
+        /// The published counters of one reactor; each field may be a turn old.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct ReactorStats {
+            $($name: AtomicU64,)+
+        }
+
+        impl ReactorStats {
+            pub(crate) fn publish(&self, counters: &Counters) {
+                $(self.$name.store(counters.$name, Ordering::Relaxed);)+
+            }
+
+            pub fn read(&self) -> Counters {
+                Counters { $($name: self.$name.load(Ordering::Relaxed),)+ }
+            }
+        }
+
+        impl std::ops::AddAssign for Counters {
+            fn add_assign(&mut self, other: Counters) {
+                $(self.$name += other.$name;)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Time outside of waiting.
+    busy_ns,
+    /// Time inside of waiting.
+    wait_ns,
+    turns,
+    /// Read system calls, and the bytes they brought.
+    reads,
+    input_bytes,
+    /// Write system calls, and the bytes they took.
+    writes,
+    output_bytes,
+    /// Connections here now.
+    connections,
+    /// Connections given to this reactor by the acceptor.
+    accepted,
+    migrated_in,
+    migrated_out,
+    /// Connections closed because of `input_bytes_max`.
+    input_overflows,
+    /// Connections closed because of `output_bytes_max`.
+    output_overflows,
+    idle_timeouts,
+    /// How often a connection was not read because too much output was held.
+    stalls,
+    /// Output bytes that wait for gates now.
+    held_bytes,
+}
+
+/// Counters of the acceptor. A refused connection was accepted by the kernel and closed by us.
+#[derive(Debug, Default)]
+pub struct AcceptorStats {
+    accepted: AtomicU64,
+    refused_over_limit: AtomicU64,
+    refused_no_descriptor: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// A reading of [`AcceptorStats`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AcceptorCounters {
+    pub accepted: u64,
+    /// Refused because of `connections_max`.
+    pub refused_over_limit: u64,
+    /// Refused because the process or the system has no file descriptor left.
+    pub refused_no_descriptor: u64,
+    /// Other failures of accept; accepting pauses for a moment after each.
+    pub errors: u64,
+}
+
+impl AcceptorStats {
+    pub(crate) fn count_accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_over_limit(&self) {
+        self.refused_over_limit.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_no_descriptor(&self) {
+        self.refused_no_descriptor.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_error(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> AcceptorCounters {
+        AcceptorCounters {
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused_over_limit: self.refused_over_limit.load(Ordering::Relaxed),
+            refused_no_descriptor: self.refused_no_descriptor.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+        }
+    }
+}
