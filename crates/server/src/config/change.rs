@@ -1,0 +1,379 @@
+//! CONFIG GET, SET and REWRITE on a running server. Error texts are those of Redis 7, without the
+//! `ERR` in front.
+
+use super::file;
+use super::options::owner_index;
+use super::{Config, OPTIONS, Source, find};
+use super::{OptionSpec, ValueError};
+
+/// Patterns longer than this match nothing: no option has so long a name.
+const PATTERN_BYTES_MAX: usize = 256;
+
+/// The options whose values a CONFIG SET changed, by their own names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changed(Vec<&'static str>);
+
+impl Changed {
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
+
+    pub fn names(&self) -> &[&'static str] {
+        &self.0
+    }
+}
+
+/// Why a CONFIG SET changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    #[error("Unknown option or number of arguments for CONFIG SET - '{0}'")]
+    Unknown(String),
+    #[error("CONFIG SET failed (possibly related to argument '{argument}') - {reason}")]
+    Refused { argument: String, reason: String },
+}
+
+/// Why a CONFIG REWRITE changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RewriteError {
+    #[error("The server is running without a config file")]
+    NoFile,
+    #[error("Rewriting config file: {0}")]
+    Io(#[from] std::io::Error),
+    /// Someone broke the file since it was read.
+    #[error("Rewriting config file: {0}")]
+    Form(String),
+}
+
+impl Config {
+    /// Names and values of the options that match any of the patterns (`*`, `?`, `[a-z]`, `\x`;
+    /// any case), each once, in the order of the table. An alias is listed as an option of its own.
+    pub fn get(&self, patterns: &[&[u8]]) -> Vec<(&'static str, String)> {
+        let wanted = |name: &str| {
+            patterns.iter().any(|pattern| {
+                pattern.len() <= PATTERN_BYTES_MAX && matches(pattern, name.as_bytes())
+            })
+        };
+        let named = OPTIONS.iter().flat_map(|option| option.names().map(move |n| (n, option)));
+        named
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, option)| (name, option.text(&self.settings)))
+            .collect()
+    }
+
+    /// Sets several options, all or none.
+    pub fn set(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<Changed, SetError> {
+        let options = settable(pairs)?;
+        let mut settings = self.settings.clone();
+        for (option, (name, value)) in options.iter().zip(pairs) {
+            let text = std::str::from_utf8(value).map_err(|_| ValueError::ControlCharacter);
+            text.and_then(|text| option.set(&mut settings, text))
+                .map_err(|error| refused(name, error.to_string()))?;
+        }
+        settings.validate().map_err(|conflict| {
+            let related = pairs.iter().find(|(name, _)| is_name(name, conflict.option));
+            let (name, _) = related.or(pairs.last()).unwrap_or(&(b"", b""));
+            refused(name, conflict.reason)
+        })?;
+        let mut changed = Changed::default();
+        for index in options.iter().map(|option| owner_index(option)) {
+            let owner = &OPTIONS[index];
+            if owner.text(&settings) != owner.text(&self.settings) {
+                self.sources[index] = Source::ConfigSet;
+                changed.0.push(owner.name);
+            }
+        }
+        self.settings = settings;
+        Ok(changed)
+    }
+
+    /// Writes what the command line and CONFIG SET changed into the file that was read. Comments,
+    /// order and all else in it stay; the file is replaced in one step. Blocks for the disk.
+    pub fn rewrite(&self) -> Result<(), RewriteError> {
+        let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
+        let changed: Vec<usize> = (0..OPTIONS.len())
+            .filter(|&index| matches!(self.sources[index], Source::ConfigSet | Source::CommandLine))
+            .filter(|&index| OPTIONS[index].owns_its_value())
+            .collect();
+        let text = super::read_bounded(path)?;
+        let text = file::edit(&text, &changed, &self.settings)
+            .map_err(|error| RewriteError::Form(error.message().to_owned()))?;
+        file::replace(path, &text)?;
+        Ok(())
+    }
+}
+
+/// The options of the pairs, if all are known, given once, and may change now.
+fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetError> {
+    let mut options: Vec<&'static OptionSpec> = Vec::with_capacity(pairs.len().min(OPTIONS.len()));
+    for (name, value) in pairs {
+        let option = std::str::from_utf8(name)
+            .ok()
+            .and_then(find)
+            .ok_or_else(|| SetError::Unknown(printable(name)))?;
+        let shown = || matches!(option.kind, super::Kind::View { .. });
+        if !option.changes_while_running() && !shown() {
+            return Err(refused(name, ValueError::Immutable.to_string()));
+        }
+        if options.iter().any(|earlier| owner_index(earlier) == owner_index(option)) {
+            return Err(refused(name, "duplicate parameter".to_owned()));
+        }
+        debug_assert!(options.len() < OPTIONS.len(), "{value:?} is one too many");
+        options.push(option);
+    }
+    Ok(options)
+}
+
+fn is_name(bytes: &[u8], name: &str) -> bool {
+    bytes.eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn refused(argument: &[u8], reason: String) -> SetError {
+    SetError::Refused { argument: printable(argument), reason }
+}
+
+/// A peer's bytes inside an error reply: one line, not long.
+fn printable(bytes: &[u8]) -> String {
+    const CHARACTERS_MAX: usize = 128;
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .take(CHARACTERS_MAX)
+        .collect()
+}
+
+/// Does the name match the pattern, as Redis matches: case does not count; a class that is not
+/// closed ends with the pattern. O(pattern x name).
+fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
+    // Where to go on when the text after the last `*` did not fit: one byte further.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            retry = Some((rest, name));
+            pattern = rest;
+            continue;
+        }
+        match (match_one(pattern, name.first().copied()), retry) {
+            (Some(rest), _) => {
+                if name.is_empty() {
+                    return true;
+                }
+                pattern = rest;
+                name = &name[1..];
+            }
+            (None, Some((after_star, [_, further @ ..]))) => {
+                retry = Some((after_star, further));
+                pattern = after_star;
+                name = further;
+            }
+            (None, _) => return false,
+        }
+    }
+}
+
+/// Matches the pattern's first element against one byte (none: the end) and gives the rest.
+fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
+    let Some(byte) = byte else {
+        return pattern.is_empty().then_some(pattern);
+    };
+    match pattern {
+        [] => None,
+        [b'?', rest @ ..] => Some(rest),
+        [b'[', rest @ ..] => match_class(rest, byte),
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
+            literal.eq_ignore_ascii_case(&byte).then_some(rest)
+        }
+    }
+}
+
+/// `abc]`, `^a-z]`: everything behind the opening bracket.
+fn match_class(mut class: &[u8], byte: u8) -> Option<&[u8]> {
+    let byte = byte.to_ascii_lowercase();
+    let negated = class.first() == Some(&b'^');
+    class = &class[usize::from(negated)..];
+    let mut found = false;
+    loop {
+        class = match class {
+            [] => return (found != negated).then_some(&[]),
+            [b']', rest @ ..] => return (found != negated).then_some(rest),
+            [b'\\', literal, rest @ ..] => {
+                found |= literal.to_ascii_lowercase() == byte;
+                rest
+            }
+            [from, b'-', to, rest @ ..] => {
+                let (from, to) = (from.to_ascii_lowercase(), to.to_ascii_lowercase());
+                found |= (from.min(to)..=from.max(to)).contains(&byte);
+                rest
+            }
+            [literal, rest @ ..] => {
+                found |= literal.to_ascii_lowercase() == byte;
+                rest
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Durability;
+    use std::path::PathBuf;
+
+    fn set(config: &mut Config, words: &[&str]) -> Result<Changed, String> {
+        let pairs: Vec<_> =
+            words.chunks_exact(2).map(|pair| (pair[0].as_bytes(), pair[1].as_bytes())).collect();
+        config.set(&pairs).map_err(|error| error.to_string())
+    }
+
+    fn names(patterns: &[&str]) -> Vec<&'static str> {
+        let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
+        Config::default().get(&patterns).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn get_matches_names_and_aliases() {
+        assert_eq!(names(&["maxmemory"]), ["maxmemory"]);
+        assert_eq!(names(&["MAXMEM*"]), ["maxmemory", "maxmemory-policy", "maxmemory-samples"]);
+        assert_eq!(
+            names(&["maxmemory", "*-policy", "m?xmemory"]),
+            ["maxmemory", "maxmemory-policy"]
+        );
+        assert_eq!(
+            names(&["hash-max*"]),
+            [
+                "hash-max-listpack-entries",
+                "hash-max-ziplist-entries",
+                "hash-max-listpack-value",
+                "hash-max-ziplist-value"
+            ]
+        );
+        assert_eq!(names(&["[g-i]z"]), ["hz"]);
+        assert_eq!(names(&["[^a-gi-z]z", "h\\z"]), ["hz"]);
+        assert_eq!(names(&["nothing", "", "h", "hz?", "[h"]), Vec::<&str>::new());
+        let all: usize = OPTIONS.iter().map(|option| option.names().count()).sum();
+        assert_eq!(names(&["*"]).len(), all);
+    }
+
+    #[test]
+    fn what_tools_ask_for_has_the_usual_form() {
+        let config = Config::default();
+        for (name, value) in [
+            ("save", ""),
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("maxmemory", "0"),
+            ("databases", "16"),
+            ("port", "6379"),
+            ("bind", "127.0.0.1"),
+            ("loglevel", "notice"),
+            ("slowlog-log-slower-than", "10000"),
+        ] {
+            assert_eq!(config.get(&[name.as_bytes()]), [(name, value.to_owned())]);
+        }
+    }
+
+    #[test]
+    fn set_is_all_or_nothing() {
+        let mut config = Config::default();
+        let changed =
+            set(&mut config, &["maxmemory", "100mb", "HZ", "20", "timeout", "0"]).unwrap();
+        assert_eq!(changed.names(), ["maxmemory", "hz"]);
+        assert!(changed.contains("hz"));
+        assert_eq!(config.source("hz"), Some(Source::ConfigSet));
+        assert_eq!(config.source("timeout"), Some(Source::Default));
+
+        let before = config.settings().clone();
+        assert!(set(&mut config, &["maxmemory", "1mb", "hz", "zz"]).is_err());
+        assert_eq!(config.settings(), &before);
+    }
+
+    #[test]
+    fn refusals_have_redis_texts() {
+        for (words, expected) in [
+            (
+                &["maxmemory", "abc"][..],
+                "CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value",
+            ),
+            (&["nosuch", "1"], "Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
+            (
+                &["maxmemory", "zz", "no\r\nsuch", "1"],
+                "Unknown option or number of arguments for CONFIG SET - 'no  such'",
+            ),
+            (
+                &["databases", "5"],
+                "CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",
+            ),
+            (
+                &["dir", "data"],
+                "CONFIG SET failed (possibly related to argument 'dir') - can't set immutable config",
+            ),
+            (
+                &["maxmemory", "1", "MaxMemory", "2"],
+                "CONFIG SET failed (possibly related to argument 'MaxMemory') - duplicate parameter",
+            ),
+            (
+                &["durability", "always", "appendfsync", "no"],
+                "CONFIG SET failed (possibly related to argument 'appendfsync') - duplicate parameter",
+            ),
+            (
+                &["maxmemory", "100mb", "hz", "zz"],
+                "CONFIG SET failed (possibly related to argument 'hz') - argument couldn't be parsed into an integer",
+            ),
+        ] {
+            assert_eq!(set(&mut Config::default(), words).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn views_pass_on_or_accept_what_they_show() {
+        let mut config = Config::default();
+        assert_eq!(set(&mut config, &["appendfsync", "no"]).unwrap().names(), ["durability"]);
+        assert_eq!(config.settings().durability, Durability::Never);
+        assert_eq!(set(&mut config, &["save", "", "appendonly", "yes"]).unwrap().names(), [""; 0]);
+        assert!(set(&mut config, &["appendonly", "no"]).unwrap_err().ends_with("immutable config"));
+    }
+
+    #[test]
+    fn an_open_server_keeps_its_password() {
+        let mut config = Config::default();
+        config.take_argument("resp", "0.0.0.0:6379").unwrap();
+        config.take_argument("requirepass", "secret").unwrap();
+        let error = set(&mut config, &["hz", "20", "requirepass", ""]).unwrap_err();
+        assert!(error.contains("'requirepass') - 0.0.0.0:6379 can be reached"), "{error}");
+        assert!(config.settings().requirepass.is_set());
+        set(&mut config, &["requirepass", "", "protected-mode", "no"]).unwrap();
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_refused() {
+        let mut config = Config::default();
+        assert!(matches!(config.set(&[(b"\xff", b"1")]), Err(SetError::Unknown(_))));
+        assert!(config.set(&[(b"requirepass", b"\xff")]).is_err());
+        assert!(config.set(&[(b"requirepass", b"a\nb")]).is_err());
+    }
+
+    #[test]
+    fn rewrite_writes_changes_back() {
+        let path: PathBuf =
+            std::env::temp_dir().join(format!("myriad-config-rewrite-{}.toml", std::process::id()));
+        std::fs::write(&path, "# mine\nhz = 20 # often\ntimeout = 5\n").unwrap();
+        let mut config = Config::default();
+        assert!(matches!(config.rewrite(), Err(RewriteError::NoFile)));
+        config.read_file(&path).unwrap();
+        config.take_argument("maxclients", "7").unwrap();
+        set(&mut config, &["hz", "30", "durability", "never"]).unwrap();
+        config.rewrite().unwrap();
+        let expected =
+            "# mine\nhz = 30 # often\ntimeout = 5\nmaxclients = 7\ndurability = \"never\"\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+
+        let mut again = Config::default();
+        again.read_file(&path).unwrap();
+        assert_eq!(again.settings(), config.settings());
+
+        std::fs::write(&path, "hz = = 1").unwrap();
+        let error = config.rewrite().unwrap_err().to_string();
+        assert!(error.starts_with("Rewriting config file: "), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(config.rewrite(), Err(RewriteError::Io(_))));
+    }
+}

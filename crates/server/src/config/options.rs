@@ -1,0 +1,757 @@
+//! The one table of options. Everything that knows an option by name reads it here: the file, the
+//! command line, CONFIG GET, SET and REWRITE, the help and `docs/config.md`.
+//!
+//! To add an option: a field in [`Settings`](super::Settings) and a row here.
+
+use base::units::{GIB, KIB, MIB};
+
+use super::option::{Change, Field, Kind, OptionSpec, Section};
+use super::settings::{
+    DATABASES, DebugCommand, Durability, LogFormat, LogLevel, MaxmemoryPolicy, Placement, Settings,
+};
+
+/// Redis counts many things in an `int`.
+const INT_MAX: usize = i32::MAX as usize;
+/// The largest number of the integer type in which limits in bytes are kept and compared.
+const BYTES_MAX: u64 = i64::MAX as u64;
+const SECONDS_MAX: u64 = i32::MAX as u64;
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
+macro_rules! field {
+    ($name:ident) => {
+        Field { get: |settings| &settings.$name, get_mut: |settings| &mut settings.$name }
+    };
+}
+
+macro_rules! choice {
+    ($name:ident: $type:ty) => {
+        Kind::Choice {
+            words: <$type>::WORDS,
+            get: |settings| settings.$name as usize,
+            set: |settings, place| settings.$name = <$type>::ALL[place],
+        }
+    };
+}
+
+macro_rules! bytes {
+    ($name:ident, $min:expr, $max:expr) => {
+        Kind::Bytes { min: $min, max: $max, field: field!($name) }
+    };
+}
+
+macro_rules! count {
+    ($name:ident, $min:expr, $max:expr) => {
+        Kind::Count { min: $min, max: $max, field: field!($name) }
+    };
+}
+
+/// A row of the usual form: own value, no aliases.
+const fn option(
+    section: Section,
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    change: Change,
+    doc: &'static str,
+) -> OptionSpec {
+    OptionSpec { name, aliases: &[], section, kind, default, change, doc }
+}
+
+/// A row that only shows something.
+const fn view(
+    name: &'static str,
+    show: fn(&Settings) -> String,
+    default: &'static str,
+    doc: &'static str,
+) -> OptionSpec {
+    option(Section::Compatibility, name, Kind::View { show }, default, Change::Never, doc)
+}
+
+const fn with_aliases(mut option: OptionSpec, aliases: &'static [&'static str]) -> OptionSpec {
+    option.aliases = aliases;
+    option
+}
+
+/// All options, in the order of the documentation.
+pub static OPTIONS: &[OptionSpec] = &[
+    // --- Server and connections
+    option(
+        Section::Server,
+        "dir",
+        Kind::Path { field: field!(dir) },
+        "data",
+        Change::Start,
+        "Directory of the log and the snapshots; made if it does not exist. One server at a time may use it.",
+    ),
+    option(
+        Section::Server,
+        "resp",
+        Kind::Addresses { field: field!(resp) },
+        "127.0.0.1:6379",
+        Change::Start,
+        "Addresses on which the Redis protocol is spoken. Port 0 takes any free port.",
+    ),
+    option(
+        Section::Server,
+        "reactors",
+        count!(reactors, 0, 1_024),
+        "0",
+        Change::Start,
+        "Threads that serve connections; 0 is one per core.",
+    ),
+    option(
+        Section::Server,
+        "placement",
+        choice!(placement: Placement),
+        "least-loaded",
+        Change::Start,
+        "Which reactor gets a new connection: the one with the least measured busy time, the next in turn, or one by hash of the peer's address.",
+    ),
+    option(
+        Section::Server,
+        "num-connections-to-server",
+        count!(num_connections_to_server, 1, INT_MAX),
+        "8",
+        Change::Start,
+        "With `placement` hash: how many connections one client program is expected to open. The hash takes the peer's address and a counter modulo this number.",
+    ),
+    option(
+        Section::Server,
+        "tcp-backlog",
+        count!(tcp_backlog, 1, INT_MAX),
+        "511",
+        Change::Start,
+        "Connections that the kernel keeps waiting to be accepted; it caps this at net.core.somaxconn.",
+    ),
+    option(
+        Section::Server,
+        "tcp-keepalive",
+        Kind::Duration {
+            unit: "seconds",
+            min: 0,
+            max: SECONDS_MAX,
+            field: field!(tcp_keepalive_s),
+        },
+        "300",
+        Change::Running,
+        "Seconds of silence after which the kernel asks a peer whether it is still there; 0 is never. New connections take a change.",
+    ),
+    option(
+        Section::Server,
+        "timeout",
+        Kind::Duration { unit: "seconds", min: 0, max: SECONDS_MAX, field: field!(timeout_s) },
+        "0",
+        Change::Running,
+        "Seconds after which an idle connection is closed; 0 is never. Blocked and subscribed connections are not idle.",
+    ),
+    option(
+        Section::Server,
+        "maxclients",
+        count!(maxclients, 1, u32::MAX as usize),
+        "10000",
+        Change::Running,
+        "Connections that are served at once; one more is answered with an error and closed.",
+    ),
+    option(
+        Section::Server,
+        "protected-mode",
+        Kind::YesNo { field: field!(protected_mode) },
+        "yes",
+        Change::Running,
+        "Refuse to listen where other machines can connect as long as `requirepass` is empty.",
+    ),
+    option(
+        Section::Server,
+        "requirepass",
+        Kind::Password { field: field!(requirepass) },
+        "",
+        Change::Running,
+        "Password that a connection must give by AUTH or HELLO before anything else; empty is none.",
+    ),
+    option(
+        Section::Server,
+        "enable-debug-command",
+        choice!(enable_debug_command: DebugCommand),
+        "local",
+        Change::Start,
+        "Who may use DEBUG: everyone, no one, or connections from this machine.",
+    ),
+    option(
+        Section::Server,
+        "shutdown-timeout-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 0,
+            max: DAY_MS,
+            field: field!(shutdown_timeout_ms),
+        },
+        "10000",
+        Change::Running,
+        "Milliseconds that a stopping server gives replies to leave before it closes their connections. The log is synced in any case.",
+    ),
+    // --- Durability
+    option(
+        Section::Durability,
+        "durability",
+        choice!(durability: Durability),
+        "always",
+        Change::Running,
+        "When the reply to a write leaves: when the write is on disk (always), or at once, with the log synced every `durability-interval-ms` (interval) or when the kernel likes (never).",
+    ),
+    option(
+        Section::Durability,
+        "durability-interval-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 1,
+            max: DAY_MS,
+            field: field!(durability_interval_ms),
+        },
+        "1000",
+        Change::Running,
+        "With `durability` interval: milliseconds between two syncs, which is what a crash of the machine can lose.",
+    ),
+    option(
+        Section::Durability,
+        "log-segment-bytes",
+        bytes!(log_segment_bytes, 64 * KIB, 4 * GIB),
+        "64mb",
+        Change::Start,
+        "Size of one file of the log. Files are preallocated, and recycled after a snapshot.",
+    ),
+    option(
+        Section::Durability,
+        "log-lane-bytes-max",
+        bytes!(log_lane_bytes_max, 4 * KIB, 64 * MIB),
+        "128kb",
+        Change::Start,
+        "Log records that one reactor gathers for the next group; at the cap it stops reading requests until the group is written.",
+    ),
+    option(
+        Section::Durability,
+        "log-group-bytes-max",
+        bytes!(log_group_bytes_max, 4 * KIB, GIB),
+        "1mb",
+        Change::Start,
+        "Log records that are written and synced at once. Groups larger than the processor's cache are slower.",
+    ),
+    option(
+        Section::Durability,
+        "snapshot-log-bytes",
+        bytes!(snapshot_log_bytes, 0, BYTES_MAX),
+        "1gb",
+        Change::Running,
+        "A snapshot is taken when the log has grown by this much since the last one: it bounds the disk space of the log and the time of a restart. 0 is only when asked.",
+    ),
+    // --- Memory
+    option(
+        Section::Memory,
+        "maxmemory",
+        bytes!(maxmemory_bytes, 0, u64::MAX),
+        "0",
+        Change::Running,
+        "Memory that the data may take before `maxmemory-policy` acts; 0 is no limit.",
+    ),
+    option(
+        Section::Memory,
+        "maxmemory-policy",
+        choice!(maxmemory_policy: MaxmemoryPolicy),
+        "noeviction",
+        Change::Running,
+        "What happens at `maxmemory`: keys go by least recent or least frequent use, at random, or by shortest time to live, among all keys or those that expire (volatile); or writes are refused.",
+    ),
+    option(
+        Section::Memory,
+        "maxmemory-samples",
+        count!(maxmemory_samples, 1, 64),
+        "5",
+        Change::Running,
+        "Keys that are compared to find the one to evict: more is more exact and slower.",
+    ),
+    option(
+        Section::Memory,
+        "lfu-log-factor",
+        Kind::Duration { unit: "number", min: 0, max: SECONDS_MAX, field: field!(lfu_log_factor) },
+        "10",
+        Change::Running,
+        "How many hits the use counter of a key needs to rise: at 10 it is full after a million.",
+    ),
+    option(
+        Section::Memory,
+        "lfu-decay-time",
+        Kind::Duration {
+            unit: "minutes",
+            min: 0,
+            max: SECONDS_MAX,
+            field: field!(lfu_decay_time_minutes),
+        },
+        "1",
+        Change::Running,
+        "Minutes without use after which the use counter of a key falls by one; 0 is never.",
+    ),
+    option(
+        Section::Memory,
+        "memory-limit",
+        Kind::Limit { field: field!(memory_limit) },
+        "-90",
+        Change::Running,
+        "Memory of the whole server, the top of the tracker tree. A negative number is a percentage of the machine's memory (of the control group's, if that is less). At the limit requests that need memory are refused with -OOM.",
+    ),
+    option(
+        Section::Memory,
+        "read-buffer-memory-limit",
+        Kind::Limit { field: field!(read_buffer_memory_limit) },
+        "-5",
+        Change::Running,
+        "Memory for bytes that were received and not yet executed. A negative number is a percentage of `memory-limit`. At the limit sockets are not read until there is room.",
+    ),
+    // --- Limits
+    option(
+        Section::Limits,
+        "client-query-buffer-limit",
+        bytes!(client_query_buffer_limit_bytes, MIB, BYTES_MAX),
+        "1gb",
+        Change::Running,
+        "Bytes of one unfinished request; a connection that sends more is closed.",
+    ),
+    option(
+        Section::Limits,
+        "client-output-buffer-limit",
+        Kind::OutputLimits { field: field!(client_output_buffer_limit) },
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        Change::Running,
+        "Bytes of replies that a peer has not read before its connection is closed, by class (normal, replica, pubsub): at once above HARD, after SECONDS above SOFT. 0 is no limit; classes that are not named keep theirs.",
+    ),
+    option(
+        Section::Limits,
+        "output-pause-bytes",
+        bytes!(output_pause_bytes, 4 * KIB, GIB),
+        "1mb",
+        Change::Running,
+        "Bytes of replies waiting on one connection above which no more requests are read from it until they have left.",
+    ),
+    option(
+        Section::Limits,
+        "turn-budget-bytes",
+        bytes!(turn_budget_bytes, 4 * KIB, GIB),
+        "256kb",
+        Change::Running,
+        "Bytes of requests that one connection may have executed before the reactor turns to the others.",
+    ),
+    option(
+        Section::Limits,
+        "proto-max-bulk-len",
+        bytes!(proto_max_bulk_len_bytes, MIB, BYTES_MAX),
+        "512mb",
+        Change::Running,
+        "Bytes of one argument of a request, and so of one string value.",
+    ),
+    // --- Encodings
+    with_aliases(
+        option(
+            Section::Encodings,
+            "hash-max-listpack-entries",
+            count!(hash_max_listpack_entries, 0, INT_MAX),
+            "128",
+            Change::Running,
+            "Fields up to which a hash is kept in one compact block.",
+        ),
+        &["hash-max-ziplist-entries"],
+    ),
+    with_aliases(
+        option(
+            Section::Encodings,
+            "hash-max-listpack-value",
+            count!(hash_max_listpack_value_bytes, 0, INT_MAX),
+            "64",
+            Change::Running,
+            "Bytes of a field or value up to which a hash is kept in one compact block.",
+        ),
+        &["hash-max-ziplist-value"],
+    ),
+    with_aliases(
+        option(
+            Section::Encodings,
+            "list-max-listpack-size",
+            Kind::Signed { min: -5, max: i32::MAX as i64, field: field!(list_max_listpack_size) },
+            "-2",
+            Change::Running,
+            "Size of one block of a list: a number of elements, or -1 to -5 for 4, 8, 16, 32, 64 KiB.",
+        ),
+        &["list-max-ziplist-size"],
+    ),
+    option(
+        Section::Encodings,
+        "set-max-intset-entries",
+        count!(set_max_intset_entries, 0, INT_MAX),
+        "512",
+        Change::Running,
+        "Members up to which a set of integers is kept as a sorted array.",
+    ),
+    option(
+        Section::Encodings,
+        "set-max-listpack-entries",
+        count!(set_max_listpack_entries, 0, INT_MAX),
+        "128",
+        Change::Running,
+        "Members up to which a set is kept in one compact block.",
+    ),
+    option(
+        Section::Encodings,
+        "set-max-listpack-value",
+        count!(set_max_listpack_value_bytes, 0, INT_MAX),
+        "64",
+        Change::Running,
+        "Bytes of a member up to which a set is kept in one compact block.",
+    ),
+    with_aliases(
+        option(
+            Section::Encodings,
+            "zset-max-listpack-entries",
+            count!(zset_max_listpack_entries, 0, INT_MAX),
+            "128",
+            Change::Running,
+            "Members up to which a sorted set is kept in one compact block.",
+        ),
+        &["zset-max-ziplist-entries"],
+    ),
+    with_aliases(
+        option(
+            Section::Encodings,
+            "zset-max-listpack-value",
+            count!(zset_max_listpack_value_bytes, 0, INT_MAX),
+            "64",
+            Change::Running,
+            "Bytes of a member up to which a sorted set is kept in one compact block.",
+        ),
+        &["zset-max-ziplist-value"],
+    ),
+    // --- Expiry
+    option(
+        Section::Expiry,
+        "hz",
+        count!(hz, 1, 500),
+        "10",
+        Change::Running,
+        "Rounds per second of background work: expiry, timeouts, statistics.",
+    ),
+    option(
+        Section::Expiry,
+        "active-expire",
+        Kind::YesNo { field: field!(active_expire) },
+        "yes",
+        Change::Running,
+        "Remove expired keys in the background. An expired key is never seen in either case; with no its memory is only freed when it is touched.",
+    ),
+    option(
+        Section::Expiry,
+        "active-expire-effort",
+        count!(active_expire_effort, 1, 10),
+        "1",
+        Change::Running,
+        "How much time background expiry may take, from 1 (little) to 10.",
+    ),
+    // --- Insight
+    option(
+        Section::Insight,
+        "log-level",
+        choice!(log_level: LogLevel),
+        "info",
+        Change::Running,
+        "The least important events of the server that are logged.",
+    ),
+    option(
+        Section::Insight,
+        "log-format",
+        choice!(log_format: LogFormat),
+        "text",
+        Change::Start,
+        "How an event is logged: a line of text or a JSON object.",
+    ),
+    with_aliases(
+        option(
+            Section::Insight,
+            "log-file",
+            Kind::Path { field: field!(log_file) },
+            "",
+            Change::Start,
+            "File to which events are appended; empty is standard error.",
+        ),
+        &["logfile"],
+    ),
+    option(
+        Section::Insight,
+        "slowlog-log-slower-than",
+        Kind::Signed { min: -1, max: i64::MAX, field: field!(slowlog_log_slower_than_us) },
+        "10000",
+        Change::Running,
+        "Microseconds of execution above which a command is kept in the slow log; 0 is every command, -1 none.",
+    ),
+    option(
+        Section::Insight,
+        "slowlog-max-len",
+        count!(slowlog_max_len, 0, 1_000_000),
+        "128",
+        Change::Running,
+        "Commands that the slow log keeps; the oldest go.",
+    ),
+    option(
+        Section::Insight,
+        "latency-monitor-threshold",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 0,
+            max: i64::MAX as u64,
+            field: field!(latency_monitor_threshold_ms),
+        },
+        "0",
+        Change::Running,
+        "Milliseconds above which an event is kept for LATENCY; 0 is none.",
+    ),
+    option(
+        Section::Insight,
+        "latency-tracking",
+        Kind::YesNo { field: field!(latency_tracking) },
+        "yes",
+        Change::Running,
+        "Keep a histogram of times by command and stage (parse, execute, wait for log, write), for INFO latencystats and LATENCY HISTOGRAM.",
+    ),
+    option(
+        Section::Insight,
+        "latency-tracking-info-percentiles",
+        Kind::Percentiles { field: field!(latency_tracking_info_percentiles) },
+        "50 99 99.9",
+        Change::Running,
+        "Percentiles that INFO latencystats shows.",
+    ),
+    // --- For Redis tools
+    option(
+        Section::Compatibility,
+        "appendfsync",
+        Kind::Choice {
+            words: &["everysec", "always", "no"],
+            get: |settings| match settings.durability {
+                Durability::Interval => 0,
+                Durability::Always => 1,
+                Durability::Never => 2,
+            },
+            set: |settings, place| {
+                settings.durability =
+                    [Durability::Interval, Durability::Always, Durability::Never][place];
+            },
+        },
+        "always",
+        Change::Through("durability"),
+        "`durability` in Redis's words: always, everysec (interval), no (never).",
+    ),
+    option(
+        Section::Compatibility,
+        "loglevel",
+        Kind::Choice {
+            words: &["debug", "verbose", "notice", "warning"],
+            get: |settings| match settings.log_level {
+                LogLevel::Trace => 0,
+                LogLevel::Debug => 1,
+                LogLevel::Info => 2,
+                LogLevel::Warn | LogLevel::Error => 3,
+            },
+            set: |settings, place| {
+                settings.log_level =
+                    [LogLevel::Trace, LogLevel::Debug, LogLevel::Info, LogLevel::Warn][place];
+            },
+        },
+        "notice",
+        Change::Through("log-level"),
+        "`log-level` in Redis's words: debug (trace), verbose (debug), notice (info), warning (warn).",
+    ),
+    view(
+        "port",
+        |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
+        "6379",
+        "The port of the first address in `resp`.",
+    ),
+    view(
+        "bind",
+        |settings| {
+            let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
+            hosts.join(" ")
+        },
+        "127.0.0.1",
+        "The hosts in `resp`.",
+    ),
+    view("databases", |_| DATABASES.to_string(), "16", "Numbered keyspaces for SELECT."),
+    view("appendonly", |_| "yes".to_owned(), "yes", "Every write goes to the log."),
+    view(
+        "save",
+        |_| String::new(),
+        "",
+        "Snapshots do not follow a schedule of changes: see `snapshot-log-bytes`.",
+    ),
+    view("notify-keyspace-events", |_| String::new(), "", "Events about keys are not published."),
+    view("lazyfree-lazy-eviction", always_lazy, "yes", LAZY_DOC),
+    view("lazyfree-lazy-expire", always_lazy, "yes", LAZY_DOC),
+    view("lazyfree-lazy-server-del", always_lazy, "yes", LAZY_DOC),
+    view("lazyfree-lazy-user-del", always_lazy, "yes", LAZY_DOC),
+    view("lazyfree-lazy-user-flush", always_lazy, "yes", LAZY_DOC),
+];
+
+const LAZY_DOC: &str = "Memory of removed values is always freed outside the locks.";
+
+fn always_lazy(_: &Settings) -> String {
+    "yes".to_owned()
+}
+
+/// The option of a name or alias, in any case.
+pub fn find(name: &str) -> Option<&'static OptionSpec> {
+    OPTIONS.iter().find(|option| option.names().any(|known| known.eq_ignore_ascii_case(name)))
+}
+
+/// The row that holds an option's value: its own, or the one it passes on to.
+pub(super) fn owner_index(option: &OptionSpec) -> usize {
+    let owner = match option.change {
+        Change::Through(owner) => owner,
+        _ => option.name,
+    };
+    OPTIONS
+        .iter()
+        .position(|row| row.name == owner)
+        .expect("a test looks up the owner of every row")
+}
+
+/// The name that the writer probably meant, if one is near.
+pub fn nearest_name(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    // A third of the letters wrong is no longer a typo.
+    let near = (name.len() / 3).max(1);
+    OPTIONS
+        .iter()
+        .flat_map(OptionSpec::names)
+        .map(|known| (edit_distance(&name, known), known))
+        .filter(|&(distance, _)| distance <= near)
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, known)| known)
+}
+
+/// Letters to insert, remove or replace to make one text the other. O(product of the lengths);
+/// options are short, and so is the part of a wrong name that is looked at.
+fn edit_distance(left: &str, right: &str) -> usize {
+    const LETTERS_MAX: usize = 64;
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (at, letter) in left.chars().take(LETTERS_MAX).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, &other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_distinct_and_kebab_case() {
+        let mut seen = HashSet::new();
+        for name in OPTIONS.iter().flat_map(OptionSpec::names) {
+            assert!(seen.insert(name), "{name} occurs twice");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
+                "{name} is not kebab-case"
+            );
+            assert_eq!(
+                find(&name.to_uppercase()).map(|o| o.names().any(|n| n == name)),
+                Some(true)
+            );
+        }
+    }
+
+    #[test]
+    fn every_default_is_read_and_shown_by_every_row() {
+        for option in OPTIONS {
+            let mut settings = Settings::default();
+            let before = settings.clone();
+            option.set(&mut settings, option.default).unwrap();
+            assert_eq!(settings, before, "{}", option.name);
+            assert_eq!(OPTIONS[owner_index(option)].text(&settings), {
+                let mut blank = Settings::default();
+                let owner = &OPTIONS[owner_index(option)];
+                owner.set(&mut blank, owner.default).unwrap();
+                owner.text(&blank)
+            });
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_doc_of_one_to_three_sentences() {
+        for option in OPTIONS {
+            assert!(option.doc.ends_with('.'), "{}", option.name);
+            assert!((20..320).contains(&option.doc.len()), "{}", option.name);
+        }
+    }
+
+    #[test]
+    fn every_row_has_its_own_field() {
+        for option in OPTIONS.iter().filter(|option| option.owns_its_value()) {
+            let Some(other) = other_value(option) else { continue };
+            let mut settings = Settings::default();
+            option.set(&mut settings, &other).unwrap();
+            for row in OPTIONS.iter().filter(|row| row.owns_its_value()) {
+                let changed = row.text(&settings) != row.text(&Settings::default());
+                assert_eq!(changed, row.name == option.name, "{} moves {}", option.name, row.name);
+            }
+        }
+    }
+
+    /// A valid value that is not the default.
+    fn other_value(option: &OptionSpec) -> Option<String> {
+        let candidates = [
+            "1",
+            "2",
+            "5",
+            "10",
+            "7mb",
+            "200kb",
+            "no",
+            "json",
+            "error",
+            "127.0.0.1:1",
+            "pubsub 1 1 1",
+        ];
+        let words = match &option.kind {
+            Kind::Choice { words, .. } => words,
+            _ => &candidates[..],
+        };
+        words.iter().map(|&word| word.to_owned()).find(|word| {
+            let mut settings = Settings::default();
+            option.set(&mut settings, word).is_ok() && settings != Settings::default()
+        })
+    }
+
+    #[test]
+    fn every_option_can_differ_from_its_default() {
+        for option in OPTIONS.iter().filter(|option| option.owns_its_value()) {
+            assert!(other_value(option).is_some(), "{}", option.name);
+        }
+    }
+
+    #[test]
+    fn typos_are_understood() {
+        for (typo, meant) in [
+            ("maxmemroy", Some("maxmemory")),
+            ("max-memory", Some("maxmemory")),
+            ("log_segment_bytes", Some("log-segment-bytes")),
+            ("Durablity", Some("durability")),
+            ("cluster-enabled", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest_name(typo), meant, "{typo}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The meaningful configuration: plain typed fields, and the rules between them.
+//!
+//! Names, texts, ranges and defaults are in the table ([`super::OPTIONS`]); here is only what the
+//! rest of the server reads. Units are the last word of a name.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use base::units::Limit;
+
+/// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
+pub const DATABASES: usize = 16;
+
+/// Declares an enum whose values have the words of the configuration, in order.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+            pub const WORDS: &'static [&'static str] = &[$($word,)+];
+
+            /// The word in the configuration.
+            pub fn word(self) -> &'static str {
+                Self::WORDS[self as usize]
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::ALL[0]
+            }
+        }
+    };
+}
+
+choice! {
+    /// When a write counts as safe, and so when its reply may leave.
+    Durability {
+        /// When it is on disk.
+        Always = "always",
+        /// At once; the log is synced every `durability-interval-ms`.
+        Interval = "interval",
+        /// At once; the kernel decides when the log reaches the disk.
+        Never = "never",
+    }
+}
+
+choice! {
+    /// Which reactor gets a new connection.
+    Placement {
+        /// The one with the least measured busy time.
+        LeastLoaded = "least-loaded",
+        /// One after the other.
+        RoundRobin = "round-robin",
+        /// By hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
+        Hash = "hash",
+    }
+}
+
+choice! {
+    /// What goes when `maxmemory` is reached.
+    MaxmemoryPolicy {
+        VolatileLru = "volatile-lru",
+        VolatileLfu = "volatile-lfu",
+        VolatileRandom = "volatile-random",
+        VolatileTtl = "volatile-ttl",
+        AllkeysLru = "allkeys-lru",
+        AllkeysLfu = "allkeys-lfu",
+        AllkeysRandom = "allkeys-random",
+        Noeviction = "noeviction",
+    }
+}
+
+choice! {
+    /// The least important events that are logged.
+    LogLevel {
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// How an event is written.
+    LogFormat {
+        Text = "text",
+        Json = "json",
+    }
+}
+
+choice! {
+    /// Who may use the DEBUG command.
+    DebugCommand {
+        Yes = "yes",
+        No = "no",
+        /// Connections from this machine.
+        Local = "local",
+    }
+}
+
+/// The password of the default user; empty is none. Never shown by `{:?}`.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Password(pub String);
+
+impl Password {
+    pub fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_set() { "Password(set)" } else { "Password(none)" })
+    }
+}
+
+/// When a connection whose peer does not read its replies is closed. Zero is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// Closed at once above this.
+    pub hard_bytes: u64,
+    /// Closed when above this for `soft_seconds` without a break.
+    pub soft_bytes: u64,
+    pub soft_seconds: u64,
+}
+
+/// Output limits by what a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimits {
+    pub normal: OutputLimit,
+    pub replica: OutputLimit,
+    pub pubsub: OutputLimit,
+}
+
+/// Declares [`Settings`] together with its blank form, which the table then fills with defaults.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)+) => {
+        /// Every option's value, checked. Cheap to clone; a change makes a new one.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings { $($(#[$doc])* pub $name: $type,)+ }
+
+        impl Settings {
+            fn blank() -> Self {
+                Self { $($name: <$type>::default(),)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    dir: PathBuf,
+    resp: Vec<SocketAddr>,
+    /// Zero: one per core.
+    reactors: usize,
+    placement: Placement,
+    num_connections_to_server: usize,
+    tcp_backlog: usize,
+    tcp_keepalive_s: u64,
+    /// Zero: idle connections stay.
+    timeout_s: u64,
+    maxclients: usize,
+    protected_mode: bool,
+    requirepass: Password,
+    shutdown_timeout_ms: u64,
+    enable_debug_command: DebugCommand,
+    durability: Durability,
+    durability_interval_ms: u64,
+    log_segment_bytes: u64,
+    log_lane_bytes_max: u64,
+    log_group_bytes_max: u64,
+    /// Zero: only when asked.
+    snapshot_log_bytes: u64,
+    /// Zero: no limit.
+    maxmemory_bytes: u64,
+    maxmemory_policy: MaxmemoryPolicy,
+    maxmemory_samples: usize,
+    lfu_log_factor: u64,
+    lfu_decay_time_minutes: u64,
+    memory_limit: Limit,
+    read_buffer_memory_limit: Limit,
+    client_query_buffer_limit_bytes: u64,
+    client_output_buffer_limit: OutputLimits,
+    output_pause_bytes: u64,
+    turn_budget_bytes: u64,
+    proto_max_bulk_len_bytes: u64,
+    hash_max_listpack_entries: usize,
+    hash_max_listpack_value_bytes: usize,
+    /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
+    list_max_listpack_size: i64,
+    set_max_intset_entries: usize,
+    set_max_listpack_entries: usize,
+    set_max_listpack_value_bytes: usize,
+    zset_max_listpack_entries: usize,
+    zset_max_listpack_value_bytes: usize,
+    /// Rounds of background work per second.
+    hz: usize,
+    active_expire: bool,
+    /// 1 to 10.
+    active_expire_effort: usize,
+    /// -1: no slow log. 0: every command.
+    slowlog_log_slower_than_us: i64,
+    slowlog_max_len: usize,
+    /// Zero: no latency events.
+    latency_monitor_threshold_ms: u64,
+    latency_tracking: bool,
+    /// Percentiles, 0 to 100.
+    latency_tracking_info_percentiles: Vec<f64>,
+    log_level: LogLevel,
+    log_format: LogFormat,
+    /// Empty: standard error.
+    log_file: PathBuf,
+}
+
+impl Default for Settings {
+    /// The defaults of the table.
+    fn default() -> Self {
+        let mut settings = Self::blank();
+        for option in super::OPTIONS.iter().filter(|option| option.owns_its_value()) {
+            option
+                .set(&mut settings, option.default)
+                .expect("a test sets every default of the table");
+        }
+        settings
+    }
+}
+
+/// Two options that do not go together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The option to look at first.
+    pub option: &'static str,
+    pub reason: String,
+}
+
+impl Settings {
+    /// The rules that concern more than one option, or more than its range.
+    pub fn validate(&self) -> Result<(), Conflict> {
+        self.validate_addresses()?;
+        self.validate_protection()?;
+        self.validate_log()?;
+        if self.dir.as_os_str().is_empty() {
+            return Err(conflict("dir", "the data needs a directory".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn validate_addresses(&self) -> Result<(), Conflict> {
+        if self.resp.is_empty() {
+            return Err(conflict("resp", "at least one address to listen on is needed".to_owned()));
+        }
+        for (at, address) in self.resp.iter().enumerate() {
+            // Port 0 asks the kernel for a free port, each time another one.
+            if address.port() != 0 && self.resp[..at].contains(address) {
+                return Err(conflict("resp", format!("{address} is listed twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_protection(&self) -> Result<(), Conflict> {
+        let open = self.resp.iter().find(|address| !address.ip().is_loopback());
+        match open {
+            Some(address) if self.protected_mode && !self.requirepass.is_set() => Err(conflict(
+                "resp",
+                format!(
+                    "{address} can be reached from other machines and no password is set: set \
+                     requirepass, listen on 127.0.0.1 only, or set protected-mode to no"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_log(&self) -> Result<(), Conflict> {
+        if self.log_lane_bytes_max > self.log_group_bytes_max {
+            let reason = format!(
+                "a lane of {} bytes does not fit a group of {} bytes (log-group-bytes-max)",
+                self.log_lane_bytes_max, self.log_group_bytes_max
+            );
+            return Err(conflict("log-lane-bytes-max", reason));
+        }
+        if self.log_group_bytes_max > self.log_segment_bytes {
+            let reason = format!(
+                "a group of {} bytes does not fit a segment of {} bytes (log-segment-bytes)",
+                self.log_group_bytes_max, self.log_segment_bytes
+            );
+            return Err(conflict("log-group-bytes-max", reason));
+        }
+        Ok(())
+    }
+}
+
+fn conflict(option: &'static str, reason: String) -> Conflict {
+    Conflict { option, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut Settings), expected: Option<(&str, &str)>) {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        match (settings.validate(), expected) {
+            (Ok(()), None) => {}
+            (Err(found), Some((option, part))) => {
+                assert_eq!(found.option, option);
+                assert!(found.reason.contains(part), "{}", found.reason);
+            }
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_defaults_go_together() {
+        check(|_| {}, None);
+    }
+
+    #[test]
+    fn an_open_address_needs_a_password() {
+        let open = addresses(&["127.0.0.1:6379", "0.0.0.0:6379"]);
+        check(|s| s.resp.clone_from(&open), Some(("resp", "0.0.0.0:6379 can be reached")));
+        check(
+            |s| {
+                s.resp.clone_from(&open);
+                s.requirepass = Password("secret".to_owned());
+            },
+            None,
+        );
+        check(
+            |s| {
+                s.resp.clone_from(&open);
+                s.protected_mode = false;
+            },
+            None,
+        );
+        check(|s| s.resp = addresses(&["[::1]:6379", "127.3.2.1:6379"]), None);
+        check(|s| s.resp = addresses(&["[::]:6379"]), Some(("resp", "[::]:6379")));
+    }
+
+    #[test]
+    fn addresses_are_there_and_distinct() {
+        check(|s| s.resp.clear(), Some(("resp", "at least one")));
+        check(
+            |s| s.resp = addresses(&["127.0.0.1:1", "127.0.0.1:1"]),
+            Some(("resp", "127.0.0.1:1 is listed twice")),
+        );
+        check(|s| s.resp = addresses(&["127.0.0.1:0", "127.0.0.1:0"]), None);
+    }
+
+    #[test]
+    fn log_sizes_nest() {
+        check(
+            |s| s.log_lane_bytes_max = s.log_group_bytes_max + 1,
+            Some(("log-lane-bytes-max", "lane")),
+        );
+        check(
+            |s| s.log_group_bytes_max = s.log_segment_bytes + 1,
+            Some(("log-group-bytes-max", "segment")),
+        );
+        check(|s| s.dir = PathBuf::new(), Some(("dir", "directory")));
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        let settings =
+            Settings { requirepass: Password("hunter2".to_owned()), ..Settings::default() };
+        let text = format!("{settings:?}");
+        assert!(text.contains("Password(set)"));
+        assert!(!text.contains("hunter2"));
+    }
+}

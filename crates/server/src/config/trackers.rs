@@ -1,0 +1,121 @@
+//! The server's tree of memory trackers, and how options limit it.
+
+use std::sync::Arc;
+
+use base::memory::Tracker;
+use base::units::Limit;
+
+use super::settings::Settings;
+
+/// Every node that someone consumes from. All below `server`.
+#[derive(Debug, Clone)]
+pub struct MemoryTrackers {
+    pub server: Arc<Tracker>,
+    /// Bytes received and not yet executed.
+    pub read_buffer: Arc<Tracker>,
+    pub read_buffer_resp: Arc<Tracker>,
+    /// What requests need while they run.
+    pub call: Arc<Tracker>,
+    pub call_resp: Arc<Tracker>,
+    /// Keys and values. Its limit is `maxmemory`.
+    pub store: Arc<Tracker>,
+    /// Records on the way to the disk.
+    pub log: Arc<Tracker>,
+    /// Replies on the way to their peers.
+    pub output: Arc<Tracker>,
+    pub output_resp: Arc<Tracker>,
+    /// What a connection costs while it does nothing.
+    pub clients: Arc<Tracker>,
+}
+
+impl MemoryTrackers {
+    /// `machine_bytes` is what a percentage of `memory-limit` refers to.
+    pub fn new(settings: &Settings, machine_bytes: Option<u64>) -> Self {
+        let server = Tracker::root("server", Limit::None, machine_bytes);
+        let read_buffer = server.child("read-buffer", Limit::None);
+        let call = server.child("call", Limit::None);
+        let output = server.child("output", Limit::None);
+        let trackers = Self {
+            read_buffer_resp: read_buffer.child("resp", Limit::None),
+            call_resp: call.child("resp", Limit::None),
+            store: server.child("store", Limit::None),
+            log: server.child("log", Limit::None),
+            output_resp: output.child("resp", Limit::None),
+            clients: server.child("clients", Limit::None),
+            server,
+            read_buffer,
+            call,
+            output,
+        };
+        trackers.apply(settings);
+        trackers
+    }
+
+    /// Takes over the limits; after each CONFIG SET.
+    pub fn apply(&self, settings: &Settings) {
+        self.server.set_limit(settings.memory_limit);
+        self.read_buffer.set_limit(settings.read_buffer_memory_limit);
+        self.store.set_limit(match settings.maxmemory_bytes {
+            0 => Limit::None,
+            bytes => Limit::Bytes(bytes),
+        });
+    }
+}
+
+/// Memory that this process can have: the machine's, or its control group's if that is less.
+/// None where the kernel tells neither.
+pub fn machine_memory_bytes() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|t| meminfo_total(&t));
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    machine.into_iter().chain(group).min()
+}
+
+/// `MemTotal:       16384256 kB`
+fn meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_limit_the_tree() {
+        let mut settings = Settings::default();
+        let trackers = MemoryTrackers::new(&settings, Some(1_000_000));
+        assert_eq!(trackers.server.limit_bytes(), Some(900_000));
+        assert_eq!(trackers.read_buffer.limit_bytes(), Some(45_000));
+        assert_eq!(trackers.store.limit_bytes(), None);
+
+        settings.memory_limit = Limit::None;
+        settings.maxmemory_bytes = 7;
+        trackers.apply(&settings);
+        assert_eq!(trackers.server.limit_bytes(), None);
+        assert_eq!(trackers.read_buffer.limit_bytes(), None);
+        assert_eq!(trackers.store.limit_bytes(), Some(7));
+    }
+
+    #[test]
+    fn the_tree_has_every_node() {
+        let trackers = MemoryTrackers::new(&Settings::default(), None);
+        let paths: Vec<_> = trackers.server.tree().into_iter().map(|node| node.path).collect();
+        for path in ["read-buffer/resp", "call/resp", "store", "log", "output/resp", "clients"] {
+            assert!(paths.contains(&format!("server/{path}")), "{path}");
+        }
+        assert_eq!(paths.len(), 10);
+    }
+
+    #[test]
+    fn the_machines_memory_is_read() {
+        assert_eq!(
+            meminfo_total("MemTotal:       16384256 kB\nMemFree: 1 kB\n"),
+            Some(16_777_478_144)
+        );
+        assert_eq!(meminfo_total("MemFree: 1 kB\n"), None);
+        assert_eq!(meminfo_total("MemTotal: much\n"), None);
+    }
+}
