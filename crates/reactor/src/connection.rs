@@ -115,8 +115,12 @@ impl<S> Connection<S> {
     }
 
     /// What the driver should report, given whether sending waits for the peer.
+    ///
+    /// A connection that only waits for its next turn is about to be read again: changing the
+    /// interest twice would cost more than an event or two that are ignored.
     pub(crate) fn wanted(&self, is_blocked: bool) -> Interest {
-        let input = if self.wants_read() {
+        let waits_for_turn = self.phase == Phase::Open && self.stops == Stops::AGAIN;
+        let input = if self.wants_read() || waits_for_turn {
             Interest::READ
         } else if self.stops.has(Stops::PAUSED) && !self.left_told {
             Interest::HANGUP

@@ -108,8 +108,9 @@ struct Candidate {
 /// connection, so that a burst does not land on one reactor.
 fn least_loaded(candidates: &[Candidate]) -> usize {
     let load: u64 = candidates.iter().map(|one| one.load_ppm).sum();
-    let connections: u64 = candidates.iter().map(|one| one.connections).sum();
-    let each = (load / connections.max(1)).max(LOAD_PER_CONNECTION_PPM);
+    let measured: u64 =
+        candidates.iter().map(|one| one.connections.saturating_sub(one.placed)).sum();
+    let each = (load / measured.max(1)).max(LOAD_PER_CONNECTION_PPM);
     let expected = |one: &Candidate| one.load_ppm + one.placed * each;
     let least = candidates.iter().map(expected).min().unwrap_or(0);
     let similar =

@@ -133,17 +133,18 @@ impl<H: Handler> Reactor<H> {
         Turn { worked, ended: self.is_drained() }
     }
 
-    /// What is left when the turn's callbacks are through.
+    /// What is left when the turn's callbacks are through. True if there was anything.
     fn settle_turn(&mut self) -> bool {
-        self.flush_touched();
-        self.release_held();
-        self.grant_wishes();
+        let mut worked = self.flush_touched();
+        worked |= self.release_held();
+        worked |= self.grant_wishes();
         self.end_stalls();
-        let swept = self.sweep() | self.end_lingering();
+        worked |= self.sweep();
+        worked |= self.end_lingering();
         if self.core.is_draining {
             self.close_drained();
         }
-        swept
+        worked
     }
 
     fn wait(&mut self) -> (usize, bool) {
@@ -250,23 +251,25 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    fn flush_touched(&mut self) {
+    fn flush_touched(&mut self) -> bool {
         if std::mem::take(&mut self.touched.all) {
             self.touched.tokens.clear();
             let touched = self.table.iter_mut().filter(|(_, one)| one.output.is_touched());
             self.touched.tokens.extend(touched.map(|(token, _)| token));
         }
         let mut tokens = std::mem::take(&mut self.touched.tokens);
+        let any = !tokens.is_empty();
         for token in tokens.drain(..) {
             self.flush_own(token);
         }
         self.touched.tokens = tokens;
+        any
     }
 
     /// Sends what the risen level lets go. Free when nothing is held.
-    fn release_held(&mut self) {
+    fn release_held(&mut self) -> bool {
         if !std::mem::take(&mut self.core.level_rose) || self.holders.is_empty() {
-            return;
+            return false;
         }
         let level = self.core.level;
         for token in std::mem::take(&mut self.holders) {
@@ -278,9 +281,11 @@ impl<H: Handler> Reactor<H> {
             connection.is_holder = false;
             self.flush_own(token);
         }
+        true
     }
 
-    fn grant_wishes(&mut self) {
+    fn grant_wishes(&mut self) -> bool {
+        let any = !self.core.wishes.is_empty();
         while let Some(wish) = self.core.wishes.pop() {
             let (Wish::Close(id) | Wish::Abort(id)) = wish;
             let Some(token) = self.table.token(id) else { continue };
@@ -289,6 +294,7 @@ impl<H: Handler> Reactor<H> {
                 Wish::Abort(_) => self.remove(token),
             }
         }
+        any
     }
 
     fn publish(&mut self) {

@@ -176,18 +176,13 @@ impl<H: Handler> Reactor<H> {
         if ready.dead {
             return self.remove(token);
         }
-        let stops = connection.stops;
-        if ready.hangup && stops.has(Stops::PAUSED) && !connection.left_told {
+        if ready.hangup && connection.stops.has(Stops::PAUSED) && !connection.left_told {
             connection.left_told = true;
             if !self.handler.peer_left(connection.id, &mut connection.session) {
                 return self.remove(token);
             }
         }
-        // A connection that only waits for its next turn is about to be read again: changing
-        // the interest twice would cost more than one idle event.
-        if stops != Stops::AGAIN {
-            self.watch(token);
-        }
+        self.watch(token);
     }
 
     /// Tells the driver what is of interest now, if that has changed.

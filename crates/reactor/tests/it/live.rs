@@ -1,0 +1,202 @@
+//! Real threads and sockets on loopback.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use reactor::{
+    Config, Control, Group, GroupError, GroupStopper, Limits, Links, Listener, Placement,
+};
+
+use crate::echo::{Echo, Mail};
+
+/// A running group; ends when told to.
+struct Server {
+    address: SocketAddr,
+    links: Links<Mail>,
+    stopper: GroupStopper,
+    thread: JoinHandle<Result<(), GroupError>>,
+}
+
+impl Server {
+    fn start(reactors: usize, placement: Placement, limits: Limits) -> Server {
+        Server::start_with(reactors, placement, limits, Echo::default)
+    }
+
+    fn start_with(
+        reactors: usize,
+        placement: Placement,
+        limits: Limits,
+        make: impl Fn() -> Echo,
+    ) -> Server {
+        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), b"refused\n").unwrap();
+        let config =
+            Config { reactors, placement, limits: Arc::new(limits), drain_timeout_ms: 2_000 };
+        let group = Group::start(&config, vec![listener], |_, _| make()).unwrap();
+        assert!(group.descriptors().connections_possible > 0);
+        let address = group.addresses()[0];
+        let (links, stopper) = (group.links().clone(), group.stopper());
+        let thread = std::thread::spawn(move || group.run(|_| Control::Stop));
+        Server { address, links, stopper, thread }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    fn stop(self) {
+        self.stopper.stop();
+        self.thread.join().unwrap().unwrap();
+        assert_eq!(self.links.connections(), 0);
+        let counters = self.links.stats_sum();
+        assert_eq!((counters.connections, counters.held_bytes), (0, 0));
+    }
+}
+
+fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let mut bytes = vec![0; reply.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, reply);
+}
+
+#[test]
+fn serves_and_ends() {
+    let server = Server::start(2, Placement::LeastLoaded, Limits::default());
+    let mut stream = server.connect();
+    ask(&mut stream, b"hello\n", b"hello\n");
+    let mut other = server.connect();
+    ask(&mut other, b"world\n", b"world\n");
+    server.stop();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+}
+
+#[test]
+fn an_unpipelined_request_is_one_read_and_one_write() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    let mut stream = server.connect();
+    for _ in 0..100 {
+        ask(&mut stream, b"ping\n", b"ping\n");
+    }
+    drop(stream);
+    let links = server.links.clone();
+    server.stop();
+    let counters = links.stats(0);
+    // One more read finds the end, or the drain came first.
+    assert!((100..=101).contains(&counters.reads), "{counters:?}");
+    assert_eq!(counters.writes, 100);
+}
+
+#[test]
+fn a_thousand_connections_at_once_spread_evenly() {
+    let server = Server::start(4, Placement::RoundRobin, Limits::default());
+    let mut streams: Vec<TcpStream> = (0..1000).map(|_| server.connect()).collect();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let line = format!("number {number}\n");
+        ask(stream, line.as_bytes(), line.as_bytes());
+    }
+    for reactor in 0..4 {
+        assert_eq!(server.links.stats(reactor).accepted, 250);
+    }
+    assert_eq!(server.links.connections(), 1000);
+    server.stop();
+}
+
+#[test]
+fn connections_over_the_limit_are_refused_with_words() {
+    let limits = Limits::default();
+    limits.connections_max.set(2);
+    let server = Server::start(1, Placement::LeastLoaded, limits);
+    let mut streams: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        ask(stream, b"in\n", b"in\n");
+    }
+    let mut refused = Vec::new();
+    server.connect().read_to_end(&mut refused).unwrap();
+    assert_eq!(refused, b"refused\n");
+    assert_eq!(server.links.acceptor_stats().read().refused_over_limit, 1);
+    server.links.limits().connections_max.set(3);
+    ask(&mut server.connect(), b"in\n", b"in\n");
+    server.stop();
+}
+
+#[test]
+fn half_closing_still_gets_a_large_reply() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    let mut stream = server.connect();
+    stream.write_all(b"first\nsize 30000000\nlast\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert_eq!(received.len(), 6 + 30_000_001 + 5);
+    assert!(received.starts_with(b"first\nxx"));
+    assert!(received.ends_with(b"x\nlast\n"));
+    server.stop();
+}
+
+#[test]
+fn a_value_of_many_megabytes_passes() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    let mut stream = server.connect();
+    let body: Vec<u8> = (0..40_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let writer = {
+        let (mut stream, body) = (stream.try_clone().unwrap(), body.clone());
+        std::thread::spawn(move || {
+            stream.write_all(b"long 40000000\n").unwrap();
+            stream.write_all(&body).unwrap();
+        })
+    };
+    let mut received = vec![0; body.len()];
+    stream.read_exact(&mut received).unwrap();
+    writer.join().unwrap();
+    assert!(received == body);
+    server.stop();
+}
+
+#[test]
+fn levels_and_mail_come_from_other_threads() {
+    let server = Server::start(2, Placement::RoundRobin, Limits::default());
+    let mut streams = [server.connect(), server.connect()];
+    for (number, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(format!("now\nhold {}\n", number + 1).as_bytes()).unwrap();
+        ask(stream, b"", b"now\n");
+    }
+    for level in 1..=2 {
+        for mailbox in server.links.mailboxes() {
+            mailbox.send(Mail::Level(level)).unwrap();
+        }
+    }
+    ask(&mut streams[0], b"", b"held 1\n");
+    ask(&mut streams[1], b"", b"held 2\n");
+    server.stop();
+}
+
+#[test]
+fn a_waker_makes_a_sleeping_reactor_look_at_the_level() {
+    let level = Arc::new(AtomicU64::new(0));
+    let server = Server::start_with(1, Placement::LeastLoaded, Limits::default(), || Echo {
+        shared_level: Some(Arc::clone(&level)),
+        ..Echo::default()
+    });
+    let mut stream = server.connect();
+    for round in 1..200 {
+        stream.write_all(format!("hold {round}\n").as_bytes()).unwrap();
+        level.store(round, Ordering::Release);
+        server.links.wakers().for_each(|waker| waker.wake());
+        ask(&mut stream, b"", format!("held {round}\n").as_bytes());
+    }
+    server.stop();
+}
+
+#[test]
+fn ends_in_time_although_a_peer_does_not_read() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    let mut stream = server.connect();
+    stream.write_all(b"start\nsize 100000000\n").unwrap();
+    ask(&mut stream, b"", b"start\n");
+    server.stop();
+}
