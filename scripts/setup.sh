@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Installs what is missing, and only that.
+#
+#   scripts/setup.sh build   the Rust toolchain and a linker: enough for `make run`
+#   scripts/setup.sh test    also redis-server, redis-tools and the languages of tests/clients
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:-build}
+
+missing=()
+
+# need COMMAND PACKAGE: notes Debian's package when the command is not there.
+need() {
+    if ! command -v "$1" >/dev/null 2>&1; then
+        missing+=("$2")
+    fi
+}
+
+need cc gcc
+if [[ $purpose == test ]]; then
+    need redis-server redis-server
+    need redis-cli redis-tools
+    need redis-benchmark redis-tools
+    need cmp diffutils
+    need python3 python3
+    need node nodejs
+    need npm npm
+    need go golang-go
+    need javac default-jdk-headless
+    need mvn maven
+    # Debian keeps what a virtual environment needs in a package of its own.
+    if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        missing+=(python3-venv)
+    fi
+fi
+
+as_root() {
+    if [[ $(id -u) == 0 ]]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+may_install() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    [[ $(id -u) == 0 ]] || sudo -n true 2>/dev/null
+}
+
+if ((${#missing[@]} > 0)); then
+    if ! may_install; then
+        echo "setup: these Debian packages are missing, and this user may not install them:" >&2
+        echo "setup:   sudo apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "setup: installing ${missing[*]}"
+    as_root apt-get update -qq
+    # Debian would start a redis-server of its own on the default port: the tests bring theirs.
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if ! command -v cargo >/dev/null 2>&1 && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
+    echo "setup: cargo is installed but not on the PATH: . \"\${CARGO_HOME:-\$HOME/.cargo}/env\"" >&2
+    exit 1
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    echo "setup: Rust is missing: install rustup from https://rustup.rs, it reads rust-toolchain.toml" >&2
+    exit 1
+fi
+
+wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+if command -v rustup >/dev/null 2>&1; then
+    if ! rustup toolchain list | grep -q "^$wanted-"; then
+        echo "setup: installing Rust $wanted"
+        rustup toolchain install "$wanted" --profile minimal --component rustfmt --component clippy
+    fi
+elif [[ $(cargo --version) != "cargo $wanted "* ]]; then
+    echo "setup: Rust $wanted is needed, found $(cargo --version); rustup would install it" >&2
+    exit 1
+fi
