@@ -3,8 +3,8 @@
 
 use super::file;
 use super::options::owner_index;
+use super::{Change, OptionSpec, ValueError};
 use super::{Config, OPTIONS, Source, find};
-use super::{OptionSpec, ValueError};
 
 /// Patterns longer than this match nothing: no option has so long a name.
 const PATTERN_BYTES_MAX: usize = 256;
@@ -105,19 +105,18 @@ impl Config {
 /// The options of the pairs, if all are known, given once, and may change now.
 fn settable(pairs: &[(&[u8], &[u8])]) -> Result<Vec<&'static OptionSpec>, SetError> {
     let mut options: Vec<&'static OptionSpec> = Vec::with_capacity(pairs.len().min(OPTIONS.len()));
-    for (name, value) in pairs {
+    for (name, _) in pairs {
         let option = std::str::from_utf8(name)
             .ok()
             .and_then(find)
             .ok_or_else(|| SetError::Unknown(printable(name)))?;
-        let shown = || matches!(option.kind, super::Kind::View { .. });
-        if !option.changes_while_running() && !shown() {
+        // A view is asked later: it accepts what it shows.
+        if option.change == Change::Start {
             return Err(refused(name, ValueError::Immutable.to_string()));
         }
         if options.iter().any(|earlier| owner_index(earlier) == owner_index(option)) {
             return Err(refused(name, "duplicate parameter".to_owned()));
         }
-        debug_assert!(options.len() < OPTIONS.len(), "{value:?} is one too many");
         options.push(option);
     }
     Ok(options)

@@ -185,11 +185,6 @@ impl OptionSpec {
         matches!(self.change, Change::Running | Change::Start)
     }
 
-    /// May CONFIG SET change it?
-    pub fn changes_while_running(&self) -> bool {
-        matches!(self.change, Change::Running | Change::Through(_))
-    }
-
     /// The value as CONFIG GET shows it. [`OptionSpec::set`] reads it back.
     pub fn text(&self, settings: &Settings) -> String {
         match &self.kind {
@@ -263,12 +258,16 @@ impl OptionSpec {
     pub fn expected(&self) -> String {
         match &self.kind {
             Kind::Bytes { min, max, .. } => match (*min, *max) {
-                (0, u64::MAX) => "bytes".to_owned(),
-                (min, u64::MAX) => format!("bytes, at least {}", exact_bytes(min)),
+                (0, max) if is_open(max) => "bytes".to_owned(),
+                (min, max) if is_open(max) => format!("bytes, at least {}", exact_bytes(min)),
                 (min, max) => format!("bytes, {} to {}", exact_bytes(min), exact_bytes(max)),
             },
-            Kind::Count { min, max, .. } => whole_number(min, max, *max == usize::MAX),
-            Kind::Signed { min, max, .. } => whole_number(min, max, *max == i64::MAX),
+            Kind::Count { min, max, .. } => format!("number, {min} to {max}"),
+            Kind::Signed { min, max: i64::MAX, .. } => format!("number, at least {min}"),
+            Kind::Signed { min, max, .. } => format!("number, {min} to {max}"),
+            Kind::Duration { unit, min, max, .. } if is_open(*max) => {
+                format!("{unit}, at least {min}")
+            }
             Kind::Duration { unit, min, max, .. } => format!("{unit}, {min} to {max}"),
             Kind::YesNo { .. } => "yes or no".to_owned(),
             Kind::Choice { words, .. } => words.join(", "),
@@ -283,8 +282,9 @@ impl OptionSpec {
     }
 }
 
-fn whole_number<T: std::fmt::Display>(min: T, max: T, open: bool) -> String {
-    if open { format!("number, at least {min}") } else { format!("number, {min} to {max}") }
+/// An upper bound that only says how large a number can be does not help anyone.
+fn is_open(max: u64) -> bool {
+    max >= i64::MAX as u64
 }
 
 fn joined<T: ToString>(values: &[T]) -> String {
