@@ -106,6 +106,9 @@ impl List {
     /// Puts an element before all others. Amortised O(1).
     pub fn push_front(&mut self, value: &[u8], compact: &Compact) {
         if !self.chunks.front().is_some_and(|chunk| fits(chunk, value, compact)) {
+            if !self.is_empty() {
+                self.edit(0, Packed::shrink);
+            }
             self.insert_chunk(0, Packed::default());
         }
         self.edit(0, |packed| packed.push_front(value));
@@ -115,6 +118,9 @@ impl List {
     /// Puts an element behind all others. Amortised O(1).
     pub fn push_back(&mut self, value: &[u8], compact: &Compact) {
         if !self.chunks.back().is_some_and(|chunk| fits(chunk, value, compact)) {
+            if let Some(last) = self.chunks.len().checked_sub(1) {
+                self.edit(last, Packed::shrink);
+            }
             self.insert_chunk(self.chunks.len(), Packed::default());
         }
         self.edit(self.chunks.len() - 1, |packed| packed.push_back(value));
@@ -520,6 +526,18 @@ mod tests {
         list.pop_front();
         list.trim(0, 50);
         assert_eq!(list.encoding(), Encoding::Listpack);
+    }
+
+    #[test]
+    fn a_long_list_takes_little_more_than_its_elements() {
+        let compact = Compact::default();
+        let mut list = List::new();
+        for number in 0..20_000u32 {
+            list.push_back(&number.to_le_bytes(), &compact);
+            list.push_front(&number.to_le_bytes(), &compact);
+        }
+        let content_bytes = list.len() * element_bytes(4);
+        assert!(list.heap_bytes() < content_bytes * 23 / 20, "{}", list.heap_bytes());
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Compact {
     /// inside a chunk.
     pub list_chunk_entries_max: usize,
     /// Seed of the hashes of new tables: one per process, unknown to clients, so that nobody can
-    /// choose colliding members.
+    /// choose colliding members. The default, 0, is for tests.
     pub seed: u64,
 }
 
@@ -183,6 +183,32 @@ mod tests {
             let bytes = [&[form][..], &count].concat();
             assert_eq!(Set::decode(&mut bytes.as_slice(), &compact), Err(Malformed));
         }
+    }
+
+    fn bytes_of(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(&mut bytes);
+        bytes
+    }
+
+    /// Logs and snapshots hold these bytes: a change needs a new version of both formats.
+    #[test]
+    fn encoded_values_have_these_bytes() {
+        let compact = Compact::default();
+        let (mut hash, mut list, mut zset) = (Hash::new(), List::new(), ZSet::new());
+        hash.set(b"f", b"vv", &compact);
+        assert_eq!(bytes_of(|out| hash.encode(out)), b"\x01\x01f\x02vv");
+        list.push_back(b"a", &compact);
+        list.push_back(b"", &compact);
+        assert_eq!(bytes_of(|out| list.encode(out)), b"\x02\x01a\x00");
+        zset.add(b"m", 1.5, &compact);
+        assert_eq!(bytes_of(|out| zset.encode(out)), b"\x01\0\0\0\0\0\0\xf8\x3f\x01m");
+        let mut set = Set::new();
+        set.add(b"-1", &compact);
+        set.add(b"299", &compact);
+        assert_eq!(bytes_of(|out| set.encode(out)), b"\x01\x02\x01\xac\x02");
+        set.add(b"x", &compact);
+        assert_eq!(bytes_of(|out| set.encode(out)), b"\x00\x03\x02-1\x03299\x01x");
     }
 
     #[test]

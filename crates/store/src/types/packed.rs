@@ -99,12 +99,16 @@ fn write_element(slot: &mut [u8], head: &[u8], tail: &[u8]) {
     back.reverse();
 }
 
+#[inline]
 fn element_at(live: &[u8], at: usize) -> Element<'_> {
-    let (len, header_len) = read_forward(&live[at..]);
+    let byte = live[at];
+    // Nearly all lengths are one byte long; this is the inner loop of every search.
+    let (len, header_len) =
+        if byte < CONTINUES { (usize::from(byte), 1) } else { read_forward(&live[at..]) };
     let content = at + header_len;
     let span = header_len + len;
-    let next = at + span + varint_len(span);
-    Element { bytes: &live[content..content + len], at, next }
+    let back_len = if span < usize::from(CONTINUES) { 1 } else { varint_len(span) };
+    Element { bytes: &live[content..content + len], at, next: at + span + back_len }
 }
 
 fn element_before(live: &[u8], end: usize) -> Element<'_> {
@@ -309,11 +313,24 @@ impl Packed {
     fn settle(&mut self) {
         let live = self.live_bytes();
         if self.bytes.capacity() - live > live + WASTE_BYTES {
-            let mut bytes = Vec::with_capacity(live + live / 4);
-            bytes.extend_from_slice(self.live());
-            self.bytes = bytes;
-            self.start = 0;
+            self.reallocate(live / 4);
         }
+    }
+
+    /// Gives spare room back, if it is worth a copy: for a block that is full by its owner's limit.
+    pub(crate) fn shrink(&mut self) {
+        let live = self.live_bytes();
+        if self.bytes.capacity() - live > live / 8 {
+            self.reallocate(0);
+        }
+    }
+
+    fn reallocate(&mut self, spare: usize) {
+        let live = self.live();
+        let mut bytes = Vec::with_capacity(live.len() + spare);
+        bytes.extend_from_slice(live);
+        self.bytes = bytes;
+        self.start = 0;
     }
 }
 
