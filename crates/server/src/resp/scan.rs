@@ -1,0 +1,156 @@
+//! What SCAN, HSCAN, SSCAN and ZSCAN have in common: the cursor and the options.
+
+use wire::resp::Args;
+
+use super::command::Done;
+use super::cx::{integer, is_option};
+use super::fail::Fail;
+use super::glob;
+
+const COUNT_DEFAULT: usize = 10;
+
+/// The options of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScanOptions<'a> {
+    /// MATCH, unless it is `*`: then there is nothing to compare.
+    pub(crate) pattern: Option<&'a [u8]>,
+    /// COUNT: about how many elements to visit, at least 1.
+    pub(crate) count: usize,
+    /// TYPE: SCAN only, see [`Self::refuse_type`].
+    pub(crate) type_name: Option<&'a [u8]>,
+    /// NOVALUES: HSCAN only, see [`Self::refuse_no_values`].
+    pub(crate) no_values: bool,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads the arguments from `from` on.
+    // Source: Redis 7.2 `db.c`, `scanGenericCommand`; NOVALUES is of 7.4
+    pub(crate) fn parse(args: Args<'a>, from: usize) -> Result<ScanOptions<'a>, Fail> {
+        let mut options =
+            ScanOptions { pattern: None, count: COUNT_DEFAULT, type_name: None, no_values: false };
+        let mut rest = args.skip(from).iter();
+        while let Some(name) = rest.next() {
+            if is_option(name, "NOVALUES") {
+                options.no_values = true;
+                continue;
+            }
+            let value = rest.next().ok_or(Fail::Syntax)?;
+            if is_option(name, "COUNT") {
+                options.count = parse_count(value)?;
+            } else if is_option(name, "MATCH") {
+                options.pattern = (value != b"*").then_some(value);
+            } else if is_option(name, "TYPE") {
+                options.type_name = Some(value);
+            } else {
+                return Err(Fail::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether MATCH lets this key, field or member through.
+    #[inline]
+    pub(crate) fn accepts(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+    }
+
+    /// The check of all but SCAN: elements of a collection have no types.
+    pub(crate) fn refuse_type(&self) -> Done {
+        if self.type_name.is_some() { Err(Fail::Syntax) } else { Ok(()) }
+    }
+
+    /// The check of all but HSCAN.
+    pub(crate) fn refuse_no_values(&self) -> Done {
+        if self.no_values {
+            return Err(Fail::text("ERR NOVALUES option can only be used in HSCAN"));
+        }
+        Ok(())
+    }
+}
+
+fn parse_count(text: &[u8]) -> Result<usize, Fail> {
+    let count = integer(text)?;
+    if count < 1 {
+        return Err(Fail::Syntax);
+    }
+    usize::try_from(count).map_err(|_| Fail::NotInteger)
+}
+
+/// The cursor of a scan. Clients that take it for a signed number send it back as one, so a sign
+/// is understood as in C.
+// Source: Redis 7.2 `db.c`, `parseScanCursorOrReply` (C's strtoul)
+pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, Fail> {
+    let (digits, negative) = match text {
+        [b'-', digits @ ..] => (digits, true),
+        [b'+', digits @ ..] => (digits, false),
+        digits => (digits, false),
+    };
+    let cursor = parse_digits(digits).ok_or(Fail::text("ERR invalid cursor"))?;
+    Ok(if negative { cursor.wrapping_neg() } else { cursor })
+}
+
+fn parse_digits(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::resp::OwnedArgs;
+
+    fn parse<T>(line: &str, look: impl Fn(&ScanOptions<'_>) -> T) -> Result<T, Fail> {
+        let mut args = OwnedArgs::new();
+        line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
+        ScanOptions::parse(args.as_args(), 2).map(|options| look(&options))
+    }
+
+    #[test]
+    fn options_in_any_order_and_case() {
+        let line = "SCAN 0 type hash Count 7 mAtch a* NOVALUES";
+        let seen = parse(line, |options| {
+            assert_eq!(options.type_name, Some(&b"hash"[..]));
+            assert!(options.accepts(b"ab"));
+            assert!(!options.accepts(b"b"));
+            assert_eq!(options.refuse_type(), Err(Fail::Syntax));
+            assert!(options.refuse_no_values().is_err());
+            options.count
+        });
+        assert_eq!(seen, Ok(7));
+    }
+
+    #[test]
+    fn without_options_everything_goes() {
+        let seen = parse("SCAN 0", |options| {
+            assert_eq!(options.refuse_type(), Ok(()));
+            assert_eq!(options.refuse_no_values(), Ok(()));
+            (options.count, options.accepts(b""), options.no_values)
+        });
+        assert_eq!(seen, Ok((10, true, false)));
+        assert_eq!(parse("SCAN 0 MATCH *", |options| options.pattern.is_none()), Ok(true));
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        for line in ["SCAN 0 COUNT", "SCAN 0 COUNT 0", "SCAN 0 COUNT -1", "SCAN 0 NONSENSE 1"] {
+            assert_eq!(parse(line, |_| ()), Err(Fail::Syntax), "{line}");
+        }
+        assert_eq!(parse("SCAN 0 COUNT x", |_| ()), Err(Fail::NotInteger));
+    }
+
+    #[test]
+    fn cursors() {
+        assert_eq!(parse_cursor(b"0"), Ok(0));
+        assert_eq!(parse_cursor(b"18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_cursor(b"-1"), Ok(u64::MAX));
+        assert_eq!(parse_cursor(b"+17"), Ok(17));
+        for text in ["", "-", "abc", " 1", "1 ", "18446744073709551616", "--1"] {
+            assert!(parse_cursor(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
