@@ -51,6 +51,8 @@ struct Request {
     span_first: u32,
     span_count: u32,
     source: Source,
+    /// First byte of the input behind this request.
+    end: u32,
 }
 
 /// All complete requests of one read: flat, reused, without allocation once warm.
@@ -105,6 +107,14 @@ impl RequestBatch {
         Args { bytes, spans: &self.spans[first..first + request.span_count as usize] }
     }
 
+    /// Bytes of the input that the requests up to and including `index` take: what is consumed when the
+    /// requests behind it are left for later (see [`RequestDecoder::restart`](super::RequestDecoder::restart)).
+    ///
+    /// Panics if `index` is not below [`len`](Self::len).
+    pub fn end(&self, index: usize) -> usize {
+        self.requests[index].end as usize
+    }
+
     /// Why the input after the last complete request can never become one: reply to the requests, then
     /// send this error and close.
     pub fn error(&self) -> Option<&ProtocolError> {
@@ -125,7 +135,16 @@ impl RequestBatch {
     #[inline]
     fn push(&mut self, span_first: usize, source: Source) {
         let place = Span::new(span_first, self.spans.len() - span_first);
-        self.requests.push(Request { span_first: place.start, span_count: place.len, source });
+        let (span_first, span_count) = (place.start, place.len);
+        self.requests.push(Request { span_first, span_count, source, end: 0 });
+    }
+
+    /// What is decoded so far takes the input's first `end` bytes.
+    #[inline]
+    pub(super) fn note_end(&mut self, end: usize) {
+        if let Some(last) = self.requests.last_mut() {
+            last.end = Span::new(end, 0).start;
+        }
     }
 }
 

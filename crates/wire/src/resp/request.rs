@@ -93,7 +93,10 @@ impl RequestDecoder {
                 self.read_inline(&input[consumed..], limits, batch)
             };
             match step {
-                Ok(Step::Done(bytes)) => consumed += bytes,
+                Ok(Step::Done(bytes)) => {
+                    consumed += bytes;
+                    batch.note_end(consumed);
+                }
                 Ok(Step::Unfinished(cursor)) => {
                     self.park(cursor, input.len() - consumed, consumed, span_first, batch);
                     break;
@@ -107,6 +110,12 @@ impl RequestDecoder {
             }
         }
         consumed
+    }
+
+    /// Forgets the unfinished request: for a caller that consumes less than [`decode`](Self::decode)
+    /// returned, and so presents complete requests again.
+    pub fn restart(&mut self) {
+        *self = Self::default();
     }
 
     /// How many more bytes the unfinished request needs at least, 0 if unknown: a hint for the size of
@@ -363,6 +372,21 @@ fn position(place: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn requests_left_for_later_are_decoded_again() {
+        let input = b"*1\r\n$4\r\nPING\r\n\r\nECHO x\r\n*2\r\n$3\r\nGET\r\n$900\r\nk";
+        let mut decoder = super::RequestDecoder::new();
+        let mut batch = super::RequestBatch::new();
+        let limits = super::Limits::DEFAULT;
+        assert_eq!(decoder.decode(input, &limits, 10, &mut batch), batch.end(1));
+        assert_eq!(batch.len(), 2);
+        let rest = &input[batch.end(0)..];
+        decoder.restart();
+        decoder.decode(rest, &limits, 10, &mut batch);
+        assert_eq!(batch.len(), 1);
+        assert_eq!(batch.get(0, rest).get(0), b"ECHO");
+    }
+
     use proptest::prelude::*;
 
     use super::super::check::check_requests;
