@@ -215,6 +215,7 @@ fn match_class(mut class: &[u8], byte: u8) -> Option<&[u8]> {
 mod tests {
     use super::*;
     use crate::config::Durability;
+    use proptest::prelude::*;
     use std::path::PathBuf;
 
     fn set(config: &mut Config, words: &[&str]) -> Result<Changed, String> {
@@ -374,5 +375,44 @@ mod tests {
         assert!(error.starts_with("Rewriting config file: "), "{error}");
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(config.rewrite(), Err(RewriteError::Io(_))));
+    }
+
+    /// The definition, exponential in the number of stars.
+    fn matches_by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match pattern {
+            [] => name.is_empty(),
+            [b'*', rest @ ..] => {
+                (0..=name.len()).any(|skipped| matches_by_definition(rest, &name[skipped..]))
+            }
+            [b'?', rest @ ..] => !name.is_empty() && matches_by_definition(rest, &name[1..]),
+            [byte, rest @ ..] => {
+                name.first() == Some(byte) && matches_by_definition(rest, &name[1..])
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_match_by_definition(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+            prop_assert_eq!(matches(pattern, name), matches_by_definition(pattern, name));
+        }
+
+        #[test]
+        fn any_pattern_ends(pattern in prop::collection::vec(any::<u8>(), 0..64), name in "[a-z-]{0,32}") {
+            matches(&pattern, name.as_bytes());
+            let escaped: Vec<u8> = name.bytes().flat_map(|byte| [b'\\', byte]).collect();
+            prop_assert!(matches(&escaped, name.as_bytes()));
+        }
+
+        #[test]
+        fn any_pair_is_taken_or_refused_in_one_line(
+            name in prop::collection::vec(any::<u8>(), 0..40),
+            value in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            if let Err(error) = Config::default().set(&[(&name, &value)]) {
+                prop_assert!(!error.to_string().chars().any(char::is_control));
+            }
+        }
     }
 }
