@@ -1,4 +1,274 @@
+//! The `myriad` program: reads the command line, and calls what it asks for.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong command line or configuration. A reader of the output
+//! that goes away early (`myriad log dump DIR | head`) is no failure.
 #![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use lexopt::{Arg, Parser};
+use server::config::{self, Arguments, ArgumentsError, Config};
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-fn main() {}
+
+const VERSION: &str = concat!("myriad ", env!("CARGO_PKG_VERSION"), "\n");
+
+const HELP: &str = "\
+Myriad: a multi-core data server in which every acknowledged write is on the log.
+
+Usage:
+  myriad serve [OPTIONS]        Serve the data of a directory
+  myriad log dump DIR           Print the records of a log
+  myriad log verify DIR         Check a log without changing it
+  myriad config --markdown      Print the documentation of all options
+  myriad --version              Print the version
+
+Every command takes --help.
+";
+
+const SERVE_HELP: &str = "\
+Usage: myriad serve [--config FILE] [--NAME VALUE]... [--set NAME=VALUE]...
+
+  -c, --config <FILE>        Read options from FILE: flat TOML, name = value
+      --set <NAME=VALUE>     The same as --NAME VALUE
+  -h, --help                 Print this
+
+The command line wins over the file. Defaults are in brackets.
+
+";
+
+const LOG_HELP: &str = "\
+Usage:
+  myriad log dump DIR [--from LSN]   Print the records of the log in DIR, one per line, to standard
+                                     output, from the record at or after LSN (a byte position)
+  myriad log verify DIR              Check every record of the log in DIR; fails at the first damage
+
+DIR is the server's `dir`. The log is only read; the server may be running.
+";
+
+const CONFIG_HELP: &str = "\
+Usage: myriad config --markdown
+
+Prints the documentation of all options, which is docs/config.md.
+";
+
+/// What the command line asks for.
+#[derive(Debug)]
+enum Command {
+    /// Print a text and be done.
+    Print(String),
+    Serve(Box<Config>),
+    LogDump {
+        dir: PathBuf,
+        from: Option<u64>,
+    },
+    LogVerify {
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = match parse(&mut Parser::from_env()) {
+        Ok(command) => command,
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Print(text) => {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        }
+        Command::Serve(config) => {
+            anyhow::bail!("serve {}: this build has no server", config.settings().dir.display())
+        }
+        Command::LogDump { dir, from } => {
+            anyhow::bail!("dump {} from {from:?}: this build reads no log", dir.display())
+        }
+        Command::LogVerify { dir } => {
+            anyhow::bail!("verify {}: this build reads no log", dir.display())
+        }
+    }
+}
+
+fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let print = |text: &str| Ok(Command::Print(text.to_owned()));
+    match parser.next()? {
+        None => Err(usage("a command is missing")),
+        Some(Arg::Short('h') | Arg::Long("help")) => print(HELP),
+        Some(Arg::Short('V') | Arg::Long("version")) => print(VERSION),
+        Some(Arg::Value(name)) => match name.to_str() {
+            Some("serve") => parse_serve(parser),
+            Some("log") => parse_log(parser),
+            Some("config") => parse_config(parser),
+            Some("help") => print(HELP),
+            _ => Err(usage(&format!("unknown command {}", name.display()))),
+        },
+        Some(other) => Err(other.unexpected().into()),
+    }
+}
+
+fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    Ok(match config::parse_arguments(parser)? {
+        Arguments::Help => Command::Print(format!("{SERVE_HELP}{}", config::help())),
+        Arguments::Serve(config) => Command::Serve(config),
+    })
+}
+
+fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let mut words = Vec::new();
+    let mut from = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Print(LOG_HELP.to_owned())),
+            Arg::Long("from") => {
+                let lsn = parser.value()?;
+                let lsn = lsn.to_str().and_then(|text| text.parse().ok());
+                from = Some(lsn.ok_or_else(|| usage("--from wants an LSN: a byte position"))?);
+            }
+            Arg::Value(word) if words.len() < 2 => words.push(word),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let mut words = words.into_iter();
+    let (action, dir) = (words.next(), words.next().map(PathBuf::from));
+    match (action.as_ref().and_then(|word| word.to_str()), dir, from) {
+        (Some("dump"), Some(dir), from) => Ok(Command::LogDump { dir, from }),
+        (Some("verify"), Some(dir), None) => Ok(Command::LogVerify { dir }),
+        (Some("verify"), Some(_), Some(_)) => Err(usage("log verify reads the whole log")),
+        (Some("dump" | "verify"), None, _) => Err(usage("the directory of the log is missing")),
+        _ => Err(usage("myriad log wants dump DIR or verify DIR")),
+    }
+}
+
+fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+    let command = match parser.next()? {
+        Some(Arg::Short('h') | Arg::Long("help")) => {
+            return Ok(Command::Print(CONFIG_HELP.to_owned()));
+        }
+        Some(Arg::Long("markdown")) => Command::Print(config::markdown()),
+        Some(other) => return Err(other.unexpected().into()),
+        None => return Err(usage("myriad config wants --markdown")),
+    };
+    match parser.next()? {
+        None => Ok(command),
+        Some(extra) => Err(extra.unexpected().into()),
+    }
+}
+
+fn usage(text: &str) -> ArgumentsError {
+    ArgumentsError::Usage(format!("{text}; see myriad --help").into())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Standard error may be closed; then there is no one to tell.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "myriad: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Command, String> {
+        parse(&mut Parser::from_args(arguments)).map_err(|error| error.to_string())
+    }
+
+    fn check_fault(arguments: &[&str], expected: &str) {
+        assert_eq!(parsed(arguments).unwrap_err(), expected, "{arguments:?}");
+    }
+
+    #[test]
+    fn every_command_has_help() {
+        for (arguments, part) in [
+            (&["--help"][..], "myriad serve [OPTIONS]"),
+            (&["help"], "myriad serve [OPTIONS]"),
+            (&["serve", "--help"], "--maxmemory <bytes> [0]"),
+            (&["log", "--help"], "--from LSN"),
+            (&["log", "dump", "-h"], "--from LSN"),
+            (&["config", "--help"], "docs/config.md"),
+            (&["config", "--markdown"], "# Configuration"),
+            (&["--version"], env!("CARGO_PKG_VERSION")),
+        ] {
+            match parsed(arguments) {
+                Ok(Command::Print(text)) => assert!(text.contains(part), "{text}"),
+                other => panic!("{arguments:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn commands_take_their_arguments() {
+        match parsed(&["serve", "--hz", "20"]) {
+            Ok(Command::Serve(config)) => assert_eq!(config.settings().hz, 20),
+            other => panic!("{other:?}"),
+        }
+        match parsed(&["log", "dump", "data", "--from", "4096"]) {
+            Ok(Command::LogDump { dir, from }) => {
+                assert_eq!((dir, from), (PathBuf::from("data"), Some(4_096)));
+            }
+            other => panic!("{other:?}"),
+        }
+        match parsed(&["log", "verify", "data"]) {
+            Ok(Command::LogVerify { dir }) => assert_eq!(dir, PathBuf::from("data")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn faults_are_in_the_operators_words() {
+        check_fault(&[], "a command is missing; see myriad --help");
+        check_fault(&["run"], "unknown command run; see myriad --help");
+        check_fault(&["--fast"], "invalid option '--fast'");
+        check_fault(
+            &["serve", "--hz", "x"],
+            "--hz: argument couldn't be parsed into an integer (number, 1 to 500)",
+        );
+        check_fault(&["log"], "myriad log wants dump DIR or verify DIR; see myriad --help");
+        check_fault(
+            &["log", "cut", "data"],
+            "myriad log wants dump DIR or verify DIR; see myriad --help",
+        );
+        check_fault(&["log", "dump"], "the directory of the log is missing; see myriad --help");
+        check_fault(
+            &["log", "dump", "data", "--from", "x"],
+            "--from wants an LSN: a byte position; see myriad --help",
+        );
+        check_fault(
+            &["log", "verify", "data", "--from", "1"],
+            "log verify reads the whole log; see myriad --help",
+        );
+        check_fault(&["log", "dump", "data", "more"], "unexpected argument \"more\"");
+        check_fault(&["config"], "myriad config wants --markdown; see myriad --help");
+        check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_found_under_its_context() {
+        let broken = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(is_broken_pipe(&broken.context("dump the log")));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("disk on fire")));
+    }
+}
