@@ -94,7 +94,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     option(
         Section::Server,
         "reactors",
-        count!(reactors, 0, 1_024),
+        count!(reactors, 0, 1_000),
         "0",
         Change::Start,
         "Threads that serve connections; 0 is one per core.",
@@ -217,7 +217,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bytes!(log_segment_bytes, 64 * KIB, 4 * GIB),
         "64mb",
         Change::Start,
-        "Size of one file of the log. Files are preallocated, and recycled after a snapshot.",
+        "Size of one file of the log, a multiple of 4096. Files are preallocated, and recycled after a snapshot; a record that is larger gets a file of its own.",
     ),
     option(
         Section::Durability,
@@ -225,7 +225,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bytes!(log_lane_bytes_max, 4 * KIB, 64 * MIB),
         "128kb",
         Change::Start,
-        "Log records that one reactor gathers for the next group; at the cap it stops reading requests until the group is written.",
+        "Log records that one reactor gathers for the next group, or its share of `log-group-bytes-max` if that is less; at the cap it stops reading requests until the group is written.",
     ),
     option(
         Section::Durability,
@@ -233,7 +233,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         bytes!(log_group_bytes_max, 4 * KIB, GIB),
         "1mb",
         Change::Start,
-        "Log records that are written and synced at once. Groups larger than the processor's cache are slower.",
+        "Log records of all reactors that are written and synced at once. Groups larger than the processor's cache are slower.",
     ),
     option(
         Section::Durability,

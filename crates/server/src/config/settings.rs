@@ -12,6 +12,9 @@ use base::units::Limit;
 /// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
 pub const DATABASES: usize = 16;
 
+/// Segments of the log are written in whole blocks.
+const LOG_BLOCK_BYTES: u64 = 4_096;
+
 /// Declares an enum whose values have the words of the configuration, in order.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -278,6 +281,10 @@ impl Settings {
     }
 
     fn validate_log(&self) -> Result<(), Conflict> {
+        if !self.log_segment_bytes.is_multiple_of(LOG_BLOCK_BYTES) {
+            let reason = format!("{} is not a multiple of 4096", self.log_segment_bytes);
+            return Err(conflict("log-segment-bytes", reason));
+        }
         if self.log_lane_bytes_max > self.log_group_bytes_max {
             let reason = format!(
                 "a lane of {} bytes does not fit a group of {} bytes (log-group-bytes-max)",
@@ -368,6 +375,7 @@ mod tests {
             |s| s.log_group_bytes_max = s.log_segment_bytes + 1,
             Some(("log-group-bytes-max", "segment")),
         );
+        check(|s| s.log_segment_bytes += 1, Some(("log-segment-bytes", "multiple of 4096")));
         check(|s| s.dir = PathBuf::new(), Some(("dir", "directory")));
     }
 
