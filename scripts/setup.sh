@@ -16,7 +16,7 @@ need() {
     fi
 }
 
-need cc gcc
+need cc build-essential
 if [[ $purpose == test ]]; then
     need redis-server redis-server
     need redis-cli redis-tools
@@ -58,6 +58,22 @@ if ((${#missing[@]} > 0)); then
     # Debian would start a redis-server of its own on the default port: the tests bring theirs.
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# at_least WHAT FOUND LEAST: refuses a version that is too old for the pinned clients.
+at_least() {
+    if [[ $(printf '%s\n%s\n' "$2" "$3" | sort -V | head -n 1) != "$3" ]]; then
+        echo "setup: $1 $3 or newer is needed, found $2: install it from its makers" >&2
+        exit 1
+    fi
+}
+
+if [[ $purpose == test ]]; then
+    at_least node "$(node -p process.versions.node)" 20
+    # From here on Go fetches the version that go.mod asks for by itself.
+    at_least go "$(go version | sed 's/.* go\([0-9.]*\).*/\1/')" 1.21
+    at_least java "$(javac -version 2>&1 | sed 's/javac //')" 17
+    at_least redis-server "$(redis-server --version | sed 's/.* v=\([0-9.]*\).*/\1/')" 7.0
 fi
 
 if ! command -v cargo >/dev/null 2>&1 && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then

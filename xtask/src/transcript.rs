@@ -1,6 +1,7 @@
 //! `cargo xtask transcripts`: golden dialogues of each command against a server.
 
 pub(crate) mod compare;
+pub(crate) mod coverage;
 pub(crate) mod file;
 pub(crate) mod notation;
 pub(crate) mod run;
@@ -44,6 +45,12 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
             Some(true) => tally.passed += 1,
             Some(false) => tally.failed += 1,
             None => println!("{name}: not for {}", server.dialect.name()),
+        }
+    }
+    if server.dialect == Dialect::Myriad && options.filter.is_none() {
+        for name in coverage::missing(&server.address, &files)? {
+            println!("{name}: no transcript below {FOLDER}");
+            tally.failed += 1;
         }
     }
     Ok(tally)

@@ -6,6 +6,8 @@ import sys
 import traceback
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 HOST, PORT = os.environ["ADDR"].rsplit(":", 1)
 PIPELINE_COMMANDS = 10_000
@@ -30,6 +32,8 @@ def test_once(function):
 
 def connect(protocol, **options):
     options.setdefault("socket_timeout", 60)
+    # What is refused once is refused: the default tries ten times, also a wrong password.
+    options.setdefault("retry", Retry(NoBackoff(), 0))
     return redis.Redis(host=HOST, port=int(PORT), protocol=protocol, **options)
 
 
