@@ -154,7 +154,10 @@ impl Acceptor {
                             }
                         }
                     }
-                    listener => self.accept(listener as usize)?,
+                    listener => {
+                        let index = usize::try_from(listener);
+                        self.accept(index.expect("made from the position of a listener"))?;
+                    }
                 }
             }
         }

@@ -37,14 +37,13 @@ impl LoadMeter {
         if elapsed < WINDOW_NS {
             return None;
         }
-        let share_ppm =
-            (u128::from(self.busy_ns) * 1_000_000 / u128::from(elapsed)).min(1_000_000) as u64;
+        let share_ppm = scale(self.busy_ns, 1_000_000, elapsed).min(1_000_000);
         let windows = (elapsed / WINDOW_NS).min(32);
         let keep_ppm = (0..windows).fold(1_000_000, |keep, _| keep * KEEP_PERCENT / 100);
         self.load_ppm = (self.load_ppm * keep_ppm + share_ppm * (1_000_000 - keep_ppm)) / 1_000_000;
         self.busy_ns = 0;
         self.window_start = now;
-        Some(self.load_ppm as u32)
+        Some(u32::try_from(self.load_ppm).unwrap_or(u32::MAX))
     }
 
     /// When the window has to end even if nothing happens, so that the load seen by others falls.
@@ -119,13 +118,12 @@ pub(crate) fn choose(costs: &[u64], load_ppm: u64, gift: Gift) -> Vec<usize> {
     if total == 0 {
         return Vec::new();
     }
-    let load_of = |cost: u64| (u128::from(cost) * u128::from(load_ppm) / u128::from(total)) as u64;
     let mut order: Vec<usize> = (0..costs.len()).filter(|&index| costs[index] > 0).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(costs[index]));
     let mut given = 0;
     let mut chosen = Vec::new();
     for index in order {
-        let load = load_of(costs[index]);
+        let load = scale(costs[index], load_ppm, total);
         let fits = if chosen.is_empty() { gift.load_ppm_max } else { gift.load_ppm };
         if given + load <= fits {
             given += load;
@@ -136,6 +134,12 @@ pub(crate) fn choose(costs: &[u64], load_ppm: u64, gift: Gift) -> Vec<usize> {
         }
     }
     chosen
+}
+
+/// `value * numerator / denominator` without overflow in between.
+fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(numerator) / u128::from(denominator);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -174,8 +174,9 @@ impl Token {
         Token(u64::from(generation) << 32 | u64::from(index))
     }
 
-    fn index(self) -> usize {
-        (self.0 & u64::from(u32::MAX)) as usize
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the 64 bits")]
+    fn index(self) -> u32 {
+        self.0 as u32
     }
 
     fn generation(self) -> u32 {
@@ -220,19 +221,19 @@ impl<S> Table<S> {
     }
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<Connection<S>> {
-        let slot = self.slots.get_mut(token.index())?;
+        let slot = self.slots.get_mut(token.index() as usize)?;
         if slot.generation != token.generation() {
             return None;
         }
         let connection = slot.connection.take()?;
         slot.generation = (slot.generation + 1) % u32::MAX;
-        self.free.push(token.index() as u32);
+        self.free.push(token.index());
         self.by_id.remove(&connection.id);
         Some(connection)
     }
 
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Connection<S>> {
-        let slot = self.slots.get_mut(token.index())?;
+        let slot = self.slots.get_mut(token.index() as usize)?;
         if slot.generation != token.generation() {
             return None;
         }
@@ -245,8 +246,8 @@ impl<S> Table<S> {
 
     /// In order of position. O(slots), as is everything that looks at all connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Connection<S>)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
-            let token = Token::new(index as u32, slot.generation);
+        (0..).zip(&mut self.slots).filter_map(|(index, slot)| {
+            let token = Token::new(index, slot.generation);
             Some((token, slot.connection.as_mut()?))
         })
     }
@@ -305,6 +306,11 @@ impl<S> Connections<'_, S> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Every connection, those being closed included. O(n).
+    pub fn list(&mut self) -> impl Iterator<Item = (ConnInfo, &mut S)> {
+        self.table.iter_mut().map(|(_, connection)| (connection.info(), &mut connection.session))
     }
 
     pub fn info(&mut self, id: ConnId) -> Option<ConnInfo> {

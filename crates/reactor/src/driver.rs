@@ -13,7 +13,7 @@ use base::time::Now;
 
 use crate::connection::Token;
 
-pub(crate) use epoll::EpollDriver;
+pub(crate) use epoll::{EpollDriver, mono_now};
 pub use network::Faults;
 pub(crate) use network::{Network, SharedNetwork, SimDriver};
 
@@ -63,6 +63,7 @@ pub(crate) enum Event {
 }
 
 /// What is known about a socket.
+#[expect(clippy::struct_excessive_bools, reason = "the independent flags of an epoll event")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) token: Token,

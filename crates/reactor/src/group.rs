@@ -1,16 +1,16 @@
 //! A group of reactors on threads, with the acceptor on the caller's.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use base::time::MonoNs;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::acceptor::{Acceptor, DeliverTo, Stopper};
 use crate::context::Links;
-use crate::driver::{Driver, EpollDriver};
+use crate::driver::{Driver, EpollDriver, mono_now};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::listener::Listener;
@@ -43,6 +43,13 @@ impl Default for Config {
             limits: Arc::new(Limits::default()),
             drain_timeout_ms: 5_000,
         }
+    }
+}
+
+impl Config {
+    /// Whether reactors give connections away.
+    pub(crate) fn rebalances(&self) -> bool {
+        self.placement == Placement::LeastLoaded && self.reactors > 1
     }
 }
 
@@ -87,7 +94,10 @@ pub struct Group<M> {
 
 impl<M> std::fmt::Debug for Group<M> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Group").field("reactors", &self.threads.len()).finish()
+        formatter
+            .debug_struct("Group")
+            .field("reactors", &self.threads.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,25 +145,31 @@ impl<M: Send + 'static> Group<M> {
             Box::new(deliver),
             config.placement,
         )?;
-        let rebalances = config.placement == Placement::LeastLoaded && config.reactors > 1;
+        let epolls = links.wakers().map(|waker| EpollDriver::open(&waker));
+        let epolls: Vec<OwnedFd> =
+            epolls.collect::<rustix::io::Result<_>>().map_err(std::io::Error::from)?;
+        let drain = {
+            let deliveries = Arc::clone(&deliveries);
+            move |until| {
+                for inbox in deliveries.iter() {
+                    // A reactor that has ended has nothing to drain.
+                    let _ = inbox.push(Delivery::Drain { until }, usize::MAX);
+                }
+            }
+        };
         let mut threads = Vec::with_capacity(config.reactors);
-        for index in 0..config.reactors {
+        for (index, epoll) in epolls.into_iter().enumerate() {
             let handler = make(index, &links);
+            let rebalances = config.rebalances();
             let (links, deliveries) = (links.clone(), Arc::clone(&deliveries));
-            let epoll = EpollDriver::open(&links.commons.stations[index].waker)
-                .map_err(std::io::Error::from)?;
             let run = move || {
                 let driver = Driver::Epoll(EpollDriver::new(epoll));
                 Reactor::new(index, handler, driver, links, deliveries, rebalances).run();
             };
-            threads.push(std::thread::Builder::new().name(format!("r{index:02}")).spawn(run)?);
+            let thread = std::thread::Builder::new().name(format!("r{index:02}")).spawn(run);
+            // If this one cannot start, those that have started end.
+            threads.push(thread.inspect_err(|_| drain(MonoNs(0)))?);
         }
-        let drain = move |until| {
-            for inbox in deliveries.iter() {
-                // A reactor that has ended has nothing to drain.
-                let _ = inbox.push(Delivery::Drain { until }, usize::MAX);
-            }
-        };
         Ok(Group {
             links,
             acceptor,
@@ -177,9 +193,9 @@ impl<M: Send + 'static> Group<M> {
         let Group { acceptor, threads, drain, drain_timeout_ms, .. } = self;
         // Closes the listeners.
         drop(acceptor);
-        let now = clock_gettime(ClockId::Monotonic);
-        let now_ns = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
-        drain(MonoNs(now_ns.saturating_add(drain_timeout_ms.saturating_mul(1_000_000))));
+        let mut until = mono_now();
+        until.0 = until.0.saturating_add(drain_timeout_ms.saturating_mul(1_000_000));
+        drain(until);
         let mut result = Ok(());
         for (index, thread) in threads.into_iter().enumerate() {
             if thread.join().is_err() {

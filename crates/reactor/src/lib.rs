@@ -8,7 +8,8 @@
 //!
 //! Output may be *held*: each connection's [`Output`] carries gates, and each reactor a level. A
 //! gate is open when the level has reached it. That is how replies wait for a disk while no
-//! thread does.
+//! thread does. Levels of the reactors may differ; a connection that moves waits for the level
+//! of its new reactor.
 //!
 //! The main thread accepts ([`Group::run`]), places connections by measured load
 //! ([`Placement`]) and takes signals. Reactors that stay overloaded give connections away; a
@@ -32,6 +33,7 @@ mod mailbox;
 mod output;
 mod placement;
 mod reactor;
+mod residence;
 mod serve;
 mod signals;
 mod sim;

@@ -91,7 +91,7 @@ impl Placer {
             &foldhash::quality::FixedState::default(),
             (remote, number),
         );
-        (hash % count as u64) as usize
+        usize::try_from(hash % count as u64).unwrap_or(0)
     }
 }
 

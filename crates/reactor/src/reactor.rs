@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
 
-use crate::balance::{Balance, Decision, Gift, LoadMeter, choose};
+use crate::balance::{Balance, Decision, LoadMeter};
 use crate::connection::{Connection, Connections, Phase, Stops, Table, Token, Touched};
 use crate::context::{Context, Core, Links, Wish};
 use crate::driver::{Driver, Event, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::mailbox::Inbox;
-use crate::output::{Output, SCRATCH_BYTES};
+use crate::output::SCRATCH_BYTES;
 
 /// Size of the one input buffer, and so the most that is read from a socket in one turn: the
 /// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
@@ -48,7 +48,7 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) core: Core<H::Mail>,
     pub(crate) table: Table<H::Session>,
     pub(crate) driver: Driver,
-    deliveries: Deliveries<H::Session>,
+    pub(crate) deliveries: Deliveries<H::Session>,
     /// The buffer that all sockets are read into.
     pub(crate) input: Vec<u8>,
     /// The buffer that connections without pending output append to; without capacity while lent.
@@ -63,11 +63,13 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) touched: Touched,
     /// Held output of all connections.
     pub(crate) held_bytes: usize,
+    /// When the last turn ended and waiting began.
+    turn_ended: MonoNs,
     load: LoadMeter,
     /// None if connections stay where they were placed.
     balance: Option<Balance>,
     next_sweep: MonoNs,
-    drain_until: Option<MonoNs>,
+    pub(crate) drain_until: Option<MonoNs>,
 }
 
 impl<H: Handler> Reactor<H> {
@@ -93,12 +95,14 @@ impl<H: Handler> Reactor<H> {
             lingering: VecDeque::new(),
             touched: Touched::default(),
             held_bytes: 0,
+            turn_ended: MonoNs(0),
             load: LoadMeter::default(),
             balance: rebalances.then(Balance::default),
             next_sweep: MonoNs(0),
             drain_until: None,
         };
         reactor.core.now = reactor.driver.now();
+        reactor.turn_ended = reactor.core.now.mono;
         reactor
     }
 
@@ -126,10 +130,10 @@ impl<H: Handler> Reactor<H> {
         worked |= self.fire_timers();
         self.go_on(again);
         self.resume(resumed);
-        self.with_connections(|handler, cx, connections| handler.before_wait(cx, connections));
+        self.with_connections(H::before_wait);
         worked |= self.settle_turn();
         self.core.post();
-        self.publish();
+        self.end_turn();
         Turn { worked, ended: self.is_drained() }
     }
 
@@ -148,11 +152,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn wait(&mut self) -> (usize, bool) {
-        let before = self.driver.now().mono;
-        let busy_ns = before.since(self.core.now.mono);
-        self.core.counters.busy_ns += busy_ns;
-        self.load.add_busy(busy_ns);
-        self.end_window(before);
+        let before = self.turn_ended;
         let may_block = !self.has_work() && self.station().waker.fall_asleep();
         let timeout_ns = if may_block {
             self.deadline().map(|deadline| deadline.since(before))
@@ -165,6 +165,15 @@ impl<H: Handler> Reactor<H> {
         self.core.counters.wait_ns += self.core.now.mono.since(before);
         self.core.counters.turns += 1;
         (events, called)
+    }
+
+    fn end_turn(&mut self) {
+        self.turn_ended = self.driver.now().mono;
+        let busy_ns = self.turn_ended.since(self.core.now.mono);
+        self.core.counters.busy_ns += busy_ns;
+        self.load.add_busy(busy_ns);
+        self.end_window(self.turn_ended);
+        self.publish();
     }
 
     /// Whether the next turn has something to do even if nothing happens.
@@ -191,7 +200,7 @@ impl<H: Handler> Reactor<H> {
         &self.core.links.commons.stations[self.core.index]
     }
 
-    fn with_connections(
+    pub(crate) fn with_connections(
         &mut self,
         call: impl FnOnce(&mut H, &mut Context<'_, H::Mail>, &mut Connections<'_, H::Session>),
     ) {
@@ -297,7 +306,7 @@ impl<H: Handler> Reactor<H> {
         any
     }
 
-    fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.core.counters.connections = self.table.len() as u64;
         self.core.counters.held_bytes = self.held_bytes as u64;
         self.station().stats.publish(&self.core.counters);
@@ -314,11 +323,16 @@ impl<H: Handler> Reactor<H> {
         self.next_sweep = MonoNs(now.0 + (timeout_ns / 4).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX));
         let mut idle = Vec::new();
         for (token, connection) in self.table.iter_mut() {
-            let expires = connection.phase == Phase::Open
-                && !connection.stops.has(Stops::PAUSED)
-                && now.since(connection.last_activity) > timeout_ns
-                && self.handler.may_expire(&connection.session);
-            if expires {
+            let may_expire = match connection.phase {
+                Phase::Open => {
+                    !connection.stops.has(Stops::PAUSED)
+                        && self.handler.may_expire(&connection.session)
+                }
+                // The peer does not take the last bytes, unless it is we who hold them.
+                Phase::Closing => connection.output.held_bytes() == 0,
+                Phase::Lingering => false,
+            };
+            if may_expire && now.since(connection.last_activity) > timeout_ns {
                 idle.push(token);
             }
         }
@@ -359,126 +373,5 @@ impl<H: Handler> Reactor<H> {
             }
             Decision::Give(gift) => self.give_load(u64::from(load_ppm), gift),
         }
-    }
-
-    fn give_load(&mut self, load_ppm: u64, gift: Gift) {
-        let connections = self.table.iter_mut();
-        let (tokens, costs): (Vec<Token>, Vec<u64>) =
-            connections.map(|(token, connection)| (token, connection.recent_cost)).unzip();
-        for position in choose(&costs, load_ppm, gift) {
-            self.give(tokens[position], gift.to);
-        }
-    }
-
-    /// Moves a connection to reactor `to`: socket, unread input, unsent output with its gates,
-    /// session. False if it has to stay.
-    pub(crate) fn give(&mut self, token: Token, to: usize) -> bool {
-        let index = self.core.index;
-        let Some(connection) = self.table.get_mut(token) else { return false };
-        let is_movable = connection.phase == Phase::Open
-            && !connection.stops.has(Stops::PAUSED)
-            && to != index
-            && !self.core.is_draining
-            && self.handler.may_migrate(&connection.session);
-        if !is_movable {
-            return false;
-        }
-        let Some(mut connection) = self.table.remove(token) else { return false };
-        self.driver.deregister(&connection.socket);
-        self.held_bytes -= std::mem::take(&mut connection.held_counted);
-        connection.is_holder = false;
-        connection.recent_cost = 0;
-        connection.stops.clear(Stops::STALLED);
-        self.handler.depart(connection.id, &mut connection.session);
-        self.core.links.commons.connection_moved(index, to);
-        let migrant = Delivery::Migrant(Box::new(connection));
-        match self.deliveries[to].push(migrant, usize::MAX) {
-            Ok(()) => {
-                self.core.counters.migrated_out += 1;
-                true
-            }
-            Err(Delivery::Migrant(connection)) => {
-                // The other reactor has ended: the connection comes back.
-                self.core.links.commons.connection_moved(to, index);
-                self.welcome(*connection);
-                false
-            }
-            Err(_) => unreachable!("what comes back is what was sent"),
-        }
-    }
-
-    fn adopt(&mut self, id: ConnId, socket: Socket, peer: Peer) {
-        self.core.counters.accepted += 1;
-        let mut output = Output::default();
-        output.release(self.core.level);
-        let mut cx = Context::new(&mut self.core);
-        let session = self.handler.open(&mut cx, id, &peer, &mut output);
-        let now = self.core.now.mono;
-        self.enroll(Connection::new(id, socket, peer, session, output, now));
-    }
-
-    fn welcome(&mut self, mut connection: Connection<H::Session>) {
-        let mut cx = Context::new(&mut self.core);
-        self.handler.arrive(&mut cx, connection.id, &mut connection.session);
-        self.enroll(connection);
-    }
-
-    fn enroll(&mut self, mut connection: Connection<H::Session>) {
-        connection.interest = connection.wanted(false);
-        let (interest, waits) = (connection.interest, connection.stops.has(Stops::AGAIN));
-        let token = self.table.insert(connection);
-        let Some(connection) = self.table.get_mut(token) else { return };
-        if let Err(error) = self.driver.register(&connection.socket, token, interest) {
-            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
-            return self.remove(token);
-        }
-        if waits {
-            self.again.push(token);
-        }
-        self.flush_own(token);
-    }
-
-    fn drain(&mut self, until: MonoNs) {
-        self.drain_until = Some(until);
-        if !std::mem::replace(&mut self.core.is_draining, true) {
-            self.with_connections(|handler, cx, connections| handler.draining(cx, connections));
-        }
-    }
-
-    /// Closes what has nothing in flight, after its output is sent.
-    fn close_drained(&mut self) {
-        for token in self.table.tokens() {
-            let Some(connection) = self.table.get_mut(token) else { continue };
-            let in_flight =
-                connection.stops.has(Stops::PAUSED) || connection.stops.has(Stops::AGAIN);
-            if connection.phase == Phase::Open && !in_flight {
-                self.close(token);
-            }
-        }
-    }
-
-    fn is_drained(&self) -> bool {
-        self.drain_until.is_some_and(|until| self.table.len() == 0 || until <= self.core.now.mono)
-    }
-
-    /// Closes what is left and refuses what still comes.
-    pub(crate) fn end(&mut self) {
-        let left = self.deliveries[self.core.index].close();
-        self.core.links.mailboxes[self.core.index].inbox.close();
-        for item in left {
-            match item {
-                Delivery::Adopt { socket, .. } => {
-                    self.core.links.commons.connection_closed(self.core.index);
-                    self.driver.close(socket);
-                }
-                Delivery::Migrant(connection) => self.welcome(*connection),
-                Delivery::Drain { .. } => {}
-            }
-        }
-        for token in self.table.tokens() {
-            self.remove(token);
-        }
-        self.core.post();
-        self.publish();
     }
 }

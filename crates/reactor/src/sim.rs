@@ -35,7 +35,10 @@ pub struct Sim<H: Handler> {
 
 impl<H: Handler> std::fmt::Debug for Sim<H> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Sim").field("reactors", &self.reactors.len()).finish()
+        formatter
+            .debug_struct("Sim")
+            .field("reactors", &self.reactors.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,10 +54,11 @@ impl<H: Handler> Sim<H> {
         let deliveries: Deliveries<H::Session> = wakers.iter().cloned().map(Inbox::new).collect();
         let links = Links::new(Arc::clone(&config.limits), wakers);
         let network = Arc::new(Mutex::new(Network::new(faults, seed)));
+        let rebalances = config.rebalances();
         let reactor = |index| {
             let driver = Driver::Sim(SimDriver::new(Arc::clone(&network)));
             let handler = make(index, &links);
-            Reactor::new(index, handler, driver, links.clone(), Arc::clone(&deliveries), false)
+            Reactor::new(index, handler, driver, links.clone(), Arc::clone(&deliveries), rebalances)
         };
         Sim {
             reactors: (0..config.reactors).map(reactor).collect(),
@@ -126,6 +130,12 @@ impl<H: Handler> Sim<H> {
     /// Moves both clocks. Timers fire in the next turn.
     pub fn advance(&mut self, ns: u64) {
         self.network.lock().advance(ns);
+    }
+
+    /// What serving costs: each byte read moves the clocks by so much, within the turn. At first
+    /// turns take no time, so there is no load.
+    pub fn set_read_cost(&mut self, ns_per_byte: u64) {
+        self.network.lock().set_read_cost(ns_per_byte);
     }
 
     pub fn now(&self) -> Now {

@@ -80,7 +80,7 @@ impl EpollDriver {
     }
 
     pub(crate) fn now(&mut self) -> Now {
-        let mono = MonoNs(nanoseconds(clock_gettime(ClockId::Monotonic)));
+        let mono = mono_now();
         let (unix_ns, at) = match self.synced {
             Some((unix_ns, at)) if mono.since(at) < UNIX_RESYNC_NS => (unix_ns, at),
             _ => {
@@ -122,6 +122,11 @@ impl EpollDriver {
         // Fails only if the peer has already reset the connection; then reading says so too.
         let _ = rustix::net::shutdown(fd, Shutdown::Write);
     }
+}
+
+/// The monotonic clock of all reactors.
+pub(crate) fn mono_now() -> MonoNs {
+    MonoNs(nanoseconds(clock_gettime(ClockId::Monotonic)))
 }
 
 fn flags(interest: Interest) -> EventFlags {

@@ -36,6 +36,9 @@ impl Faults {
 
 /// Short transfers are at most this long.
 const SHORT_BYTES_MAX: usize = 7;
+/// The clocks begin away from zero, so that nothing works by accident.
+const UNIX_START_MS: u64 = 1_700_000_000_000;
+const MONO_START_NS: u64 = 1_000_000_000;
 
 pub(crate) type SharedNetwork = Arc<Mutex<Network>>;
 
@@ -43,12 +46,14 @@ pub(crate) type SharedNetwork = Arc<Mutex<Network>>;
 pub(crate) struct Network {
     now: Now,
     faults: Faults,
+    read_cost_ns: u64,
     random: StdRng,
     pipes: BTreeMap<u64, Pipe>,
     next_number: u64,
 }
 
 /// Both directions of one connection.
+#[expect(clippy::struct_excessive_bools, reason = "each end can end each direction on its own")]
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) to_server: VecDeque<u8>,
@@ -68,8 +73,9 @@ pub(crate) struct Pipe {
 impl Network {
     pub(crate) fn new(faults: Faults, seed: u64) -> Network {
         Network {
-            now: Now { unix: UnixMs(1_700_000_000_000), mono: MonoNs(1_000_000_000) },
+            now: Now { unix: UnixMs(UNIX_START_MS), mono: MonoNs(MONO_START_NS) },
             faults,
+            read_cost_ns: 0,
             random: StdRng::seed_from_u64(seed),
             pipes: BTreeMap::new(),
             next_number: 1,
@@ -103,12 +109,15 @@ impl Network {
 
     pub(crate) fn advance(&mut self, ns: u64) {
         self.now.mono.0 += ns;
-        self.now.unix.0 =
-            1_700_000_000_000 + self.now.mono.0.saturating_sub(1_000_000_000) / 1_000_000;
+        self.now.unix.0 = UNIX_START_MS + self.now.mono.0.saturating_sub(MONO_START_NS) / 1_000_000;
     }
 
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    pub(crate) fn set_read_cost(&mut self, ns_per_byte: u64) {
+        self.read_cost_ns = ns_per_byte;
     }
 
     fn happens(&mut self, per_mille: u32) -> bool {
@@ -143,6 +152,7 @@ impl Network {
         let possible = pipe.to_server.len().min(room);
         let count = self.cut(possible, faults.short_read);
         buffer.extend(self.pipe(number).to_server.drain(..count));
+        self.advance(self.read_cost_ns * count as u64);
         Io::Done(count)
     }
 

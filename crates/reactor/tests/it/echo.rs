@@ -10,7 +10,7 @@
 //! long N        the next N bytes come back as one reply
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +48,7 @@ pub(crate) struct Echo {
     pub(crate) draining: bool,
     pub(crate) timers: Vec<u64>,
     pub(crate) served: Vec<ConnId>,
-    pub(crate) present: BTreeMap<ConnId, ()>,
+    pub(crate) present: BTreeSet<ConnId>,
     /// Level that `before_wait` sets.
     pub(crate) level: u64,
     /// The same, but told by another thread.
@@ -97,7 +97,7 @@ impl Handler for Echo {
         out: &mut Output,
     ) -> Session {
         self.opened += 1;
-        self.present.insert(id, ());
+        self.present.insert(id);
         out.buffer().extend_from_slice(&self.greeting);
         Session::default()
     }
@@ -143,7 +143,7 @@ impl Handler for Echo {
 
     fn closed(&mut self, _cx: &mut Context<'_, Mail>, id: ConnId, _session: Session) {
         self.closed += 1;
-        assert!(self.present.remove(&id).is_some(), "closed where it is");
+        assert!(self.present.remove(&id), "closed where it is");
     }
 
     fn peer_left(&mut self, _id: ConnId, _session: &mut Session) -> bool {
@@ -153,12 +153,12 @@ impl Handler for Echo {
     fn depart(&mut self, id: ConnId, session: &mut Session) {
         session.moves += 1;
         self.departed += 1;
-        assert!(self.present.remove(&id).is_some(), "departs from where it is");
+        assert!(self.present.remove(&id), "departs from where it is");
     }
 
     fn arrive(&mut self, _cx: &mut Context<'_, Mail>, id: ConnId, _session: &mut Session) {
         self.arrived += 1;
-        self.present.insert(id, ());
+        self.present.insert(id);
     }
 
     fn mail(

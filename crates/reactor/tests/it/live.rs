@@ -124,6 +124,61 @@ fn connections_over_the_limit_are_refused_with_words() {
     server.stop();
 }
 
+/// Runs the next test in a process of its own, because the bound of open files is the process's.
+#[test]
+fn running_out_of_descriptors_refuses_and_recovers() {
+    let test = "live::in_a_process_with_few_descriptors";
+    let program = std::env::current_exe().unwrap();
+    let status = std::process::Command::new("sh")
+        .args(["-c", r#"ulimit -n 160 && exec "$0" --exact "$1" --ignored --nocapture"#])
+        .arg(program)
+        .arg(test)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "run by running_out_of_descriptors_refuses_and_recovers"]
+fn in_a_process_with_few_descriptors() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    let served = |mut stream: &TcpStream| {
+        stream.write_all(b"in\n").unwrap();
+        let mut reply = [0; 3];
+        stream.read_exact(&mut reply).is_ok_and(|()| &reply == b"in\n")
+    };
+    // Each connection takes two descriptors here, one per end. The odd one decides which end
+    // finds none left.
+    let odd = std::fs::File::open("/dev/null").unwrap();
+    let mut streams = Vec::new();
+    let refused = loop {
+        match TcpStream::connect(server.address) {
+            Ok(stream) if served(&stream) => streams.push(stream),
+            Ok(_) => break true,
+            Err(_) => break false,
+        }
+    };
+    if !refused {
+        drop(odd);
+        let mut stream = server.connect();
+        let mut words = Vec::new();
+        // Our own words may cross the close on the way.
+        let _ = stream.read_to_end(&mut words);
+        assert_eq!(words, b"refused\n");
+    }
+    assert!(streams.len() > 5);
+    let counters = server.links.acceptor_stats().read();
+    assert!(counters.refused_no_descriptor >= 1, "{counters:?}");
+    // Both ends of one are closed before the next can be served.
+    let before = server.links.connections();
+    drop(streams.pop());
+    while server.links.connections() == before {
+        std::thread::yield_now();
+    }
+    assert!(served(&server.connect()));
+    server.stop();
+}
+
 #[test]
 fn half_closing_still_gets_a_large_reply() {
     let server = Server::start(1, Placement::LeastLoaded, Limits::default());

@@ -24,7 +24,8 @@ fn calm() -> Sim<Echo> {
     sim(1, Faults::default(), 0)
 }
 
-fn mail(sim: &Sim<Echo>, mail: Mail) {
+/// Sends the same mail to every reactor.
+fn tell(sim: &Sim<Echo>, mail: &Mail) {
     for mailbox in sim.links().mailboxes() {
         mailbox.send(mail.clone()).unwrap();
     }
@@ -67,7 +68,7 @@ fn an_idle_connection_owns_no_buffers() {
     let info = sim.info(client.id()).unwrap();
     assert_eq!((info.held_bytes, info.output_bytes), (7, 7));
     assert!(info.buffer_bytes < 200);
-    mail(&sim, Mail::Level(1));
+    tell(&sim, &Mail::Level(1));
     sim.run_until_idle();
     assert!(sim.info(client.id()).unwrap().buffer_bytes < 200);
     assert_eq!(sim.info(client.id()).unwrap().input_bytes, 0);
@@ -79,12 +80,12 @@ fn held_output_waits_for_the_level_and_holds_what_follows() {
     let client = sim.connect();
     assert_eq!(ask(&mut sim, &client, b"free\nhold 5\nbehind\nhold 7\n"), b"free\n");
     assert_eq!(sim.links().stats(0).held_bytes, 7 + 7 + 7);
-    mail(&sim, Mail::Level(4));
+    tell(&sim, &Mail::Level(4));
     assert_eq!(ask(&mut sim, &client, b""), b"");
-    mail(&sim, Mail::Level(5));
+    tell(&sim, &Mail::Level(5));
     assert_eq!(ask(&mut sim, &client, b""), b"held 5\nbehind\n");
     sim.handler(0).level = 9;
-    mail(&sim, Mail::Level(1));
+    tell(&sim, &Mail::Level(1));
     assert_eq!(ask(&mut sim, &client, b""), b"held 7\n");
     assert_eq!(sim.links().stats(0).held_bytes, 0);
     assert_eq!(ask(&mut sim, &client, b"hold 9\n"), b"held 9\n");
@@ -127,9 +128,9 @@ fn a_paused_connection_is_left_alone_until_resumed() {
     let client = sim.connect();
     assert_eq!(ask(&mut sim, &client, b"one\npause\ntwo\n"), b"one\n");
     assert_eq!(ask(&mut sim, &client, b"three\n"), b"");
-    mail(&sim, Mail::Resume(client.id()));
+    tell(&sim, &Mail::Resume(client.id()));
     assert_eq!(ask(&mut sim, &client, b""), b"two\nthree\n");
-    mail(&sim, Mail::Resume(client.id()));
+    tell(&sim, &Mail::Resume(client.id()));
     assert_eq!(ask(&mut sim, &client, b"four\n"), b"four\n");
 }
 
@@ -149,7 +150,7 @@ fn a_peer_that_leaves_while_paused_is_dropped_or_kept_as_the_handler_says() {
     client.half_close();
     sim.run_until_idle();
     assert!(!client.is_closed());
-    mail(&sim, Mail::Resume(client.id()));
+    tell(&sim, &Mail::Resume(client.id()));
     assert_eq!(ask(&mut sim, &client, b""), b"rest\n");
     assert!(client.is_closed());
 }
@@ -163,7 +164,7 @@ fn half_closing_still_gets_every_reply() {
     sim.run_until_idle();
     assert_eq!(client.received(), b"one\n");
     assert!(!client.is_closed());
-    mail(&sim, Mail::Level(2));
+    tell(&sim, &Mail::Level(2));
     sim.run_until_idle();
     assert_eq!(client.received(), b"held 2\ntwo\n");
     assert!(client.is_closed());
@@ -174,7 +175,7 @@ fn closing_flushes_held_output_and_lingers_for_late_input() {
     let mut sim = calm();
     let client = sim.connect();
     assert_eq!(ask(&mut sim, &client, b"hold 2\nquit\nignored\n"), b"");
-    mail(&sim, Mail::Level(2));
+    tell(&sim, &Mail::Level(2));
     assert_eq!(ask(&mut sim, &client, b"late\n"), b"held 2\nbye\n");
     assert!(client.is_ended());
     assert!(!client.is_closed());
@@ -222,7 +223,7 @@ fn pushes_to_a_peer_that_does_not_read_end_in_closing_but_one_large_reply_does_n
     client.set_window(0);
     assert_eq!(ask(&mut sim, &client, b"size 100000\n"), b"");
     assert!(!client.is_closed());
-    mail(&sim, Mail::Push(client.id(), b"news\n".to_vec()));
+    tell(&sim, &Mail::Push(client.id(), b"news\n".to_vec()));
     sim.run_until_idle();
     assert!(client.is_closed());
     assert_eq!(sim.links().stats(0).output_overflows, 1);
@@ -273,7 +274,7 @@ fn too_much_held_output_stops_reading_until_it_leaves() {
     assert_eq!(ask(&mut sim, &second, b"hello\n"), b"");
     assert_eq!(ask(&mut sim, &first, b"more\n"), b"");
     assert_eq!(sim.links().stats(0).stalls, 2);
-    mail(&sim, Mail::Level(1));
+    tell(&sim, &Mail::Level(1));
     assert_eq!(ask(&mut sim, &first, b""), b"held 1\nheld 1\nmore\n");
     assert_eq!(second.received(), b"hello\n");
 }
@@ -299,8 +300,8 @@ fn idle_connections_are_closed_but_not_busy_or_paused_ones() {
 #[test]
 fn timers_fire_when_due() {
     let mut sim = calm();
-    mail(&sim, Mail::TimerAt(2_000, 2));
-    mail(&sim, Mail::TimerAt(1_000, 1));
+    tell(&sim, &Mail::TimerAt(2_000, 2));
+    tell(&sim, &Mail::TimerAt(1_000, 1));
     sim.run_until_idle();
     assert!(sim.handler(0).timers.is_empty());
     sim.advance(1_500);
@@ -316,15 +317,15 @@ fn pushes_reach_one_or_all() {
     let mut sim = sim(3, Faults::default(), 0);
     let clients: Vec<SimClient> = (0..6).map(|_| sim.connect()).collect();
     sim.run_until_idle();
-    mail(&sim, Mail::Push(clients[4].id(), b"you ".to_vec()));
-    mail(&sim, Mail::PushAll(b"all".to_vec()));
+    tell(&sim, &Mail::Push(clients[4].id(), b"you ".to_vec()));
+    tell(&sim, &Mail::PushAll(b"all".to_vec()));
     sim.run_until_idle();
     for (index, client) in clients.iter().enumerate() {
         let expected: &[u8] = if index == 4 { b"you all" } else { b"all" };
         assert_eq!(client.received(), expected);
         assert_eq!(sim.info(client.id()).unwrap().buffer_bytes, 0);
     }
-    mail(&sim, Mail::Close(clients[2].id()));
+    tell(&sim, &Mail::Close(clients[2].id()));
     sim.run_until_idle();
     assert!(clients[2].is_closed());
 }
@@ -345,8 +346,8 @@ fn draining_flushes_what_is_in_flight_and_ends() {
     assert!(idle.is_closed());
     assert!(!held.is_closed());
     assert!(!paused.is_closed());
-    mail(&sim, Mail::Level(5));
-    mail(&sim, Mail::Resume(paused.id()));
+    tell(&sim, &Mail::Level(5));
+    tell(&sim, &Mail::Resume(paused.id()));
     sim.run_until_idle();
     assert_eq!(held.received(), b"held 5\n");
     assert_eq!(paused.received(), b"last\n");
@@ -389,6 +390,37 @@ fn migration_moves_everything_that_belongs_to_a_connection() {
     assert!(!sim.migrate(client.id(), 0));
 }
 
+#[test]
+fn an_overloaded_reactor_gives_a_connection_to_an_idle_one() {
+    let config = Config { placement: Placement::LeastLoaded, ..config(2) };
+    let mut sim = Sim::new(&config, Faults::default(), 0, |_, _| Echo::default());
+    sim.set_read_cost(100_000);
+    let clients: Vec<SimClient> = (0..4).map(|_| sim.connect()).collect();
+    sim.run_until_idle();
+    let places = |sim: &Sim<Echo>, clients: &[SimClient]| -> Vec<Option<usize>> {
+        clients.iter().map(|client| sim.place_of(client.id())).collect()
+    };
+    assert_eq!(places(&sim, &clients), [Some(0), Some(1), Some(0), Some(1)]);
+    // Only those of the first reactor are busy.
+    let mut received = [0; 2];
+    for _ in 0..200 {
+        for (client, received) in [&clients[0], &clients[2]].into_iter().zip(&mut received) {
+            client.send(b"work work work\n");
+            *received += client.received().len();
+        }
+        sim.turn();
+    }
+    sim.run_until_idle();
+    let after = places(&sim, &clients);
+    assert_ne!(after[0], after[2], "{after:?}");
+    assert_eq!((after[1], after[3]), (Some(1), Some(1)));
+    // Two equally busy reactors leave it at that.
+    assert_eq!(sim.links().stats_sum().migrated_in, 1);
+    for (client, received) in [&clients[0], &clients[2]].into_iter().zip(received) {
+        assert_eq!(received + client.received().len(), 200 * 15);
+    }
+}
+
 /// A stream of numbered lines with gates here and there, echoed while the network misbehaves,
 /// the connection moves, the peer stops reading, and the level rises: every byte comes back, in
 /// order, and none before its gate opens.
@@ -429,7 +461,7 @@ fn storm(seed: u64, reactors: usize, lines: &[(u16, u8)], steps: &[u8]) {
                 1 => client.set_window(usize::from(step)),
                 2 => {
                     level += 1;
-                    mail(&sim, Mail::Level(level));
+                    tell(&sim, &Mail::Level(level));
                 }
                 _ => {}
             }
@@ -447,7 +479,7 @@ fn storm(seed: u64, reactors: usize, lines: &[(u16, u8)], steps: &[u8]) {
         }
     }
     sim.set_faults(Faults::default());
-    mail(&sim, Mail::Level(u64::MAX));
+    tell(&sim, &Mail::Level(u64::MAX));
     for client in &clients {
         client.set_window(usize::MAX);
     }
@@ -505,7 +537,7 @@ proptest! {
         for client in &clients {
             client.close();
         }
-        mail(&sim, Mail::Level(1));
+        tell(&sim, &Mail::Level(1));
         sim.run_until_idle();
         sim.advance(2_000_000_000);
         sim.run_until_idle();

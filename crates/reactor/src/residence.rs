@@ -1,0 +1,135 @@
+//! Where connections live: how they come to a reactor, move to another, and are closed when the
+//! reactor ends.
+
+use base::time::MonoNs;
+
+use crate::balance::{Gift, choose};
+use crate::connection::{Connection, Phase, Stops, Token};
+use crate::context::Context;
+use crate::driver::Socket;
+use crate::handler::{ConnId, Handler, Peer};
+use crate::output::Output;
+use crate::reactor::{Delivery, Reactor};
+
+impl<H: Handler> Reactor<H> {
+    pub(crate) fn give_load(&mut self, load_ppm: u64, gift: Gift) {
+        let connections = self.table.iter_mut();
+        let (tokens, costs): (Vec<Token>, Vec<u64>) =
+            connections.map(|(token, connection)| (token, connection.recent_cost)).unzip();
+        for position in choose(&costs, load_ppm, gift) {
+            self.give(tokens[position], gift.to);
+        }
+    }
+
+    /// Moves a connection to reactor `to`: socket, unread input, unsent output with its gates,
+    /// session. False if it has to stay.
+    pub(crate) fn give(&mut self, token: Token, to: usize) -> bool {
+        let index = self.core.index;
+        let Some(connection) = self.table.get_mut(token) else { return false };
+        let is_movable = connection.phase == Phase::Open
+            && !connection.stops.has(Stops::PAUSED)
+            && to != index
+            && !self.core.is_draining
+            && self.handler.may_migrate(&connection.session);
+        if !is_movable {
+            return false;
+        }
+        let Some(mut connection) = self.table.remove(token) else { return false };
+        self.driver.deregister(&connection.socket);
+        self.held_bytes -= std::mem::take(&mut connection.held_counted);
+        connection.is_holder = false;
+        connection.recent_cost = 0;
+        connection.stops.clear(Stops::STALLED);
+        self.handler.depart(connection.id, &mut connection.session);
+        self.core.links.commons.connection_moved(index, to);
+        let migrant = Delivery::Migrant(Box::new(connection));
+        match self.deliveries[to].push(migrant, usize::MAX) {
+            Ok(()) => {
+                self.core.counters.migrated_out += 1;
+                true
+            }
+            Err(Delivery::Migrant(connection)) => {
+                // The other reactor has ended: the connection comes back.
+                self.core.links.commons.connection_moved(to, index);
+                self.welcome(*connection);
+                false
+            }
+            Err(_) => unreachable!("what comes back is what was sent"),
+        }
+    }
+
+    pub(crate) fn adopt(&mut self, id: ConnId, socket: Socket, peer: Peer) {
+        self.core.counters.accepted += 1;
+        let mut output = Output::default();
+        output.release(self.core.level);
+        let mut cx = Context::new(&mut self.core);
+        let session = self.handler.open(&mut cx, id, &peer, &mut output);
+        let now = self.core.now.mono;
+        self.enroll(Connection::new(id, socket, peer, session, output, now));
+    }
+
+    pub(crate) fn welcome(&mut self, mut connection: Connection<H::Session>) {
+        let mut cx = Context::new(&mut self.core);
+        self.handler.arrive(&mut cx, connection.id, &mut connection.session);
+        self.enroll(connection);
+    }
+
+    fn enroll(&mut self, mut connection: Connection<H::Session>) {
+        connection.interest = connection.wanted(false);
+        let (interest, waits) = (connection.interest, connection.stops.has(Stops::AGAIN));
+        let token = self.table.insert(connection);
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if let Err(error) = self.driver.register(&connection.socket, token, interest) {
+            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
+            return self.remove(token);
+        }
+        if waits {
+            self.again.push(token);
+        }
+        self.flush_own(token);
+    }
+
+    pub(crate) fn drain(&mut self, until: MonoNs) {
+        self.drain_until = Some(until);
+        if !std::mem::replace(&mut self.core.is_draining, true) {
+            self.with_connections(H::draining);
+        }
+    }
+
+    /// Closes what has nothing in flight, after its output is sent.
+    pub(crate) fn close_drained(&mut self) {
+        for token in self.table.tokens() {
+            let Some(connection) = self.table.get_mut(token) else { continue };
+            let in_flight =
+                connection.stops.has(Stops::PAUSED) || connection.stops.has(Stops::AGAIN);
+            if connection.phase == Phase::Open && !in_flight {
+                self.close(token);
+            }
+        }
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drain_until.is_some_and(|until| self.table.len() == 0 || until <= self.core.now.mono)
+    }
+
+    /// Closes what is left and refuses what still comes.
+    pub(crate) fn end(&mut self) {
+        let left = self.deliveries[self.core.index].close();
+        self.core.links.mailboxes[self.core.index].inbox.close();
+        for item in left {
+            match item {
+                Delivery::Adopt { socket, .. } => {
+                    self.core.links.commons.connection_closed(self.core.index);
+                    self.driver.close(socket);
+                }
+                Delivery::Migrant(connection) => self.welcome(*connection),
+                Delivery::Drain { .. } => {}
+            }
+        }
+        for token in self.table.tokens() {
+            self.remove(token);
+        }
+        self.core.post();
+        self.publish();
+    }
+}
