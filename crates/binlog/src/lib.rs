@@ -1,1 +1,52 @@
+//! An ordered, durable log of opaque records. It never knows what a record means.
+//!
+//! Appenders copy a record into a lane of their own and get its place in the one global order by a
+//! `fetch_add` on a byte position, the [`Lsn`]. One writer takes all lanes, puts their bytes into
+//! a gap-free run, writes it once, syncs once (group commit) and publishes how far the log is
+//! durable. Nobody waits for the disk inside [`Log::append`]; whoever must not answer before a
+//! record is durable waits by [`Log::wake_when_durable`].
+//!
+//! The format on disk, the recovery algorithm and what is assumed of the disk stand in
+//! `docs/binlog-format.md`.
+//!
+//! Reading order: [`record`](Record), `lane`, `window`, `segment`, [`Log`], `writer`, `scan`,
+//! `open`, [`Follower`].
 #![forbid(unsafe_code)]
+
+mod disk;
+mod fault_disk;
+mod follow;
+mod inspect;
+mod lane;
+mod log;
+mod open;
+mod options;
+mod record;
+mod scan;
+mod segment;
+mod shelf;
+mod stats;
+mod waiter;
+mod window;
+mod writer;
+
+pub use disk::{Disk, DiskFile, FileDisk};
+pub use fault_disk::{FaultDisk, Faults};
+pub use follow::{Batch, FollowError, Follower, Scope};
+pub use inspect::{DumpError, Report, SegmentReport, dump, verify};
+pub use log::{AppendError, Log, Poisoned};
+pub use open::{OpenError, Recovered, ReplayError};
+pub use options::{Options, OptionsError, SyncPolicy};
+pub use record::{KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record};
+pub use scan::{Damage, ScanError, Tail};
+pub use segment::SEGMENT_HEADER_BYTES;
+pub use stats::{LogStats, SYNC_LATENCY_BUCKETS};
+pub use writer::{Next, StepOutcome, WriterHandle};
+
+const _: () = assert!(usize::BITS == 64, "byte positions are held in memory sizes and back");
+
+/// A byte count of the log as a memory size. Lossless: the build refuses other than 64-bit targets.
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) const fn to_usize(bytes: u64) -> usize {
+    bytes as usize
+}

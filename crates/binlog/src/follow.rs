@@ -1,0 +1,277 @@
+//! Readers that go along with the log: replicas, change feeds.
+//!
+//! A follower reads what the writer has published and nothing else: the end of a file tells it
+//! nothing, and it goes to the next segment only at the position where that one starts.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+use crate::disk::read_full_at;
+use crate::log::Log;
+use crate::record::{self, Header, KIND_MARK, Lsn, RECORD_HEADER_BYTES, Record};
+use crate::segment::{Segment, file_name};
+use crate::to_usize;
+use crate::waiter::Waiter;
+
+/// How far a follower may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Only what no power cut can undo.
+    Durable,
+    /// Also what is only with the kernel: sooner, but after a power cut the log may go on
+    /// differently from there.
+    Written,
+}
+
+/// Why a follower cannot go on.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    #[error("the log starts at {first}: what stood at {wanted} has been truncated")]
+    Truncated { wanted: Lsn, first: Lsn },
+    #[error("{wanted} lies beyond the end of the log, {end}")]
+    Beyond { wanted: Lsn, end: Lsn },
+    #[error("no valid record at {at} in {file}: damaged, or not a position where a record starts")]
+    Damaged { at: Lsn, file: String },
+    #[error("reading {file}: {source}")]
+    Read { file: String, source: io::Error },
+}
+
+/// A batch has about so many bytes; a larger record comes alone.
+const BATCH_BYTES: u64 = 256 << 10;
+
+/// What the log knows of a follower.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    position: AtomicU64,
+    scope: Scope,
+    waiter: Waiter,
+    signal: Arc<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn raise(&self) {
+        *self.raised.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Slot {
+    /// The follower still needs everything from here on.
+    pub(crate) fn position(&self) -> Lsn {
+        Lsn(self.position.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn publish(&self, durable: Lsn, written: Lsn) {
+        self.waiter.publish(match self.scope {
+            Scope::Durable => durable,
+            Scope::Written => written,
+        });
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waiter.disarm_and_wake();
+    }
+}
+
+/// Reads the log from a position on. Holds the segments that it has not read yet: a follower that
+/// stands still fills the disk, see `LogStats::follower_lag_bytes`.
+#[derive(Debug)]
+pub struct Follower {
+    log: Arc<Log>,
+    slot: Arc<Slot>,
+}
+
+/// Whole, checked records that follow each other, in a buffer that is used again.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    start: Lsn,
+    end: Lsn,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the first record starts.
+    pub fn start(&self) -> Lsn {
+        self.start
+    }
+
+    /// Where the last record ends: the position to go on from.
+    pub fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// The users' records in order; the log's own marks are left out.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = &self.bytes[..];
+        let mut start = self.start;
+        std::iter::from_fn(move || {
+            let header = Header::decode(rest)?;
+            let (bytes, behind) = rest.split_at(header.record_bytes());
+            let end = Lsn(start.0 + bytes.len() as u64);
+            let record = header.record(start, end, &bytes[RECORD_HEADER_BYTES..]);
+            (rest, start) = (behind, end);
+            Some(record)
+        })
+        .filter(|record| record.kind != KIND_MARK)
+    }
+}
+
+impl Log {
+    /// A reader that starts at `from`, which must be where a record starts or the log ends. The
+    /// records from there on are kept as long as the follower lives.
+    pub fn follow(self: &Arc<Self>, from: Lsn, scope: Scope) -> Result<Follower, FollowError> {
+        let signal = Arc::new(Signal::default());
+        let slot = Arc::new(Slot {
+            position: AtomicU64::new(from.0),
+            scope,
+            waiter: Waiter::new(),
+            signal: Arc::clone(&signal),
+        });
+        slot.waiter.set_waker(Box::new(move || signal.raise()));
+        // Under the followers' lock, so that no truncation comes between looking and holding.
+        let mut followers = self.followers.lock();
+        let first = self.segments.lock().first().map_or(Lsn(0), |segment| segment.base);
+        let end = self.next();
+        if from < first {
+            return Err(FollowError::Truncated { wanted: from, first });
+        }
+        if from > end {
+            return Err(FollowError::Beyond { wanted: from, end });
+        }
+        followers.push(Arc::clone(&slot));
+        self.followers_count.store(followers.len(), Ordering::SeqCst);
+        Ok(Follower { log: Arc::clone(self), slot })
+    }
+}
+
+impl Follower {
+    /// Where the next batch starts.
+    pub fn position(&self) -> Lsn {
+        self.slot.position()
+    }
+
+    /// Has `waker` called, from the writer's thread, each time [`Follower::wake_when_readable`] was
+    /// asked for and there is something to read.
+    pub fn set_waker(&self, waker: Box<dyn Fn() + Send + Sync>) {
+        let signal = Arc::clone(&self.slot.signal);
+        self.slot.waiter.set_waker(Box::new(move || {
+            signal.raise();
+            waker();
+        }));
+    }
+
+    /// Asks for one wake-up when there is something to read, or the log is poisoned.
+    pub fn wake_when_readable(&self) {
+        let wanted = Lsn(self.position().0 + 1);
+        self.slot.waiter.arm(wanted, || self.limit() >= wanted || self.log.is_poisoned());
+    }
+
+    /// Blocks until there is something to read, the log is poisoned, or the time is over. Returns
+    /// whether there is something to read.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        *self.slot.signal.raised.lock() = false;
+        self.wake_when_readable();
+        let mut raised = self.slot.signal.raised.lock();
+        if !*raised {
+            self.slot.signal.changed.wait_for(&mut raised, timeout);
+        }
+        self.limit() > self.position()
+    }
+
+    /// Reads on. False, and an empty batch, when there is nothing new.
+    ///
+    /// In a poisoned log everything durable can still be read.
+    pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, FollowError> {
+        loop {
+            let position = self.position();
+            batch.bytes.clear();
+            (batch.start, batch.end) = (position, position);
+            let limit = self.limit();
+            if position >= limit {
+                return Ok(false);
+            }
+            let (segment, end) = self.segment_at(position, limit);
+            self.read(&segment, end, batch)?;
+            self.slot.position.store(batch.end.0, Ordering::SeqCst);
+            if batch.records().next().is_some() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn limit(&self) -> Lsn {
+        // What was written but not synced in a poisoned log may not be what the file holds.
+        match self.slot.scope {
+            Scope::Written if !self.log.is_poisoned() => self.log.written(),
+            Scope::Written | Scope::Durable => self.log.durable(),
+        }
+    }
+
+    /// The segment that holds `position`, and how far it may be read.
+    fn segment_at(&self, position: Lsn, limit: Lsn) -> (Segment, Lsn) {
+        let segments = self.log.segments.lock();
+        let after = segments.partition_point(|segment| segment.base <= position);
+        let end = segments.get(after).map_or(limit, |next| next.base.min(limit));
+        let at = after.checked_sub(1).expect("segments from the position on are held");
+        (segments[at].clone(), end)
+    }
+
+    fn read(&self, segment: &Segment, end: Lsn, batch: &mut Batch) -> Result<(), FollowError> {
+        let available = end.0 - batch.start.0;
+        let mut want = to_usize(available.min(BATCH_BYTES));
+        loop {
+            batch.bytes.resize(want, 0);
+            let offset = segment.offset(batch.start);
+            let count = read_full_at(&*segment.file, offset, &mut batch.bytes)
+                .map_err(|source| FollowError::Read { file: file_name(segment.number), source })?;
+            batch.bytes.truncate(count);
+            let whole = self.whole_records(batch);
+            if whole > 0 {
+                batch.bytes.truncate(whole);
+                batch.end = Lsn(batch.start.0 + whole as u64);
+                return Ok(());
+            }
+            // Nothing whole: either one record larger than a batch, or no record at all.
+            let bytes = Header::decode(&batch.bytes).map_or(0, Header::record_bytes);
+            if bytes <= want || bytes as u64 > available {
+                let file = file_name(segment.number);
+                return Err(FollowError::Damaged { at: batch.start, file });
+            }
+            want = bytes;
+        }
+    }
+
+    /// Bytes of the leading valid records. A bad record further on is met by the next batch.
+    fn whole_records(&self, batch: &Batch) -> usize {
+        let mut start = batch.start;
+        let mut whole = 0;
+        while let Some(record) = record::decode(self.log.checksum, start, &batch.bytes[whole..]) {
+            whole += to_usize(record.end.0 - start.0);
+            start = record.end;
+        }
+        whole
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut followers = self.log.followers.lock();
+        followers.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        self.log.followers_count.store(followers.len(), Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,148 @@
+//! A lane: where one appender's records wait for the writer, in the order of their positions.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::record::{self, Lsn, RECORD_HEADER_BYTES};
+use crate::waiter::Waiter;
+
+/// Bytes of a lane that follow each other in the log without a gap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    pub(crate) bytes: usize,
+}
+
+/// Encoded records and where they belong. The writer swaps a lane's buffer with an empty one.
+#[derive(Debug, Default)]
+pub(crate) struct LaneBuffer {
+    pub(crate) bytes: Vec<u8>,
+    /// Cover `bytes` in order. One run as long as no other lane appends in between.
+    pub(crate) runs: Vec<Run>,
+    pub(crate) records: u64,
+}
+
+impl LaneBuffer {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), runs: Vec::new(), records: 0 }
+    }
+
+    /// Empties the buffer, and gives memory back that one huge record has left behind.
+    pub(crate) fn reset(&mut self, bytes_kept: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(bytes_kept);
+        self.runs.clear();
+        self.runs.shrink_to(bytes_kept / RECORD_HEADER_BYTES);
+        self.records = 0;
+    }
+
+    #[inline]
+    fn note_run(&mut self, start: u64, bytes: usize) {
+        match self.runs.last_mut() {
+            Some(last) if last.start + last.bytes as u64 == start => last.bytes += bytes,
+            _ => self.runs.push(Run { start, bytes }),
+        }
+    }
+}
+
+/// One appender's place. Aligned so that two lanes never share a cache line or a prefetched pair.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Lane {
+    buffer: Mutex<LaneBuffer>,
+    /// Bytes in `buffer`; written under its lock, read without.
+    held_bytes: AtomicUsize,
+    /// The owner was told that there is no room and wants to know when there is.
+    wants_room: AtomicBool,
+    pub(crate) waiter: Waiter,
+}
+
+impl Lane {
+    pub(crate) fn new(capacity_bytes: usize) -> Self {
+        Self {
+            buffer: Mutex::new(LaneBuffer::with_capacity(capacity_bytes)),
+            held_bytes: AtomicUsize::new(0),
+            wants_room: AtomicBool::new(false),
+            waiter: Waiter::new(),
+        }
+    }
+
+    /// Gives the record its place in the log and copies it. Returns where it ends and how many
+    /// bytes the lane holds now.
+    ///
+    /// The position is taken under the lane's lock. So whoever reads `next` and then takes the
+    /// lane has all of its records below what was read: see `writer`.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        next: &AtomicU64,
+        kind: u8,
+        payload: &[u8],
+        payload_crc: u32,
+    ) -> (Lsn, usize) {
+        let record_bytes = RECORD_HEADER_BYTES + payload.len();
+        let mut buffer = self.buffer.lock();
+        let start = next.fetch_add(record_bytes as u64, Ordering::SeqCst);
+        record::encode(&mut buffer.bytes, Lsn(start), kind, payload, payload_crc);
+        buffer.note_run(start, record_bytes);
+        buffer.records += 1;
+        let held_bytes = buffer.bytes.len();
+        self.held_bytes.store(held_bytes, Ordering::Release);
+        (Lsn(start + record_bytes as u64), held_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Asks for a wake-up when the writer has taken the lane. The caller looks once more at
+    /// [`Lane::held_bytes`] afterwards.
+    pub(crate) fn ask_for_room(&self) {
+        self.wants_room.store(true, Ordering::SeqCst);
+    }
+
+    /// Swaps the lane's content with the empty `buffer`.
+    pub(crate) fn take(&self, empty: &mut LaneBuffer) {
+        debug_assert!(empty.bytes.is_empty());
+        let mut buffer = self.buffer.lock();
+        std::mem::swap(&mut *buffer, empty);
+        self.held_bytes.store(0, Ordering::SeqCst);
+    }
+
+    /// Wakes the owner if it waits for room.
+    pub(crate) fn wake_for_room(&self) {
+        if self.wants_room.load(Ordering::SeqCst) && self.wants_room.swap(false, Ordering::SeqCst) {
+            self.waiter.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_join_only_without_a_gap() {
+        let next = AtomicU64::new(100);
+        let lane = Lane::new(64);
+        assert_eq!(lane.append(&next, 1, b"a", 0), (Lsn(110), 10));
+        assert_eq!(lane.append(&next, 1, b"bc", 0), (Lsn(121), 21));
+        next.fetch_add(5, Ordering::SeqCst);
+        lane.append(&next, 1, b"", 0);
+        let mut taken = LaneBuffer::default();
+        lane.take(&mut taken);
+        let runs: Vec<_> = taken.runs.iter().map(|run| (run.start, run.bytes)).collect();
+        assert_eq!(runs, [(100, 21), (126, 9)]);
+        assert_eq!((taken.bytes.len(), taken.records, lane.held_bytes()), (30, 3, 0));
+    }
+
+    #[test]
+    fn memory_of_a_huge_record_is_given_back() {
+        let mut buffer = LaneBuffer::with_capacity(100);
+        buffer.bytes.resize(1 << 20, 0);
+        buffer.reset(100);
+        assert!(buffer.bytes.capacity() < 1 << 20);
+    }
+}

@@ -1,0 +1,413 @@
+//! The log as its callers see it: append, ask for durability, be told about it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+use crate::disk::Disk;
+use crate::follow::Slot;
+use crate::lane::Lane;
+use crate::options::{Options, SyncPolicy};
+use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
+use crate::segment::Segment;
+use crate::shelf::Shelf;
+use crate::stats::{Counters, LogStats};
+use crate::writer::Writer;
+
+/// Why the log takes no more records. Nothing that was not durable before will ever be.
+#[derive(Debug, Clone, Error)]
+pub enum Poisoned {
+    /// A failed write or sync is never repeated: after a failed sync the kernel may call pages
+    /// clean that never reached the disk.
+    #[error(
+        "the log takes no more writes: {operation} {file} failed: {source}; \
+         repair the disk or make room, then restart"
+    )]
+    Failed {
+        operation: &'static str,
+        file: String,
+        #[source]
+        source: Arc<io::Error>,
+    },
+    #[error("the log has been closed")]
+    Closed,
+}
+
+/// Why a record was not appended.
+#[derive(Debug, Clone, Error)]
+pub enum AppendError {
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+    #[error("a record of {bytes} bytes is larger than {PAYLOAD_BYTES_MAX}")]
+    TooLarge { bytes: usize },
+}
+
+/// Kept away from its neighbours' cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// How far the log has come. Invariant: `durable <= written <= next`. All are byte positions.
+///
+/// Written is not durable: after power loss the log may end anywhere in between, so replies wait
+/// for `durable`, and recovery accepts a torn tail behind it.
+#[derive(Debug)]
+struct Positions {
+    written: AtomicU64,
+    durable: AtomicU64,
+}
+
+/// What appenders ask of the writer.
+#[derive(Debug)]
+struct Requests {
+    sync_to: AtomicU64,
+    write: AtomicBool,
+    /// The writer sleeps, or is about to: whoever asks must wake it.
+    asleep: AtomicBool,
+}
+
+/// An ordered, durable log of opaque records, shared by reference.
+#[derive(Debug)]
+pub struct Log {
+    next: Padded<AtomicU64>,
+    positions: Padded<Positions>,
+    requests: Padded<Requests>,
+    poisoned: AtomicBool,
+    poison: OnceLock<Poisoned>,
+    /// The callers' lanes, and after them the writer's own lane for marks.
+    pub(crate) lanes: Box<[Lane]>,
+    lane_cap_bytes: usize,
+    pub(crate) checksum: Checksum,
+    pub(crate) salt: u64,
+    /// [`SyncPolicy`] in one word: 0 never, `u64::MAX` always, otherwise nanoseconds.
+    policy: AtomicU64,
+    pub(crate) segments: Mutex<Vec<Segment>>,
+    pub(crate) followers: Mutex<Vec<Arc<Slot>>>,
+    pub(crate) followers_count: AtomicUsize,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) shelf: Shelf,
+    pub(crate) counters: Mutex<Counters>,
+    signal: Mutex<bool>,
+    signal_changed: Condvar,
+    pub(crate) stopping: AtomicBool,
+}
+
+const POLICY_NEVER: u64 = 0;
+const POLICY_ALWAYS: u64 = u64::MAX;
+
+/// Where a log goes on after recovery.
+pub(crate) struct Start {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) lanes: usize,
+    pub(crate) salt: u64,
+    /// All segments, the one to write to last.
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) next_number: u64,
+    pub(crate) at: Lsn,
+}
+
+impl Log {
+    pub(crate) fn new(start: Start) -> Self {
+        let Start { disk, options, lanes, salt, segments, next_number, at } = start;
+        let cap = options.lane_cap(lanes);
+        let current = segments.last().expect("a log has a segment to write to").clone();
+        let log = Self {
+            next: Padded(AtomicU64::new(at.0)),
+            positions: Padded(Positions {
+                written: AtomicU64::new(at.0),
+                durable: AtomicU64::new(at.0),
+            }),
+            requests: Padded(Requests {
+                sync_to: AtomicU64::new(0),
+                write: AtomicBool::new(false),
+                asleep: AtomicBool::new(false),
+            }),
+            poisoned: AtomicBool::new(false),
+            poison: OnceLock::new(),
+            lanes: (0..=lanes).map(|_| Lane::new(cap)).collect(),
+            lane_cap_bytes: cap,
+            checksum: Checksum::new(salt),
+            salt,
+            policy: AtomicU64::new(POLICY_ALWAYS),
+            segments: Mutex::new(segments),
+            followers: Mutex::new(Vec::new()),
+            followers_count: AtomicUsize::new(0),
+            writer: Mutex::new(Writer::new(current, at, lanes + 1, cap, options.group_bytes_max)),
+            shelf: Shelf::new(
+                disk,
+                options.segment_bytes,
+                options.recycled_segments_max,
+                next_number,
+            ),
+            counters: Mutex::new(Counters::default()),
+            signal: Mutex::new(false),
+            signal_changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        };
+        log.set_sync_policy(options.sync);
+        log
+    }
+
+    /// Adds a record and returns where it ends: it is durable once [`Log::durable`] reaches that.
+    ///
+    /// To be called under the locks that order the writes: positions are given in call order. Never
+    /// waits for I/O; costs one `fetch_add`, the lane's own lock, a checksum and one copy. A full
+    /// lane still takes the record; see [`Log::has_room`].
+    ///
+    /// # Panics
+    /// If `kind` is 0 or [`KIND_MARK`], or there is no such lane.
+    #[inline]
+    pub fn append(&self, lane: usize, kind: u8, payload: &[u8]) -> Result<Lsn, AppendError> {
+        assert!(kind != 0 && kind != KIND_MARK, "kinds 0 and 255 belong to the log");
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(AppendError::TooLarge { bytes: payload.len() });
+        }
+        if self.is_poisoned() {
+            return Err(self.poisoned().expect("set before the flag").into());
+        }
+        let lane = &self.lanes[..self.lanes.len() - 1][lane];
+        let payload_crc = self.checksum.of_payload(payload);
+        let (end, held_bytes) = lane.append(&self.next.0, kind, payload, payload_crc);
+        // Only the append that passes the half asks: the writer shall start before the lane is full.
+        let half = self.lane_cap_bytes / 2;
+        if held_bytes >= half && held_bytes - (RECORD_HEADER_BYTES + payload.len()) < half {
+            self.request_write();
+        }
+        Ok(end)
+    }
+
+    /// Adds a mark on the writer's own lane.
+    pub(crate) fn append_mark(&self, durable: Lsn) {
+        let payload = crate::record::mark_payload(durable);
+        let lane = self.lanes.last().expect("the marks' lane is the last");
+        lane.append(&self.next.0, KIND_MARK, &payload, self.checksum.of_payload(&payload));
+    }
+
+    /// False when the lane is full. Its owner must then stop reading from its sockets before it
+    /// executes the next write; the lane's waker is called when there is room again.
+    #[inline]
+    pub fn has_room(&self, lane: usize) -> bool {
+        let lane = &self.lanes[lane];
+        if lane.held_bytes() < self.lane_cap_bytes {
+            return true;
+        }
+        lane.ask_for_room();
+        self.request_write();
+        // Looked at again, as the writer may have taken the lane before it could see the question;
+        // and in a poisoned log nothing waits, as every append is refused at once.
+        lane.held_bytes() < self.lane_cap_bytes || self.is_poisoned()
+    }
+
+    /// Where the next record will start.
+    pub fn next(&self) -> Lsn {
+        Lsn(self.next.0.load(Ordering::SeqCst))
+    }
+
+    /// Everything before is with the kernel: it survives the death of the process.
+    pub fn written(&self) -> Lsn {
+        Lsn(self.positions.0.written.load(Ordering::SeqCst))
+    }
+
+    /// Everything before is on stable storage: it survives a power cut.
+    #[inline]
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.positions.0.durable.load(Ordering::SeqCst))
+    }
+
+    /// Somebody waits until the log is durable up to `lsn`: starts a group at once, whatever the
+    /// policy. At most one atomic operation while the writer is awake. `lsn` must have been
+    /// returned by [`Log::append`].
+    #[inline]
+    pub fn request_sync(&self, lsn: Lsn) {
+        if self.durable() >= lsn {
+            return;
+        }
+        let sync_to = &self.requests.0.sync_to;
+        // Whoever has asked for as much has woken the writer, or is about to.
+        if sync_to.load(Ordering::SeqCst) < lsn.0
+            && sync_to.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0
+        {
+            self.wake_writer();
+        }
+    }
+
+    /// Asks for everything appended so far to be written; synced only if the policy says so.
+    #[inline]
+    pub fn request_write(&self) {
+        let write = &self.requests.0.write;
+        if !write.load(Ordering::SeqCst) && !write.swap(true, Ordering::SeqCst) {
+            self.wake_writer();
+        }
+    }
+
+    /// Has the lane's waker called once: when the log is durable up to `lsn`, or is poisoned. At
+    /// once if that is so already. The smallest of several positions counts; look at
+    /// [`Log::durable`] when woken and ask again for the rest.
+    #[inline]
+    pub fn wake_when_durable(&self, lane: usize, lsn: Lsn) {
+        self.lanes[lane].waiter.arm(lsn, || self.durable() >= lsn || self.is_poisoned());
+    }
+
+    /// Sets how the owner of a lane is woken. The waker is called from the writer's thread: it must
+    /// be short and must not call into the log.
+    pub fn set_waker(&self, lane: usize, waker: Box<dyn Fn() + Send + Sync>) {
+        self.lanes[lane].waiter.set_waker(waker);
+    }
+
+    /// Why the log takes no more records; None while all is well.
+    pub fn poisoned(&self) -> Option<Poisoned> {
+        self.poison.get().cloned()
+    }
+
+    #[inline]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::SeqCst)
+    }
+
+    /// The policy in force.
+    pub fn sync_policy(&self) -> SyncPolicy {
+        match self.policy.load(Ordering::Relaxed) {
+            POLICY_NEVER => SyncPolicy::Never,
+            POLICY_ALWAYS => SyncPolicy::Always,
+            interval_ns => SyncPolicy::Interval(Duration::from_nanos(interval_ns)),
+        }
+    }
+
+    /// Changes the policy from the next group on. An interval of zero is `Always`.
+    pub fn set_sync_policy(&self, policy: SyncPolicy) {
+        let word = match policy {
+            SyncPolicy::Never => POLICY_NEVER,
+            SyncPolicy::Always | SyncPolicy::Interval(Duration::ZERO) => POLICY_ALWAYS,
+            SyncPolicy::Interval(interval) => {
+                u64::try_from(interval.as_nanos()).unwrap_or(POLICY_ALWAYS - 1)
+            }
+        };
+        self.policy.store(word, Ordering::Relaxed);
+        self.wake_writer();
+    }
+
+    /// Makes the segments below `lsn` available again, after a snapshot that holds everything
+    /// before it. Keeps what is not durable and what a follower still has to read. Blocking: one
+    /// rename or removal per segment, one sync of the directory.
+    pub fn truncate_before(&self, lsn: Lsn) -> io::Result<()> {
+        let followers = self.followers.lock();
+        let held = followers.iter().map(|slot| slot.position()).min().unwrap_or(lsn);
+        let floor = lsn.min(self.durable()).min(held);
+        let old: Vec<Segment> = {
+            let mut segments = self.segments.lock();
+            let count = segments.iter().skip(1).take_while(|next| next.base <= floor).count();
+            segments.drain(..count).collect()
+        };
+        drop(followers);
+        if old.is_empty() { Ok(()) } else { self.shelf.recycle(old) }
+    }
+
+    /// Has a file ready for the next segment. The writer's helper thread does this by itself; a
+    /// program that drives the log by [`Log::writer_step`] may call it between steps.
+    pub fn prepare_segment(&self) -> io::Result<()> {
+        self.shelf.fill()
+    }
+
+    /// A copy of the counters. Takes short locks: not for every request.
+    pub fn stats(&self) -> LogStats {
+        let counters = *self.counters.lock();
+        let (durable, written, next) = (self.durable(), self.written(), self.next());
+        let slowest = self.followers.lock().iter().map(|slot| slot.position()).min();
+        LogStats {
+            groups: counters.groups,
+            records: counters.records,
+            bytes: counters.bytes,
+            syncs: counters.syncs,
+            sync_ns_last: counters.sync_ns_last,
+            sync_ns_sum: counters.sync_ns_sum,
+            sync_ns_max: counters.sync_ns_max,
+            sync_ns_buckets: counters.sync_ns_buckets,
+            waiting_bytes: next.0 - written.0,
+            unsynced_bytes: written.0 - durable.0,
+            segments: self.segments.lock().len(),
+            blank_segments: self.shelf.len(),
+            lane_bytes: self.lanes[..self.lanes.len() - 1].iter().map(Lane::held_bytes).collect(),
+            follower_lag_bytes: slowest.map_or(0, |at| written.0.saturating_sub(at.0)),
+        }
+    }
+
+    pub(crate) fn publish_written(&self, written: Lsn) {
+        self.positions.0.written.store(written.0, Ordering::SeqCst);
+        self.publish_to_followers();
+    }
+
+    pub(crate) fn publish_durable(&self, durable: Lsn) {
+        self.positions.0.durable.store(durable.0, Ordering::SeqCst);
+        for lane in &self.lanes {
+            lane.waiter.publish(durable);
+        }
+        self.publish_to_followers();
+    }
+
+    fn publish_to_followers(&self) {
+        if self.followers_count.load(Ordering::SeqCst) > 0 {
+            for slot in self.followers.lock().iter() {
+                slot.publish(self.durable(), self.written());
+            }
+        }
+    }
+
+    /// Takes no more records and wakes everybody who waits, for ever in vain.
+    pub(crate) fn set_poison(&self, cause: Poisoned) {
+        if matches!(cause, Poisoned::Failed { .. }) {
+            tracing::error!(%cause, durable = self.durable().0, "log poisoned");
+        }
+        // The first cause stands: a log that failed is not closed in order later.
+        self.poison.get_or_init(|| cause);
+        self.poisoned.store(true, Ordering::SeqCst);
+        for lane in &self.lanes {
+            lane.wake_for_room();
+            lane.waiter.disarm_and_wake();
+        }
+        for slot in self.followers.lock().iter() {
+            slot.wake();
+        }
+    }
+
+    pub(crate) fn sync_requested(&self) -> Lsn {
+        Lsn(self.requests.0.sync_to.load(Ordering::SeqCst))
+    }
+
+    /// Whether a write was asked for since the last call.
+    pub(crate) fn take_write_request(&self) -> bool {
+        self.requests.0.write.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) fn wake_writer(&self) {
+        let asleep = &self.requests.0.asleep;
+        if asleep.load(Ordering::SeqCst) && asleep.swap(false, Ordering::SeqCst) {
+            *self.signal.lock() = true;
+            self.signal_changed.notify_one();
+        }
+    }
+
+    /// Sleeps for at most `ns`, unless something was asked for in the meantime.
+    ///
+    /// No request is lost: the writer says that it sleeps and then looks at the requests; an
+    /// appender stores its request and then looks whether the writer sleeps.
+    pub(crate) fn sleep(&self, ns: u64) {
+        let requests = &self.requests.0;
+        requests.asleep.store(true, Ordering::SeqCst);
+        let asked = requests.write.load(Ordering::SeqCst)
+            || (self.sync_requested() > self.durable() && self.next() > self.durable())
+            || self.stopping.load(Ordering::SeqCst);
+        if !asked {
+            let mut signalled = self.signal.lock();
+            if !*signalled {
+                self.signal_changed.wait_for(&mut signalled, Duration::from_nanos(ns));
+            }
+            *signalled = false;
+        }
+        requests.asleep.store(false, Ordering::SeqCst);
+    }
+}

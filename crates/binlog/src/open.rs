@@ -1,0 +1,149 @@
+//! Opening a log: recovery, then a place to go on writing.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::disk::Disk;
+use crate::log::{Log, Start};
+use crate::options::{Options, OptionsError};
+use crate::record::{KIND_MARK, Lsn, Record};
+use crate::scan::{Damage, Files, Scan, ScanError, Tail};
+use crate::segment::{Segment, activate, clear_tail, create_blank, file_name};
+
+/// Why the caller could not take a record, in its own words.
+pub type ReplayError = Box<dyn Error + Send + Sync>;
+
+/// What recovery found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// Users' records replayed.
+    pub records: u64,
+    /// Where the log ends and the next record will start.
+    pub end: Lsn,
+    /// Clean or torn; a torn tail has been cut.
+    pub tail: Tail,
+}
+
+/// Why a log was not opened. Nothing has been changed on disk, except by `Io`.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    #[error("{0}")]
+    Damaged(Damage),
+    #[error(
+        "the log ends at {end}, before the snapshot's position {from}: durable records are lost; \
+         restore the log from a replica or a backup"
+    )]
+    EndsBefore { end: Lsn, from: Lsn },
+    #[error("replaying the record at {at}: {source}")]
+    Replay { at: Lsn, source: ReplayError },
+    #[error("{operation}: {source}")]
+    Io { operation: String, source: io::Error },
+}
+
+fn io_error(operation: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
+    let operation = operation.into();
+    move |source| OpenError::Io { operation, source }
+}
+
+impl Log {
+    /// Opens the log in `disk`'s directory, or starts a new one at `from` if there is none.
+    ///
+    /// Calls `replay` for each record of the caller that starts at or after `from`, in order.
+    /// `from` is where the caller's snapshot was taken, and must have been durable then. Cuts a
+    /// torn tail and reports it; stops at damage before the tail. On return all that was replayed
+    /// is durable. Reads the segments from `from` on, and the rest of the last one twice.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        lanes: usize,
+        from: Lsn,
+        replay: &mut dyn FnMut(Record<'_>) -> Result<(), ReplayError>,
+    ) -> Result<(Arc<Self>, Recovered), OpenError> {
+        options.check(lanes)?;
+        let files = Files::load(&*disk)?;
+        let mut records = 0;
+        let scan = files.scan(from, options.segment_bytes, &mut |record| {
+            if record.start < from || record.kind == KIND_MARK {
+                return Ok(());
+            }
+            records += 1;
+            replay(record).map_err(|source| OpenError::Replay { at: record.start, source })
+        })?;
+        let Some(scan) = scan else {
+            return start_new(disk, options, lanes, from, &files);
+        };
+        if let Tail::Damaged(damage) = scan.tail {
+            return Err(OpenError::Damaged(damage));
+        }
+        if scan.end < from {
+            return Err(OpenError::EndsBefore { end: scan.end, from });
+        }
+        cut_tail(&*disk, &scan)?;
+        let recovered = Recovered { records, end: scan.end, tail: scan.tail };
+        if let Tail::Torn { file, offset, lsn } = &recovered.tail {
+            tracing::warn!(file, offset, lsn = lsn.0, "cut a torn tail off the log");
+        }
+        let next_number = files.numbers().last().map_or(1, |last| last + 1);
+        let (salt, at) = (scan.salt, scan.end);
+        let chain = scan.chain.into_iter().map(|scanned| scanned.segment);
+        let segments: Vec<Segment> = scan.earlier.into_iter().chain(chain).collect();
+        let start = Start { disk, options, lanes, salt, segments, next_number, at };
+        Ok((Arc::new(Log::new(start)), recovered))
+    }
+}
+
+/// Makes sure that what was read is what any later recovery reads, even after a power cut now.
+///
+/// Remains behind the end must go: their positions will be given out again, and once the log has
+/// grown up to one of them it would pass for a record of the new history.
+fn cut_tail(disk: &dyn Disk, scan: &Scan) -> Result<(), OpenError> {
+    let last = &scan.chain.last().expect("a chain is never empty").segment;
+    clear_tail(&*last.file, last.offset(scan.end))
+        .map_err(io_error(format!("clearing the tail of {}", file_name(last.number))))?;
+    for scanned in &scan.chain {
+        let segment = &scanned.segment;
+        let name = file_name(segment.number);
+        segment.file.sync().map_err(io_error(format!("syncing {name}")))?;
+    }
+    remove_all(disk, &scan.obsolete)
+}
+
+fn remove_all(disk: &dyn Disk, numbers: &[u64]) -> Result<(), OpenError> {
+    for number in numbers {
+        let name = file_name(*number);
+        disk.remove(&name).map_err(io_error(format!("removing {name}")))?;
+    }
+    disk.sync_dir().map_err(io_error("syncing the directory"))
+}
+
+fn start_new(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    lanes: usize,
+    from: Lsn,
+    files: &Files,
+) -> Result<(Arc<Log>, Recovered), OpenError> {
+    let leftovers = files.numbers();
+    remove_all(&*disk, &leftovers)?;
+    let number = leftovers.last().map_or(1, |last| last + 1);
+    let name = file_name(number);
+    let first = create_blank(&*disk, number, options.segment_bytes)
+        .and_then(|blank| {
+            let segment = activate(blank, from, from, options.salt, 0)?;
+            segment.file.sync()?;
+            Ok(segment)
+        })
+        .map_err(io_error(format!("making the first segment {name}")))?;
+    let salt = options.salt;
+    let (segments, next_number, at) = (vec![first], number + 1, from);
+    let start = Start { disk, options, lanes, salt, segments, next_number, at };
+    let recovered = Recovered { records: 0, end: from, tail: Tail::Clean };
+    Ok((Arc::new(Log::new(start)), recovered))
+}

@@ -1,0 +1,97 @@
+//! What the operator chooses about the log.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::segment::SEGMENT_HEADER_BYTES;
+
+/// When written groups are synced without anybody asking for it.
+///
+/// Whatever the policy, a [`Log::request_sync`](crate::Log::request_sync) starts a synced group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Every group is synced. No timer: while one sync runs, the next group gathers.
+    Always,
+    /// Synced when this long has passed since the last sync and there is something new.
+    Interval(Duration),
+    /// Written within [`WRITE_TICK_NS`], synced by the kernel in its own time.
+    Never,
+}
+
+/// Bytes that nobody asked to have written wait at most this long in a lane.
+pub(crate) const WRITE_TICK_NS: u64 = 100_000_000;
+
+/// Limits of one log. All are checked by [`Log::open`](crate::Log::open).
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Size of a segment file. A record that is larger gets a larger segment of its own.
+    pub segment_bytes: u64,
+    /// A lane that holds so many bytes has no room: its owner must stop reading from its sockets.
+    pub lane_bytes_max: usize,
+    /// All lanes together hold about this much, so that a group stays inside the caches: a lane
+    /// gets at most `group_bytes_max / lanes`, though never less than [`LANE_BYTES_MIN`].
+    pub group_bytes_max: usize,
+    /// May be changed later by [`Log::set_sync_policy`](crate::Log::set_sync_policy).
+    pub sync: SyncPolicy,
+    /// So many truncated segments are kept to be written again; the rest is removed.
+    pub recycled_segments_max: usize,
+    /// Random number of a new log; an existing log keeps its own. It enters every checksum, so
+    /// that no client can craft a value that looks like a record. 0 makes checksums predictable.
+    pub salt: u64,
+}
+
+/// A smaller lane would send its owner to sleep after a few records.
+pub(crate) const LANE_BYTES_MIN: usize = 4096;
+/// So many lanes are the most that one writer serves: it locks each once per group.
+pub(crate) const LANES_MAX: usize = 1024;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            lane_bytes_max: 128 << 10,
+            group_bytes_max: 1 << 20,
+            sync: SyncPolicy::Always,
+            recycled_segments_max: 4,
+            salt: 0,
+        }
+    }
+}
+
+/// Options that no log can work with.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum OptionsError {
+    #[error("segment_bytes is {0}: it must be a multiple of 4096 and at least 8192")]
+    SegmentBytes(u64),
+    #[error("a log needs 1 to {LANES_MAX} lanes, not {0}")]
+    Lanes(usize),
+    #[error("lane_bytes_max and group_bytes_max must be at least {LANE_BYTES_MIN}")]
+    LaneBytes,
+    #[error("a sync interval of zero is spelled `always`")]
+    Interval,
+}
+
+impl Options {
+    pub(crate) fn check(&self, lanes: usize) -> Result<(), OptionsError> {
+        let header = SEGMENT_HEADER_BYTES as u64;
+        if self.segment_bytes < 2 * header || !self.segment_bytes.is_multiple_of(header) {
+            return Err(OptionsError::SegmentBytes(self.segment_bytes));
+        }
+        if lanes == 0 || lanes > LANES_MAX {
+            return Err(OptionsError::Lanes(lanes));
+        }
+        if self.lane_bytes_max < LANE_BYTES_MIN || self.group_bytes_max < LANE_BYTES_MIN {
+            return Err(OptionsError::LaneBytes);
+        }
+        if self.sync == SyncPolicy::Interval(Duration::ZERO) {
+            return Err(OptionsError::Interval);
+        }
+        Ok(())
+    }
+
+    /// Bytes one lane may hold before its owner is stopped.
+    pub(crate) fn lane_cap(&self, lanes: usize) -> usize {
+        (self.group_bytes_max / lanes).max(LANE_BYTES_MIN).min(self.lane_bytes_max)
+    }
+}

@@ -1,0 +1,243 @@
+//! One record: its place, its bytes, and when it is valid.
+//!
+//! ```text
+//! offset size  field
+//!      0    4  payload length, u32 little-endian
+//!      4    1  kind: 0 never occurs, 1..=254 belong to the user, 255 is a mark of the log
+//!      5    4  checksum, u32 little-endian
+//!      9  len  payload
+//! ```
+//!
+//! The checksum is the CRC-32C of: salt (u64), payload, start LSN (u64), length (u32), kind (u32),
+//! all little-endian. The salt is the log's own, the LSN the record's place: bytes of another log,
+//! of an older life of a recycled segment, or of a client's making never pass.
+
+use std::fmt;
+
+/// Bytes before the payload.
+pub const RECORD_HEADER_BYTES: usize = 9;
+/// The longest payload: twice the longest Redis value.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+/// Kind of the log's own marks; see [`mark_payload`]. Users' kinds are 1 to 254.
+pub const KIND_MARK: u8 = 255;
+/// Kind 0 is no record: zeros never look like one, whatever their checksum.
+const KIND_NONE: u8 = 0;
+/// A mark with its header: what the search for proof of durability looks for.
+pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
+const MARK_PAYLOAD_BYTES: usize = 8;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
+
+/// A place in the endless stream of record bytes: where a record starts, or where it ends, which
+/// is where the next one starts. Segment headers and unused ends of segments do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+/// One record as it stands in the log, borrowed from the reader's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    pub start: Lsn,
+    /// Start of the next record; durable once [`Log::durable`](crate::Log::durable) reaches it.
+    pub end: Lsn,
+    pub kind: u8,
+    pub payload: &'a [u8],
+}
+
+/// The checksum's fixed last part; aligned, so that the hardware takes it in two steps.
+#[repr(align(8))]
+struct Trailer([u8; 16]);
+
+/// Checksums of one log, all starting from its salt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checksum(u32);
+
+impl Checksum {
+    pub(crate) fn new(salt: u64) -> Self {
+        Self(crc32c::crc32c(&salt.to_le_bytes()))
+    }
+
+    /// The part that does not depend on the record's place: computed before any lock is taken.
+    #[inline]
+    pub(crate) fn of_payload(self, payload: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.0, payload)
+    }
+}
+
+/// Completes the checksum of a payload with the record's place, length and kind.
+#[inline]
+fn finish(payload_crc: u32, start: Lsn, length: u32, kind: u8) -> u32 {
+    let mut trailer = Trailer([0; 16]);
+    trailer.0[..8].copy_from_slice(&start.0.to_le_bytes());
+    trailer.0[8..12].copy_from_slice(&length.to_le_bytes());
+    trailer.0[12] = kind;
+    crc32c::crc32c_append(payload_crc, &trailer.0)
+}
+
+/// Appends the record's bytes. The payload is at most [`PAYLOAD_BYTES_MAX`], checked by the caller.
+#[inline]
+pub(crate) fn encode(out: &mut Vec<u8>, start: Lsn, kind: u8, payload: &[u8], payload_crc: u32) {
+    let length = u32::try_from(payload.len()).expect("checked against PAYLOAD_BYTES_MAX");
+    let crc = finish(payload_crc, start, length, kind);
+    let mut header = [0; RECORD_HEADER_BYTES];
+    header[..4].copy_from_slice(&length.to_le_bytes());
+    header[4] = kind;
+    header[5..].copy_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(payload);
+}
+
+/// What stands in a record's nine header bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) payload_bytes: usize,
+    kind: u8,
+    crc: u32,
+}
+
+impl Header {
+    /// None unless it can be the header of a record: kind and length are in range.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<RECORD_HEADER_BYTES>()?;
+        let payload_bytes = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        let kind = bytes[4];
+        let crc = u32::from_le_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
+        let plausible = kind != KIND_NONE && payload_bytes <= PAYLOAD_BYTES_MAX;
+        plausible.then_some(Self { payload_bytes, kind, crc })
+    }
+
+    pub(crate) fn record_bytes(self) -> usize {
+        RECORD_HEADER_BYTES + self.payload_bytes
+    }
+
+    /// The record of this header, whose checksum has been found right before.
+    pub(crate) fn record(self, start: Lsn, end: Lsn, payload: &[u8]) -> Record<'_> {
+        Record { start, end, kind: self.kind, payload }
+    }
+}
+
+/// The record at the start of `bytes`, if one stands there complete and belongs to `start`.
+pub(crate) fn decode(checksum: Checksum, start: Lsn, bytes: &[u8]) -> Option<Record<'_>> {
+    let header = Header::decode(bytes)?;
+    let payload = bytes.get(RECORD_HEADER_BYTES..header.record_bytes())?;
+    let end = Lsn(start.0.checked_add(header.record_bytes() as u64)?);
+    let length = u32::try_from(header.payload_bytes).ok()?;
+    let crc = finish(checksum.of_payload(payload), start, length, header.kind);
+    (crc == header.crc).then_some(Record { start, end, kind: header.kind, payload })
+}
+
+/// A mark says: when this was written, everything before `durable` was on stable storage.
+pub(crate) fn mark_payload(durable: Lsn) -> [u8; MARK_PAYLOAD_BYTES] {
+    durable.0.to_le_bytes()
+}
+
+/// The durable position that a mark states; None for any other record.
+pub(crate) fn read_mark(record: &Record<'_>) -> Option<Lsn> {
+    if record.kind != KIND_MARK {
+        return None;
+    }
+    record.payload.try_into().ok().map(|bytes| Lsn(u64::from_le_bytes(bytes)))
+}
+
+/// Whether a mark may start here. Cheap enough to be asked at every byte of a segment.
+pub(crate) fn may_be_mark(bytes: &[u8]) -> bool {
+    bytes.len() >= MARK_BYTES && bytes[4] == KIND_MARK && bytes[..4] == [8, 0, 0, 0]
+}
+
+/// Bytes of the leading whole records of `bytes` that fit into `room`. `bytes` is of our making.
+pub(crate) fn whole_records_within(bytes: &[u8], room: u64) -> usize {
+    let mut fits = 0;
+    while let Some(header) = Header::decode(&bytes[fits..]) {
+        if (fits + header.record_bytes()) as u64 > room {
+            break;
+        }
+        fits += header.record_bytes();
+    }
+    fits
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(start: Lsn, kind: u8, payload: &[u8], salt: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, start, kind, payload, Checksum::new(salt).of_payload(payload));
+        bytes
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        let bytes = encoded(Lsn(0x1122), 7, b"hello", 0x0123_4567_89ab_cdef);
+        let by_hand = {
+            let mut covered = 0x0123_4567_89ab_cdef_u64.to_le_bytes().to_vec();
+            covered.extend_from_slice(b"hello");
+            covered.extend_from_slice(&[0x22, 0x11, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0]);
+            crc32c::crc32c(&covered)
+        };
+        assert_eq!(by_hand, 0x3f0e_6eb5);
+        assert_eq!(bytes, b"\x05\x00\x00\x00\x07\xb5\x6e\x0e\x3fhello");
+    }
+
+    #[test]
+    fn zeros_are_never_a_record() {
+        for start in 0..10_000 {
+            assert_eq!(decode(Checksum::new(0), Lsn(start), &[0; 64]), None);
+        }
+    }
+
+    #[test]
+    fn whole_records_stop_at_the_room() {
+        let mut bytes = encoded(Lsn(0), 1, b"abc", 0);
+        bytes.extend(encoded(Lsn(12), 1, b"d", 0));
+        assert_eq!(whole_records_within(&bytes, 11), 0);
+        assert_eq!(whole_records_within(&bytes, 12), 12);
+        assert_eq!(whole_records_within(&bytes, 21), 12);
+        assert_eq!(whole_records_within(&bytes, 22), 22);
+    }
+
+    proptest! {
+        #[test]
+        fn decodes_what_it_encoded(
+            start in 0..u64::MAX / 2,
+            kind in 1..=255_u8,
+            payload in prop::collection::vec(any::<u8>(), 0..300),
+            salt: u64,
+        ) {
+            let bytes = encoded(Lsn(start), kind, &payload, salt);
+            let end = Lsn(start + bytes.len() as u64);
+            let want = Record { start: Lsn(start), end, kind, payload: &payload };
+            prop_assert_eq!(decode(Checksum::new(salt), Lsn(start), &bytes), Some(want));
+        }
+
+        #[test]
+        fn refuses_another_place_salt_cut_or_bit(
+            start in 0..u64::MAX / 2,
+            payload in prop::collection::vec(any::<u8>(), 0..100),
+            salt: u64,
+            pick: prop::sample::Index,
+            bit in 0..8_u32,
+        ) {
+            let bytes = encoded(Lsn(start), 9, &payload, salt);
+            let checksum = Checksum::new(salt);
+            prop_assert_eq!(decode(checksum, Lsn(start + 1), &bytes), None);
+            prop_assert_eq!(decode(Checksum::new(salt ^ 1), Lsn(start), &bytes), None);
+            prop_assert_eq!(decode(checksum, Lsn(start), &bytes[..pick.index(bytes.len())]), None);
+            let mut flipped = bytes.clone();
+            flipped[pick.index(bytes.len())] ^= 1 << bit;
+            prop_assert_eq!(decode(checksum, Lsn(start), &flipped), None);
+        }
+
+        #[test]
+        fn never_panics_on_garbage(start: u64, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert_eq!(decode(Checksum::new(1), Lsn(start), &bytes), None);
+        }
+    }
+}

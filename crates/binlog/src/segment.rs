@@ -1,0 +1,251 @@
+//! One segment file: its name, its header, and where a position of the log lies in it.
+//!
+//! ```text
+//! offset size  field
+//!      0    8  magic "MYRIADLG"
+//!      8    4  format version, u32
+//!     12    4  header size, u32: 4096
+//!     16    8  number, u64: the same as in the file's name
+//!     24    8  base LSN, u64: position of the first record
+//!     32    8  durable LSN, u64: known to be durable when this header was written
+//!     40    8  salt of the log, u64
+//!     48    4  flags, u32: bit 0 = the file was used before, so old bytes follow
+//!     52    8  zero
+//!     60    4  CRC-32C of bytes 0..60
+//!     64       zeros up to 4096, then the records
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
+use crate::record::Lsn;
+use crate::to_usize;
+
+/// Records start here: a block of its own, so that writing records never rewrites the header.
+pub const SEGMENT_HEADER_BYTES: usize = 4096;
+/// Version of the format that this code writes and reads.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"MYRIADLG";
+const HEADER_CRC_AT: usize = 60;
+const HEADER_USED_BYTES: usize = 64;
+const FLAG_RECYCLED: u32 = 1;
+/// Zeros are written in pieces of this size.
+const ZERO_CHUNK_BYTES: usize = 1 << 20;
+
+/// What a valid segment header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) version: u32,
+    pub(crate) number: u64,
+    pub(crate) base: Lsn,
+    pub(crate) durable: Lsn,
+    pub(crate) salt: u64,
+    pub(crate) recycled: bool,
+}
+
+/// What stands at the start of a segment file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderState {
+    /// In use: the header belongs to this file.
+    Active(SegmentHeader),
+    /// Prepared but not in use yet, or a header that never reached the disk whole.
+    Unused,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+        let header_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("4096 fits");
+        let flags = if self.recycled { FLAG_RECYCLED } else { 0 };
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[12..16].copy_from_slice(&header_bytes.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.base.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.salt.to_le_bytes());
+        bytes[48..52].copy_from_slice(&flags.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
+        bytes[HEADER_CRC_AT..HEADER_USED_BYTES].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// None unless magic and checksum are right. The version is for the caller to judge.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<HEADER_USED_BYTES>()?;
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let u64_at = |at: usize| u64::from(u32_at(at)) | (u64::from(u32_at(at + 4)) << 32);
+        let valid =
+            bytes[..8] == MAGIC && u32_at(HEADER_CRC_AT) == crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
+        valid.then(|| Self {
+            version: u32_at(8),
+            number: u64_at(16),
+            base: Lsn(u64_at(24)),
+            durable: Lsn(u64_at(32)),
+            salt: u64_at(40),
+            recycled: u32_at(48) & FLAG_RECYCLED != 0,
+        })
+    }
+}
+
+/// Name of the segment with this number. Numbers only grow.
+pub(crate) fn file_name(number: u64) -> String {
+    format!("log-{number:020}.seg")
+}
+
+/// The number in a segment's name; None for any other file.
+pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
+    if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// A segment in use.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) base: Lsn,
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes of the file that may be used; what lies beyond is not allocated.
+    pub(crate) capacity_bytes: u64,
+}
+
+impl Segment {
+    /// Where a position at or after the base lies in the file.
+    pub(crate) fn offset(&self, at: Lsn) -> u64 {
+        SEGMENT_HEADER_BYTES as u64 + (at.0 - self.base.0)
+    }
+
+    /// Bytes left for records from `at` on.
+    pub(crate) fn room(&self, at: Lsn) -> u64 {
+        self.capacity_bytes.saturating_sub(self.offset(at))
+    }
+}
+
+/// A file with its final name, ready to become a segment.
+#[derive(Debug)]
+pub(crate) struct Blank {
+    pub(crate) number: u64,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size_bytes: u64,
+    pub(crate) recycled: bool,
+}
+
+/// Reads and judges the header of the file with this number.
+pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<HeaderState> {
+    let mut bytes = [0; HEADER_USED_BYTES];
+    let count = read_full_at(file, 0, &mut bytes)?;
+    let header = SegmentHeader::decode(&bytes[..count]).filter(|header| header.number == number);
+    Ok(header.map_or(HeaderState::Unused, HeaderState::Active))
+}
+
+/// Makes a file full of written zeros. Zeros are written and not only allocated: the first write
+/// into an allocated but unwritten block makes each sync pay for a change of metadata.
+///
+/// Durable on return. On error the half-made file is removed as far as the disk allows.
+pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io::Result<Blank> {
+    let name = file_name(number);
+    let file = disk.create(&name)?;
+    let filled = write_zeros(&*file, 0, size_bytes)
+        .and_then(|()| file.sync())
+        .and_then(|()| disk.sync_dir());
+    if let Err(error) = filled {
+        // The first error is the one to report; a leftover file is removed at the next start.
+        disk.remove(&name).ok();
+        return Err(error);
+    }
+    Ok(Blank { number, file, size_bytes, recycled: false })
+}
+
+fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; to_usize((to - from).min(ZERO_CHUNK_BYTES as u64))];
+    let mut at = from;
+    while at < to {
+        let count = (to - at).min(zeros.len() as u64);
+        write_all_at(file, at, &zeros[..to_usize(count)])?;
+        at += count;
+    }
+    Ok(())
+}
+
+/// Writes zeros over everything from `from` to the end of the file that is not zero already.
+pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
+    let size = file.size()?;
+    let mut chunk = vec![0; ZERO_CHUNK_BYTES];
+    let mut at = from;
+    while at < size {
+        let want = to_usize((size - at).min(chunk.len() as u64));
+        let count = read_full_at(file, at, &mut chunk[..want])?;
+        if count == 0 {
+            break;
+        }
+        if chunk[..count].iter().any(|&byte| byte != 0) {
+            write_zeros(file, at, at + count as u64)?;
+        }
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Turns a blank file into a segment by writing its header. Durable with the next sync of the file.
+pub(crate) fn activate(
+    blank: Blank,
+    base: Lsn,
+    durable: Lsn,
+    salt: u64,
+    first_record_bytes: u64,
+) -> io::Result<Segment> {
+    let Blank { number, file, size_bytes, recycled } = blank;
+    let header =
+        SegmentHeader { version: FORMAT_VERSION, number, base, durable, salt, recycled }.encode();
+    write_all_at(&*file, 0, &header)?;
+    let capacity_bytes = size_bytes.max(SEGMENT_HEADER_BYTES as u64 + first_record_bytes);
+    Ok(Segment { number, base, file, capacity_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_bytes_are_pinned() {
+        let header = SegmentHeader {
+            version: 1,
+            number: 3,
+            base: Lsn(0x0102_0304_0506_0708),
+            durable: Lsn(9),
+            salt: 0xaabb,
+            recycled: true,
+        };
+        let bytes = header.encode();
+        let mut want = b"MYRIADLG\x01\0\0\0\0\x10\0\0\x03\0\0\0\0\0\0\0".to_vec();
+        want.extend_from_slice(b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0");
+        want.extend_from_slice(b"\xbb\xaa\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(bytes[..60], want);
+        assert_eq!(bytes[60..64], crc32c::crc32c(&want).to_le_bytes());
+        assert!(bytes[64..].iter().all(|&byte| byte == 0));
+        assert_eq!(bytes.len(), 4096);
+        assert_eq!(SegmentHeader::decode(&bytes), Some(header));
+        for at in 0..64 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            assert_eq!(SegmentHeader::decode(&flipped), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn names_round_trip() {
+        assert_eq!(file_name(17), "log-00000000000000000017.seg");
+        assert_eq!(parse_file_name(&file_name(u64::MAX)), Some(u64::MAX));
+        for name in ["LOCK", "log-17.seg", "log-0000000000000000001x.seg", "log-.seg", ""] {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+        assert_eq!(parse_file_name("log-99999999999999999999.seg"), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! Files ready to become segments, so that a group never waits for 64 MiB of zeros.
+//!
+//! Filled by the helper thread and by truncation, which renames old segments to new numbers; when
+//! the shelf is empty the writer makes a file itself.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::disk::Disk;
+use crate::segment::{Blank, Segment, create_blank, file_name};
+
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    blanks_max: usize,
+    /// The number of the next file. Held while files are made or renamed, so that files reach the
+    /// shelf in the order of their numbers.
+    next_number: Mutex<u64>,
+    blanks: Mutex<VecDeque<Blank>>,
+    helper: Mutex<HelperState>,
+    helper_wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct HelperState {
+    wanted: bool,
+    stopping: bool,
+}
+
+impl Shelf {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        segment_bytes: u64,
+        blanks_max: usize,
+        next_number: u64,
+    ) -> Self {
+        Self {
+            disk,
+            segment_bytes,
+            blanks_max,
+            next_number: Mutex::new(next_number),
+            blanks: Mutex::new(VecDeque::new()),
+            helper: Mutex::new(HelperState { wanted: true, stopping: false }),
+            helper_wake: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.blanks.lock().len()
+    }
+
+    /// The next file. Fast if one is ready; otherwise waits for the one being made, or makes it.
+    pub(crate) fn take(&self) -> io::Result<Blank> {
+        let blank = match self.pop() {
+            Some(blank) => blank,
+            None => self.make_for_caller()?,
+        };
+        self.helper.lock().wanted = true;
+        self.helper_wake.notify_one();
+        Ok(blank)
+    }
+
+    fn pop(&self) -> Option<Blank> {
+        self.blanks.lock().pop_front()
+    }
+
+    fn make_for_caller(&self) -> io::Result<Blank> {
+        let mut next_number = self.next_number.lock();
+        match self.pop() {
+            Some(blank) => Ok(blank),
+            None => self.make(&mut next_number),
+        }
+    }
+
+    fn make(&self, next_number: &mut u64) -> io::Result<Blank> {
+        let number = *next_number;
+        *next_number += 1;
+        create_blank(&*self.disk, number, self.segment_bytes)
+    }
+
+    /// Makes one file if none is ready.
+    pub(crate) fn fill(&self) -> io::Result<()> {
+        let mut next_number = self.next_number.lock();
+        if self.len() > 0 {
+            return Ok(());
+        }
+        let blank = self.make(&mut next_number)?;
+        self.blanks.lock().push_back(blank);
+        Ok(())
+    }
+
+    /// Turns segments that nobody needs any more into blank files, or removes them.
+    ///
+    /// A renamed file still holds its old header: the number in it is not the one in its name, so
+    /// it is unused; and its old records never pass for new ones, as their checksums are bound to
+    /// their positions. It goes on the shelf only after the directory is synced.
+    pub(crate) fn recycle(&self, old: Vec<Segment>) -> io::Result<()> {
+        let mut next_number = self.next_number.lock();
+        let mut renamed = Vec::new();
+        for segment in old {
+            let name = file_name(segment.number);
+            let size_bytes = segment.file.size()?;
+            if size_bytes != self.segment_bytes || self.len() + renamed.len() >= self.blanks_max {
+                self.disk.remove(&name)?;
+                continue;
+            }
+            let number = *next_number;
+            *next_number += 1;
+            self.disk.rename(&name, &file_name(number))?;
+            renamed.push(Blank { number, file: segment.file, size_bytes, recycled: true });
+        }
+        self.disk.sync_dir()?;
+        self.blanks.lock().extend(renamed);
+        Ok(())
+    }
+
+    /// The helper thread: keeps one file ready.
+    pub(crate) fn run_helper(&self) {
+        while self.wait_until_wanted() {
+            if let Err(error) = self.fill() {
+                // The writer will try itself when it needs the file, and then stop the log.
+                tracing::warn!(%error, "cannot prepare the next log segment");
+            }
+        }
+    }
+
+    /// False when the helper shall end.
+    fn wait_until_wanted(&self) -> bool {
+        let mut helper = self.helper.lock();
+        while !helper.wanted && !helper.stopping {
+            self.helper_wake.wait(&mut helper);
+        }
+        helper.wanted = false;
+        !helper.stopping
+    }
+
+    pub(crate) fn start_helper(&self) {
+        self.helper.lock().stopping = false;
+    }
+
+    pub(crate) fn stop_helper(&self) {
+        self.helper.lock().stopping = true;
+        self.helper_wake.notify_one();
+    }
+}

@@ -1,0 +1,96 @@
+//! What the log has done so far, for pages and metrics.
+
+/// Bucket `i` counts syncs that took `2^i` to `2^(i+1)` nanoseconds; the last one also longer ones.
+pub const SYNC_LATENCY_BUCKETS: usize = 36;
+
+/// A copy of the log's counters; all since the start of the process unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogStats {
+    /// Writes of at least one record.
+    pub groups: u64,
+    /// Users' records and marks written.
+    pub records: u64,
+    pub bytes: u64,
+    pub syncs: u64,
+    pub sync_ns_last: u64,
+    pub sync_ns_sum: u64,
+    pub sync_ns_max: u64,
+    pub sync_ns_buckets: [u64; SYNC_LATENCY_BUCKETS],
+    /// Now: appended but not yet written.
+    pub waiting_bytes: u64,
+    /// Now: written but not yet durable.
+    pub unsynced_bytes: u64,
+    /// Now: segments with records that are still kept.
+    pub segments: usize,
+    /// Now: files ready to become segments.
+    pub blank_segments: usize,
+    /// Now: bytes of each lane of the callers.
+    pub lane_bytes: Vec<usize>,
+    /// Now: how far the slowest follower is behind `written`; 0 without followers.
+    pub follower_lag_bytes: u64,
+}
+
+impl LogStats {
+    /// Records that share one sync, on average.
+    #[allow(clippy::cast_precision_loss)] // a ratio for people
+    pub fn records_per_sync(&self) -> f64 {
+        if self.syncs == 0 { 0.0 } else { self.records as f64 / self.syncs as f64 }
+    }
+}
+
+/// The part that the writer counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counters {
+    pub(crate) groups: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) sync_ns_last: u64,
+    pub(crate) sync_ns_sum: u64,
+    pub(crate) sync_ns_max: u64,
+    pub(crate) sync_ns_buckets: [u64; SYNC_LATENCY_BUCKETS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            groups: 0,
+            records: 0,
+            bytes: 0,
+            syncs: 0,
+            sync_ns_last: 0,
+            sync_ns_sum: 0,
+            sync_ns_max: 0,
+            sync_ns_buckets: [0; SYNC_LATENCY_BUCKETS],
+        }
+    }
+}
+
+impl Counters {
+    pub(crate) fn count_sync(&mut self, took_ns: u64) {
+        self.syncs += 1;
+        self.sync_ns_last = took_ns;
+        self.sync_ns_sum = self.sync_ns_sum.saturating_add(took_ns);
+        self.sync_ns_max = self.sync_ns_max.max(took_ns);
+        let bucket = took_ns.max(1).ilog2() as usize;
+        self.sync_ns_buckets[bucket.min(SYNC_LATENCY_BUCKETS - 1)] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syncs_fall_into_their_buckets() {
+        let mut counters = Counters::default();
+        for took_ns in [0, 1, 1024, 2047, 2048, u64::MAX] {
+            counters.count_sync(took_ns);
+        }
+        assert_eq!(counters.sync_ns_buckets[0], 2);
+        assert_eq!(counters.sync_ns_buckets[10], 2);
+        assert_eq!(counters.sync_ns_buckets[11], 1);
+        assert_eq!(counters.sync_ns_buckets[SYNC_LATENCY_BUCKETS - 1], 1);
+        assert_eq!((counters.syncs, counters.sync_ns_max), (6, u64::MAX));
+    }
+}

@@ -1,0 +1,390 @@
+//! The writer: takes all lanes, writes once, syncs once, publishes, wakes.
+//!
+//! [`Log::writer_step`] is one round of it, without a thread or a clock of its own, so that tests
+//! and the simulator drive it; [`Log::spawn_writer`] calls it in a loop.
+//!
+//! Why everything below `limit` is there: `limit` is read from `next` before any lane is taken. An
+//! append that got a position below it had its lane's lock at that moment, so the lane is taken
+//! only after the record's bytes are in it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use base::time::MonoNs;
+
+use crate::disk::write_all_at;
+use crate::lane::LaneBuffer;
+use crate::log::{Log, Poisoned};
+use crate::options::{SyncPolicy, WRITE_TICK_NS};
+use crate::record::{self, Header, Lsn};
+use crate::segment::{Segment, activate, file_name};
+use crate::window::Window;
+
+/// Without syncs, so many filled segments may wait for the kernel to write them back.
+const UNSYNCED_SEGMENTS_MAX: usize = 4;
+
+/// What one round did and when the next is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepOutcome {
+    pub bytes_written: u64,
+    pub synced: bool,
+    pub next: Next,
+}
+
+/// When the writer has to be called again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// There is more to do already.
+    AtOnce,
+    /// After so many nanoseconds, or as soon as something is asked for.
+    AfterNs(u64),
+    /// Never: the log is poisoned or closed.
+    Poisoned,
+}
+
+/// Everything that only the writer touches.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    window: Window,
+    /// One empty buffer for each lane, to be swapped with the lane's own.
+    taken: Vec<LaneBuffer>,
+    lane_cap_bytes: usize,
+    tail: WriteTail,
+    /// The newest durable position that a mark states.
+    marked: Lsn,
+    written_at: MonoNs,
+    synced_at: MonoNs,
+}
+
+/// Where the next byte goes, and what is not synced yet.
+#[derive(Debug)]
+struct WriteTail {
+    segment: Segment,
+    at: Lsn,
+    synced: Lsn,
+    /// Filled segments that are not synced, oldest first.
+    unsynced: Vec<Segment>,
+}
+
+/// What a round shall do.
+struct Plan {
+    write: bool,
+    sync: bool,
+}
+
+type Clock<'a> = &'a dyn Fn() -> MonoNs;
+
+impl Writer {
+    pub(crate) fn new(
+        segment: Segment,
+        at: Lsn,
+        lanes: usize,
+        lane_cap_bytes: usize,
+        group_bytes_max: usize,
+    ) -> Self {
+        Self {
+            window: Window::new(at.0, group_bytes_max),
+            taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
+            lane_cap_bytes,
+            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new() },
+            marked: Lsn(0),
+            written_at: MonoNs(0),
+            synced_at: MonoNs(0),
+        }
+    }
+}
+
+fn failed(operation: &'static str, number: u64) -> impl FnOnce(io::Error) -> Poisoned {
+    move |error| Poisoned::Failed { operation, file: file_name(number), source: Arc::new(error) }
+}
+
+impl Log {
+    /// One round of the writer: writes and syncs what was asked for or what is due at `clock()`.
+    /// A failure poisons the log and is seen in [`Log::poisoned`].
+    pub fn writer_step(&self, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
+        let mut writer = self.writer.lock();
+        let mut outcome = StepOutcome { bytes_written: 0, synced: false, next: Next::Poisoned };
+        if self.is_poisoned() {
+            return outcome;
+        }
+        let now = clock();
+        let plan = self.plan(&writer, now);
+        let before = (writer.tail.at, writer.tail.synced);
+        if let Err(cause) = self.run_group(&mut writer, &plan, now, clock) {
+            self.set_poison(cause);
+            return outcome;
+        }
+        outcome.bytes_written = writer.tail.at.0 - before.0.0;
+        outcome.synced = writer.tail.synced > before.1;
+        outcome.next = self.next_step(&writer, clock());
+        outcome
+    }
+
+    fn plan(&self, writer: &Writer, now: MonoNs) -> Plan {
+        let next = self.next();
+        let asked_write = self.take_write_request();
+        let write_due = asked_write || now.since(writer.written_at) >= WRITE_TICK_NS;
+        let sync_due = match self.sync_policy() {
+            SyncPolicy::Always => write_due,
+            SyncPolicy::Interval(interval) => {
+                u128::from(now.since(writer.synced_at)) >= interval.as_nanos()
+            }
+            SyncPolicy::Never => false,
+        };
+        let asked_sync = self.sync_requested() > writer.tail.synced;
+        let sync = next > writer.tail.synced && (sync_due || asked_sync);
+        Plan { write: next > writer.tail.at && (write_due || sync), sync }
+    }
+
+    fn run_group(
+        &self,
+        writer: &mut Writer,
+        plan: &Plan,
+        now: MonoNs,
+        clock: Clock<'_>,
+    ) -> Result<(), Poisoned> {
+        if plan.write {
+            if writer.tail.synced > writer.marked {
+                writer.marked = writer.tail.synced;
+                self.append_mark(writer.marked);
+            }
+            self.write_group(writer, clock)?;
+            writer.written_at = now;
+        }
+        if plan.sync {
+            self.sync_tail(&mut writer.tail, clock)?;
+            writer.synced_at = now;
+        }
+        Ok(())
+    }
+
+    fn write_group(&self, writer: &mut Writer, clock: Clock<'_>) -> Result<(), Poisoned> {
+        let limit = self.next();
+        let Writer { window, taken, tail, lane_cap_bytes, .. } = writer;
+        for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
+            lane.take(empty);
+        }
+        for lane in &self.lanes {
+            lane.wake_for_room();
+        }
+        let from = tail.at;
+        if let Some(only) = gapless_lane(window, taken, from) {
+            self.write_run(tail, &only.bytes, clock)?;
+            window.skip_to(tail.at.0);
+        } else {
+            for lane in taken.iter() {
+                window.place(lane);
+            }
+            let complete = window.complete(limit.0);
+            let count = complete.len();
+            self.write_run(tail, complete, clock)?;
+            window.advance(count);
+        }
+        {
+            let mut counters = self.counters.lock();
+            counters.groups += 1;
+            counters.records += taken.iter().map(|lane| lane.records).sum::<u64>();
+            counters.bytes += tail.at.0 - from.0;
+        }
+        for lane in taken {
+            lane.reset(*lane_cap_bytes);
+        }
+        self.publish_written(tail.at);
+        Ok(())
+    }
+
+    /// Writes whole records at the tail, going on in a new segment where the current one is full.
+    fn write_run(
+        &self,
+        tail: &mut WriteTail,
+        bytes: &[u8],
+        clock: Clock<'_>,
+    ) -> Result<(), Poisoned> {
+        let mut rest = bytes;
+        while let Some(first) = Header::decode(rest) {
+            let room = tail.segment.room(tail.at);
+            let fits = if rest.len() as u64 <= room {
+                rest.len()
+            } else {
+                record::whole_records_within(rest, room)
+            };
+            if fits == 0 {
+                self.roll(tail, first.record_bytes() as u64, clock)?;
+                continue;
+            }
+            let segment = &tail.segment;
+            write_all_at(&*segment.file, segment.offset(tail.at), &rest[..fits])
+                .map_err(failed("writing", segment.number))?;
+            tail.at.0 += fits as u64;
+            rest = &rest[fits..];
+        }
+        assert!(rest.is_empty(), "a run consists of whole records");
+        Ok(())
+    }
+
+    /// Goes on in a new segment at `tail.at`.
+    ///
+    /// The filled segment is synced first, so that a segment's header proves the end of the one
+    /// before. Only when nobody wants syncs a few may be left to the kernel.
+    fn roll(
+        &self,
+        tail: &mut WriteTail,
+        first_record_bytes: u64,
+        clock: Clock<'_>,
+    ) -> Result<(), Poisoned> {
+        let lazy = self.sync_policy() == SyncPolicy::Never;
+        if lazy && tail.unsynced.len() < UNSYNCED_SEGMENTS_MAX {
+            tail.unsynced.push(tail.segment.clone());
+        } else {
+            self.publish_written(tail.at);
+            self.sync_tail(tail, clock)?;
+        }
+        let after = tail.segment.number;
+        let blank = self.shelf.take().map_err(failed("making the segment after", after))?;
+        let number = blank.number;
+        tail.segment = activate(blank, tail.at, tail.synced, self.salt, first_record_bytes)
+            .map_err(failed("writing the header of", number))?;
+        self.segments.lock().push(tail.segment.clone());
+        Ok(())
+    }
+
+    fn sync_tail(&self, tail: &mut WriteTail, clock: Clock<'_>) -> Result<(), Poisoned> {
+        let started = clock();
+        for segment in tail.unsynced.iter().chain([&tail.segment]) {
+            segment.file.sync().map_err(failed("syncing", segment.number))?;
+        }
+        tail.unsynced.clear();
+        tail.synced = tail.at;
+        self.counters.lock().count_sync(clock().since(started));
+        self.publish_durable(tail.synced);
+        Ok(())
+    }
+
+    fn next_step(&self, writer: &Writer, now: MonoNs) -> Next {
+        if self.sync_requested() > writer.tail.synced && self.next() > writer.tail.synced {
+            return Next::AtOnce;
+        }
+        let next = self.next();
+        let mut wait_ns = WRITE_TICK_NS;
+        if next > writer.tail.at {
+            wait_ns = WRITE_TICK_NS.saturating_sub(now.since(writer.written_at));
+        }
+        if let SyncPolicy::Interval(interval) = self.sync_policy()
+            && next > writer.tail.synced
+        {
+            let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+            wait_ns = wait_ns.min(interval_ns.saturating_sub(now.since(writer.synced_at)));
+        }
+        if wait_ns == 0 { Next::AtOnce } else { Next::AfterNs(wait_ns) }
+    }
+
+    /// Writes and syncs everything appended so far, leaves a mark that proves it, and refuses all
+    /// appends from then on. For programs that drive the writer themselves.
+    pub fn close(&self, clock: &dyn Fn() -> MonoNs) -> Result<(), Poisoned> {
+        self.sync_all(clock)?;
+        {
+            let mut writer = self.writer.lock();
+            if writer.tail.synced > writer.marked {
+                writer.marked = writer.tail.synced;
+                self.append_mark(writer.marked);
+            }
+        }
+        self.sync_all(clock)?;
+        self.set_poison(Poisoned::Closed);
+        Ok(())
+    }
+
+    fn sync_all(&self, clock: Clock<'_>) -> Result<(), Poisoned> {
+        let target = self.next();
+        while self.durable() < target {
+            self.request_sync(target);
+            self.writer_step(clock);
+            if let Some(cause) = self.poisoned() {
+                return Err(cause);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the threads `log` (the writer) and `log-prep` (makes the next segment). `clock` is
+    /// the program's monotonic clock.
+    pub fn spawn_writer(
+        self: &Arc<Self>,
+        clock: impl Fn() -> MonoNs + Send + 'static,
+    ) -> io::Result<WriterHandle> {
+        self.stopping.store(false, Ordering::SeqCst);
+        self.shelf.start_helper();
+        let log = Arc::clone(self);
+        let helper =
+            thread::Builder::new().name("log-prep".into()).spawn(move || log.shelf.run_helper())?;
+        let mut handle = WriterHandle { log: Arc::clone(self), writer: None, helper: Some(helper) };
+        let log = Arc::clone(self);
+        let writer =
+            thread::Builder::new().name("log".into()).spawn(move || log.run_writer(&clock))?;
+        handle.writer = Some(writer);
+        Ok(handle)
+    }
+
+    fn run_writer(&self, clock: Clock<'_>) -> Result<(), Poisoned> {
+        while !self.stopping.load(Ordering::SeqCst) {
+            match self.writer_step(clock).next {
+                Next::AtOnce => {}
+                Next::AfterNs(ns) => self.sleep(ns),
+                Next::Poisoned => break,
+            }
+        }
+        self.close(clock)
+    }
+}
+
+/// The one lane that holds all that is to be written, without a gap: it needs no copy.
+fn gapless_lane<'a>(window: &Window, taken: &'a [LaneBuffer], from: Lsn) -> Option<&'a LaneBuffer> {
+    if !window.is_empty() {
+        return None;
+    }
+    let mut filled = taken.iter().filter(|lane| !lane.bytes.is_empty());
+    let only = filled.next()?;
+    let alone = filled.next().is_none();
+    (alone && only.runs.len() == 1 && only.runs[0].start == from.0).then_some(only)
+}
+
+/// The running writer. Dropped, it stops like [`WriterHandle::stop`], but says nothing of errors.
+#[derive(Debug)]
+pub struct WriterHandle {
+    log: Arc<Log>,
+    writer: Option<JoinHandle<Result<(), Poisoned>>>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl WriterHandle {
+    /// Writes and syncs everything appended so far, closes the log and joins the threads.
+    ///
+    /// Errors: the cause if the log is or gets poisoned.
+    pub fn stop(mut self) -> Result<(), Poisoned> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Poisoned> {
+        self.log.stopping.store(true, Ordering::SeqCst);
+        self.log.wake_writer();
+        let closed = self.writer.take().map_or(Ok(()), |writer| {
+            writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        self.log.shelf.stop_helper();
+        if let Some(helper) = self.helper.take() {
+            helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        closed
+    }
+}
+
+impl Drop for WriterHandle {
+    fn drop(&mut self) {
+        if self.writer.is_some() || self.helper.is_some() {
+            // A failure has been logged where it happened and stands in `Log::poisoned`.
+            self.join().ok();
+        }
+    }
+}
