@@ -124,6 +124,8 @@ fn run_crash(root: &Path) -> StepResult {
     steps::run_counted(&mut cargo(root, &["xtask", "crash", "--rounds", CRASH_ROUNDS])).map(Some)
 }
 
+/// Without the advisories: their database is fetched, and a change of the world must not fail an
+/// unchanged tree. `cargo deny check` looks at them too.
 fn run_deny(root: &Path) -> StepResult {
     let installed =
         cargo(root, &["deny", "--version"]).output().is_ok_and(|output| output.status.success());

@@ -33,7 +33,7 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     if files.is_empty() {
         bail!("no transcript matches");
     }
-    let server = Server::start(root, &options.target)?;
+    let mut server = Server::start(root, &options.target)?;
     let mut tally = Tally::default();
     for path in &files {
         let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
@@ -43,7 +43,11 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
         });
         match passed {
             Some(true) => tally.passed += 1,
-            Some(false) => tally.failed += 1,
+            Some(false) => {
+                tally.failed += 1;
+                // What it has left behind (a password, a setting) must not fail the next ones.
+                server = Server::start(root, &options.target)?;
+            }
             None => println!("{name}: not for {}", server.dialect.name()),
         }
     }

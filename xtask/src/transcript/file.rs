@@ -10,6 +10,7 @@
 //! | `@match ...` | the same for a whole reply |
 //! | `@none` | no reply comes |
 //! | `@closed` | the server closes the connection; the next request opens a new one |
+//! | `@ended` | without a request: waits until the server has closed the connection |
 //! | `@unordered` | the elements of the next aggregate may come in any order |
 //! | `@unordered deep` | the same, also for the aggregates in it |
 //! | `@unordered pairs` | as `deep`; the elements of an array belong together two by two |
@@ -48,6 +49,8 @@ pub(crate) enum Action {
     Raw(Vec<u8>),
     Protocol(u8),
     Connection(u32),
+    /// Waits for the end of the connection.
+    AwaitEnd,
 }
 
 /// What must come back.
@@ -167,6 +170,10 @@ impl Parser {
             ("resp2", "") => self.push_step(number, Action::Protocol(2)),
             ("resp3", "") => self.push_step(number, Action::Protocol(3)),
             ("conn", id) => self.push_step(number, Action::Connection(id.parse()?)),
+            ("ended", "") => {
+                self.push_step(number, Action::AwaitEnd)?;
+                self.push_whole(number, Reply::Closed)
+            }
             ("skip-redis", "") => bail!("@skip-redis needs a reason"),
             ("skip-redis", _) => {
                 self.skip_redis = true;
@@ -237,8 +244,10 @@ impl Parser {
 
     fn last_step(&mut self) -> Result<&mut Step> {
         match self.steps.last_mut() {
-            Some(step) if matches!(step.action, Action::Request(_) | Action::Raw(_)) => Ok(step),
-            _ => bail!("a reply without its request"),
+            None | Some(Step { action: Action::Protocol(_) | Action::Connection(_), .. }) => {
+                bail!("a reply without its request")
+            }
+            Some(step) => Ok(step),
         }
     }
 
@@ -360,6 +369,7 @@ mod tests {
         for bad in [
             "< +OK\n",
             "> A\n< +OK\n< +OK\n",
+            "@ended\n< +OK\n",
             "> A\n@only redis:\n< +OK\n",
             "> A\n@only redis: r\n> B\n",
             "> A\n@only redis: r\n",

@@ -118,6 +118,7 @@ impl<'a> Player<'a> {
             }
             Action::Request(arguments) => self.connection()?.send(arguments),
             Action::Raw(bytes) => self.connection()?.send_raw(bytes),
+            Action::AwaitEnd => Ok(()),
         };
         if let Err(error) = sent {
             return Ok(Some(Outcome::Broken(format!("{error:#}"))));
@@ -205,6 +206,7 @@ fn show_request(action: &Action) -> String {
         Action::Raw(bytes) => format!(">> {}", escape(bytes)),
         Action::Protocol(version) => format!("@resp{version}"),
         Action::Connection(id) => format!("@conn {id}"),
+        Action::AwaitEnd => "@ended".into(),
     }
 }
 
