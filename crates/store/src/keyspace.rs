@@ -51,11 +51,11 @@ pub struct ScanCursor(pub u64);
 
 impl ScanCursor {
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is masked")]
-    fn split(self) -> (usize, u32) {
+    pub(crate) fn split(self) -> (usize, u32) {
         (usize::try_from(self.0 >> 32).unwrap_or(usize::MAX), (self.0 & u64::from(u32::MAX)) as u32)
     }
 
-    fn join(stripe: usize, place: u32) -> ScanCursor {
+    pub(crate) fn join(stripe: usize, place: u32) -> ScanCursor {
         if stripe >= STRIPES {
             return ScanCursor(0);
         }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::STRIPES;
 use crate::entry::Entry;
-use crate::keyspace::{Keyspace, Params, StoreError};
+use crate::keyspace::{Keyspace, Params, ScanCursor, StoreError};
 use crate::mutation::{Key, Kind, Mutation};
 use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
 use crate::trash::Trash;
@@ -347,10 +347,36 @@ impl<'a> Locked<'a> {
         })
     }
 
+    /// [`Keyspace::scan`] for who holds every stripe already: EXEC.
+    pub fn scan(
+        &self,
+        db: u8,
+        cursor: ScanCursor,
+        count: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> ScanCursor {
+        assert!(self.is_all(), "a scan of all keys needs every stripe");
+        let (mut stripe, mut place) = cursor.split();
+        let mut seen = 0;
+        while stripe < STRIPES && seen < count {
+            place = self.scan_guard(stripe, db, place, |key| {
+                seen += 1;
+                visit(key);
+            });
+            if place == 0 {
+                stripe += 1;
+            }
+        }
+        ScanCursor::join(stripe, place)
+    }
+
     /// One step of a scan in the first locked stripe: see [`Keyspace::scan`].
-    pub(crate) fn scan_step(&self, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
-        let stripe = &self.guards[0].stripe;
-        let table = &stripe.tables[usize::from(db)];
+    pub(crate) fn scan_step(&self, db: u8, place: u32, visit: impl FnMut(&[u8])) -> u32 {
+        self.scan_guard(0, db, place, visit)
+    }
+
+    fn scan_guard(&self, position: usize, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
+        let table = &self.guards[position].stripe.tables[usize::from(db)];
         let now = self.params.now;
         table.scan(
             place,

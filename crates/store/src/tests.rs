@@ -304,6 +304,29 @@ fn a_scan_sees_every_key_once_and_ends() {
 }
 
 #[test]
+fn a_scan_under_all_locks_goes_the_same_way() {
+    let store = Keyspace::new(3);
+    for n in 0..3000u32 {
+        let key = n.to_le_bytes();
+        apply(&store, 0, 2, &key, Change::Set { value: b"", expiry: None }).expect("fits");
+    }
+    let (params, mut cursor) = (params(0), ScanCursor(0));
+    loop {
+        let (mut alone, mut locked) = (Vec::new(), Vec::new());
+        let (next, _) = store.scan(2, cursor, 100, &params, |_, key| alone.push(key.to_vec()));
+        let all = store.lock_all(&params);
+        assert_eq!(all.scan(2, cursor, 100, |key| locked.push(key.to_vec())), next);
+        assert_eq!(locked, alone);
+        cursor = next;
+        if cursor == ScanCursor(0) {
+            break;
+        }
+    }
+    let all = store.lock_all(&params);
+    assert_eq!(all.scan(2, ScanCursor(u64::MAX), 10, |_| ()), ScanCursor(0));
+}
+
+#[test]
 fn eviction_takes_what_the_policy_says() {
     let store = Keyspace::new(3);
     let plain = Change::Set { value: b"", expiry: None };
