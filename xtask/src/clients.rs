@@ -15,6 +15,9 @@ use crate::tally::Tally;
 /// The suites, quickest first.
 const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
 
+/// A suite that takes longer hangs: most of it is fetching and building on the first run.
+const SUITE_TIMEOUT_S: &str = "600";
+
 /// Runs the suites that `only` names, or all; each against a server of its own.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     if let Some(unknown) = only.iter().find(|name| !SUITES.contains(&name.as_str())) {
@@ -35,7 +38,8 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
     let server = Server::start(root, target)?;
     let folder = root.join("tests/clients").join(name);
     let counted = steps::run_counted(
-        Command::new("bash")
+        Command::new("timeout")
+            .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
             .arg(folder.join("run.sh"))
             .current_dir(&folder)
             .env("ADDR", &server.address)

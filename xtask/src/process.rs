@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -188,16 +189,23 @@ fn start_myriad(root: &Path) -> Result<Server> {
         .with_context(|| format!("start {}", binary.display()))?;
     let mut running = Running { child, _directory: directory };
     let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
-    let mut lines = BufReader::new(stdout).lines();
-    for line in &mut lines {
-        let line = line.context("read the server's output")?;
-        if let Some(address) = ready_address(&line) {
-            // Whatever else it prints is read, so that the pipe never fills.
-            std::thread::spawn(move || lines.for_each(drop));
-            return Ok(Server { address, dialect: Dialect::Myriad, _running: Some(running) });
+    let (sender, receiver) = mpsc::channel();
+    // Reads on after the address, so that the pipe never fills; ends with the server.
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Some(address) = ready_address(&line) {
+                // Nobody listens any more when the start has timed out.
+                let _ = sender.send(address);
+            }
+        }
+    });
+    match receiver.recv_timeout(START_TIMEOUT) {
+        Ok(address) => Ok(Server { address, dialect: Dialect::Myriad, _running: Some(running) }),
+        Err(RecvTimeoutError::Timeout) => bail!("myriad was not ready within {START_TIMEOUT:?}"),
+        Err(RecvTimeoutError::Disconnected) => {
+            bail!("myriad ended before it was ready: {}", running.child.wait()?)
         }
     }
-    bail!("myriad ended before it was ready: {}", running.child.wait()?);
 }
 
 /// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
