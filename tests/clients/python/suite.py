@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import threading
 import traceback
 
 import redis
@@ -12,6 +13,8 @@ from redis.retry import Retry
 HOST, PORT = os.environ["ADDR"].rsplit(":", 1)
 PIPELINE_COMMANDS = 10_000
 SCAN_KEYS = 10_000
+WORKERS = 8
+ROUNDS = 300
 BULK_BYTES_MAX = 512 * 1024 * 1024
 
 TESTS = []
@@ -356,6 +359,130 @@ def a_request_may_come_byte_by_byte(_):
         while len(reply) < len(b"$3\r\nabc\r\n+PONG\r\n"):
             reply += raw.recv(4096)
     equal(reply, b"$3\r\nabc\r\n+PONG\r\n")
+
+
+def in_parallel(work):
+    """Runs work(client, index) on connections of their own, all at once; raises what they raise."""
+    errors = []
+    start = threading.Barrier(WORKERS)
+
+    def body(index):
+        client = connect(2)
+        try:
+            client.ping()
+            start.wait(60)
+            work(client, index)
+        except Exception as error:
+            errors.append(error)
+            start.abort()
+        finally:
+            client.close()
+
+    threads = [threading.Thread(target=body, args=(index,)) for index in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@test_once
+def no_increment_is_lost(r):
+    def work(client, index):
+        for _ in range(ROUNDS):
+            client.incr("n")
+            client.hincrby("h", "n", 2)
+            client.zincrby("z", 1, "n")
+            client.append("s", "x")
+
+    in_parallel(work)
+    equal(r.get("n"), b"%d" % (WORKERS * ROUNDS))
+    equal(r.hget("h", "n"), b"%d" % (2 * WORKERS * ROUNDS))
+    equal(r.zscore("z", "n"), float(WORKERS * ROUNDS))
+    equal(r.strlen("s"), WORKERS * ROUNDS)
+
+
+@test_once
+def several_keys_change_at_once(r):
+    keys = [f"key:{number}" for number in range(10)]
+    r.mset({key: "start" for key in keys})
+
+    def work(client, index):
+        for round_ in range(ROUNDS):
+            if index % 2 == 0:
+                client.mset({key: f"{index}:{round_}" for key in keys})
+            else:
+                seen = set(client.mget(keys))
+                equal(len(seen), 1)
+
+    in_parallel(work)
+
+
+@test_once
+def transactions_are_alone(r):
+    r.mset({"a": 1000, "b": 0})
+
+    def work(client, index):
+        for _ in range(ROUNDS // 3):
+            with client.pipeline(transaction=True) as pipe:
+                if index % 2 == 0:
+                    pipe.decr("a").incr("b").execute()
+                else:
+                    a, b = pipe.get("a").get("b").execute()
+                    equal(int(a) + int(b), 1000)
+
+    in_parallel(work)
+
+
+@test_once
+def watch_guards_read_and_write(r):
+    def work(client, index):
+        done = 0
+        while done < ROUNDS // 10:
+            with client.pipeline() as pipe:
+                try:
+                    pipe.watch("n")
+                    value = int(pipe.get("n") or 0)
+                    pipe.multi()
+                    pipe.set("n", value + 1)
+                    pipe.execute()
+                    done += 1
+                except redis.WatchError:
+                    continue
+
+    in_parallel(work)
+    equal(r.get("n"), b"%d" % (WORKERS * (ROUNDS // 10)))
+
+
+@test_once
+def elements_move_without_loss(r):
+    r.rpush("list:0", *range(100))
+    r.sadd("set:0", *range(100))
+
+    def work(client, index):
+        for round_ in range(ROUNDS):
+            source, target = (index + round_) % 3, (index * 7 + round_ + 1) % 3
+            client.lmove(f"list:{source}", f"list:{target}", "LEFT", "RIGHT")
+            client.smove(f"set:{source}", f"set:{target}", round_ % 100)
+
+    in_parallel(work)
+    everywhere = [element for n in range(3) for element in r.lrange(f"list:{n}", 0, -1)]
+    equal(sorted(map(int, everywhere)), list(range(100)))
+    equal(sum(r.scard(f"set:{n}") for n in range(3)), 100)
+
+
+@test_once
+def one_winner_per_lock(r):
+    winners = []
+
+    def work(client, index):
+        for round_ in range(ROUNDS):
+            if client.set(f"lock:{round_}", index, nx=True):
+                winners.append(round_)
+
+    in_parallel(work)
+    equal(sorted(winners), list(range(ROUNDS)))
 
 
 def run(name, function, protocol):
