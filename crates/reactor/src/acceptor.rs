@@ -184,8 +184,7 @@ impl Acceptor {
                     self.take(listener, socket, remote);
                 }
                 Err(Errno::AGAIN) => break,
-                // The peer gave up while it was waiting.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(error) if is_of_connection(error) => {}
                 Err(Errno::MFILE | Errno::NFILE) => {
                     if !self.refuse_with_spare(listener) {
                         return self.rest(true);
@@ -257,6 +256,24 @@ impl Acceptor {
         }
         Ok(())
     }
+}
+
+/// Whether the failure belongs to the connection that was waiting and is gone, not to accepting.
+// Source: accept(2), "Error handling"
+fn is_of_connection(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::CONNABORTED
+            | Errno::INTR
+            | Errno::NETDOWN
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::OPNOTSUPP
+            | Errno::NETUNREACH
+    )
 }
 
 /// As much of `refusal` as fits at once; the socket is closed by its owner.

@@ -180,6 +180,15 @@ impl Driver {
         }
     }
 
+    /// Whether input waits in the kernel; closing now would reset the connection.
+    pub(crate) fn has_unread(&self, socket: &Socket) -> bool {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::has_unread(fd),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.has_unread(*number),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
     /// Tells the peer that nothing more comes.
     pub(crate) fn shutdown_write(&mut self, socket: &Socket) {
         match (self, socket) {

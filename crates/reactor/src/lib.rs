@@ -50,6 +50,6 @@ pub use listener::{BACKLOG, Listener};
 pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 pub use output::Output;
 pub use placement::Placement;
-pub use signals::Signal;
+pub use signals::{Signal, block_signals};
 pub use sim::{Sim, SimClient};
 pub use stats::{AcceptorCounters, AcceptorStats, Counters, ReactorStats};

@@ -1,6 +1,7 @@
 //! One event loop: the order of things in a turn.
 
 use std::collections::VecDeque;
+use std::mem::{replace, take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +44,27 @@ pub(crate) struct Turn {
     pub(crate) ended: bool,
 }
 
+/// See [`Reactor`].
+struct Spare<H: Handler> {
+    again: Vec<Token>,
+    resumed: Vec<ConnId>,
+    holders: Vec<Token>,
+    mails: Vec<H::Mail>,
+    deliveries: Vec<Delivery<H::Session>>,
+}
+
+impl<H: Handler> Default for Spare<H> {
+    fn default() -> Self {
+        Spare {
+            again: Vec::new(),
+            resumed: Vec::new(),
+            holders: Vec::new(),
+            mails: Vec::new(),
+            deliveries: Vec::new(),
+        }
+    }
+}
+
 pub(crate) struct Reactor<H: Handler> {
     pub(crate) handler: H,
     pub(crate) core: Core<H::Mail>,
@@ -55,6 +77,8 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) output: Vec<u8>,
     /// Connections with complete requests for the next turn.
     pub(crate) again: Vec<Token>,
+    /// Emptied lists, kept for the next turn so that turns do not allocate.
+    spare: Spare<H>,
     /// Connections with held output.
     pub(crate) holders: Vec<Token>,
     /// Connections that are not read because too much is held.
@@ -90,6 +114,7 @@ impl<H: Handler> Reactor<H> {
             input: Vec::with_capacity(INPUT_BYTES),
             output: Vec::with_capacity(SCRATCH_BYTES),
             again: Vec::new(),
+            spare: Spare::default(),
             holders: Vec::new(),
             stalled: Vec::new(),
             lingering: VecDeque::new(),
@@ -115,8 +140,8 @@ impl<H: Handler> Reactor<H> {
     /// Waits for something to do and does it.
     pub(crate) fn turn(&mut self) -> Turn {
         let (events, called) = self.wait();
-        let again = std::mem::take(&mut self.again);
-        let resumed = std::mem::take(&mut self.core.resumed);
+        let again = replace(&mut self.again, take(&mut self.spare.again));
+        let resumed = replace(&mut self.core.resumed, take(&mut self.spare.resumed));
         let mut worked = events > 0 || called || !again.is_empty() || !resumed.is_empty();
         for position in 0..events {
             match self.driver.event(position) {
@@ -209,10 +234,10 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn take_deliveries(&mut self) -> bool {
-        let mut items = Vec::new();
+        let mut items = take(&mut self.spare.deliveries);
         self.deliveries[self.core.index].take(&mut items);
         let any = !items.is_empty();
-        for item in items {
+        for item in items.drain(..) {
             match item {
                 Delivery::Adopt { id, socket, peer } => self.adopt(id, socket, peer),
                 Delivery::Migrant(connection) => {
@@ -222,16 +247,18 @@ impl<H: Handler> Reactor<H> {
                 Delivery::Drain { until } => self.drain(until),
             }
         }
+        self.spare.deliveries = items;
         any
     }
 
     fn take_mail(&mut self) -> bool {
-        let mut mails = Vec::new();
+        let mut mails = take(&mut self.spare.mails);
         self.core.links.mailboxes[self.core.index].inbox.take(&mut mails);
         let any = !mails.is_empty();
-        for mail in mails {
+        for mail in mails.drain(..) {
             self.with_connections(|handler, cx, connections| handler.mail(cx, connections, mail));
         }
+        self.spare.mails = mails;
         any
     }
 
@@ -246,27 +273,31 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Serves connections that had more requests than their share of the last turn.
-    fn go_on(&mut self, again: Vec<Token>) {
-        for token in again {
+    fn go_on(&mut self, mut again: Vec<Token>) {
+        for token in again.drain(..) {
             self.serve_kept(token);
         }
+        self.spare.again = again;
     }
 
-    fn resume(&mut self, resumed: Vec<ConnId>) {
-        let later = std::mem::take(&mut self.core.resumed);
-        for id in resumed.into_iter().chain(later) {
-            let Some(token) = self.table.token(id) else { continue };
-            self.resume_one(token);
+    /// Ends pauses; what is resumed meanwhile waits for the next turn.
+    fn resume(&mut self, mut resumed: Vec<ConnId>) {
+        resumed.append(&mut self.core.resumed);
+        for id in resumed.drain(..) {
+            if let Some(token) = self.table.token(id) {
+                self.resume_one(token);
+            }
         }
+        self.spare.resumed = resumed;
     }
 
     fn flush_touched(&mut self) -> bool {
-        if std::mem::take(&mut self.touched.all) {
+        if take(&mut self.touched.all) {
             self.touched.tokens.clear();
             let touched = self.table.iter_mut().filter(|(_, one)| one.output.is_touched());
             self.touched.tokens.extend(touched.map(|(token, _)| token));
         }
-        let mut tokens = std::mem::take(&mut self.touched.tokens);
+        let mut tokens = take(&mut self.touched.tokens);
         let any = !tokens.is_empty();
         for token in tokens.drain(..) {
             self.flush_own(token);
@@ -277,11 +308,12 @@ impl<H: Handler> Reactor<H> {
 
     /// Sends what the risen level lets go. Free when nothing is held.
     fn release_held(&mut self) -> bool {
-        if !std::mem::take(&mut self.core.level_rose) || self.holders.is_empty() {
+        if !take(&mut self.core.level_rose) || self.holders.is_empty() {
             return false;
         }
         let level = self.core.level;
-        for token in std::mem::take(&mut self.holders) {
+        let mut holders = replace(&mut self.holders, take(&mut self.spare.holders));
+        for token in holders.drain(..) {
             let Some(connection) = self.table.get_mut(token) else { continue };
             if connection.output.first_gate().is_some_and(|gate| gate > level) {
                 self.holders.push(token);
@@ -290,6 +322,7 @@ impl<H: Handler> Reactor<H> {
             connection.is_holder = false;
             self.flush_own(token);
         }
+        self.spare.holders = holders;
         true
     }
 

@@ -331,7 +331,7 @@ impl<H: Handler> Reactor<H> {
     /// Everything is sent: say so to the peer, and go.
     fn finish(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
-        if !connection.must_linger {
+        if !connection.must_linger && !self.driver.has_unread(&connection.socket) {
             return self.remove(token);
         }
         connection.phase = Phase::Lingering;

@@ -33,15 +33,22 @@ pub(crate) struct Signals {
     fd: SignalFd,
 }
 
+/// Blocks the signals that a group takes, in the calling thread and all threads it starts from now
+/// on: for programs that start other threads before [`crate::Group::start`].
+pub fn block_signals() -> std::io::Result<()> {
+    Ok(signal_set().thread_block()?)
+}
+
+fn signal_set() -> SigSet {
+    SIGNALS.iter().map(|(posix, _)| *posix).collect()
+}
+
 impl Signals {
     /// Blocks the signals in the calling thread and all threads it starts from now on, and opens
     /// a descriptor for them.
     pub(crate) fn open() -> std::io::Result<Signals> {
-        let mut set = SigSet::empty();
-        for (posix, _) in SIGNALS {
-            set.add(posix);
-        }
-        set.thread_block()?;
+        block_signals()?;
+        let set = signal_set();
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         Ok(Signals { fd })
     }

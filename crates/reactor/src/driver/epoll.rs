@@ -118,6 +118,10 @@ impl EpollDriver {
         result(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
     }
 
+    pub(crate) fn has_unread(fd: &OwnedFd) -> bool {
+        rustix::io::ioctl_fionread(fd).is_ok_and(|count| count != 0)
+    }
+
     pub(crate) fn shutdown_write(fd: &OwnedFd) {
         // Fails only if the peer has already reset the connection; then reading says so too.
         let _ = rustix::net::shutdown(fd, Shutdown::Write);

@@ -234,6 +234,10 @@ impl SimDriver {
         self.network.lock().write(number, bytes)
     }
 
+    pub(crate) fn has_unread(&self, number: u64) -> bool {
+        !self.network.lock().pipe(number).to_server.is_empty()
+    }
+
     pub(crate) fn shutdown_write(&mut self, number: u64) {
         self.network.lock().pipe(number).server_shut = true;
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use nix::sys::signal::Signal as Posix;
 use reactor::{
-    Config, Control, Group, GroupError, GroupStopper, Limits, Links, Listener, Placement,
+    Config, Control, Group, GroupError, GroupStopper, Limits, Links, Listener, Placement, Signal,
 };
 
 use crate::echo::{Echo, Mail};
@@ -243,6 +244,42 @@ fn a_waker_makes_a_sleeping_reactor_look_at_the_level() {
         level.store(round, Ordering::Release);
         server.links.wakers().for_each(|waker| waker.wake());
         ask(&mut stream, b"", format!("held {round}\n").as_bytes());
+    }
+    server.stop();
+}
+
+#[test]
+fn signals_come_as_values_and_can_end_the_group() {
+    let config = Config { reactors: 1, ..Config::default() };
+    let group = Group::start(&config, Vec::new(), |_, _| Echo::default()).unwrap();
+    // To this thread, which is the one that takes signals.
+    for signal in [Posix::SIGUSR1, Posix::SIGHUP, Posix::SIGTERM] {
+        nix::sys::signal::raise(signal).unwrap();
+    }
+    let mut seen = Vec::new();
+    let ended = group.run(|signal| {
+        seen.push(signal);
+        if signal == Signal::Terminate { Control::Stop } else { Control::Continue }
+    });
+    ended.unwrap();
+    assert_eq!(seen.len(), 3);
+    for signal in [Signal::User1, Signal::Hangup, Signal::Terminate] {
+        assert!(seen.contains(&signal));
+    }
+}
+
+/// A reply must not be lost to the reset that closing with unread input would cause.
+#[test]
+fn the_last_reply_survives_input_that_nobody_reads() {
+    let server = Server::start(1, Placement::LeastLoaded, Limits::default());
+    for _ in 0..50 {
+        let mut stream = server.connect();
+        let mut request = b"size 100000\nquit\n".to_vec();
+        request.resize(600_000, b'x');
+        stream.write_all(&request).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        assert_eq!(reply.len(), 100_001 + 4);
     }
     server.stop();
 }

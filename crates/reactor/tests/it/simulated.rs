@@ -503,7 +503,7 @@ fn assert_no_gate_above(received: &[u8], level: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn no_byte_is_lost_or_reordered_in_a_storm(
