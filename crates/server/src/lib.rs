@@ -1,2 +1,26 @@
+//! The data server: sessions of the Redis protocol on reactors, one shared keyspace, one log.
+//!
+//! [`serve`] runs it. The path of a request: `worker` (bytes to requests, one reactor) ->
+//! `resp::execute` (locks, runs, logs, gates) -> a command's function in `resp/<family>.rs` ->
+//! `store` by mutations -> `binlog`; the reply leaves when its gate opens.
 #![forbid(unsafe_code)]
+
+mod clock;
 pub mod config;
+mod evict;
+mod expire;
+mod janitor;
+mod latency;
+mod logging;
+pub mod logtool;
+mod published;
+mod records;
+mod recovery;
+mod resp;
+mod serve;
+mod shared;
+mod slowlog;
+mod snapshots;
+mod worker;
+
+pub use serve::serve;

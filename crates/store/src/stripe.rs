@@ -84,8 +84,8 @@ impl Object {
 
 /// The collections of a stripe, found by the index that their entry holds.
 #[derive(Debug, Default)]
-struct Objects {
-    slots: Vec<Option<Box<Object>>>,
+pub(crate) struct Objects {
+    pub(crate) slots: Vec<Option<Box<Object>>>,
     free: Vec<u32>,
 }
 
@@ -477,6 +477,26 @@ impl Stripe {
             range.contains(&usize::from(watched))
                 && tables[usize::from(watched)].iter().any(|entry| entry.key() == key)
         });
+        let tables = self.tables.iter().enumerate();
+        let others_empty =
+            tables.filter(|(index, _)| !range.contains(index)).all(|(_, table)| table.len() == 0);
+        if others_empty { self.flush_all(trash) } else { self.flush_range(range, trash) }
+    }
+
+    /// Nothing stays, so nothing needs to be looked at: O(1) beside freeing.
+    fn flush_all(&mut self, trash: &mut Trash) {
+        let tables = self.tables.iter_mut().map(Table::take).filter(|table| table.len() > 0);
+        tables.for_each(|table| trash.push(Garbage::Table(table)));
+        let objects = std::mem::take(&mut self.objects);
+        if !objects.slots.is_empty() {
+            trash.push(Garbage::Objects(objects));
+        }
+        self.expiries = BinaryHeap::new();
+        self.counts = <[DbCounts; DATABASES]>::default();
+        self.bytes = 0;
+    }
+
+    fn flush_range(&mut self, range: std::ops::Range<usize>, trash: &mut Trash) {
         for index in range {
             let table = self.tables[index].take();
             self.bytes -= table.table_bytes();
@@ -492,10 +512,6 @@ impl Stripe {
             if table.len() > 0 {
                 trash.push(Garbage::Table(table));
             }
-        }
-        if self.tables.iter().all(|table| table.len() == 0) {
-            self.bytes -= self.expiries.capacity() * size_of::<Reverse<Expiry>>();
-            self.expiries = BinaryHeap::new();
         }
     }
 }

@@ -2,7 +2,7 @@
 //! members takes tens of milliseconds that no other reactor should wait for.
 
 use crate::entry::Entry;
-use crate::stripe::Object;
+use crate::stripe::{Object, Objects};
 use crate::table::Table;
 
 /// Parts of this many elements are worth a trip to a background thread.
@@ -14,6 +14,7 @@ const HEAVY_ELEMENTS: usize = 64;
 pub(crate) enum Garbage {
     Entry(Entry),
     Object(Object),
+    Objects(Objects),
     Table(Table),
 }
 
@@ -39,6 +40,7 @@ impl Trash {
         self.elements += match &part {
             Garbage::Entry(_) => 1,
             Garbage::Object(object) => object.len(),
+            Garbage::Objects(objects) => objects.slots.len(),
             Garbage::Table(table) => table.len(),
         };
         self.parts.push(part);

@@ -68,6 +68,19 @@ impl Default for Compact {
     }
 }
 
+impl Compact {
+    /// Takes `list-max-listpack-size`: entries per chunk where positive; -1 to -5 are 4, 8, 16, 32
+    /// and 64 KiB per chunk.
+    #[must_use]
+    pub fn with_list_size(mut self, size: i64) -> Compact {
+        match usize::try_from(size) {
+            Ok(entries) => self.list_chunk_entries_max = entries.max(1),
+            Err(_) => self.list_chunk_bytes_max = 4096 << (size.unsigned_abs() - 1).min(4),
+        }
+        self
+    }
+}
+
 /// The form that a value has now, as `OBJECT ENCODING` names it.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub enum Encoding {

@@ -1,0 +1,62 @@
+//! `myriad log dump` and `myriad log verify`: looking into a data directory, also of a running
+//! server.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use binlog::{FileDisk, Lsn, Tail};
+use store::Mutation;
+
+use crate::records;
+
+/// Prints every record from position `from` on, one line each.
+pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
+    let disk = FileDisk::read_only(dir).with_context(|| format!("opening {}", dir.display()))?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    binlog::dump(&disk, Lsn(from.unwrap_or(0)), &mut |record| {
+        write!(out, "{} kind={} bytes={}", record.start, record.kind, record.payload.len())?;
+        let mut input = record.payload;
+        while record.kind == records::MUTATIONS && !input.is_empty() {
+            match Mutation::decode(&mut input, |_| 0) {
+                Ok(mutation) => write!(out, " {mutation}")?,
+                Err(error) => {
+                    write!(out, " ({error})")?;
+                    break;
+                }
+            }
+        }
+        writeln!(out)
+    })?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Checks the whole log and says what is in it. Fails when durable records are missing.
+pub fn verify(dir: &Path) -> anyhow::Result<()> {
+    let disk = FileDisk::read_only(dir).with_context(|| format!("opening {}", dir.display()))?;
+    let report = binlog::verify(&disk)?;
+    let mut out = std::io::stdout().lock();
+    for segment in &report.segments {
+        let (base, end) = (segment.base, segment.end);
+        writeln!(out, "{} base={base} end={end} records={}", segment.file, segment.records)?;
+    }
+    writeln!(
+        out,
+        "{} segments, {} records, positions {} to {}",
+        report.segments.len(),
+        report.records,
+        report.first,
+        report.end
+    )?;
+    match report.tail {
+        Tail::Clean => writeln!(out, "the log is whole")?,
+        Tail::Torn { file, offset, lsn } => writeln!(
+            out,
+            "torn tail in {file} at offset {offset} (position {lsn}): remains of a group that was \
+             never acknowledged; the next start cuts it"
+        )?,
+        Tail::Damaged(damage) => bail!("{damage}"),
+    }
+    Ok(())
+}

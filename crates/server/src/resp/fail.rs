@@ -1,0 +1,63 @@
+//! Errors that a client sees: replies, in Redis's words.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use store::StoreError;
+
+/// Why a command was refused. `Display` is the text after the `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fail {
+    WrongType,
+    Syntax,
+    NotInteger,
+    NotFloat,
+    OutOfRange,
+    NoSuchKey,
+    Overflow,
+    /// A text of its own, with its prefix (`ERR ...`, `NOPROTO ...`).
+    Text(Cow<'static, str>),
+}
+
+impl Fail {
+    /// `ERR` and a text.
+    pub(crate) const fn text(text: &'static str) -> Fail {
+        Fail::Text(Cow::Borrowed(text))
+    }
+
+    pub(crate) fn owned(text: String) -> Fail {
+        Fail::Text(Cow::Owned(text))
+    }
+
+    /// A wrong number of arguments for a command, or for `container|subcommand`.
+    pub(crate) fn arity(name: &str) -> Fail {
+        Fail::owned(format!("ERR wrong number of arguments for '{name}' command"))
+    }
+}
+
+impl fmt::Display for Fail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fail::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Fail::Syntax => "ERR syntax error",
+            Fail::NotInteger => "ERR value is not an integer or out of range",
+            Fail::NotFloat => "ERR value is not a valid float",
+            Fail::OutOfRange => "ERR index out of range",
+            Fail::NoSuchKey => "ERR no such key",
+            Fail::Overflow => "ERR increment or decrement would overflow",
+            Fail::Text(text) => text,
+        })
+    }
+}
+
+impl From<StoreError> for Fail {
+    fn from(error: StoreError) -> Fail {
+        match error {
+            StoreError::WrongType => Fail::WrongType,
+            StoreError::TooLong => {
+                Fail::text("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+            }
+            StoreError::Malformed => Fail::text("ERR internal error: malformed change"),
+        }
+    }
+}

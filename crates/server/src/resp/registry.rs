@@ -1,0 +1,160 @@
+//! Commands by name, and numbered for the metrics.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::command::{Command, Flags};
+use super::table::COMMANDS;
+
+/// Number of a command or subcommand, dense from 0.
+pub(crate) type CommandId = u16;
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) command: &'static Command,
+    /// `get`, or `client|list`.
+    pub(crate) full_name: String,
+    /// Number of the container, for a subcommand.
+    pub(crate) parent: Option<CommandId>,
+    children: HashMap<&'static str, CommandId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    entries: Vec<Entry>,
+    /// Names of at most 16 bytes, as [`pack`] makes them.
+    short: HashMap<u128, CommandId, foldhash::fast::FixedState>,
+    long: HashMap<&'static str, CommandId>,
+}
+
+/// Names of up to this length are found by one comparison of integers.
+const PACKED_BYTES_MAX: usize = 16;
+
+/// A name in lower case as a number. Letters only differ from their other case in bit 5, so setting
+/// it everywhere maps a few non-letters together too; the name is compared once more after a hit.
+#[inline]
+fn pack(name: &[u8]) -> Option<u128> {
+    if name.len() > PACKED_BYTES_MAX {
+        return None;
+    }
+    let mut bytes = [0u8; PACKED_BYTES_MAX];
+    bytes[..name.len()].copy_from_slice(name);
+    Some(u128::from_le_bytes(bytes) | u128::from_le_bytes([0x20; PACKED_BYTES_MAX]))
+}
+
+pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::build);
+
+impl Registry {
+    fn build() -> Registry {
+        let mut registry = Registry {
+            entries: Vec::new(),
+            short: HashMap::default(),
+            long: HashMap::new(),
+        };
+        for command in COMMANDS {
+            let id = registry.push(command, command.name.to_owned(), None);
+            for sub in command.subcommands {
+                let child = registry.push(sub, format!("{}|{}", command.name, sub.name), Some(id));
+                registry.entries[usize::from(id)].children.insert(sub.name, child);
+            }
+            match pack(command.name.as_bytes()) {
+                Some(packed) => registry.short.insert(packed, id),
+                None => registry.long.insert(command.name, id),
+            };
+        }
+        registry
+    }
+
+    fn push(
+        &mut self,
+        command: &'static Command,
+        full_name: String,
+        parent: Option<CommandId>,
+    ) -> CommandId {
+        let id = CommandId::try_from(self.entries.len()).expect("fewer than 65,536 commands");
+        self.entries.push(Entry { command, full_name, parent, children: HashMap::new() });
+        id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, id: CommandId) -> &Entry {
+        &self.entries[usize::from(id)]
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (CommandId, &Entry)> {
+        (0..).zip(&self.entries)
+    }
+
+    /// The top-level command of this name, whatever its case.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<CommandId> {
+        let id = if let Some(packed) = pack(name) {
+            *self.short.get(&packed)?
+        } else {
+            let name = name.to_ascii_lowercase();
+            *self.long.get(std::str::from_utf8(&name).ok()?)?
+        };
+        let known = self.entry(id).command.name.as_bytes();
+        known.eq_ignore_ascii_case(name).then_some(id)
+    }
+
+    /// The subcommand of a container.
+    pub(crate) fn find_child(&self, id: CommandId, name: &[u8]) -> Option<CommandId> {
+        let name = name.to_ascii_lowercase();
+        self.entry(id).children.get(std::str::from_utf8(&name).ok()?).copied()
+    }
+
+    /// By `get` or `client|list`, as COMMAND INFO and ACL write it.
+    pub(crate) fn find_full(&self, name: &[u8]) -> Option<CommandId> {
+        match name.iter().position(|byte| *byte == b'|') {
+            None => self.find(name),
+            Some(at) => self.find_child(self.find(&name[..at])?, &name[at + 1..]),
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn is_container(&self) -> bool {
+        self.command.flags.has(Flags::CONTAINER)
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = CommandId> {
+        let mut ids: Vec<CommandId> = self.children.values().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_and_nothing_else() {
+        let get = REGISTRY.find(b"GeT").expect("known");
+        assert_eq!(REGISTRY.entry(get).command.name, "get");
+        assert_eq!(REGISTRY.find(b"g\x45t"), Some(get));
+        assert_eq!(REGISTRY.find(b"get\0"), None);
+        assert_eq!(REGISTRY.find(b""), None);
+        assert_eq!(REGISTRY.find(&[b'x'; 100]), None);
+        let list = REGISTRY.find_full(b"CLIENT|LIST").expect("known");
+        assert_eq!(REGISTRY.entry(list).full_name, "client|list");
+    }
+
+    #[test]
+    fn every_value_is_complete() {
+        for (_, entry) in REGISTRY.entries() {
+            let command = entry.command;
+            assert!(!command.summary.is_empty(), "{} has no summary", entry.full_name);
+            assert!(command.summary.ends_with('.'), "{}: summary ends with a stop", entry.full_name);
+            assert!(command.arity != 0, "{} has no arity", entry.full_name);
+            assert_eq!(command.name, command.name.to_ascii_lowercase());
+            let writes = command.flags.has(Flags::WRITE);
+            assert!(!(writes && command.flags.has(Flags::READONLY)), "{}", entry.full_name);
+        }
+    }
+}

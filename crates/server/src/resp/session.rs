@@ -1,0 +1,139 @@
+//! What one RESP connection remembers between requests.
+
+use std::net::SocketAddr;
+
+use base::time::MonoNs;
+use reactor::ConnId;
+use store::WatchFlag;
+use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
+
+use super::registry::CommandId;
+use crate::config::Durability;
+
+/// Queued commands of a transaction; further ones are refused.
+pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
+
+/// Keys that one connection may watch.
+pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 16;
+
+/// CLIENT REPLY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    On,
+    Off,
+    /// This command (CLIENT REPLY SKIP itself) is silent, and the next one is.
+    SkipNext,
+    Skip,
+}
+
+/// Between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) queued: Vec<(CommandId, OwnedArgs)>,
+    pub(crate) queued_bytes: usize,
+    /// A queued command was refused: EXEC will be, too.
+    pub(crate) aborted: bool,
+}
+
+/// Between WATCH and EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) flag: WatchFlag,
+    /// Database, key, and whether it was past its expiry already when the watch began.
+    pub(crate) keys: Vec<(u8, Box<[u8]>, bool)>,
+}
+
+/// The parts that most requests do not look at.
+#[derive(Debug)]
+pub(crate) struct Details {
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) opened: MonoNs,
+    pub(crate) name: String,
+    pub(crate) library_name: String,
+    pub(crate) library_version: String,
+}
+
+/// What a paused connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The time is over: then `reply` is sent.
+    Until { at: MonoNs, reply: WaitReply },
+    /// The snapshot with this number is finished.
+    Snapshot { number: u64 },
+    /// The log has room again.
+    Room,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitReply {
+    Ok,
+    Integer(i64),
+    /// WAITAOF: local, replicas.
+    Pair(i64, i64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: ConnId,
+    pub(crate) decoder: RequestDecoder,
+    pub(crate) protocol: Protocol,
+    pub(crate) db: u8,
+    pub(crate) authenticated: bool,
+    pub(crate) durability: Durability,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) monitor: bool,
+    pub(crate) no_evict: bool,
+    pub(crate) no_touch: bool,
+    /// Set by QUIT and by errors after which the peer cannot be understood.
+    pub(crate) closing: bool,
+    pub(crate) last_command: CommandId,
+    pub(crate) commands: u64,
+    /// End of the newest record that this connection wrote.
+    pub(crate) last_lsn: u64,
+    /// Highest gate of its replies.
+    pub(crate) last_gate: u64,
+    pub(crate) transaction: Option<Box<Transaction>>,
+    pub(crate) watched: Option<Box<Watched>>,
+    pub(crate) wait: Option<Wait>,
+    pub(crate) details: Box<Details>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: ConnId,
+        peer: &reactor::Peer,
+        opened: MonoNs,
+        authenticated: bool,
+        durability: Durability,
+    ) -> Session {
+        Session {
+            id,
+            decoder: RequestDecoder::default(),
+            protocol: Protocol::Resp2,
+            db: 0,
+            authenticated,
+            durability,
+            reply_mode: ReplyMode::On,
+            monitor: false,
+            no_evict: false,
+            no_touch: false,
+            closing: false,
+            last_command: 0,
+            commands: 0,
+            last_lsn: 0,
+            last_gate: 0,
+            transaction: None,
+            watched: None,
+            wait: None,
+            details: Box::new(Details {
+                remote: peer.remote,
+                local: peer.local,
+                opened,
+                name: String::new(),
+                library_name: String::new(),
+                library_version: String::new(),
+            }),
+        }
+    }
+}

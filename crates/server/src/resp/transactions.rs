@@ -1,0 +1,209 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! EXEC locks the stripes of all keys of all its commands at once, runs them one after the other,
+//! and leaves one record: the transaction is in the log whole or not at all.
+
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, integer};
+use super::execute::Keys;
+use super::fail::Fail;
+use super::registry::REGISTRY;
+use super::session::{Session, Transaction, Watched};
+use super::{connection, session};
+
+/// MULTI: begins a transaction.
+pub(crate) const MULTI: Command = Command {
+    name: "multi",
+    summary: "Starts a transaction: the commands that follow are queued until EXEC.",
+    since: "1.2.0",
+    group: Group::Transactions,
+    arity: 1,
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    run: multi,
+    ..Command::EMPTY
+};
+
+fn multi(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    if cx.session.transaction.is_some() {
+        return Err(Fail::text("ERR MULTI calls can not be nested"));
+    }
+    cx.session.transaction = Some(Box::default());
+    cx.reply.ok();
+    Ok(())
+}
+
+/// EXEC: runs the queued commands as one.
+pub(crate) const EXEC: Command = Command {
+    name: "exec",
+    summary: "Runs all queued commands of the transaction as one, unless a watched key changed.",
+    since: "1.2.0",
+    complexity: "Depends on the queued commands",
+    group: Group::Transactions,
+    arity: 1,
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::SKIP_MONITOR)
+        .and(Flags::SKIP_SLOWLOG),
+    run: exec,
+    ..Command::EMPTY
+};
+
+fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let Some(transaction) = cx.session.transaction.take() else {
+        return Err(Fail::text("ERR EXEC without MULTI"));
+    };
+    let changed = watched_key_changed(cx);
+    forget_watches(cx);
+    if transaction.aborted {
+        return Err(Fail::text("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if changed {
+        cx.reply.null_array();
+        return Ok(());
+    }
+    cx.in_exec = true;
+    cx.reply.array(transaction.queued.len());
+    for (id, args) in &transaction.queued {
+        let command = REGISTRY.entry(*id).command;
+        cx.db = cx.session.db;
+        if command.flags.has(Flags::WRITE) {
+            cx.delete_overdue_keys(args.as_args(), command);
+        }
+        cx.call(*id, args.as_args());
+    }
+    Ok(())
+}
+
+/// A flag raised by a write, or a key whose time came since it was watched.
+fn watched_key_changed(cx: &Cx<'_>) -> bool {
+    cx.session.watched.as_ref().is_some_and(|watched| {
+        watched.flag.is_raised()
+            || watched.keys.iter().any(|(db, key, overdue)| {
+                !overdue && cx.locked.is_overdue(*db, cx.key(key))
+            })
+    })
+}
+
+/// DISCARD: gives a transaction up.
+pub(crate) const DISCARD: Command = Command {
+    name: "discard",
+    summary: "Discards the queued commands and forgets the watched keys.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of queued commands",
+    group: Group::Transactions,
+    arity: 1,
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    run: discard,
+    ..Command::EMPTY
+};
+
+fn discard(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    if cx.session.transaction.take().is_none() {
+        return Err(Fail::text("ERR DISCARD without MULTI"));
+    }
+    forget_watches(cx);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// WATCH: makes EXEC depend on keys staying as they are.
+pub(crate) const WATCH: Command = Command {
+    name: "watch",
+    syntax: "key [key ...]",
+    summary: "Watches keys: EXEC does nothing if one of them changes before it.",
+    since: "2.2.0",
+    complexity: "O(1) for every key",
+    group: Group::Transactions,
+    arity: -2,
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
+    run: watch,
+    ..Command::EMPTY
+};
+
+fn watch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if cx.session.transaction.is_some() {
+        return Err(Fail::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    for bytes in args.iter().skip(1) {
+        let key = cx.key(bytes);
+        let overdue = cx.locked.is_overdue(cx.db, key);
+        let watched = cx.session.watched.get_or_insert_with(Box::<Watched>::default);
+        if watched.keys.iter().any(|(db, known, _)| *db == cx.db && **known == *bytes) {
+            continue;
+        }
+        if watched.keys.len() >= session::WATCHED_KEYS_MAX {
+            return Err(Fail::text("ERR too many watched keys"));
+        }
+        cx.locked.watch(cx.db, key, &watched.flag);
+        watched.keys.push((cx.db, bytes.into(), overdue));
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// UNWATCH: forgets what was watched.
+pub(crate) const UNWATCH: Command = Command {
+    name: "unwatch",
+    summary: "Forgets about all watched keys.",
+    since: "2.2.0",
+    group: Group::Transactions,
+    arity: 1,
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    run: unwatch,
+    ..Command::EMPTY
+};
+
+fn unwatch(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    forget_watches(cx);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Drops the watches of a session. The stripes hold weak references only, so a flag that nobody
+/// owns any more is forgotten by the next change or watch there.
+pub(crate) fn forget_watches(cx: &mut Cx<'_>) {
+    cx.session.watched = None;
+}
+
+/// Commands that are not queued inside MULTI.
+/// Source: Redis 7.2 `server.c`, `processCommand`.
+pub(crate) fn runs_at_once(command: &Command) -> bool {
+    let at_once = [&MULTI, &EXEC, &DISCARD, &WATCH, &connection::QUIT, &connection::RESET];
+    at_once.iter().any(|known| known.name == command.name)
+}
+
+pub(crate) fn is_exec(command: &Command) -> bool {
+    command.name == EXEC.name
+}
+
+/// Lists database and hash of every key that EXEC will touch. True when it needs all stripes.
+pub(crate) fn list_keys(
+    session: &Session,
+    hash_of: impl Fn(&[u8]) -> u64,
+    keys: &mut Keys,
+) -> bool {
+    let watched = session.watched.iter().flat_map(|watched| &watched.keys);
+    keys.extend(watched.map(|(db, key, _)| (*db, hash_of(key))));
+    let queued = session.transaction.as_deref().map_or(&[][..], |t: &Transaction| &t.queued);
+    let mut db = session.db;
+    for (id, args) in queued {
+        let command = REGISTRY.entry(*id).command;
+        let args = args.as_args();
+        if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
+            return true;
+        }
+        if command.name == connection::SELECT.name {
+            db = args.try_get(1).and_then(|n| integer(n).ok()).map_or(db, |n| (n & 0xf) as u8);
+        }
+        let before = keys.len();
+        let listed = command.key_positions(args, |at, _| keys.push((db, hash_of(args.get(at)))));
+        if listed.is_err() {
+            keys.truncate(before);
+        }
+    }
+    false
+}

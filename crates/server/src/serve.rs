@@ -1,0 +1,193 @@
+//! From a configuration to a running server, and back down.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use binlog::{Disk, FileDisk};
+use parking_lot::Mutex;
+use rand::RngCore as _;
+use reactor::{Control, Group, Limits, Listener, Signal};
+
+use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
+use crate::janitor::Janitor;
+use crate::latency::LatencyEvents;
+use crate::published::Published;
+use crate::recovery::{self, Recovered};
+use crate::resp::registry::REGISTRY;
+use crate::shared::{Identity, Mail, Rates, Shared};
+use crate::slowlog::Slowlog;
+use crate::snapshots::Snapshots;
+use crate::worker::Server;
+use crate::{clock, logging};
+
+/// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.
+const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
+/// names each listener as soon as connections are accepted.
+pub fn serve(config: Config) -> anyhow::Result<()> {
+    config.validate()?;
+    let settings = config.settings().clone();
+    logging::install(&settings)?;
+    reactor::block_signals().context("blocking signals")?;
+    let dir = settings.dir.display().to_string();
+    let disk: Arc<dyn Disk> = Arc::new(
+        FileDisk::open(&settings.dir).with_context(|| format!("opening the data directory {dir}"))?,
+    );
+    let reactors = match settings.reactors {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    };
+    let recovered = recovery::recover(&disk, &settings, reactors)
+        .with_context(|| format!("recovering the data in {dir}"))?;
+    let log = Arc::clone(&recovered.log);
+    let shared = Arc::new(build_shared(config, &settings, &disk, recovered, reactors)?);
+    let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
+    let group = start_group(&shared, &settings, reactors)?;
+    shared.snapshots.start(&shared).context("starting the snapshot thread")?;
+    announce(&group, &shared)?;
+    let ran = group.run(on_signal);
+    tracing::info!("draining is over: closing the log");
+    shared.snapshots.stop();
+    shared.janitor.stop();
+    writer.stop().map_err(|cause| anyhow::anyhow!("closing the log: {cause}"))?;
+    ran.context("running the reactors")
+}
+
+fn build_shared(
+    config: Config,
+    settings: &Settings,
+    disk: &Arc<dyn Disk>,
+    recovered: Recovered,
+    reactors: usize,
+) -> anyhow::Result<Shared> {
+    let memory = MemoryTrackers::new(settings, machine_memory_bytes());
+    let started = clock::now();
+    let (_, store_bytes) = recovered.keyspace.stats(started.unix);
+    memory.store.consume(store_bytes as u64);
+    let snapshots = Snapshots::new(
+        Arc::clone(disk),
+        recovered.snapshot_unix_ms,
+        recovered.snapshot_position,
+    );
+    let identity = Identity {
+        run_id: random_hex(),
+        started,
+        executable: std::env::current_exe()
+            .map_or_else(|_| String::new(), |path| path.display().to_string()),
+        addresses: OnceLock::new(),
+    };
+    Ok(Shared {
+        keyspace: recovered.keyspace,
+        log: recovered.log,
+        config: Mutex::new(config),
+        settings: ArcSwap::from_pointee(settings.clone()),
+        memory,
+        published: (0..reactors).map(|_| Mutex::new(Published::new(REGISTRY.len()))).collect(),
+        links: OnceLock::new(),
+        identity,
+        slowlog: Mutex::new(Slowlog::default()),
+        latency: Mutex::new(LatencyEvents::default()),
+        rates: Rates::default(),
+        janitor: Janitor::start().context("starting the janitor thread")?,
+        snapshots,
+        recovery: recovered.report,
+        monitors: AtomicUsize::new(0),
+        blocked_clients: AtomicUsize::new(0),
+        peak_bytes: AtomicU64::new(store_bytes as u64),
+        active_expire: AtomicBool::new(true),
+        stopper: OnceLock::new(),
+    })
+}
+
+/// 40 hexadecimal digits, as a Redis run id.
+fn random_hex() -> String {
+    let mut bytes = [0u8; 20];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn start_group(
+    shared: &Arc<Shared>,
+    settings: &Settings,
+    reactors: usize,
+) -> anyhow::Result<Group<Mail>> {
+    let limits = Arc::new(Limits::default());
+    apply_limits(&limits, settings);
+    let mut listeners = Vec::new();
+    for address in &settings.resp {
+        let listener = Listener::bind(*address, REFUSAL)
+            .with_context(|| format!("listening on {address}"))?;
+        listeners.push(listener);
+    }
+    let config = reactor::Config {
+        reactors,
+        placement: placement(settings),
+        limits,
+        drain_timeout_ms: settings.shutdown_timeout_ms,
+    };
+    let group = Group::start(&config, listeners, |index, links| {
+        let links = shared.links.get_or_init(|| links.clone());
+        let waker = links.wakers().nth(index).expect("one waker per reactor");
+        shared.log.set_waker(index, Box::new(move || waker.wake()));
+        Server::new(Arc::clone(shared), index)
+    })
+    .context("starting the reactors")?;
+    let possible = group.descriptors().connections_possible;
+    if possible < settings.maxclients as u64 {
+        tracing::warn!(
+            maxclients = settings.maxclients,
+            possible,
+            "the limit of open files does not allow maxclients connections"
+        );
+    }
+    shared.stopper.get_or_init(|| group.stopper());
+    shared.identity.addresses.get_or_init(|| group.addresses());
+    Ok(group)
+}
+
+fn placement(settings: &Settings) -> reactor::Placement {
+    match settings.placement {
+        Placement::LeastLoaded => reactor::Placement::LeastLoaded,
+        Placement::RoundRobin => reactor::Placement::RoundRobin,
+        Placement::Hash => reactor::Placement::Hash {
+            connections_per_remote: u32::try_from(settings.num_connections_to_server)
+                .unwrap_or(u32::MAX),
+        },
+    }
+}
+
+/// Takes the limits of connections over from the settings; after each CONFIG SET.
+pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
+    limits.connections_max.set(settings.maxclients as u64);
+    limits.input_bytes_max.set(settings.client_query_buffer_limit_bytes);
+    limits.output_pause_bytes.set(settings.output_pause_bytes);
+    limits.output_bytes_max.set(match settings.client_output_buffer_limit.normal.hard_bytes {
+        0 => u64::MAX,
+        bytes => bytes,
+    });
+    limits.idle_timeout_ms.set(settings.timeout_s.saturating_mul(1000));
+    limits.tcp_keepalive_s.set(settings.tcp_keepalive_s);
+}
+
+fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
+    let addresses = group.addresses();
+    let listeners: Vec<String> = addresses.iter().map(|address| format!("resp={address}")).collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready {}", listeners.join(" "))?;
+    out.flush()?;
+    let reactors = shared.published.len();
+    tracing::info!(reactors, listeners = listeners.join(" "), "accepting connections");
+    Ok(())
+}
+
+fn on_signal(signal: Signal) -> Control {
+    tracing::info!(?signal, "signal");
+    match signal {
+        Signal::Terminate | Signal::Interrupt => Control::Stop,
+        Signal::Hangup | Signal::User1 | Signal::User2 => Control::Continue,
+    }
+}

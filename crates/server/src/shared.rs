@@ -1,0 +1,199 @@
+//! What all reactors and background threads of one server share.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use base::time::{MonoNs, Now, UnixMs};
+use binlog::Log;
+use parking_lot::Mutex;
+use reactor::{ConnId, Links};
+use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
+use store::types::Compact;
+use wire::resp::Args;
+
+use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
+use crate::janitor::Janitor;
+use crate::latency::LatencyEvents;
+use crate::published::Published;
+use crate::resp::Session;
+use crate::slowlog::Slowlog;
+use crate::snapshots::Snapshots;
+
+/// What reactors and background threads tell a reactor.
+#[derive(Debug, Clone)]
+pub(crate) enum Mail {
+    /// Lines for the clients that run MONITOR.
+    Monitor(Arc<[u8]>),
+    /// CLIENT KILL.
+    Kill(ConnId),
+    /// CLIENT UNBLOCK; `error`: as an error reply.
+    Unblock { id: ConnId, error: bool },
+    /// A snapshot ended; those who wait for it are told how.
+    SnapshotDone { number: u64, ok: bool },
+}
+
+/// Who this server is, fixed at start.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// 40 hexadecimal digits, new at each start.
+    pub(crate) run_id: String,
+    pub(crate) started: Now,
+    pub(crate) executable: String,
+    pub(crate) addresses: OnceLock<Vec<std::net::SocketAddr>>,
+}
+
+/// Operations per second as INFO shows them: samples of a total, ten a second.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    samples: Mutex<RateSamples>,
+}
+
+#[derive(Debug, Default)]
+struct RateSamples {
+    last: [u64; 3],
+    at: MonoNs,
+    per_second: [[u64; RATE_SAMPLES]; 3],
+    next: usize,
+}
+
+const RATE_SAMPLES: usize = 16;
+
+impl Rates {
+    /// `totals`: commands, input bytes, output bytes.
+    pub(crate) fn sample(&self, now: MonoNs, totals: [u64; 3]) {
+        let mut samples = self.samples.lock();
+        let elapsed_ns = now.since(samples.at).max(1);
+        let next = samples.next;
+        for (index, total) in totals.into_iter().enumerate() {
+            let grown = u128::from(total.saturating_sub(samples.last[index]));
+            let rate = grown * 1_000_000_000 / u128::from(elapsed_ns);
+            samples.per_second[index][next] = u64::try_from(rate).unwrap_or(u64::MAX);
+        }
+        samples.last = totals;
+        samples.at = now;
+        samples.next = (next + 1) % RATE_SAMPLES;
+    }
+
+    /// Means over the last 1.6 seconds.
+    pub(crate) fn per_second(&self) -> [u64; 3] {
+        let samples = self.samples.lock();
+        samples.per_second.map(|rates| rates.iter().sum::<u64>() / RATE_SAMPLES as u64)
+    }
+}
+
+/// What recovery found; INFO shows it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecoveryReport {
+    pub(crate) snapshot_keys: u64,
+    pub(crate) log_records: u64,
+    pub(crate) took_ms: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) log: Arc<Log>,
+    pub(crate) config: Mutex<Config>,
+    pub(crate) settings: ArcSwap<Settings>,
+    pub(crate) memory: MemoryTrackers,
+    pub(crate) published: Vec<Mutex<Published>>,
+    pub(crate) links: OnceLock<Links<Mail>>,
+    pub(crate) identity: Identity,
+    pub(crate) slowlog: Mutex<Slowlog>,
+    pub(crate) latency: Mutex<LatencyEvents>,
+    pub(crate) rates: Rates,
+    pub(crate) janitor: Janitor,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) recovery: RecoveryReport,
+    pub(crate) monitors: AtomicUsize,
+    pub(crate) blocked_clients: AtomicUsize,
+    pub(crate) peak_bytes: AtomicU64,
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub(crate) active_expire: std::sync::atomic::AtomicBool,
+    /// SHUTDOWN was asked for: stops the group.
+    pub(crate) stopper: OnceLock<reactor::GroupStopper>,
+}
+
+impl Shared {
+    /// Bytes that count against `maxmemory`.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.memory.server.current_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn is_monitored(&self) -> bool {
+        self.monitors.load(Ordering::Relaxed) > 0
+    }
+
+    /// Remembers a slow command.
+    #[cold]
+    pub(crate) fn note_slow(&self, session: &Session, now: Now, ns: u64, args: Args<'_>) {
+        let settings = self.settings.load();
+        self.slowlog.lock().push(session, now.unix, ns / 1000, args, settings.slowlog_max_len);
+    }
+
+    pub(crate) fn links(&self) -> &Links<Mail> {
+        self.links.get().expect("set before the first reactor starts")
+    }
+
+    /// Sends mail to every reactor. A full mailbox is reported, not waited for.
+    pub(crate) fn broadcast(&self, mail: &Mail) {
+        for (index, mailbox) in self.links().mailboxes().iter().enumerate() {
+            if mailbox.send(mail.clone()).is_err() {
+                tracing::warn!(reactor = index, "a reactor did not take its mail");
+            }
+        }
+    }
+
+    /// Totals of all reactors.
+    pub(crate) fn totals(&self) -> crate::published::Totals {
+        let mut sum = crate::published::Totals::default();
+        for published in &self.published {
+            sum += published.lock().totals;
+        }
+        sum
+    }
+}
+
+/// Thresholds and clocks of one turn, from the settings.
+pub(crate) fn params(settings: &Settings, now: UnixMs, seed: u64, random: u64) -> Params {
+    let policy = eviction_policy(settings.maxmemory_policy);
+    let rule = if policy.uses_frequency() {
+        AccessRule::Lfu {
+            log_factor: u32::try_from(settings.lfu_log_factor).unwrap_or(u32::MAX),
+            decay_minutes: u32::try_from(settings.lfu_decay_time_minutes).unwrap_or(u32::MAX),
+        }
+    } else {
+        AccessRule::Lru
+    };
+    Params { now, access: AccessClock::new(rule, now, random), compact: compact(settings, seed) }
+}
+
+fn compact(settings: &Settings, seed: u64) -> Compact {
+    Compact {
+        hash_entries_max: settings.hash_max_listpack_entries,
+        hash_value_bytes_max: settings.hash_max_listpack_value_bytes,
+        set_intset_entries_max: settings.set_max_intset_entries,
+        set_entries_max: settings.set_max_listpack_entries,
+        set_value_bytes_max: settings.set_max_listpack_value_bytes,
+        zset_entries_max: settings.zset_max_listpack_entries,
+        zset_value_bytes_max: settings.zset_max_listpack_value_bytes,
+        seed,
+        ..Compact::default().with_list_size(settings.list_max_listpack_size)
+    }
+}
+
+pub(crate) fn eviction_policy(policy: MaxmemoryPolicy) -> EvictionPolicy {
+    match policy {
+        MaxmemoryPolicy::VolatileLru => EvictionPolicy::VolatileLru,
+        MaxmemoryPolicy::VolatileLfu => EvictionPolicy::VolatileLfu,
+        MaxmemoryPolicy::VolatileRandom => EvictionPolicy::VolatileRandom,
+        MaxmemoryPolicy::VolatileTtl => EvictionPolicy::VolatileTtl,
+        MaxmemoryPolicy::AllkeysLru => EvictionPolicy::AllKeysLru,
+        MaxmemoryPolicy::AllkeysLfu => EvictionPolicy::AllKeysLfu,
+        MaxmemoryPolicy::AllkeysRandom => EvictionPolicy::AllKeysRandom,
+        MaxmemoryPolicy::Noeviction => EvictionPolicy::NoEviction,
+    }
+}

@@ -1,0 +1,642 @@
+//! The server's side of one reactor: it turns bytes into replies and keeps the reactor's own state.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::memory::LocalTracker;
+use base::stages::{CycleClock, Stage};
+use base::time::{MonoNs, Now};
+use binlog::Lsn;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
+use store::Params;
+use wire::resp::{Args, Limits, ReplyWriter, RequestBatch};
+
+use crate::config::{Durability, Settings};
+use crate::published::{ClientRow, Tally};
+use crate::records;
+use crate::resp::cx::Record;
+use crate::resp::execute::{Executor, Prepared, prepare};
+use crate::resp::session::{Session, Wait, WaitReply};
+use crate::resp::{CommandId, monitor_line};
+use crate::shared::{Mail, Shared, params};
+
+/// Requests decoded at a time. More do not fit the first-level cache together with their keys.
+const BATCH_REQUESTS_MAX: usize = 64;
+
+/// A connection that has run requests for this long lets others go first.
+const SERVED_NS_MAX: u64 = 1_000_000;
+
+/// Timer of the housekeeping; tokens above are connections that wait.
+const TICK: u64 = 0;
+const WAIT_TOKENS: u64 = 1;
+
+/// State of a reactor that commands may use.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) clock: CycleClock,
+    /// The cycle counter when the last command ended, so that one reading serves two commands.
+    pub(crate) stamp: u64,
+    /// The log's durable position as this turn knows it.
+    pub(crate) durable: u64,
+    pub(crate) tally: Tally,
+    /// Growth of the data since the tracker was told.
+    pub(crate) store_bytes: isize,
+    slow_ns: u64,
+    latency_ns: u64,
+    random: SmallRng,
+    /// Highest gate handed out; a group is asked for while it is ahead of the log.
+    gate_max: u64,
+    appended: bool,
+    monitor_feed: Vec<u8>,
+    /// Replies that wait for the log, oldest first: gate, command, how many, since when.
+    log_waits: VecDeque<LogWait>,
+}
+
+#[derive(Debug)]
+struct LogWait {
+    gate: u64,
+    command: CommandId,
+    count: u32,
+    since: u64,
+}
+
+impl Worker {
+    fn new(shared: &Shared, index: usize) -> Worker {
+        let clock = CycleClock::new();
+        Worker {
+            index,
+            settings: shared.settings.load_full(),
+            stamp: clock.now(),
+            clock,
+            durable: 0,
+            tally: Tally::default(),
+            store_bytes: 0,
+            slow_ns: u64::MAX,
+            latency_ns: u64::MAX,
+            random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
+            gate_max: 0,
+            appended: false,
+            monitor_feed: Vec::new(),
+            log_waits: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random.next_u64()
+    }
+
+    /// Appends one record of mutations. Called under the stripes' locks. The position that must be
+    /// durable for it; never reached when the log is poisoned.
+    #[inline]
+    pub(crate) fn append(&mut self, shared: &Shared, mutations: &[u8]) -> u64 {
+        self.appended = true;
+        shared.log.append(self.index, records::MUTATIONS, mutations).map_or(u64::MAX, |lsn| lsn.0)
+    }
+
+    #[inline]
+    pub(crate) fn is_slow(&self, ns: u64) -> bool {
+        ns >= self.slow_ns
+    }
+
+    #[inline]
+    pub(crate) fn is_latency_event(&self, ns: u64) -> bool {
+        ns >= self.latency_ns
+    }
+
+    /// Hands over what was counted, and this client's row.
+    pub(crate) fn publish(&mut self, shared: &Shared, session: &Session, now: Now) {
+        let mut published = shared.published[self.index].lock();
+        self.tally.publish(&mut published, self.settings.latency_tracking);
+        if let Some(row) = published.clients.get_mut(&session.id.0) {
+            row.update(session, now.mono);
+        }
+    }
+
+    /// Remembers a request for the clients that run MONITOR.
+    pub(crate) fn feed_monitors(&mut self, session: &Session, now: Now, args: Args<'_>) {
+        monitor_line(session, now.unix, args, &mut self.monitor_feed);
+    }
+
+    fn take_settings(&mut self, settings: Arc<Settings>) {
+        let us = settings.slowlog_log_slower_than_us;
+        self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        self.latency_ns = match settings.latency_monitor_threshold_ms {
+            0 => u64::MAX,
+            ms => ms.saturating_mul(1_000_000),
+        };
+        self.settings = settings;
+    }
+
+    fn note_gate(&mut self, gate: u64, command: CommandId) {
+        self.gate_max = self.gate_max.max(gate);
+        if !self.settings.latency_tracking {
+            return;
+        }
+        match self.log_waits.back_mut() {
+            Some(last) if last.command == command && last.since == self.stamp => {
+                last.gate = gate;
+                last.count += 1;
+            }
+            Some(last) if last.command == command && last.gate >= gate => last.count += 1,
+            _ => self.log_waits.push_back(LogWait { gate, command, count: 1, since: self.stamp }),
+        }
+    }
+}
+
+/// The handler of one reactor.
+#[derive(Debug)]
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    worker: Worker,
+    params: Params,
+    record: Record,
+    batch: RequestBatch,
+    prepared: Vec<Prepared>,
+    now: Now,
+    /// Connections that wait for room in the log.
+    roomless: Vec<ConnId>,
+    /// Connections that wait for a time, by timer token.
+    timed: HashMap<u64, ConnId>,
+    next_token: u64,
+    next_expiry_stripe: usize,
+    store_memory: LocalTracker,
+    client_memory: LocalTracker,
+    log_failed: bool,
+}
+
+impl Server {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Server {
+        let worker = Worker::new(&shared, index);
+        let seed = shared.keyspace.seed();
+        let now = Now::default();
+        Server {
+            params: params(&worker.settings, now.unix, seed, seed),
+            store_memory: LocalTracker::new(Arc::clone(&shared.memory.store)),
+            client_memory: LocalTracker::new(Arc::clone(&shared.memory.clients)),
+            worker,
+            record: Record::default(),
+            batch: RequestBatch::new(),
+            prepared: Vec::new(),
+            now,
+            roomless: Vec::new(),
+            timed: HashMap::new(),
+            next_token: WAIT_TOKENS,
+            next_expiry_stripe: 0,
+            log_failed: false,
+            shared,
+        }
+    }
+
+    /// Once per turn: the time, the settings, the log's position.
+    fn refresh(&mut self, now: Now) {
+        if now == self.now {
+            return;
+        }
+        self.now = now;
+        let settings = self.shared.settings.load();
+        if !Arc::ptr_eq(&settings, &self.worker.settings) {
+            self.worker.take_settings(Arc::clone(&settings));
+        }
+        let random = self.worker.random();
+        let seed = self.shared.keyspace.seed();
+        self.params = params(&self.worker.settings, now.unix, seed, random);
+        self.worker.durable = self.shared.log.durable().0;
+    }
+
+    fn limits(&self, session: &Session) -> Limits {
+        if session.authenticated {
+            let bulk_bytes_max = self.worker.settings.proto_max_bulk_len_bytes;
+            let bulk_bytes_max = usize::try_from(bulk_bytes_max).unwrap_or(usize::MAX);
+            Limits { bulk_bytes_max, ..Limits::DEFAULT }
+        } else {
+            Limits::UNAUTHENTICATED
+        }
+    }
+
+    /// Finds commands and keys of the batch, and has the keys' memory loaded while it does so: three
+    /// passes, because each address is known only when the one before has arrived.
+    fn prepare(&mut self, session: &Session, input: &[u8]) {
+        self.prepared.clear();
+        let keyspace = &self.shared.keyspace;
+        for index in 0..self.batch.len() {
+            let prepared = prepare(&self.shared, self.batch.get(index, input));
+            self.prepared.push(prepared);
+        }
+        if self.prepared.len() < 2 {
+            return;
+        }
+        let hashes = || self.prepared.iter().filter_map(|prepared| prepared.hash);
+        hashes().for_each(|hash| keyspace.prefetch_stripe(hash));
+        hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, hash));
+        hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
+    }
+
+    /// Runs the decoded batch. Returns the index of the last request that ran, if not all did.
+    fn run_batch(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Option<usize> {
+        let mut executor = Executor {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            now: self.now,
+        };
+        for (index, prepared) in self.prepared.iter().enumerate() {
+            let args = self.batch.get(index, input);
+            let gate = executor.request(session, *prepared, args, out.buffer());
+            if gate > executor.worker.durable {
+                executor.worker.note_gate(gate, session.last_command);
+                out.hold(gate);
+            } else {
+                out.hold(0);
+            }
+            if session.closing || session.wait.is_some() {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
+        self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
+        if let Some(Wait::Until { at, .. }) = session.wait {
+            let token = self.next_token;
+            self.next_token += 1;
+            self.timed.insert(token, session.id);
+            cx.set_timer(at, token);
+        }
+    }
+
+    /// Ends a connection's wait and lets it go on.
+    fn end_wait(
+        shared: &Shared,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        write: impl FnOnce(&mut ReplyWriter<'_>),
+        out: &mut Output,
+    ) {
+        session.wait = None;
+        shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        write(&mut ReplyWriter::new(out.buffer(), session.protocol));
+        out.hold(0);
+        cx.resume(session.id);
+    }
+
+    fn deliver_monitor_feed(&mut self) {
+        if !self.worker.monitor_feed.is_empty() {
+            let lines = std::mem::take(&mut self.worker.monitor_feed);
+            self.shared.broadcast(&Mail::Monitor(lines.into()));
+        }
+    }
+
+    /// Tells the log what this turn wants of it, and opens the gates that it has reached.
+    fn settle_with_log(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let log = &self.shared.log;
+        let durable = log.durable();
+        self.worker.durable = durable.0;
+        cx.set_level(durable.0);
+        self.record_log_waits(durable.0);
+        if self.worker.gate_max > durable.0 {
+            log.request_sync(Lsn(self.worker.gate_max));
+            log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
+            if log.poisoned().is_some() {
+                self.give_up_held_replies(cx, connections);
+            }
+        } else if std::mem::take(&mut self.worker.appended) {
+            log.request_write();
+        }
+        if !self.roomless.is_empty() && log.has_room(self.worker.index) {
+            for id in std::mem::take(&mut self.roomless) {
+                if let Some((session, _)) = connections.get_mut(id) {
+                    session.wait = None;
+                    cx.resume(id);
+                }
+            }
+        }
+    }
+
+    /// The log will never reach some gates: nobody can say whether those writes will be found after
+    /// a restart, so their connections are closed without an answer.
+    fn give_up_held_replies(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if !self.log_failed {
+            self.log_failed = true;
+            tracing::error!("the log has failed: writes are refused from now on");
+        }
+        let held: Vec<ConnId> = connections
+            .iter()
+            .filter(|(_, _, _, out)| out.held_bytes() > 0)
+            .map(|(id, ..)| id)
+            .collect();
+        held.into_iter().for_each(|id| cx.abort(id));
+        self.worker.gate_max = self.worker.durable;
+    }
+
+    fn record_log_waits(&mut self, durable: u64) {
+        let waits = &mut self.worker.log_waits;
+        if waits.front().is_none_or(|wait| wait.gate > durable) {
+            return;
+        }
+        let stamp = self.worker.clock.now();
+        let mut published = self.shared.published[self.worker.index].lock();
+        while let Some(wait) = waits.front().filter(|wait| wait.gate <= durable) {
+            let ns = self.worker.clock.delta_ns(wait.since, stamp);
+            published.timers.record_n(usize::from(wait.command), Stage::WaitForLog, ns, wait.count);
+            waits.pop_front();
+        }
+    }
+
+    fn account_memory(&mut self) {
+        match std::mem::take(&mut self.worker.store_bytes) {
+            0 => {}
+            grown @ 1.. => self.store_memory.consume(grown.unsigned_abs() as u64),
+            shrunk => self.store_memory.release(shrunk.unsigned_abs() as u64),
+        }
+    }
+
+    /// Background work of this reactor, `hz` times a second.
+    fn tick(&mut self, cx: &mut Context<'_, Mail>) {
+        let hz = self.worker.settings.hz.max(1) as u64;
+        cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
+        self.expire_due();
+        self.account_memory();
+        self.store_memory.flush();
+        self.client_memory.flush();
+        if self.worker.index == 0 {
+            self.sample_rates();
+        }
+        let used = self.shared.used_bytes();
+        self.shared.peak_bytes.fetch_max(used, Ordering::Relaxed);
+    }
+
+    fn sample_rates(&mut self) {
+        let counters = self.shared.links().stats_sum();
+        let commands = self.shared.totals().commands;
+        let totals = [commands, counters.input_bytes, counters.output_bytes];
+        self.shared.rates.sample(self.now.mono, totals);
+        self.shared.snapshots.consider(&self.shared, &self.worker.settings);
+    }
+
+    /// Deletes keys whose time has come in this reactor's share of the stripes.
+    fn expire_due(&mut self) {
+        if !self.worker.settings.active_expire || !self.shared.active_expire.load(Ordering::Relaxed)
+        {
+            return;
+        }
+        let reactors = self.shared.published.len();
+        let mut cycle = crate::expire::Cycle {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+        };
+        self.next_expiry_stripe = cycle.run(self.next_expiry_stripe, reactors);
+    }
+}
+
+impl Handler for Server {
+    type Session = Session;
+    type Mail = Mail;
+
+    fn open(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        peer: &Peer,
+        _: &mut Output,
+    ) -> Session {
+        self.refresh(cx.now());
+        let authenticated = !self.worker.settings.requirepass.is_set();
+        let durability = self.worker.settings.durability;
+        let session = Session::new(id, peer, self.now.mono, authenticated, durability);
+        self.register(&session);
+        session
+    }
+
+    fn data(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        debug_assert_eq!(id, session.id);
+        self.refresh(cx.now());
+        let started = self.worker.clock.now();
+        let mut consumed = 0;
+        let next = loop {
+            if !self.shared.log.has_room(self.worker.index) {
+                session.wait = Some(Wait::Room);
+                self.roomless.push(session.id);
+                self.shared.log.request_write();
+                break Next::Pause;
+            }
+            let rest = &input[consumed..];
+            let limits = self.limits(session);
+            let decode_start = self.worker.clock.now();
+            let taken =
+                session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut self.batch);
+            self.prepare(session, rest);
+            self.worker.stamp = self.worker.clock.now();
+            let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
+            self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
+            let stopped_at = self.run_batch(session, rest, out);
+            let batch_consumed = match stopped_at {
+                Some(index) if index + 1 < self.batch.len() => {
+                    session.decoder.restart();
+                    self.batch.end(index)
+                }
+                _ => taken,
+            };
+            consumed += batch_consumed;
+            if session.closing {
+                break Next::Close;
+            }
+            if session.wait.is_some() {
+                self.begin_wait(cx, session);
+                break Next::Pause;
+            }
+            if let Some(error) = self.batch.error() {
+                let text = format!("ERR {error}");
+                ReplyWriter::new(out.buffer(), session.protocol).error(&text);
+                self.worker.tally.error(None, &text);
+                session.closing = true;
+                break Next::Close;
+            }
+            if self.batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
+                break Next::Read { needed: session.decoder.needed() };
+            }
+            if self.worker.clock.delta_ns(started, self.worker.stamp) > SERVED_NS_MAX {
+                break Next::Again;
+            }
+        };
+        self.worker.publish(&self.shared, session, self.now);
+        Flow { consumed, next }
+    }
+
+    fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: Session) {
+        if session.wait.is_some_and(|wait| wait != Wait::Room) {
+            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        }
+        if session.monitor {
+            self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.unregister(id);
+    }
+
+    fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
+        // A pipeline that waits for room in the log is still to be executed: it was sent.
+        session.wait == Some(Wait::Room)
+    }
+
+    fn depart(&mut self, id: ConnId, _: &mut Session) {
+        self.unregister(id);
+    }
+
+    fn arrive(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
+        self.refresh(cx.now());
+        self.register(session);
+        // Held replies came along; this reactor must ask for their gates.
+        self.worker.gate_max = self.worker.gate_max.max(session.last_gate);
+    }
+
+    fn may_expire(&self, session: &Session) -> bool {
+        !session.monitor
+    }
+
+    fn mail(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        mail: Mail,
+    ) {
+        match mail {
+            Mail::Monitor(lines) => {
+                for (_, _, _, out) in connections.iter().filter(|(_, _, s, _)| s.monitor) {
+                    out.buffer().extend_from_slice(&lines);
+                }
+            }
+            Mail::Kill(id) => cx.close(id),
+            Mail::Unblock { id, error } => {
+                let Some((session, out)) = connections.get_mut(id) else { return };
+                let Some(Wait::Until { reply, .. }) = session.wait else { return };
+                Self::end_wait(
+                    &self.shared,
+                    cx,
+                    session,
+                    |writer| match error {
+                        true => writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+                        false => write_wait_reply(writer, reply),
+                    },
+                    out,
+                );
+            }
+            Mail::SnapshotDone { number, ok } => {
+                let waiting = Some(Wait::Snapshot { number });
+                for (_, _, session, out) in connections.iter().filter(|(_, _, s, _)| s.wait == waiting)
+                {
+                    Self::end_wait(
+                        &self.shared,
+                        cx,
+                        session,
+                        |writer| if ok { writer.ok() } else { writer.error("ERR snapshot failed") },
+                        out,
+                    );
+                }
+            }
+        }
+    }
+
+    fn timer(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        token: u64,
+    ) {
+        self.refresh(cx.now());
+        if token == TICK {
+            return self.tick(cx);
+        }
+        let Some(id) = self.timed.remove(&token) else { return };
+        let Some((session, out)) = connections.get_mut(id) else { return };
+        let Some(Wait::Until { at, reply }) = session.wait else { return };
+        if at <= self.now.mono {
+            Self::end_wait(&self.shared, cx, session, |w| write_wait_reply(w, reply), out);
+        }
+    }
+
+    fn before_wait(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if self.next_token == WAIT_TOKENS && self.now == Now::default() {
+            // The first turn: from here on the ticks keep themselves going.
+            self.refresh(cx.now());
+            self.next_token += 1;
+            self.tick(cx);
+        }
+        self.deliver_monitor_feed();
+        self.settle_with_log(cx, connections);
+        self.account_memory();
+    }
+}
+
+impl Server {
+    fn register(&mut self, session: &Session) {
+        let row = ClientRow::of(session, self.worker.index, self.now.mono);
+        let mut published = self.shared.published[self.worker.index].lock();
+        published.clients.insert(session.id.0, row);
+        self.client_memory.consume(CLIENT_BYTES);
+    }
+
+    fn unregister(&mut self, id: ConnId) {
+        let mut published = self.shared.published[self.worker.index].lock();
+        if published.clients.remove(&id.0).is_some() {
+            self.client_memory.release(CLIENT_BYTES);
+        }
+    }
+}
+
+/// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
+const CLIENT_BYTES: u64 = (size_of::<Session>()
+    + size_of::<crate::resp::session::Details>()
+    + size_of::<ClientRow>()
+    + reactor::CONNECTION_BYTES) as u64;
+
+/// The promise of the server: ten thousand idle connections cost less than 10 MB.
+const _: () = assert!(CLIENT_BYTES < 1024);
+
+fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
+    match reply {
+        WaitReply::Ok => writer.ok(),
+        WaitReply::Integer(number) => writer.integer(number),
+        WaitReply::Pair(local, replicas) => {
+            writer.array(2);
+            writer.integer(local);
+            writer.integer(replicas);
+        }
+    }
+}
+
+/// Whether a durability asks for replies that wait.
+pub(crate) fn is_gated(durability: Durability) -> bool {
+    durability == Durability::Always
+}
