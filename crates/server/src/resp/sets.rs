@@ -1,0 +1,474 @@
+//! Set commands, and what they share with those of sorted sets: copied members, random choice,
+//! stored results.
+
+mod algebra;
+mod choice;
+
+use smallvec::SmallVec;
+use store::types::Set;
+use store::{Change, Items, Key, Kind};
+use wire::resp::{Args, ReplyWriter};
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::Cx;
+use super::fail::Fail;
+use super::scan::{ScanOptions, parse_cursor};
+
+pub(crate) use algebra::{SDIFF, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONSTORE};
+use choice::sample;
+pub(super) use choice::{choose, chosen_len, random_below, random_count};
+
+/// Borrowed members of one request.
+pub(super) type Slices<'a> = SmallVec<[&'a [u8]; 8]>;
+
+/// Members copied out of a value that is about to change, in one piece of memory.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    bytes: SmallVec<[u8; 64]>,
+    ends: SmallVec<[usize; 4]>,
+}
+
+impl Copies {
+    pub(super) fn push(&mut self, member: &[u8]) {
+        self.bytes.extend_from_slice(member);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(super) fn slices(&self) -> Slices<'_> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end]).collect()
+    }
+}
+
+pub(super) fn reply_count(reply: &mut ReplyWriter<'_>, count: usize) {
+    reply.integer(i64::try_from(count).expect("memory ends long before 2^63 elements"));
+}
+
+/// An integer argument that must not be below `least` (at least 0); `message` says so otherwise,
+/// and when it is no integer.
+pub(super) fn at_least(text: &[u8], least: i64, message: &'static str) -> Result<usize, Fail> {
+    let number = wire::resp::parse_i64_strict(text).filter(|number| *number >= least);
+    number.and_then(|number| usize::try_from(number).ok()).ok_or(Fail::text(message))
+}
+
+/// The count of SPOP and ZPOPMIN.
+pub(super) fn pop_count(text: &[u8]) -> Result<usize, Fail> {
+    at_least(text, 0, "ERR value is out of range, must be positive")
+}
+
+/// The options of SSCAN and ZSCAN.
+pub(super) fn element_scan_options(args: Args<'_>) -> Result<ScanOptions<'_>, Fail> {
+    let options = ScanOptions::parse(args, 3)?;
+    options.refuse_type()?;
+    options.refuse_no_values()?;
+    Ok(options)
+}
+
+/// The reply of a scan: where to go on, and what was found.
+pub(super) fn reply_scan(reply: &mut ReplyWriter<'_>, next: u64, found: &Copies) {
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    let found = found.slices();
+    reply.array(found.len());
+    found.iter().for_each(|element| reply.bulk(element));
+}
+
+/// The end of the STORE forms: `len` elements, as `encode` appends them, become the destination,
+/// which is deleted when there are none.
+pub(super) fn store_result(
+    cx: &mut Cx<'_>,
+    destination: Key<'_>,
+    kind: Kind,
+    len: usize,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Done {
+    if len > 0 {
+        let mut encoded = Vec::new();
+        encode(&mut encoded);
+        cx.change(destination, Change::Put { kind, encoded: &encoded, expiry: None })?;
+    } else if cx.locked.contains(cx.db, destination) {
+        cx.change(destination, Change::Delete)?;
+    }
+    reply_count(&mut cx.reply, len);
+    Ok(())
+}
+
+fn cardinality(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
+    Ok(cx.locked.set(cx.db, key)?.map_or(0, Set::len))
+}
+
+/// SADD: adds members to a set, which is created if there is none.
+pub(crate) const SADD: Command = Command {
+    name: "sadd",
+    syntax: "key member [member ...]",
+    summary: "Adds members to a set, which is created if there is none.",
+    since: "1.0.0",
+    complexity: "O(N) in the members given",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Insert)],
+    run: sadd,
+    ..Command::EMPTY
+};
+
+fn sadd(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let set = cx.locked.set(cx.db, key)?;
+    let before = set.map_or(0, Set::len);
+    let is_new = |member: &&[u8]| set.is_none_or(|set| !set.contains(member));
+    let new: Slices<'_> = args.skip(2).iter().filter(is_new).collect();
+    if new.is_empty() {
+        cx.reply.integer(0);
+        return Ok(());
+    }
+    cx.change(key, Change::SetAdd { members: Items::Slice(&new) })?;
+    // A member that is given twice is added once.
+    let added = if new.len() == 1 { 1 } else { cardinality(cx, key)? - before };
+    reply_count(&mut cx.reply, added);
+    Ok(())
+}
+
+/// SREM: removes members from a set; the last one takes the set with it.
+pub(crate) const SREM: Command = Command {
+    name: "srem",
+    syntax: "key member [member ...]",
+    summary: "Removes members from a set; the last one takes the set with it.",
+    since: "1.0.0",
+    complexity: "O(N) in the members given",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: srem,
+    ..Command::EMPTY
+};
+
+fn srem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let set = cx.locked.set(cx.db, key)?;
+    let before = set.map_or(0, Set::len);
+    let is_member = |member: &&[u8]| set.is_some_and(|set| set.contains(member));
+    let present: Slices<'_> = args.skip(2).iter().filter(is_member).collect();
+    if present.is_empty() {
+        cx.reply.integer(0);
+        return Ok(());
+    }
+    cx.change(key, Change::SetRemove { members: Items::Slice(&present) })?;
+    let removed = if present.len() == 1 { 1 } else { before - cardinality(cx, key)? };
+    reply_count(&mut cx.reply, removed);
+    Ok(())
+}
+
+/// SCARD: returns the number of members of a set.
+pub(crate) const SCARD: Command = Command {
+    name: "scard",
+    syntax: "key",
+    summary: "Returns the number of members of a set.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    group: Group::Set,
+    arity: 2,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: scard,
+    ..Command::EMPTY
+};
+
+fn scard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let count = cardinality(cx, cx.key(args.get(1)))?;
+    reply_count(&mut cx.reply, count);
+    Ok(())
+}
+
+/// SISMEMBER: tells whether a set has a member.
+pub(crate) const SISMEMBER: Command = Command {
+    name: "sismember",
+    syntax: "key member",
+    summary: "Tells whether a set has a member.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    group: Group::Set,
+    arity: 3,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: sismember,
+    ..Command::EMPTY
+};
+
+fn sismember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let set = cx.locked.set(cx.db, key)?;
+    let is_member = set.is_some_and(|set| set.contains(args.get(2)));
+    cx.reply.integer(i64::from(is_member));
+    Ok(())
+}
+
+/// SMISMEMBER: tells for each of several members whether a set has it.
+pub(crate) const SMISMEMBER: Command = Command {
+    name: "smismember",
+    syntax: "key member [member ...]",
+    summary: "Tells for each of several members whether a set has it.",
+    since: "6.2.0",
+    complexity: "O(N) in the members given",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: smismember,
+    ..Command::EMPTY
+};
+
+fn smismember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let set = cx.locked.set(cx.db, key)?;
+    let members = args.skip(2);
+    cx.reply.array(members.len());
+    for member in members {
+        let is_member = set.is_some_and(|set| set.contains(member));
+        cx.reply.integer(i64::from(is_member));
+    }
+    Ok(())
+}
+
+/// SMEMBERS: returns all members of a set.
+pub(crate) const SMEMBERS: Command = Command {
+    name: "smembers",
+    syntax: "key",
+    summary: "Returns all members of a set.",
+    since: "1.0.0",
+    complexity: "O(N) in the members of the set",
+    group: Group::Set,
+    arity: 2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: smembers,
+    ..Command::EMPTY
+};
+
+fn smembers(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let set = cx.locked.set(cx.db, key)?;
+    cx.reply.set(set.map_or(0, Set::len));
+    if let Some(set) = set {
+        set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+    }
+    Ok(())
+}
+
+/// SMOVE: moves a member from one set to another.
+pub(crate) const SMOVE: Command = Command {
+    name: "smove",
+    syntax: "source destination member",
+    summary: "Moves a member from one set to another.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    group: Group::Set,
+    arity: 4,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::ReadUpdate),
+        KeySpec::range(2, 2, 1, KeyAccess::Insert),
+    ],
+    run: smove,
+    ..Command::EMPTY
+};
+
+fn smove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (source, destination) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    let member = args.get(3);
+    let Some(from) = cx.locked.set(cx.db, source)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let is_new = cx.locked.set(cx.db, destination)?.is_none_or(|into| !into.contains(member));
+    let is_member = from.contains(member);
+    if is_member && source.bytes != destination.bytes {
+        cx.change(source, Change::SetRemove { members: Items::Slice(&[member]) })?;
+        if is_new {
+            cx.change(destination, Change::SetAdd { members: Items::Slice(&[member]) })?;
+        }
+    }
+    cx.reply.integer(i64::from(is_member));
+    Ok(())
+}
+
+/// SPOP: removes random members from a set and returns them.
+pub(crate) const SPOP: Command = Command {
+    name: "spop",
+    syntax: "key [count]",
+    summary: "Removes random members from a set and returns them.",
+    since: "1.0.0",
+    complexity: "O(N) in the members removed",
+    group: Group::Set,
+    arity: -2,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    run: spop,
+    ..Command::EMPTY
+};
+
+fn spop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    match args.len() {
+        2 => pop_one(cx, key),
+        3 => pop_many(cx, key, pop_count(args.get(2))?),
+        _ => Err(Fail::Syntax),
+    }
+}
+
+fn pop_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+    let Some(set) = cx.locked.set(cx.db, key)? else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let mut copies = Copies::default();
+    let member = set.get_index(random_below(set.len(), cx.worker.random()));
+    member.expect("the index is below the length").with_bytes(|bytes| copies.push(bytes));
+    let popped = copies.slices();
+    cx.reply.bulk(popped[0]);
+    cx.change(key, Change::SetRemove { members: Items::Slice(&popped) })
+}
+
+fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
+    let Some(set) = cx.locked.set(cx.db, key)? else {
+        cx.reply.set(0);
+        return Ok(());
+    };
+    if count >= set.len() {
+        cx.reply.set(set.len());
+        set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+        return cx.change(key, Change::Delete);
+    }
+    let mut copies = Copies::default();
+    cx.reply.set(count);
+    sample(
+        set.len(),
+        count,
+        || cx.worker.random(),
+        |index| {
+            let member = set.get_index(index).expect("the index is below the length");
+            member.with_bytes(|bytes| {
+                cx.reply.bulk(bytes);
+                copies.push(bytes);
+            });
+        },
+    );
+    if count == 0 {
+        return Ok(());
+    }
+    cx.change(key, Change::SetRemove { members: Items::Slice(&copies.slices()) })
+}
+
+/// SRANDMEMBER: returns random members of a set; with a negative count also repeatedly.
+pub(crate) const SRANDMEMBER: Command = Command {
+    name: "srandmember",
+    syntax: "key [count]",
+    summary: "Returns random members of a set; with a negative count also repeatedly.",
+    since: "1.0.0",
+    complexity: "O(N) in the members returned",
+    group: Group::Set,
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: srandmember,
+    ..Command::EMPTY
+};
+
+fn srandmember(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    match args.len() {
+        2 => random_one(cx, key),
+        3 => random_many(cx, key, random_count(args.get(2))?),
+        _ => Err(Fail::Syntax),
+    }
+}
+
+fn random_one(cx: &mut Cx<'_>, key: Key<'_>) -> Done {
+    let Some(set) = cx.locked.set(cx.db, key)? else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let member = set.get_index(random_below(set.len(), cx.worker.random()));
+    let member = member.expect("the index is below the length");
+    member.with_bytes(|bytes| cx.reply.bulk(bytes));
+    Ok(())
+}
+
+fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
+    let Some(set) = cx.locked.set(cx.db, key)? else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    cx.reply.array(chosen_len(set.len(), count)?);
+    choose(
+        set.len(),
+        count,
+        || cx.worker.random(),
+        |index| {
+            let member = set.get_index(index).expect("the index is below the length");
+            member.with_bytes(|bytes| cx.reply.bulk(bytes));
+        },
+    );
+    Ok(())
+}
+
+/// SSCAN: visits the members of a set, some at a time.
+pub(crate) const SSCAN: Command = Command {
+    name: "sscan",
+    syntax: "key cursor [MATCH pattern] [COUNT count]",
+    summary: "Visits the members of a set, some at a time.",
+    since: "2.8.0",
+    complexity: "O(1) per call, O(N) for the whole set",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: sscan,
+    ..Command::EMPTY
+};
+
+fn sscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let cursor = parse_cursor(args.get(2))?;
+    let key = cx.key(args.get(1));
+    let mut found = Copies::default();
+    let mut next = 0;
+    if let Some(set) = cx.locked.set(cx.db, key)? {
+        let options = element_scan_options(args)?;
+        next = set.scan(cursor, options.count, |member| {
+            member.with_bytes(|bytes| {
+                if options.accepts(bytes) {
+                    found.push(bytes);
+                }
+            });
+        });
+    }
+    reply_scan(&mut cx.reply, next, &found);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_come_back_in_order() {
+        let mut copies = Copies::default();
+        assert!(copies.slices().is_empty());
+        let long = b"longer than the inline buffer: 0123456789 0123456789 0123456789";
+        for member in [&b"a"[..], b"", long] {
+            copies.push(member);
+        }
+        let slices = copies.slices();
+        assert_eq!(slices.as_slice(), [&b"a"[..], b"", long]);
+    }
+
+    #[test]
+    fn counts_are_bounded() {
+        assert_eq!(at_least(b"0", 0, "ERR x"), Ok(0));
+        for text in [&b"-1"[..], b"a", b"", b"9223372036854775808"] {
+            assert_eq!(at_least(text, 0, "ERR x"), Err(Fail::text("ERR x")));
+        }
+        assert_eq!(at_least(b"0", 1, "ERR x"), Err(Fail::text("ERR x")));
+    }
+}

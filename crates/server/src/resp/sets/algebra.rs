@@ -1,0 +1,327 @@
+//! Unions, intersections and differences of sets.
+
+use smallvec::SmallVec;
+use store::types::{Compact, Member, Set};
+use store::{Kind, Locked};
+use wire::resp::Args;
+
+use super::{at_least, reply_count, store_result};
+use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::resp::cx::{Cx, is_option};
+use crate::resp::fail::Fail;
+
+/// The sets of some keys, `None` where there is no key.
+fn inputs<'a>(
+    locked: &'a Locked<'_>,
+    db: u8,
+    keys: Args<'_>,
+) -> Result<SmallVec<[Option<&'a Set>; 8]>, Fail> {
+    keys.iter().map(|key| Ok(locked.set(db, locked.key(key))?)).collect()
+}
+
+/// The sets that are there, the smallest first.
+type Present<'a> = SmallVec<[&'a Set; 8]>;
+
+/// All sets, the smallest first; `None` when one is missing, so that nothing is common to all.
+fn all_present<'a>(sets: &[Option<&'a Set>]) -> Option<Present<'a>> {
+    let mut sets = sets.iter().copied().collect::<Option<Present<'_>>>()?;
+    sets.sort_by_key(|set| set.len());
+    Some(sets)
+}
+
+/// The members of the first set that all others have, too.
+fn common<'a>(sets: &[&'a Set]) -> impl Iterator<Item = Member<'a>> {
+    let (first, others) = sets.split_first().expect("commands have at least one key");
+    first.iter().filter(|member| {
+        member.with_bytes(|bytes| others.iter().all(|other| other.contains(bytes)))
+    })
+}
+
+fn union(sets: &[Option<&Set>], compact: &Compact) -> Set {
+    let mut sets: Present<'_> = sets.iter().copied().flatten().collect();
+    sets.sort_by_key(|set| set.len());
+    let Some(largest) = sets.pop() else { return Set::new() };
+    let mut union = largest.clone();
+    for member in sets.into_iter().flat_map(Set::iter) {
+        member.with_bytes(|bytes| union.add(bytes, compact));
+    }
+    union
+}
+
+/// Members of `first` that no other set has.
+///
+/// O(the smaller one of: members of `first` times number of the others; members of all).
+fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
+    let others_len: usize = others.iter().map(|other| other.len()).sum();
+    if others_len < first.len() * others.len() / 2 {
+        let mut rest = first.clone();
+        for member in others.iter().copied().flat_map(Set::iter) {
+            member.with_bytes(|bytes| rest.remove(bytes));
+        }
+        return rest;
+    }
+    let mut rest = Set::new();
+    for member in first.iter() {
+        member.with_bytes(|bytes| {
+            if !others.iter().any(|other| other.contains(bytes)) {
+                rest.add(bytes, compact);
+            }
+        });
+    }
+    rest
+}
+
+fn intersection_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+    let sets = inputs(&cx.locked, cx.db, keys)?;
+    let mut result = Set::new();
+    if let Some(sets) = all_present(&sets) {
+        let compact = &cx.locked.params().compact;
+        common(&sets).for_each(|member| {
+            member.with_bytes(|bytes| result.add(bytes, compact));
+        });
+    }
+    Ok(result)
+}
+
+fn union_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+    let sets = inputs(&cx.locked, cx.db, keys)?;
+    Ok(union(&sets, &cx.locked.params().compact))
+}
+
+fn difference_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
+    let sets = inputs(&cx.locked, cx.db, keys)?;
+    let (first, others) = sets.split_first().expect("commands have at least one key");
+    let Some(first) = first else { return Ok(Set::new()) };
+    let others: Present<'_> = others.iter().copied().flatten().collect();
+    Ok(difference(first, &others, &cx.locked.params().compact))
+}
+
+fn reply_set(cx: &mut Cx<'_>, set: &Set) {
+    cx.reply.set(set.len());
+    set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+}
+
+fn store_set(cx: &mut Cx<'_>, destination: &[u8], set: &Set) -> Done {
+    store_result(cx, cx.key(destination), Kind::Set, set.len(), |out| set.encode(out))
+}
+
+/// SINTER: returns the members that all of several sets have.
+pub(crate) const SINTER: Command = Command {
+    name: "sinter",
+    syntax: "key [key ...]",
+    summary: "Returns the members that all of several sets have.",
+    since: "1.0.0",
+    complexity: "O(N*M) with N members of the smallest of M sets",
+    group: Group::Set,
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    run: sinter,
+    ..Command::EMPTY
+};
+
+fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let sets = inputs(&cx.locked, cx.db, args.skip(1))?;
+    let members: Vec<Member<'_>> =
+        all_present(&sets).map_or_else(Vec::new, |sets| common(&sets).collect());
+    cx.reply.set(members.len());
+    for member in members {
+        member.with_bytes(|bytes| cx.reply.bulk(bytes));
+    }
+    Ok(())
+}
+
+/// SINTERSTORE: stores the members that all of several sets have.
+pub(crate) const SINTERSTORE: Command = Command {
+    name: "sinterstore",
+    syntax: "destination key [key ...]",
+    summary: "Stores the members that all of several sets have.",
+    since: "1.0.0",
+    complexity: "O(N*M) with N members of the smallest of M sets",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
+        KeySpec::range(2, -1, 1, KeyAccess::Read),
+    ],
+    run: sinterstore,
+    ..Command::EMPTY
+};
+
+fn sinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let result = intersection_of(cx, args.skip(2))?;
+    store_set(cx, args.get(1), &result)
+}
+
+/// SINTERCARD: returns how many members several sets have in common, up to a limit.
+pub(crate) const SINTERCARD: Command = Command {
+    name: "sintercard",
+    syntax: "numkeys key [key ...] [LIMIT limit]",
+    summary: "Returns how many members several sets have in common, up to a limit.",
+    since: "7.0.0",
+    complexity: "O(N*M) with N members of the smallest of M sets",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+    keys: &[KeySpec::counted(1, KeyAccess::Read)],
+    run: sintercard,
+    ..Command::EMPTY
+};
+
+fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let count = at_least(args.get(1), 1, "ERR numkeys should be greater than 0")?;
+    if count > args.len() - 2 {
+        return Err(Fail::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let mut limit = 0;
+    let mut options = args.skip(2 + count);
+    while !options.is_empty() {
+        if options.len() < 2 || !is_option(options.get(0), "LIMIT") {
+            return Err(Fail::Syntax);
+        }
+        limit = at_least(options.get(1), 0, "ERR LIMIT can't be negative")?;
+        options = options.skip(2);
+    }
+    let sets = inputs(&cx.locked, cx.db, args.range(2..2 + count))?;
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let common_len = all_present(&sets).map_or(0, |sets| common(&sets).take(limit).count());
+    reply_count(&mut cx.reply, common_len);
+    Ok(())
+}
+
+/// SUNION: returns the members of all of several sets.
+pub(crate) const SUNION: Command = Command {
+    name: "sunion",
+    syntax: "key [key ...]",
+    summary: "Returns the members of all of several sets.",
+    since: "1.0.0",
+    complexity: "O(N) in the members of all sets",
+    group: Group::Set,
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    run: sunion,
+    ..Command::EMPTY
+};
+
+fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let result = union_of(cx, args.skip(1))?;
+    reply_set(cx, &result);
+    Ok(())
+}
+
+/// SUNIONSTORE: stores the members of all of several sets.
+pub(crate) const SUNIONSTORE: Command = Command {
+    name: "sunionstore",
+    syntax: "destination key [key ...]",
+    summary: "Stores the members of all of several sets.",
+    since: "1.0.0",
+    complexity: "O(N) in the members of all sets",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
+        KeySpec::range(2, -1, 1, KeyAccess::Read),
+    ],
+    run: sunionstore,
+    ..Command::EMPTY
+};
+
+fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let result = union_of(cx, args.skip(2))?;
+    store_set(cx, args.get(1), &result)
+}
+
+/// SDIFF: returns the members of the first set that no other set has.
+pub(crate) const SDIFF: Command = Command {
+    name: "sdiff",
+    syntax: "key [key ...]",
+    summary: "Returns the members of the first set that no other set has.",
+    since: "1.0.0",
+    complexity: "O(N) in the members of all sets",
+    group: Group::Set,
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    run: sdiff,
+    ..Command::EMPTY
+};
+
+fn sdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let result = difference_of(cx, args.skip(1))?;
+    reply_set(cx, &result);
+    Ok(())
+}
+
+/// SDIFFSTORE: stores the members of the first set that no other set has.
+pub(crate) const SDIFFSTORE: Command = Command {
+    name: "sdiffstore",
+    syntax: "destination key [key ...]",
+    summary: "Stores the members of the first set that no other set has.",
+    since: "1.0.0",
+    complexity: "O(N) in the members of all sets",
+    group: Group::Set,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
+        KeySpec::range(2, -1, 1, KeyAccess::Read),
+    ],
+    run: sdiffstore,
+    ..Command::EMPTY
+};
+
+fn sdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let result = difference_of(cx, args.skip(2))?;
+    store_set(cx, args.get(1), &result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(members: &[&str]) -> Set {
+        let mut set = Set::new();
+        for member in members {
+            set.add(member.as_bytes(), &Compact::default());
+        }
+        set
+    }
+
+    #[test]
+    fn algebra_agrees_across_forms() {
+        let compact = Compact::default();
+        let (numbers, words) = (set(&["1", "2", "3"]), set(&["2", "x"]));
+        let common_of = |sets: &[&Set]| {
+            let mut result = Set::new();
+            common(sets).for_each(|member| {
+                member.with_bytes(|bytes| result.add(bytes, &compact));
+            });
+            result
+        };
+        assert_eq!(common_of(&[&numbers, &words]), set(&["2"]));
+        assert_eq!(common_of(&[&words, &numbers]), set(&["2"]));
+        assert_eq!(
+            union(&[Some(&numbers), None, Some(&words)], &compact),
+            set(&["1", "2", "3", "x"])
+        );
+        assert_eq!(union(&[None], &compact), Set::new());
+        assert_eq!(difference(&numbers, &[&words], &compact), set(&["1", "3"]));
+        assert_eq!(difference(&numbers, &[], &compact), numbers);
+    }
+
+    #[test]
+    fn both_ways_to_subtract_give_the_same() {
+        let compact = Compact::default();
+        let many: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let many = set(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        let few = [set(&["1", "x"]), set(&["2"]), set(&["1"])];
+        let few: Vec<&Set> = few.iter().collect();
+        let removed = difference(&many, &few, &compact);
+        assert_eq!(removed.len(), 98);
+        assert!(!removed.contains(b"1") && !removed.contains(b"2") && removed.contains(b"3"));
+        assert_eq!(difference(&few[0].clone(), &[&many, &many], &compact), set(&["x"]));
+    }
+}

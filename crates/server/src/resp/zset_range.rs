@@ -1,0 +1,620 @@
+//! Sorted-set commands on ranges: by rank, by score, by member.
+
+use std::ops::{Bound, Range};
+
+use store::types::ZSet;
+use store::{Change, Items, Kind};
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::sets::{Copies, reply_count, store_result};
+use super::zsets::{Direction, RowShape};
+
+/// What a range is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+/// An end of a range of members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LexBound<'a> {
+    /// `-`: before all members.
+    Lowest,
+    /// `+`: behind all members.
+    Highest,
+    Included(&'a [u8]),
+    Excluded(&'a [u8]),
+}
+
+/// Both ends of a range, the lower one first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bounds<'a> {
+    /// First and last rank; negative ones count from the end.
+    Ranks(i64, i64),
+    Scores(Bound<f64>, Bound<f64>),
+    Lex(LexBound<'a>, LexBound<'a>),
+}
+
+/// `1.5`, `(1.5` for exclusive, `-inf`, `+inf`.
+fn score_bound(text: &[u8]) -> Result<Bound<f64>, Fail> {
+    let number = |text: &[u8]| {
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        number.filter(|number: &f64| !number.is_nan())
+    };
+    let bound = match text.strip_prefix(b"(") {
+        Some(text) => number(text).map(Bound::Excluded),
+        None => number(text).map(Bound::Included),
+    };
+    bound.ok_or(Fail::text("ERR min or max is not a float"))
+}
+
+/// `[member`, `(member` for exclusive, `-`, `+`.
+fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, Fail> {
+    match text {
+        b"-" => Ok(LexBound::Lowest),
+        b"+" => Ok(LexBound::Highest),
+        [b'[', member @ ..] => Ok(LexBound::Included(member)),
+        [b'(', member @ ..] => Ok(LexBound::Excluded(member)),
+        _ => Err(Fail::text("ERR min or max not valid string range item")),
+    }
+}
+
+/// The indexes below `len` from `first` to `last`, of which negative ones count from the end.
+fn clamp_ranks(first: i64, last: i64, len: usize) -> Range<usize> {
+    let from_start = |rank: i64| {
+        let distance = usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX);
+        if rank < 0 { len.checked_sub(distance) } else { Some(distance) }
+    };
+    let start = from_start(first).unwrap_or(0).min(len);
+    let end = from_start(last).map_or(0, |last| last.saturating_add(1).min(len));
+    start..end.max(start)
+}
+
+impl<'a> Bounds<'a> {
+    fn parse(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Bounds<'a>, Fail> {
+        Ok(match by {
+            By::Rank => Bounds::Ranks(integer(min)?, integer(max)?),
+            By::Score => Bounds::Scores(score_bound(min)?, score_bound(max)?),
+            By::Lex => Bounds::Lex(lex_bound(min)?, lex_bound(max)?),
+        })
+    }
+
+    /// The ranks, counted from the lowest score, of the members in the range.
+    fn ranks(self, zset: &ZSet) -> Range<usize> {
+        let (start, end) = match self {
+            Bounds::Ranks(first, last) => return clamp_ranks(first, last, zset.len()),
+            Bounds::Scores(min, max) => (zset.lower_bound_score(min), zset.upper_bound_score(max)),
+            Bounds::Lex(min, max) => (
+                match min {
+                    LexBound::Lowest => 0,
+                    LexBound::Highest => zset.len(),
+                    LexBound::Included(min) => zset.lower_bound_lex(Bound::Included(min)),
+                    LexBound::Excluded(min) => zset.lower_bound_lex(Bound::Excluded(min)),
+                },
+                match max {
+                    LexBound::Lowest => 0,
+                    LexBound::Highest => zset.len(),
+                    LexBound::Included(max) => zset.upper_bound_lex(Bound::Included(max)),
+                    LexBound::Excluded(max) => zset.upper_bound_lex(Bound::Excluded(max)),
+                },
+            ),
+        };
+        start..end.max(start)
+    }
+}
+
+/// LIMIT: how many members to pass over, and how many to return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit {
+    /// Negative: nothing is returned.
+    offset: i64,
+    /// Negative: all that are left.
+    count: i64,
+}
+
+impl Limit {
+    const NONE: Limit = Limit { offset: 0, count: -1 };
+
+    /// The part of `ranks` that remains when members are counted in this direction.
+    fn apply(self, ranks: Range<usize>, direction: Direction) -> Range<usize> {
+        let Ok(offset) = usize::try_from(self.offset) else { return 0..0 };
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        let offset = offset.min(ranks.len());
+        let count = count.min(ranks.len() - offset);
+        match direction {
+            Direction::Forward => ranks.start + offset..ranks.start + offset + count,
+            Direction::Reverse => ranks.end - offset - count..ranks.end - offset,
+        }
+    }
+}
+
+/// What a command of the ZRANGE family says by its name; `None` is left to options.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    by: Option<By>,
+    direction: Option<Direction>,
+    /// Whether WITHSCORES is an option.
+    may_have_scores: bool,
+}
+
+impl Form {
+    const ANY: Form = Form { by: None, direction: None, may_have_scores: true };
+    const STORED: Form = Form { by: None, direction: None, may_have_scores: false };
+
+    const fn fixed(by: By, direction: Direction) -> Form {
+        Form { by: Some(by), direction: Some(direction), may_have_scores: true }
+    }
+}
+
+/// A command of the ZRANGE family without its key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Query<'a> {
+    bounds: Bounds<'a>,
+    direction: Direction,
+    limit: Limit,
+    with_scores: bool,
+}
+
+impl<'a> Query<'a> {
+    /// `args` starts with the bounds, as given: the upper one first where the order is reversed.
+    fn parse(args: Args<'a>, mut form: Form) -> Result<Query<'a>, Fail> {
+        let (mut limit, mut with_scores) = (Limit::NONE, false);
+        let mut options = args.skip(2);
+        while let Some(option) = options.try_get(0) {
+            let mut taken = 1;
+            if form.may_have_scores && is_option(option, "WITHSCORES") {
+                with_scores = true;
+            } else if options.len() >= 3 && is_option(option, "LIMIT") {
+                limit = Limit { offset: integer(options.get(1))?, count: integer(options.get(2))? };
+                taken = 3;
+            } else if form.direction.is_none() && is_option(option, "REV") {
+                form.direction = Some(Direction::Reverse);
+            } else if form.by.is_none() && is_option(option, "BYLEX") {
+                form.by = Some(By::Lex);
+            } else if form.by.is_none() && is_option(option, "BYSCORE") {
+                form.by = Some(By::Score);
+            } else {
+                return Err(Fail::Syntax);
+            }
+            options = options.skip(taken);
+        }
+        let by = form.by.unwrap_or(By::Rank);
+        let direction = form.direction.unwrap_or(Direction::Forward);
+        if limit.count != -1 && by == By::Rank {
+            return Err(Fail::text(
+                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or \
+                 BYLEX",
+            ));
+        }
+        if with_scores && by == By::Lex {
+            return Err(Fail::text(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
+        }
+        let is_swapped = direction == Direction::Reverse && by != By::Rank;
+        let (min, max) = if is_swapped { (1, 0) } else { (0, 1) };
+        let bounds = Bounds::parse(by, args.get(min), args.get(max))?;
+        Ok(Query { bounds, direction, limit, with_scores })
+    }
+
+    /// The ranks, counted from the lowest score, of the members asked for.
+    fn ranks(&self, zset: &ZSet) -> Range<usize> {
+        let ranks = self.bounds.ranks(zset);
+        match (self.bounds, self.direction) {
+            (Bounds::Ranks(..), Direction::Forward) => ranks,
+            (Bounds::Ranks(..), Direction::Reverse) => {
+                zset.len() - ranks.end..zset.len() - ranks.start
+            }
+            _ => self.limit.apply(ranks, self.direction),
+        }
+    }
+}
+
+/// ZRANGE: returns the members of a sorted set in a range of ranks, scores or members.
+pub(crate) const ZRANGE: Command = Command {
+    name: "zrange",
+    syntax: "key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+    summary: "Returns the members of a sorted set in a range of ranks, scores or members.",
+    since: "1.2.0",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrange,
+    ..Command::EMPTY
+};
+
+fn zrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::ANY)
+}
+
+/// ZREVRANGE: returns the members in a range of ranks, the highest score first.
+pub(crate) const ZREVRANGE: Command = Command {
+    name: "zrevrange",
+    syntax: "key start stop [WITHSCORES]",
+    summary: "Returns the members in a range of ranks, the highest score first.",
+    since: "1.2.0",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrevrange,
+    ..Command::EMPTY
+};
+
+fn zrevrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::fixed(By::Rank, Direction::Reverse))
+}
+
+/// ZRANGEBYSCORE: returns the members in a range of scores.
+pub(crate) const ZRANGEBYSCORE: Command = Command {
+    name: "zrangebyscore",
+    syntax: "key min max [WITHSCORES] [LIMIT offset count]",
+    summary: "Returns the members in a range of scores.",
+    since: "1.0.5",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrangebyscore,
+    ..Command::EMPTY
+};
+
+fn zrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::fixed(By::Score, Direction::Forward))
+}
+
+/// ZREVRANGEBYSCORE: returns the members in a range of scores, the highest score first.
+pub(crate) const ZREVRANGEBYSCORE: Command = Command {
+    name: "zrevrangebyscore",
+    syntax: "key max min [WITHSCORES] [LIMIT offset count]",
+    summary: "Returns the members in a range of scores, the highest score first.",
+    since: "2.2.0",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrevrangebyscore,
+    ..Command::EMPTY
+};
+
+fn zrevrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::fixed(By::Score, Direction::Reverse))
+}
+
+/// ZRANGEBYLEX: returns the members in a range of members, where all scores are equal.
+pub(crate) const ZRANGEBYLEX: Command = Command {
+    name: "zrangebylex",
+    syntax: "key min max [LIMIT offset count]",
+    summary: "Returns the members in a range of members, where all scores are equal.",
+    since: "2.8.9",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrangebylex,
+    ..Command::EMPTY
+};
+
+fn zrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::fixed(By::Lex, Direction::Forward))
+}
+
+/// ZREVRANGEBYLEX: returns the members in a range of members, the last one first.
+pub(crate) const ZREVRANGEBYLEX: Command = Command {
+    name: "zrevrangebylex",
+    syntax: "key max min [LIMIT offset count]",
+    summary: "Returns the members in a range of members, the last one first.",
+    since: "2.8.9",
+    complexity: "O(log N + M) for M members returned",
+    group: Group::SortedSet,
+    arity: -4,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zrevrangebylex,
+    ..Command::EMPTY
+};
+
+fn zrevrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    range(cx, args, Form::fixed(By::Lex, Direction::Reverse))
+}
+
+fn range(cx: &mut Cx<'_>, args: Args<'_>, form: Form) -> Done {
+    let query = Query::parse(args.skip(2), form)?;
+    let key = cx.key(args.get(1));
+    let Some(zset) = cx.locked.zset(cx.db, key)? else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    let shape = if query.with_scores {
+        RowShape::with_scores(cx.reply.protocol)
+    } else {
+        RowShape::Members
+    };
+    let rows = zset.iter_range(query.ranks(zset));
+    shape.header(&mut cx.reply, rows.len());
+    query.direction.each(rows, |(member, score)| shape.row(&mut cx.reply, member, score));
+    Ok(())
+}
+
+/// ZRANGESTORE: stores the members of a sorted set in a range of ranks, scores or members.
+pub(crate) const ZRANGESTORE: Command = Command {
+    name: "zrangestore",
+    syntax: "destination source min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
+    summary: "Stores the members of a sorted set in a range of ranks, scores or members.",
+    since: "6.2.0",
+    complexity: "O(log N + M) for M members stored",
+    group: Group::SortedSet,
+    arity: -5,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
+        KeySpec::range(2, 2, 1, KeyAccess::Read),
+    ],
+    run: zrangestore,
+    ..Command::EMPTY
+};
+
+fn zrangestore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let query = Query::parse(args.skip(3), Form::STORED)?;
+    let (destination, source) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    let mut result = ZSet::new();
+    if let Some(zset) = cx.locked.zset(cx.db, source)? {
+        let compact = &cx.locked.params().compact;
+        for (member, score) in zset.iter_range(query.ranks(zset)) {
+            result.add(member, score, compact);
+        }
+    }
+    store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
+}
+
+/// ZCOUNT: returns how many members have a score in a range.
+pub(crate) const ZCOUNT: Command = Command {
+    name: "zcount",
+    syntax: "key min max",
+    summary: "Returns how many members have a score in a range.",
+    since: "2.0.0",
+    complexity: "O(log N)",
+    group: Group::SortedSet,
+    arity: 4,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zcount,
+    ..Command::EMPTY
+};
+
+fn zcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    count(cx, args, By::Score)
+}
+
+/// ZLEXCOUNT: returns how many members are in a range of members, where all scores are equal.
+pub(crate) const ZLEXCOUNT: Command = Command {
+    name: "zlexcount",
+    syntax: "key min max",
+    summary: "Returns how many members are in a range of members, where all scores are equal.",
+    since: "2.8.9",
+    complexity: "O(log N)",
+    group: Group::SortedSet,
+    arity: 4,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: zlexcount,
+    ..Command::EMPTY
+};
+
+fn zlexcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    count(cx, args, By::Lex)
+}
+
+fn count(cx: &mut Cx<'_>, args: Args<'_>, by: By) -> Done {
+    let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
+    let key = cx.key(args.get(1));
+    let count = cx.locked.zset(cx.db, key)?.map_or(0, |zset| bounds.ranks(zset).len());
+    reply_count(&mut cx.reply, count);
+    Ok(())
+}
+
+/// ZREMRANGEBYRANK: removes the members in a range of ranks.
+pub(crate) const ZREMRANGEBYRANK: Command = Command {
+    name: "zremrangebyrank",
+    syntax: "key start stop",
+    summary: "Removes the members in a range of ranks.",
+    since: "2.0.0",
+    complexity: "O(log N + M*log N) for M members removed",
+    group: Group::SortedSet,
+    arity: 4,
+    flags: Flags::WRITE,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: zremrangebyrank,
+    ..Command::EMPTY
+};
+
+fn zremrangebyrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    remove_range(cx, args, By::Rank)
+}
+
+/// ZREMRANGEBYSCORE: removes the members in a range of scores.
+pub(crate) const ZREMRANGEBYSCORE: Command = Command {
+    name: "zremrangebyscore",
+    syntax: "key min max",
+    summary: "Removes the members in a range of scores.",
+    since: "1.2.0",
+    complexity: "O(log N + M*log N) for M members removed",
+    group: Group::SortedSet,
+    arity: 4,
+    flags: Flags::WRITE,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: zremrangebyscore,
+    ..Command::EMPTY
+};
+
+fn zremrangebyscore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    remove_range(cx, args, By::Score)
+}
+
+/// ZREMRANGEBYLEX: removes the members in a range of members, where all scores are equal.
+pub(crate) const ZREMRANGEBYLEX: Command = Command {
+    name: "zremrangebylex",
+    syntax: "key min max",
+    summary: "Removes the members in a range of members, where all scores are equal.",
+    since: "2.8.9",
+    complexity: "O(log N + M*log N) for M members removed",
+    group: Group::SortedSet,
+    arity: 4,
+    flags: Flags::WRITE,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: zremrangebylex,
+    ..Command::EMPTY
+};
+
+fn zremrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    remove_range(cx, args, By::Lex)
+}
+
+fn remove_range(cx: &mut Cx<'_>, args: Args<'_>, by: By) -> Done {
+    let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
+    let key = cx.key(args.get(1));
+    let Some(zset) = cx.locked.zset(cx.db, key)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let ranks = bounds.ranks(zset);
+    let removed = ranks.len();
+    if removed == zset.len() {
+        cx.change(key, Change::Delete)?;
+    } else if removed > 0 {
+        let mut copies = Copies::default();
+        zset.iter_range(ranks).for_each(|(member, _)| copies.push(member));
+        cx.change(key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })?;
+    }
+    reply_count(&mut cx.reply, removed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use store::types::Compact;
+
+    use super::*;
+
+    fn zset(rows: &[(f64, &str)]) -> ZSet {
+        let mut zset = ZSet::new();
+        for (score, member) in rows {
+            zset.add(member.as_bytes(), *score, &Compact::default());
+        }
+        zset
+    }
+
+    #[test]
+    fn ranks_are_clamped() {
+        for (first, last, len, expected) in [
+            (0, -1, 4, 0..4),
+            (1, 2, 4, 1..3),
+            (-2, -1, 4, 2..4),
+            (-100, 100, 4, 0..4),
+            (2, 1, 4, 2..2),
+            (10, 20, 4, 4..4),
+            (0, -5, 4, 0..0),
+            (0, -4, 4, 0..1),
+            (0, -1, 0, 0..0),
+            (i64::MIN, i64::MAX, 4, 0..4),
+            (i64::MAX, i64::MIN, 4, 4..4),
+        ] {
+            assert_eq!(clamp_ranks(first, last, len), expected, "{first} {last} of {len}");
+        }
+    }
+
+    #[test]
+    fn a_limit_cuts_from_the_first_end() {
+        for (offset, count, forward, reverse) in [
+            (0, -1, 2..6, 2..6),
+            (1, 2, 3..5, 3..5),
+            (1, 1, 3..4, 4..5),
+            (0, 0, 2..2, 6..6),
+            (9, 1, 6..6, 2..2),
+            (-1, 1, 0..0, 0..0),
+            (1, i64::MAX, 3..6, 2..5),
+            (i64::MAX, i64::MIN, 6..6, 2..2),
+        ] {
+            let limit = Limit { offset, count };
+            assert_eq!(limit.apply(2..6, Direction::Forward), forward, "{limit:?}");
+            assert_eq!(limit.apply(2..6, Direction::Reverse), reverse, "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_scores_are_read() {
+        for (text, expected) in [
+            ("1.5", Some(Bound::Included(1.5))),
+            ("(1.5", Some(Bound::Excluded(1.5))),
+            ("-inf", Some(Bound::Included(f64::NEG_INFINITY))),
+            ("(+inf", Some(Bound::Excluded(f64::INFINITY))),
+            ("1e400", Some(Bound::Included(f64::INFINITY))),
+            ("nan", None),
+            ("((1", None),
+            ("[1", None),
+            ("1 ", None),
+            ("(", None),
+            ("", None),
+        ] {
+            assert_eq!(score_bound(text.as_bytes()).ok(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_members_are_read() {
+        for (text, expected) in [
+            (&b"-"[..], Some(LexBound::Lowest)),
+            (b"+", Some(LexBound::Highest)),
+            (b"[", Some(LexBound::Included(b""))),
+            (b"[a", Some(LexBound::Included(b"a"))),
+            (b"((", Some(LexBound::Excluded(b"("))),
+            (b"a", None),
+            (b"--", None),
+            (b"", None),
+        ] {
+            assert_eq!(lex_bound(text).ok(), expected);
+        }
+    }
+
+    #[test]
+    fn bounds_become_ranks() {
+        let scores = zset(&[(1.0, "a"), (2.0, "b"), (2.0, "c"), (3.0, "d")]);
+        let members = zset(&[(0.0, "a"), (0.0, "b"), (0.0, "c"), (0.0, "d")]);
+        for (by, min, max, expected) in [
+            (By::Score, "-inf", "+inf", 0..4),
+            (By::Score, "2", "2", 1..3),
+            (By::Score, "(2", "3", 3..4),
+            (By::Score, "1", "(2", 0..1),
+            (By::Score, "3", "1", 3..3),
+            (By::Rank, "-1", "-1", 3..4),
+        ] {
+            let bounds = Bounds::parse(by, min.as_bytes(), max.as_bytes()).unwrap();
+            assert_eq!(bounds.ranks(&scores), expected, "{min} {max}");
+        }
+        for (min, max, expected) in [
+            ("-", "+", 0..4),
+            ("[b", "[c", 1..3),
+            ("(b", "(d", 2..3),
+            ("-", "(b", 0..1),
+            ("[bb", "+", 2..4),
+        ] {
+            let bounds = Bounds::parse(By::Lex, min.as_bytes(), max.as_bytes()).unwrap();
+            assert_eq!(bounds.ranks(&members), expected, "{min} {max}");
+        }
+        for (min, max) in [("+", "-"), ("+", "+"), ("-", "-"), ("[c", "[b")] {
+            let bounds = Bounds::parse(By::Lex, min.as_bytes(), max.as_bytes()).unwrap();
+            assert!(bounds.ranks(&members).is_empty(), "{min} {max}");
+        }
+    }
+}
