@@ -37,7 +37,7 @@ pub trait DiskFile: Send + Sync + Debug {
 }
 
 /// Writes everything. A short write is continued: only an error means that a write failed.
-pub(crate) fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
+pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(offset + done as u64, &bytes[done..]) {
@@ -51,11 +51,7 @@ pub(crate) fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io
 }
 
 /// Reads until `bytes` is full or the file ends; returns how many bytes were read.
-pub(crate) fn read_full_at(
-    file: &dyn DiskFile,
-    offset: u64,
-    bytes: &mut [u8],
-) -> io::Result<usize> {
+pub fn read_full_at(file: &dyn DiskFile, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(offset + done as u64, &mut bytes[done..]) {

@@ -30,7 +30,7 @@ mod waiter;
 mod window;
 mod writer;
 
-pub use disk::{Disk, DiskFile, FileDisk};
+pub use disk::{Disk, DiskFile, FileDisk, read_full_at, write_all_at};
 pub use fault_disk::{FaultDisk, Faults};
 pub use follow::{Batch, FollowError, Follower, Scope};
 pub use inspect::{DumpError, Report, SegmentReport, dump, verify};

@@ -297,10 +297,13 @@ impl Log {
     pub fn truncate_before(&self, lsn: Lsn) -> io::Result<()> {
         let followers = self.followers.lock();
         let held = followers.iter().map(|slot| slot.position()).min().unwrap_or(lsn);
-        let floor = lsn.min(self.durable()).min(held);
+        let durable = self.durable();
+        let floor = lsn.min(durable).min(held);
         let old: Vec<Segment> = {
             let mut segments = self.segments.lock();
-            let count = segments.iter().skip(1).take_while(|next| next.base <= floor).count();
+            // A segment is durable itself, header and all, only once a record in it is.
+            let needless = |next: &&Segment| next.base <= floor && next.base < durable;
+            let count = segments.iter().skip(1).take_while(needless).count();
             segments.drain(..count).collect()
         };
         drop(followers);

@@ -182,8 +182,8 @@ mod tests {
             covered.extend_from_slice(&[0x22, 0x11, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0]);
             crc32c::crc32c(&covered)
         };
-        assert_eq!(by_hand, 0x3f0e_6eb5);
-        assert_eq!(bytes, b"\x05\x00\x00\x00\x07\xb5\x6e\x0e\x3fhello");
+        assert_eq!(by_hand, 0xfd95_1d85);
+        assert_eq!(bytes, b"\x05\x00\x00\x00\x07\x85\x1d\x95\xfdhello");
     }
 
     #[test]

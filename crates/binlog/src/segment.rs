@@ -205,7 +205,8 @@ pub(crate) fn activate(
     let header =
         SegmentHeader { version: FORMAT_VERSION, number, base, durable, salt, recycled }.encode();
     write_all_at(&*file, 0, &header)?;
-    let capacity_bytes = size_bytes.max(SEGMENT_HEADER_BYTES as u64 + first_record_bytes);
+    let needed_bytes = SEGMENT_HEADER_BYTES as u64 + first_record_bytes;
+    let capacity_bytes = size_bytes.max(needed_bytes.next_multiple_of(SEGMENT_HEADER_BYTES as u64));
     Ok(Segment { number, base, file, capacity_bytes })
 }
 

@@ -1,0 +1,37 @@
+//! The bytes of `docs/binlog-format.md`, pinned. A change here needs a new format version.
+
+use std::sync::Arc;
+
+use binlog::FaultDisk;
+
+use crate::{append, open, sync};
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+#[test]
+fn a_segment_is_pinned_byte_for_byte() {
+    let disk = Arc::new(FaultDisk::new(0));
+    let (log, _, mut kept) = open(&disk);
+    append(&log, &mut kept, 0, b"hello");
+    sync(&log);
+    append(&log, &mut kept, 1, b"");
+    sync(&log);
+    let bytes = disk.contents("log-00000000000000000001.seg").unwrap();
+    assert_eq!(bytes.len(), 8192);
+    assert_eq!(hex(&bytes[..64]), HEADER);
+    assert!(bytes[64..4096].iter().all(|&byte| byte == 0));
+    // The mark stands behind the second record: it got its place when the second group began.
+    assert_eq!(hex(&bytes[4096..4136]), RECORDS);
+    assert!(bytes[4136..].iter().all(|&byte| byte == 0));
+}
+
+const HEADER: &str = "4d59524941444c470100000000100000010000000000000000000000000000000000000000000000\
+    175a000000000000000000000000000000000000534d4465";
+const RECORDS: &str =
+    "0500000001ac570db868656c6c6f00000000010cb8684308000000ffaded4af90e00000000000000";

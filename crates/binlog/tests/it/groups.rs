@@ -1,0 +1,267 @@
+//! Groups: what is written and synced when, who is woken, what stops the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base::time::MonoNs;
+use binlog::{
+    AppendError, FaultDisk, Faults, Log, Lsn, Next, Options, Poisoned, StepOutcome, SyncPolicy,
+};
+
+use crate::{append, no_time, open, open_from, small, sync};
+
+const MS: u64 = 1_000_000;
+
+fn new_log(policy: SyncPolicy) -> (Arc<FaultDisk>, Arc<Log>) {
+    let disk = Arc::new(FaultDisk::new(3));
+    let options = Options { sync: policy, ..small() };
+    let (log, _, _) = open_from(&disk, options, 2, Lsn(0)).unwrap();
+    (disk, log)
+}
+
+fn step_at(log: &Log, ms: u64) -> StepOutcome {
+    log.writer_step(&|| MonoNs(ms * MS))
+}
+
+fn count_wakes(log: &Log, lane: usize) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    log.set_waker(
+        lane,
+        Box::new(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }),
+    );
+    count
+}
+
+#[test]
+fn one_group_syncs_all_lanes_at_once() {
+    let (_, log) = new_log(SyncPolicy::Always);
+    let ends: Vec<Lsn> = (0..10).map(|n| log.append(n % 2, 1, b"abc").unwrap()).collect();
+    assert_eq!((log.durable(), log.written(), log.next()), (Lsn(0), Lsn(0), Lsn(120)));
+    log.request_sync(ends[3]);
+    let outcome = log.writer_step(&no_time);
+    assert!(outcome.synced);
+    assert_eq!((log.durable(), outcome.bytes_written), (Lsn(120), 120));
+    let stats = log.stats();
+    assert_eq!((stats.groups, stats.syncs, stats.records, stats.bytes), (1, 1, 10, 120));
+    assert_eq!((stats.waiting_bytes, stats.unsynced_bytes), (0, 0));
+    assert!((stats.records_per_sync() - 10.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn nothing_happens_unasked_before_the_tick() {
+    for policy in [SyncPolicy::Always, SyncPolicy::Never] {
+        let (_, log) = new_log(policy);
+        log.append(0, 1, b"first").unwrap();
+        step_at(&log, 200);
+        log.append(0, 1, b"x").unwrap();
+        let outcome = step_at(&log, 250);
+        let next = Next::AfterNs(50 * MS);
+        assert_eq!(outcome, StepOutcome { bytes_written: 0, synced: false, next });
+        let outcome = step_at(&log, 300);
+        assert!(outcome.bytes_written > 0);
+        assert_eq!(outcome.synced, policy == SyncPolicy::Always);
+        assert_eq!(log.written(), log.next());
+    }
+}
+
+#[test]
+fn never_syncs_only_for_who_asks() {
+    let (_, log) = new_log(SyncPolicy::Never);
+    let end = log.append(0, 1, b"x").unwrap();
+    log.request_write();
+    assert!(!step_at(&log, 1).synced);
+    assert_eq!((log.written(), log.durable()), (end, Lsn(0)));
+    log.request_sync(end);
+    assert!(step_at(&log, 1).synced, "also what is written already");
+    assert_eq!(log.durable(), end);
+}
+
+#[test]
+fn an_interval_syncs_when_it_is_over_and_something_is_new() {
+    let (_, log) = new_log(SyncPolicy::Interval(Duration::from_millis(500)));
+    log.append(0, 1, b"x").unwrap();
+    assert!(step_at(&log, 600).synced);
+    log.append(0, 1, b"y").unwrap();
+    let outcome = step_at(&log, 1000);
+    assert!(outcome.bytes_written > 0 && !outcome.synced);
+    assert_eq!(outcome.next, Next::AfterNs(100 * MS));
+    assert!(step_at(&log, 1100).synced);
+    assert!(!step_at(&log, 1700).synced, "nothing is new");
+    log.set_sync_policy(SyncPolicy::Never);
+    log.append(0, 1, b"z").unwrap();
+    assert!(!step_at(&log, 9000).synced);
+    assert_eq!(log.sync_policy(), SyncPolicy::Never);
+}
+
+#[test]
+fn a_full_lane_has_no_room_until_it_is_taken() {
+    let (_, log) = new_log(SyncPolicy::Always);
+    let woken = count_wakes(&log, 0);
+    while log.has_room(0) {
+        log.append(0, 1, &[7; 1000]).unwrap();
+    }
+    let held = log.stats().lane_bytes[0];
+    assert!((128 << 10..(128 << 10) + 1009).contains(&held), "{held}");
+    assert!(log.has_room(1), "only the full lane is stopped");
+    assert_eq!(woken.load(Ordering::SeqCst), 0);
+    log.writer_step(&no_time);
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+    assert!(log.has_room(0));
+    assert_eq!(log.durable(), log.next());
+}
+
+#[test]
+fn many_lanes_share_the_group() {
+    let disk = Arc::new(FaultDisk::new(3));
+    let (log, _, _) = open_from(&disk, small(), 64, Lsn(0)).unwrap();
+    while log.has_room(9) {
+        log.append(9, 1, &[7; 100]).unwrap();
+    }
+    assert!(log.stats().lane_bytes[9] < (16 << 10) + 109);
+}
+
+#[test]
+fn a_failed_write_or_sync_stops_the_log_for_good() {
+    for faults in [
+        Faults { write_error: 1.0, ..Faults::default() },
+        Faults { sync_error: 1.0, ..Faults::default() },
+    ] {
+        let (disk, log) = new_log(SyncPolicy::Always);
+        let safe = log.append(0, 1, b"safe").unwrap();
+        sync(&log);
+        let woken = count_wakes(&log, 1);
+        disk.set_faults(faults);
+        let end = log.append(0, 1, b"never").unwrap();
+        log.wake_when_durable(1, end);
+        log.request_sync(end);
+        assert_eq!(log.writer_step(&no_time).next, Next::Poisoned);
+        assert_eq!(woken.load(Ordering::SeqCst), 1, "who waits must learn of it");
+        disk.set_faults(Faults::default());
+        assert_eq!(log.writer_step(&no_time).next, Next::Poisoned, "no second try");
+        assert_eq!(log.durable(), safe);
+        let Err(AppendError::Poisoned(cause)) = log.append(0, 1, b"x") else {
+            panic!("a poisoned log takes nothing");
+        };
+        assert!(cause.to_string().contains("log-00000000000000000001.seg failed: device error"));
+        assert!(log.has_room(0), "nobody waits for room in a poisoned log");
+        log.wake_when_durable(1, end);
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+        assert!(matches!(log.close(&no_time), Err(Poisoned::Failed { .. })));
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_log_at_the_next_segment() {
+    let (disk, log) = new_log(SyncPolicy::Always);
+    disk.set_faults(Faults { capacity_bytes: Some(12_000), ..Faults::default() });
+    let mut kept = Vec::new();
+    while log.poisoned().is_none() {
+        append(&log, &mut kept, 0, &[1; 500]);
+        sync(&log);
+    }
+    let cause = log.poisoned().unwrap().to_string();
+    assert!(cause.contains("making the segment after"), "{cause}");
+    let durable = log.durable();
+    drop(log);
+    disk.set_faults(Faults::default());
+    let (log, recovered, got) = open(&disk);
+    assert!(recovered.end >= durable);
+    assert_eq!(got.len(), kept.len() - 1, "the record that found no room was never durable");
+    append(&log, &mut kept, 0, &[1; 500]);
+    sync(&log);
+    assert_eq!(log.durable(), log.next());
+}
+
+#[test]
+fn a_record_larger_than_a_segment_gets_a_larger_one() {
+    let (disk, log) = new_log(SyncPolicy::Always);
+    for bytes in [100, 50_000, 10, 9000] {
+        log.append(0, 1, &vec![5; bytes]).unwrap();
+        sync(&log);
+    }
+    assert_eq!(log.stats().segments, 3, "the third record fits behind the large one");
+    drop(log);
+    let (_, _, got) = open(&disk);
+    let lengths: Vec<usize> = got.iter().map(|record| record.payload.len()).collect();
+    assert_eq!(lengths, [100, 50_000, 10, 9000]);
+}
+
+#[test]
+fn truncated_segments_are_written_again() {
+    let (disk, log) = new_log(SyncPolicy::Always);
+    for _ in 0..100 {
+        log.append(0, 1, &[1; 500]).unwrap();
+        sync(&log);
+    }
+    let before = log.stats().segments;
+    assert!(before > 10);
+    log.truncate_before(log.next()).unwrap();
+    let stats = log.stats();
+    assert_eq!((stats.segments, stats.blank_segments), (1, 4));
+    let from = log.durable();
+    let files = binlog::Disk::list(&*disk).unwrap().len();
+    assert_eq!(files, 5, "the rest is removed");
+    for _ in 0..20 {
+        log.append(0, 1, &[2; 500]).unwrap();
+        sync(&log);
+    }
+    assert_eq!(binlog::Disk::list(&*disk).unwrap().len(), 5, "no new file was needed");
+    drop(log);
+    let (_, _, got) = open_from(&disk, small(), 2, from).unwrap();
+    assert_eq!(got.len(), 20);
+    assert!(got.iter().all(|record| record.payload == [2; 500]));
+}
+
+#[test]
+fn what_is_not_durable_is_never_truncated() {
+    let (_, log) = new_log(SyncPolicy::Never);
+    for _ in 0..40 {
+        log.append(0, 1, &[1; 500]).unwrap();
+    }
+    log.request_write();
+    log.writer_step(&no_time);
+    let before = log.stats().segments;
+    assert!(before > 3 && log.durable() == Lsn(0));
+    log.truncate_before(log.next()).unwrap();
+    assert_eq!(log.stats().segments, before);
+}
+
+#[test]
+fn a_prepared_segment_is_used() {
+    let (disk, log) = new_log(SyncPolicy::Always);
+    log.prepare_segment().unwrap();
+    log.prepare_segment().unwrap();
+    assert_eq!(log.stats().blank_segments, 1, "one ahead is enough");
+    disk.set_faults(Faults { capacity_bytes: Some(2 * 8192), ..Faults::default() });
+    for _ in 0..12 {
+        log.append(0, 1, &[1; 500]).unwrap();
+        sync(&log);
+    }
+    assert!(log.poisoned().is_none());
+    assert_eq!((log.stats().blank_segments, log.stats().segments), (0, 2));
+}
+
+#[test]
+#[should_panic(expected = "kinds 0 and 255")]
+fn the_logs_own_kind_is_refused() {
+    let (_, log) = new_log(SyncPolicy::Always);
+    log.append(0, 255, b"").ok();
+}
+
+#[test]
+fn closing_leaves_a_mark_and_refuses_more() {
+    let (disk, log) = new_log(SyncPolicy::Never);
+    log.append(0, 1, b"last").unwrap();
+    log.close(&no_time).unwrap();
+    assert_eq!(log.durable(), log.next());
+    let refused = log.append(0, 1, b"x");
+    assert!(matches!(refused, Err(AppendError::Poisoned(Poisoned::Closed))));
+    // The mark proves the last record: damage to it is no torn tail.
+    assert!(disk.damage("log-00000000000000000001.seg", 4096 + 10, 1));
+    let opened = open_from(&disk, small(), 1, Lsn(0));
+    assert!(matches!(opened, Err(binlog::OpenError::Damaged(_))));
+}
