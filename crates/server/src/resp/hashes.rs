@@ -1,0 +1,569 @@
+//! Hash commands.
+
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+use store::types::Hash;
+use store::{Change, Items, Key};
+use wire::resp::{Args, Protocol, ReplyWriter};
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, float, integer, is_option};
+use super::fail::Fail;
+use super::scan::{ScanOptions, parse_cursor};
+use super::strings::{count, float_sum_text};
+
+const READS: Flags = Flags::READONLY;
+const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
+const GROWS_FAST: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+
+/// Most fields that HRANDFIELD repeats in one reply: a larger negative count would fill memory.
+const RANDOM_FIELDS_MAX: u64 = 1 << 24;
+
+/// Most bytes of such a reply: few fields with large values are as bad.
+const RANDOM_REPLY_BYTES_MAX: usize = 1 << 30;
+
+/// The arguments from `from` on, as changes take them.
+fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
+    args.skip(from).iter().collect()
+}
+
+fn hash_len(cx: &Cx<'_>, key: Key<'_>) -> Result<usize, Fail> {
+    Ok(cx.locked.hash(cx.db, key)?.map_or(0, Hash::len))
+}
+
+/// HSET: fields get values.
+pub(crate) const HSET: Command = Command {
+    name: "hset",
+    syntax: "key field value [field value ...]",
+    summary: "Sets the values of one or more fields of a hash; returns how many are new.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of fields given",
+    group: Group::Hash,
+    arity: -4,
+    flags: GROWS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: hset,
+    ..Command::EMPTY
+};
+
+fn hset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let added = set_fields(cx, args, HSET.name)?;
+    cx.reply.integer(count(added));
+    Ok(())
+}
+
+/// HMSET: HSET that replies OK.
+pub(crate) const HMSET: Command = Command {
+    name: "hmset",
+    summary: "Sets the values of one or more fields of a hash.",
+    run: hmset,
+    ..HSET
+};
+
+fn hmset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    set_fields(cx, args, HMSET.name)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Sets the fields and values from argument 2 on. Returns how many fields are new.
+#[inline]
+fn set_fields(cx: &mut Cx<'_>, args: Args<'_>, command: &str) -> Result<usize, Fail> {
+    if args.len() % 2 != 0 {
+        return Err(Fail::arity(command));
+    }
+    let key = cx.key(args.get(1));
+    let before = hash_len(cx, key)?;
+    let pairs = collect_from(args, 2);
+    cx.change(key, Change::HashSet { pairs: Items::Slice(&pairs) })?;
+    Ok(hash_len(cx, key)? - before)
+}
+
+fn set_field(cx: &mut Cx<'_>, key: Key<'_>, field: &[u8], value: &[u8]) -> Done {
+    cx.change(key, Change::HashSet { pairs: Items::Slice(&[field, value]) })
+}
+
+/// HSETNX: HSET of a field that does not exist.
+pub(crate) const HSETNX: Command = Command {
+    name: "hsetnx",
+    syntax: "key field value",
+    summary: "Sets the value of a field of a hash unless the field exists.",
+    since: "2.0.0",
+    group: Group::Hash,
+    arity: 4,
+    flags: GROWS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Insert)],
+    run: hsetnx,
+    ..Command::EMPTY
+};
+
+fn hsetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (key, field) = (cx.key(args.get(1)), args.get(2));
+    let absent = !cx.locked.hash(cx.db, key)?.is_some_and(|hash| hash.contains(field));
+    if absent {
+        set_field(cx, key, field, args.get(3))?;
+    }
+    cx.reply.integer(i64::from(absent));
+    Ok(())
+}
+
+/// HGET: the value of a field.
+pub(crate) const HGET: Command = Command {
+    name: "hget",
+    syntax: "key field",
+    summary: "Returns the value of a field of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    arity: 3,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: hget,
+    ..Command::EMPTY
+};
+
+fn hget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
+    reply_value(&mut cx.reply, value);
+    Ok(())
+}
+
+fn reply_value(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {
+    match value {
+        Some(value) => reply.bulk(value),
+        None => reply.null(),
+    }
+}
+
+/// HMGET: the values of several fields.
+pub(crate) const HMGET: Command = Command {
+    name: "hmget",
+    syntax: "key field [field ...]",
+    summary: "Returns the values of one or more fields of a hash.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of fields given",
+    group: Group::Hash,
+    arity: -3,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: hmget,
+    ..Command::EMPTY
+};
+
+fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let hash = cx.locked.hash(cx.db, key)?;
+    let fields = args.skip(2);
+    cx.reply.array(fields.len());
+    for field in fields.iter() {
+        reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
+    }
+    Ok(())
+}
+
+/// HEXISTS: is there such a field?
+pub(crate) const HEXISTS: Command = Command {
+    name: "hexists",
+    syntax: "key field",
+    summary: "Says whether a field of a hash exists.",
+    since: "2.0.0",
+    group: Group::Hash,
+    arity: 3,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: hexists,
+    ..Command::EMPTY
+};
+
+fn hexists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let exists = cx.locked.hash(cx.db, key)?.is_some_and(|hash| hash.contains(args.get(2)));
+    cx.reply.integer(i64::from(exists));
+    Ok(())
+}
+
+/// HSTRLEN: the bytes of a field's value.
+pub(crate) const HSTRLEN: Command = Command {
+    name: "hstrlen",
+    syntax: "key field",
+    summary: "Returns the length of a field's value in bytes.",
+    since: "3.2.0",
+    group: Group::Hash,
+    arity: 3,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: hstrlen,
+    ..Command::EMPTY
+};
+
+fn hstrlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
+    cx.reply.integer(count(value.map_or(0, <[u8]>::len)));
+    Ok(())
+}
+
+/// HLEN: the number of fields.
+pub(crate) const HLEN: Command = Command {
+    name: "hlen",
+    syntax: "key",
+    summary: "Returns the number of fields of a hash.",
+    since: "2.0.0",
+    group: Group::Hash,
+    arity: 2,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: hlen,
+    ..Command::EMPTY
+};
+
+fn hlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let len = hash_len(cx, key)?;
+    cx.reply.integer(count(len));
+    Ok(())
+}
+
+/// HDEL: removes fields.
+pub(crate) const HDEL: Command = Command {
+    name: "hdel",
+    syntax: "key field [field ...]",
+    summary: "Removes fields from a hash; a hash without fields is deleted.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of fields given",
+    group: Group::Hash,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Remove)],
+    run: hdel,
+    ..Command::EMPTY
+};
+
+fn hdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let Some(hash) = cx.locked.hash(cx.db, key)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let before = hash.len();
+    let present: SmallVec<[&[u8]; 8]> =
+        args.skip(2).iter().filter(|field| hash.contains(field)).collect();
+    if !present.is_empty() {
+        cx.change(key, Change::HashRemove { fields: Items::Slice(&present) })?;
+    }
+    // A field may be given twice, so what is left is counted.
+    let removed = before - hash_len(cx, key)?;
+    cx.reply.integer(count(removed));
+    Ok(())
+}
+
+/// HGETALL: all fields with their values.
+pub(crate) const HGETALL: Command = Command {
+    name: "hgetall",
+    syntax: "key",
+    summary: "Returns all fields of a hash with their values.",
+    since: "2.0.0",
+    complexity: "O(N) in the fields of the hash",
+    group: Group::Hash,
+    arity: 2,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: hgetall,
+    ..Command::EMPTY
+};
+
+fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let hash = cx.locked.hash(cx.db, key)?;
+    cx.reply.map(hash.map_or(0, Hash::len));
+    for (field, value) in hash.into_iter().flat_map(Hash::iter) {
+        cx.reply.bulk(field);
+        cx.reply.bulk(value);
+    }
+    Ok(())
+}
+
+/// HKEYS: all fields.
+pub(crate) const HKEYS: Command =
+    Command { name: "hkeys", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
+
+fn hkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let hash = cx.locked.hash(cx.db, key)?;
+    cx.reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flat_map(Hash::iter).for_each(|(field, _)| cx.reply.bulk(field));
+    Ok(())
+}
+
+/// HVALS: all values.
+pub(crate) const HVALS: Command =
+    Command { name: "hvals", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
+
+fn hvals(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let hash = cx.locked.hash(cx.db, key)?;
+    cx.reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flat_map(Hash::iter).for_each(|(_, value)| cx.reply.bulk(value));
+    Ok(())
+}
+
+/// HINCRBY: more by a number.
+pub(crate) const HINCRBY: Command = Command {
+    name: "hincrby",
+    syntax: "key field increment",
+    summary: "Adds a number to the integer value of a field; a missing field counts as 0.",
+    since: "2.0.0",
+    group: Group::Hash,
+    arity: 4,
+    flags: GROWS_FAST,
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    run: hincrby,
+    ..Command::EMPTY
+};
+
+fn hincrby(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let by = integer(args.get(3))?;
+    let (key, field) = (cx.key(args.get(1)), args.get(2));
+    let old = match cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)) {
+        Some(text) => integer(text).map_err(|_| Fail::text("ERR hash value is not an integer"))?,
+        None => 0,
+    };
+    let new = old.checked_add(by).ok_or(Fail::Overflow)?;
+    let mut text = itoa::Buffer::new();
+    set_field(cx, key, field, text.format(new).as_bytes())?;
+    cx.reply.integer(new);
+    Ok(())
+}
+
+/// HINCRBYFLOAT: more by a number with a fraction.
+pub(crate) const HINCRBYFLOAT: Command = Command {
+    name: "hincrbyfloat",
+    summary: "Adds a number with a fraction to the value of a field; a missing one counts as 0.",
+    since: "2.6.0",
+    run: hincrbyfloat,
+    ..HINCRBY
+};
+
+fn hincrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let by = args.get(3);
+    if !float(by)?.is_finite() {
+        return Err(Fail::text("ERR value is NaN or Infinity"));
+    }
+    let (key, field) = (cx.key(args.get(1)), args.get(2));
+    let old = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)).unwrap_or(b"0");
+    float(old).map_err(|_| Fail::text("ERR hash value is not a float"))?;
+    let value = float_sum_text(old, by)?;
+    set_field(cx, key, field, &value)?;
+    cx.reply.bulk(&value);
+    Ok(())
+}
+
+/// HRANDFIELD: fields by chance.
+pub(crate) const HRANDFIELD: Command = Command {
+    name: "hrandfield",
+    syntax: "key [count [WITHVALUES]]",
+    summary: "Returns one or more fields of a hash, chosen at random.",
+    since: "6.2.0",
+    complexity: "O(N) in the number of fields returned",
+    group: Group::Hash,
+    arity: -2,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: hrandfield,
+    ..Command::EMPTY
+};
+
+fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let Some(count_text) = args.try_get(2) else {
+        let hash = cx.locked.hash(cx.db, key)?;
+        let field = hash.and_then(|hash| hash.get_index(below(cx.worker.random(), hash.len())));
+        reply_value(&mut cx.reply, field.map(|(field, _)| field));
+        return Ok(());
+    };
+    let count = parse_random_count(count_text)?;
+    let with_values = match args.len() {
+        3 => false,
+        4 if is_option(args.get(3), "WITHVALUES") => true,
+        _ => return Err(Fail::Syntax),
+    };
+    let Some(hash) = cx.locked.hash(cx.db, key)? else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    let mut writer = RandomFields { reply: &mut cx.reply, with_values };
+    let wanted = count.unsigned_abs();
+    if count < 0 {
+        if wanted > RANDOM_FIELDS_MAX {
+            return Err(Fail::text("ERR value is out of range"));
+        }
+        writer.header(usize::try_from(wanted).expect("below a limit"));
+        for _ in 0..wanted {
+            writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
+            if writer.reply.out.len() > RANDOM_REPLY_BYTES_MAX {
+                return Err(Fail::text("ERR value is out of range"));
+            }
+        }
+        return Ok(());
+    }
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+    if wanted >= hash.len() {
+        writer.header(hash.len());
+        hash.iter().for_each(|pair| writer.field(Some(pair)));
+        return Ok(());
+    }
+    writer.header(wanted);
+    let chosen = choose_indexes(wanted, hash.len(), || cx.worker.random());
+    chosen.iter().for_each(|index| writer.field(hash.get_index(*index)));
+    Ok(())
+}
+
+fn parse_random_count(text: &[u8]) -> Result<i64, Fail> {
+    let count = integer(text)?;
+    if count == i64::MIN {
+        return Err(Fail::text(
+            "ERR value is out of range, value must between -9223372036854775807 and \
+             9223372036854775807",
+        ));
+    }
+    Ok(count)
+}
+
+/// An index below `len` from 64 random bits; the bias is below `len` / 2^64.
+fn below(random: u64, len: usize) -> usize {
+    usize::try_from(random % len as u64).expect("below a length")
+}
+
+/// `count` different indexes below `len`, each set of them equally likely. O(count).
+/// Source: Bentley and Floyd, "A sample of brilliance", CACM 30 (9), 1987
+fn choose_indexes(count: usize, len: usize, mut random: impl FnMut() -> u64) -> Vec<usize> {
+    let mut taken: HashSet<usize, FixedState> =
+        HashSet::with_capacity_and_hasher(count, FixedState::default());
+    let mut chosen = Vec::with_capacity(count);
+    for last in len - count..len {
+        let candidate = below(random(), last + 1);
+        // `last` was no candidate before, so it is not taken.
+        let index = if taken.insert(candidate) { candidate } else { last };
+        taken.insert(index);
+        chosen.push(index);
+    }
+    chosen
+}
+
+/// Writes fields as HRANDFIELD replies them: with values in pairs, which are flat in RESP2.
+struct RandomFields<'a, 'r> {
+    reply: &'a mut ReplyWriter<'r>,
+    with_values: bool,
+}
+
+impl RandomFields<'_, '_> {
+    fn header(&mut self, fields: usize) {
+        let flat = self.with_values && self.reply.protocol == Protocol::Resp2;
+        self.reply.array(if flat { fields * 2 } else { fields });
+    }
+
+    fn field(&mut self, pair: Option<(&[u8], &[u8])>) {
+        let (field, value) = pair.expect("indexes are below the length");
+        if !self.with_values {
+            return self.reply.bulk(field);
+        }
+        if self.reply.protocol == Protocol::Resp3 {
+            self.reply.array(2);
+        }
+        self.reply.bulk(field);
+        self.reply.bulk(value);
+    }
+}
+
+/// HSCAN: goes over the fields step by step.
+pub(crate) const HSCAN: Command = Command {
+    name: "hscan",
+    syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
+    summary: "Goes over the fields and values of a hash, some with each call.",
+    since: "2.8.0",
+    complexity: "O(1) for every call, O(N) for the whole of a hash of N fields",
+    group: Group::Hash,
+    arity: -3,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: hscan,
+    ..Command::EMPTY
+};
+
+fn hscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let cursor = parse_cursor(args.get(2))?;
+    let key = cx.key(args.get(1));
+    let Some(hash) = cx.locked.hash(cx.db, key)? else {
+        cx.reply.array(2);
+        cx.reply.bulk(b"0");
+        cx.reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(args, 3)?;
+    options.refuse_type()?;
+    // The cursor and the number of elements stand before the elements, but are known after them.
+    let mut elements = Vec::new();
+    let mut writer = ReplyWriter::new(&mut elements, cx.reply.protocol);
+    let mut len = 0;
+    let next = hash.scan(cursor, options.count, |field, value| {
+        if !options.accepts(field) {
+            return;
+        }
+        writer.bulk(field);
+        len += 1;
+        if !options.no_values {
+            writer.bulk(value);
+            len += 1;
+        }
+    });
+    cx.reply.array(2);
+    cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    cx.reply.array(len);
+    cx.reply.out.extend_from_slice(&elements);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn chosen_indexes_differ_and_are_below(
+            len in 1usize..50,
+            share in 0usize..100,
+            seed in any::<u64>(),
+        ) {
+            let count = len * share / 100;
+            let mut state = seed;
+            let random = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state >> 11
+            };
+            let mut chosen = choose_indexes(count, len, random);
+            chosen.sort_unstable();
+            chosen.dedup();
+            prop_assert_eq!(chosen.len(), count);
+            prop_assert!(chosen.iter().all(|index| *index < len));
+        }
+    }
+
+    #[test]
+    fn every_index_can_be_chosen() {
+        let mut seen = [false; 5];
+        for number in 0..5 {
+            seen[choose_indexes(1, 5, || number)[0]] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+    }
+
+    #[test]
+    fn counts_of_random_fields() {
+        assert_eq!(parse_random_count(b"-3"), Ok(-3));
+        assert_eq!(parse_random_count(b"x"), Err(Fail::NotInteger));
+        assert!(parse_random_count(b"-9223372036854775808").is_err());
+    }
+}

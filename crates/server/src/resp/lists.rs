@@ -1,0 +1,733 @@
+//! List commands that never wait.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+use store::types::List;
+use store::{Change, End, Items, Key};
+use wire::resp::{Args, ReplyWriter};
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::strings::count;
+
+const READS: Flags = Flags::READONLY;
+const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
+const WRITES: Flags = Flags::WRITE;
+const WRITES_FAST: Flags = Flags::WRITE.and(Flags::FAST);
+const GROWS: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const GROWS_FAST: Flags = GROWS.and(Flags::FAST);
+
+fn list_len(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
+    Ok(cx.locked.list(cx.db, key)?.map(List::len))
+}
+
+/// LPUSH: elements in front, each before the one given before it.
+pub(crate) const LPUSH: Command = Command {
+    name: "lpush",
+    syntax: "key element [element ...]",
+    summary: "Puts elements in front of a list; creates the list if it does not exist.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of elements given",
+    group: Group::List,
+    arity: -3,
+    flags: GROWS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Insert)],
+    run: lpush,
+    ..Command::EMPTY
+};
+
+fn lpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    push(cx, args, End::Front)
+}
+
+/// RPUSH: elements at the end.
+pub(crate) const RPUSH: Command = Command {
+    name: "rpush",
+    summary: "Puts elements at the end of a list; creates the list if it does not exist.",
+    run: rpush,
+    ..LPUSH
+};
+
+fn rpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    push(cx, args, End::Back)
+}
+
+/// LPUSHX: LPUSH to a list that exists.
+pub(crate) const LPUSHX: Command = Command {
+    name: "lpushx",
+    summary: "Puts elements in front of a list if the list exists.",
+    since: "2.2.0",
+    run: lpushx,
+    ..LPUSH
+};
+
+fn lpushx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    push_if_present(cx, args, End::Front)
+}
+
+/// RPUSHX: RPUSH to a list that exists.
+pub(crate) const RPUSHX: Command = Command {
+    name: "rpushx",
+    summary: "Puts elements at the end of a list if the list exists.",
+    since: "2.2.0",
+    run: rpushx,
+    ..LPUSH
+};
+
+fn rpushx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    push_if_present(cx, args, End::Back)
+}
+
+#[inline]
+fn push(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
+    let key = cx.key(args.get(1));
+    let before = list_len(cx, key)?.unwrap_or(0);
+    push_elements(cx, key, args, end, before)
+}
+
+fn push_if_present(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
+    let key = cx.key(args.get(1));
+    match list_len(cx, key)? {
+        Some(before) => push_elements(cx, key, args, end, before),
+        None => {
+            cx.reply.integer(0);
+            Ok(())
+        }
+    }
+}
+
+#[inline]
+fn push_elements(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>, end: End, before: usize) -> Done {
+    let values: SmallVec<[&[u8]; 8]> = args.skip(2).iter().collect();
+    cx.change(key, Change::ListPush { end, values: Items::Slice(&values) })?;
+    cx.reply.integer(count(before + values.len()));
+    Ok(())
+}
+
+/// LPOP: takes elements from the front.
+pub(crate) const LPOP: Command = Command {
+    name: "lpop",
+    syntax: "key [count]",
+    summary: "Removes and returns the first elements of a list.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of elements returned",
+    group: Group::List,
+    arity: -2,
+    flags: WRITES_FAST,
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    run: lpop,
+    ..Command::EMPTY
+};
+
+fn lpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    pop(cx, args, End::Front, LPOP.name)
+}
+
+/// RPOP: takes elements from the end.
+pub(crate) const RPOP: Command = Command {
+    name: "rpop",
+    summary: "Removes and returns the last elements of a list, the last first.",
+    run: rpop,
+    ..LPOP
+};
+
+fn rpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    pop(cx, args, End::Back, RPOP.name)
+}
+
+fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End, command: &str) -> Done {
+    let key = cx.key(args.get(1));
+    match args.len() {
+        2 => pop_one(cx, key, end),
+        3 => pop_several(cx, key, end, args.get(2)),
+        _ => Err(Fail::arity(command)),
+    }
+}
+
+fn pop_one(cx: &mut Cx<'_>, key: Key<'_>, end: End) -> Done {
+    match cx.locked.list(cx.db, key)?.and_then(|list| element_at(list, end)) {
+        Some(element) => cx.reply.bulk(element),
+        None => {
+            cx.reply.null();
+            return Ok(());
+        }
+    }
+    cx.change(key, Change::ListPop { end, count: 1 })
+}
+
+fn element_at(list: &List, end: End) -> Option<&[u8]> {
+    match end {
+        End::Front => list.get(0),
+        End::Back => list.get(list.len().checked_sub(1)?),
+    }
+}
+
+fn pop_several(cx: &mut Cx<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Done {
+    let wanted = integer(count_text).ok().and_then(|wanted| usize::try_from(wanted).ok());
+    let wanted = wanted.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
+    let Some(list) = cx.locked.list(cx.db, key)? else {
+        cx.reply.null_array();
+        return Ok(());
+    };
+    let popped = write_end(&mut cx.reply, list, end, wanted);
+    if popped == 0 {
+        return Ok(());
+    }
+    cx.change(key, Change::ListPop { end, count: popped })
+}
+
+/// Writes an array of up to `wanted` elements in the order in which they are popped. Returns how
+/// many.
+fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) -> u64 {
+    let popped = wanted.min(list.len());
+    reply.array(popped);
+    match end {
+        End::Front => list.iter().take(popped).for_each(|element| reply.bulk(element)),
+        End::Back => list.iter_rev().take(popped).for_each(|element| reply.bulk(element)),
+    }
+    popped as u64
+}
+
+/// LMPOP: takes elements from the first of several lists that exists.
+pub(crate) const LMPOP: Command = Command {
+    name: "lmpop",
+    syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+    summary: "Removes and returns elements of the first list that exists among several keys.",
+    since: "7.0.0",
+    complexity: "O(N+M) in the number of keys and of elements returned",
+    group: Group::List,
+    arity: -4,
+    flags: WRITES.and(Flags::MOVABLEKEYS),
+    keys: &[KeySpec::counted(1, KeyAccess::ReadUpdate)],
+    run: lmpop,
+    ..Command::EMPTY
+};
+
+fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let options = MultiPop::parse(args)?;
+    for bytes in args.range(options.keys).iter() {
+        let key = cx.key(bytes);
+        let Some(list) = cx.locked.list(cx.db, key)? else { continue };
+        cx.reply.array(2);
+        cx.reply.bulk(bytes);
+        let popped = write_end(&mut cx.reply, list, options.end, options.count);
+        return cx.change(key, Change::ListPop { end: options.end, count: popped });
+    }
+    cx.reply.null_array();
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct MultiPop {
+    /// Positions of the keys among the arguments.
+    keys: Range<usize>,
+    end: End,
+    count: usize,
+}
+
+impl MultiPop {
+    // Source: Redis 7.2 `t_list.c`, `lmpopGenericCommand`
+    fn parse(args: Args<'_>) -> Result<MultiPop, Fail> {
+        const FIRST_KEY: usize = 2;
+        let numkeys = parse_positive(args.get(1), "ERR numkeys should be greater than 0")?;
+        let end_at = FIRST_KEY.saturating_add(numkeys);
+        let end = parse_end(args.try_get(end_at).ok_or(Fail::Syntax)?)?;
+        let mut count = None;
+        let mut rest = args.skip(end_at + 1).iter();
+        while let Some(name) = rest.next() {
+            let known = count.is_none() && is_option(name, "COUNT");
+            let value = rest.next().filter(|_| known).ok_or(Fail::Syntax)?;
+            count = Some(parse_positive(value, "ERR count should be greater than 0")?);
+        }
+        let count = count.unwrap_or(1);
+        Ok(MultiPop { keys: FIRST_KEY..end_at, end, count })
+    }
+}
+
+/// A number above zero, or the error `otherwise`.
+fn parse_positive(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
+    let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or(Fail::text(otherwise))
+}
+
+fn parse_end(text: &[u8]) -> Result<End, Fail> {
+    if is_option(text, "LEFT") {
+        Ok(End::Front)
+    } else if is_option(text, "RIGHT") {
+        Ok(End::Back)
+    } else {
+        Err(Fail::Syntax)
+    }
+}
+
+/// LMOVE: takes an element from one end of a list to one end of another, or of the same.
+pub(crate) const LMOVE: Command = Command {
+    name: "lmove",
+    syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+    summary: "Moves an element from one end of a list to one end of another and returns it.",
+    since: "6.2.0",
+    group: Group::List,
+    arity: 5,
+    flags: GROWS,
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
+    run: lmove,
+    ..Command::EMPTY
+};
+
+fn lmove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (from, to) = (parse_end(args.get(3))?, parse_end(args.get(4))?);
+    move_element(cx, args, from, to)
+}
+
+/// RPOPLPUSH: the old LMOVE from the end of one list to the front of another.
+pub(crate) const RPOPLPUSH: Command = Command {
+    name: "rpoplpush",
+    syntax: "source destination",
+    summary: "Moves the last element of a list to the front of another and returns it.",
+    since: "1.2.0",
+    arity: 3,
+    run: rpoplpush,
+    ..LMOVE
+};
+
+fn rpoplpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    move_element(cx, args, End::Back, End::Front)
+}
+
+fn move_element(cx: &mut Cx<'_>, args: Args<'_>, from: End, to: End) -> Done {
+    let (source, destination) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    let element = cx.locked.list(cx.db, source)?.and_then(|list| element_at(list, from));
+    let Some(element) = element else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let element: SmallVec<[u8; 64]> = element.into();
+    list_len(cx, destination)?;
+    cx.reply.bulk(&element);
+    if source.bytes == destination.bytes && from == to {
+        return Ok(());
+    }
+    // Pushed before it is popped: a list of one element that turns must not be deleted, since its
+    // expiry would be lost.
+    cx.change(destination, Change::ListPush { end: to, values: Items::Slice(&[&element]) })?;
+    cx.change(source, Change::ListPop { end: from, count: 1 })
+}
+
+/// LLEN: the number of elements.
+pub(crate) const LLEN: Command = Command {
+    name: "llen",
+    syntax: "key",
+    summary: "Returns the number of elements of a list.",
+    since: "1.0.0",
+    group: Group::List,
+    arity: 2,
+    flags: READS_FAST,
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: llen,
+    ..Command::EMPTY
+};
+
+fn llen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let len = list_len(cx, key)?.unwrap_or(0);
+    cx.reply.integer(count(len));
+    Ok(())
+}
+
+/// LINDEX: one element.
+pub(crate) const LINDEX: Command = Command {
+    name: "lindex",
+    syntax: "key index",
+    summary: "Returns the element at an index of a list; negative ones count from the end.",
+    since: "1.0.0",
+    complexity: "O(N) in the chunks of elements between the index and the nearer end",
+    group: Group::List,
+    arity: 3,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: lindex,
+    ..Command::EMPTY
+};
+
+fn lindex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let Some(list) = cx.locked.list(cx.db, key)? else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let index = position(integer(args.get(2))?, list.len());
+    match index.and_then(|index| list.get(index)) {
+        Some(element) => cx.reply.bulk(element),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+/// The place of an index that counts from the end if negative; `None` outside of the list.
+fn position(index: i64, len: usize) -> Option<usize> {
+    let index = if index < 0 { index.checked_add(count(len))? } else { index };
+    usize::try_from(index).ok().filter(|index| *index < len)
+}
+
+/// The places from `start` to `stop` inclusive, as far as there are any.
+fn clamp_range(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let from_front = |at: i64| if at < 0 { at.saturating_add(count(len)) } else { at };
+    let (start, stop) = (from_front(start).max(0), from_front(stop));
+    if start > stop {
+        return 0..0;
+    }
+    // What does not fit is behind the end of any list.
+    let start = usize::try_from(start).unwrap_or(usize::MAX);
+    let end = usize::try_from(stop).unwrap_or(usize::MAX).saturating_add(1).min(len);
+    if start < end { start..end } else { 0..0 }
+}
+
+/// LRANGE: some elements.
+pub(crate) const LRANGE: Command = Command {
+    name: "lrange",
+    syntax: "key start stop",
+    summary: "Returns a range of elements of a list; negative indexes count from the end.",
+    since: "1.0.0",
+    complexity: "O(S+N) in the distance of the start from the nearer end and the elements returned",
+    group: Group::List,
+    arity: 4,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: lrange,
+    ..Command::EMPTY
+};
+
+fn lrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
+    let key = cx.key(args.get(1));
+    let Some(list) = cx.locked.list(cx.db, key)? else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    let range = clamp_range(start, stop, list.len());
+    cx.reply.array(range.len());
+    let elements = list.iter_from(range.start).take(range.len());
+    elements.for_each(|element| cx.reply.bulk(element));
+    Ok(())
+}
+
+/// LTRIM: keeps some elements.
+pub(crate) const LTRIM: Command = Command {
+    name: "ltrim",
+    syntax: "key start stop",
+    summary: "Removes all elements of a list that are not in a range.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of elements removed",
+    group: Group::List,
+    arity: 4,
+    flags: WRITES,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: ltrim,
+    ..Command::EMPTY
+};
+
+fn ltrim(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
+    let key = cx.key(args.get(1));
+    let len = list_len(cx, key)?.unwrap_or(0);
+    let kept = clamp_range(start, stop, len);
+    if kept.len() < len {
+        let (start, count) = (kept.start as u64, kept.len() as u64);
+        cx.change(key, Change::ListTrim { start, count })?;
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// LSET: replaces an element.
+pub(crate) const LSET: Command = Command {
+    name: "lset",
+    syntax: "key index element",
+    summary: "Replaces the element at an index of a list.",
+    since: "1.0.0",
+    complexity: "O(N) in the chunks of elements between the index and the nearer end",
+    group: Group::List,
+    arity: 4,
+    flags: GROWS,
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: lset,
+    ..Command::EMPTY
+};
+
+fn lset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let len = list_len(cx, key)?.ok_or(Fail::NoSuchKey)?;
+    let index = position(integer(args.get(2))?, len).ok_or(Fail::OutOfRange)?;
+    cx.change(key, Change::ListSet { index: index as u64, value: args.get(3) })?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// LINSERT: an element beside another.
+pub(crate) const LINSERT: Command = Command {
+    name: "linsert",
+    syntax: "key <BEFORE | AFTER> pivot element",
+    summary: "Inserts an element before or after the first one that equals the pivot.",
+    since: "2.2.0",
+    complexity: "O(N) in the elements before the pivot",
+    group: Group::List,
+    arity: 5,
+    flags: GROWS,
+    keys: &[KeySpec::one(KeyAccess::Insert)],
+    run: linsert,
+    ..Command::EMPTY
+};
+
+fn linsert(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let offset = if is_option(args.get(2), "BEFORE") {
+        0
+    } else if is_option(args.get(2), "AFTER") {
+        1
+    } else {
+        return Err(Fail::Syntax);
+    };
+    let (key, pivot) = (cx.key(args.get(1)), args.get(3));
+    let Some(list) = cx.locked.list(cx.db, key)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let len = list.len();
+    let Some(at) = list.iter().position(|element| element == pivot) else {
+        cx.reply.integer(-1);
+        return Ok(());
+    };
+    let index = (at + offset) as u64;
+    cx.change(key, Change::ListInsert { index, value: args.get(4) })?;
+    cx.reply.integer(count(len + 1));
+    Ok(())
+}
+
+/// LREM: removes equal elements.
+pub(crate) const LREM: Command = Command {
+    name: "lrem",
+    syntax: "key count element",
+    summary: "Removes the first, last or all elements of a list that equal the one given.",
+    since: "1.0.0",
+    complexity: "O(N) in the elements of the list",
+    group: Group::List,
+    arity: 4,
+    flags: WRITES,
+    keys: &[KeySpec::one(KeyAccess::Remove)],
+    run: lrem,
+    ..Command::EMPTY
+};
+
+fn lrem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let wanted = integer(args.get(2))?;
+    let (key, value) = (cx.key(args.get(1)), args.get(3));
+    let before = match cx.locked.list(cx.db, key)? {
+        Some(list) if list.iter().any(|element| element == value) => list.len(),
+        _ => {
+            cx.reply.integer(0);
+            return Ok(());
+        }
+    };
+    cx.change(key, Change::ListRemove { count: wanted, value })?;
+    let removed = before - list_len(cx, key)?.unwrap_or(0);
+    cx.reply.integer(count(removed));
+    Ok(())
+}
+
+/// LPOS: where an element is.
+pub(crate) const LPOS: Command = Command {
+    name: "lpos",
+    syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+    summary: "Returns the indexes of elements of a list that equal the one given.",
+    since: "6.0.6",
+    complexity: "O(N) in the elements of the list",
+    group: Group::List,
+    arity: -3,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: lpos,
+    ..Command::EMPTY
+};
+
+fn lpos(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let search = Search::parse(args)?;
+    let key = cx.key(args.get(1));
+    let list = cx.locked.list(cx.db, key)?;
+    let found = list.map_or_else(SmallVec::new, |list| search.run(list, args.get(2)));
+    if search.count.is_some() {
+        cx.reply.array(found.len());
+        found.iter().for_each(|index| cx.reply.integer(count(*index)));
+    } else if let Some(index) = found.first() {
+        cx.reply.integer(count(*index));
+    } else {
+        cx.reply.null();
+    }
+    Ok(())
+}
+
+/// The options of LPOS.
+#[derive(Debug, PartialEq, Eq)]
+struct Search {
+    /// Which match is the first to be reported, from the end if negative.
+    rank: i64,
+    /// How many matches are reported, 0: all. `None`: one, and not in an array.
+    count: Option<usize>,
+    /// How many elements are compared, 0: all.
+    compared_max: usize,
+}
+
+impl Search {
+    // Source: Redis 7.2 `t_list.c`, `lposCommand`
+    fn parse(args: Args<'_>) -> Result<Search, Fail> {
+        let mut search = Search { rank: 1, count: None, compared_max: 0 };
+        let mut rest = args.skip(3).iter();
+        while let Some(name) = rest.next() {
+            let value = rest.next().ok_or(Fail::Syntax)?;
+            if is_option(name, "RANK") {
+                search.rank = integer(value)?;
+                if search.rank == 0 {
+                    return Err(Fail::text(
+                        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+                         second ... or use negative to start from the end of the list",
+                    ));
+                }
+            } else if is_option(name, "COUNT") {
+                search.count = Some(parse_natural(value, "ERR COUNT can't be negative")?);
+            } else if is_option(name, "MAXLEN") {
+                search.compared_max = parse_natural(value, "ERR MAXLEN can't be negative")?;
+            } else {
+                return Err(Fail::Syntax);
+            }
+        }
+        Ok(search)
+    }
+
+    fn run(&self, list: &List, element: &[u8]) -> SmallVec<[usize; 8]> {
+        if self.rank > 0 {
+            return self.run_over(list.iter().enumerate(), element);
+        }
+        let last = list.len() - 1; // a list that exists has elements
+        self.run_over(list.iter_rev().enumerate().map(|(at, e)| (last - at, e)), element)
+    }
+
+    fn run_over<'a>(
+        &self,
+        elements: impl Iterator<Item = (usize, &'a [u8])>,
+        element: &[u8],
+    ) -> SmallVec<[usize; 8]> {
+        let all_if_zero = |max: usize| if max == 0 { usize::MAX } else { max };
+        // The smallest rank has no absolute value and skips nothing, as in Redis 7.0.
+        let skipped = usize::try_from(self.rank.wrapping_abs() - 1).unwrap_or(0);
+        elements
+            .take(all_if_zero(self.compared_max))
+            .filter(|(_, other)| *other == element)
+            .map(|(index, _)| index)
+            .skip(skipped)
+            .take(all_if_zero(self.count.unwrap_or(1)))
+            .collect()
+    }
+}
+
+/// A number that is not negative, or the error `otherwise`.
+fn parse_natural(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
+    let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
+    number.ok_or(Fail::text(otherwise))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::types::Compact;
+    use wire::resp::OwnedArgs;
+
+    fn args(line: &str) -> OwnedArgs {
+        let mut args = OwnedArgs::new();
+        line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
+        args
+    }
+
+    #[test]
+    fn positions() {
+        for (index, len, expected) in [
+            (0, 3, Some(0)),
+            (2, 3, Some(2)),
+            (3, 3, None),
+            (-1, 3, Some(2)),
+            (-3, 3, Some(0)),
+            (-4, 3, None),
+            (0, 0, None),
+            (i64::MAX, 3, None),
+            (i64::MIN, 3, None),
+        ] {
+            assert_eq!(position(index, len), expected, "{index} of {len}");
+        }
+    }
+
+    #[test]
+    fn ranges() {
+        for (start, stop, len, expected) in [
+            (0, -1, 5, 0..5),
+            (1, 3, 5, 1..4),
+            (-2, -1, 5, 3..5),
+            (-100, 100, 5, 0..5),
+            (-100, -50, 5, 0..0),
+            (5, 10, 5, 0..0),
+            (1, 0, 2, 0..0),
+            (0, 0, 0, 0..0),
+            (0, -1, 0, 0..0),
+            (i64::MIN, i64::MAX, 5, 0..5),
+            (i64::MAX, i64::MAX, 5, 0..0),
+            (i64::MIN, i64::MIN, 5, 0..0),
+        ] {
+            assert_eq!(clamp_range(start, stop, len), expected, "{start} {stop} of {len}");
+        }
+    }
+
+    #[test]
+    fn options_of_lmpop() {
+        let parse = |line| MultiPop::parse(args(line).as_args());
+        let expected = MultiPop { keys: 2..4, end: End::Back, count: 1 };
+        assert_eq!(parse("LMPOP 2 a b right"), Ok(expected));
+        let expected = MultiPop { keys: 2..3, end: End::Front, count: 7 };
+        assert_eq!(parse("LMPOP 1 a LEFT count 7"), Ok(expected));
+        for line in [
+            "LMPOP 2 a LEFT",
+            "LMPOP 9223372036854775807 a LEFT",
+            "LMPOP 1 a UP",
+            "LMPOP 1 a LEFT COUNT",
+            "LMPOP 1 a LEFT COUNT 1 COUNT 1",
+            "LMPOP 1 a LEFT NONSENSE 1",
+        ] {
+            assert_eq!(parse(line), Err(Fail::Syntax), "{line}");
+        }
+        for line in ["LMPOP 0 a LEFT", "LMPOP -1 a LEFT", "LMPOP 1 a LEFT COUNT 0"] {
+            assert!(matches!(parse(line), Err(Fail::Text(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn searches() {
+        let mut list = List::new();
+        for element in "a b c 1 2 3 c c".split(' ') {
+            list.push_back(element.as_bytes(), &Compact::default());
+        }
+        let check = |options: &str, expected: &[usize]| {
+            let args = args(&format!("LPOS l c {options}"));
+            let search = Search::parse(args.as_args()).expect("valid options");
+            assert_eq!(search.run(&list, b"c").as_slice(), expected, "{options}");
+        };
+        check("", &[2]);
+        check("RANK 2", &[6]);
+        check("RANK -1", &[7]);
+        check("RANK 4", &[]);
+        check("RANK -9223372036854775808", &[7]);
+        check("RANK 9223372036854775807", &[]);
+        check("COUNT 0", &[2, 6, 7]);
+        check("RANK -1 COUNT 2", &[7, 6]);
+        check("RANK 2 COUNT 0", &[6, 7]);
+        check("COUNT 0 MAXLEN 3", &[2]);
+        check("MAXLEN 2", &[]);
+        check("RANK -1 MAXLEN 1 COUNT 0", &[7]);
+    }
+}
