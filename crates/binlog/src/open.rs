@@ -11,7 +11,7 @@ use crate::log::{Log, Start};
 use crate::options::{Options, OptionsError};
 use crate::record::{KIND_MARK, Lsn, Record};
 use crate::scan::{Damage, Files, Scan, ScanError, Tail};
-use crate::segment::{Segment, activate, clear_tail, create_blank, file_name};
+use crate::segment::{Segment, activate, clear_tail, create_blank, file_name, rewrite};
 
 /// Why the caller could not take a record, in its own words.
 pub type ReplayError = Box<dyn Error + Send + Sync>;
@@ -110,7 +110,11 @@ fn cut_tail(disk: &dyn Disk, scan: &Scan) -> Result<(), OpenError> {
     for scanned in &scan.chain {
         let segment = &scanned.segment;
         let name = file_name(segment.number);
-        segment.file.sync().map_err(io_error(format!("syncing {name}")))?;
+        // The header is proved together with the first record.
+        let from = if scan.proved > segment.base { segment.offset(scan.proved) } else { 0 };
+        rewrite(&*segment.file, from, segment.offset(scanned.end))
+            .and_then(|()| segment.file.sync())
+            .map_err(io_error(format!("syncing {name}")))?;
     }
     remove_all(disk, &scan.obsolete)
 }

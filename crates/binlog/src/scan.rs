@@ -124,6 +124,9 @@ pub(crate) struct Scan {
     /// From the first one read to the one that holds the end.
     pub(crate) chain: Vec<Scanned>,
     pub(crate) end: Lsn,
+    /// What the marks and headers up to the end state to be durable. What follows was read, but
+    /// perhaps only from the page cache.
+    pub(crate) proved: Lsn,
     pub(crate) tail: Tail,
     /// Files that hold nothing that counts.
     pub(crate) obsolete: Vec<u64>,
@@ -211,12 +214,20 @@ impl Files {
             .ok_or(ScanError::StartsAfter { first: first.base, wanted: from })?;
         let checksum = Checksum::new(first.salt);
         let mut chain: Vec<Scanned> = Vec::new();
+        let mut proved = Lsn(0);
+        let mut visit_and_note = |record: Record<'_>| {
+            proved = proved.max(record::read_mark(&record).unwrap_or_default());
+            visit(record)
+        };
         for (found, header) in &active[start..] {
             if chain.last().is_some_and(|last| last.end != header.base) {
                 break;
             }
             let segment = found.segment(header.base, segment_bytes);
-            chain.push(read_segment(segment, found.size_bytes, checksum, visit)?);
+            chain.push(read_segment(segment, found.size_bytes, checksum, &mut visit_and_note)?);
+        }
+        for (_, header) in &active[start..start + chain.len()] {
+            proved = proved.max(header.durable);
         }
         let last = chain.last().expect("the start segment is in the chain");
         let (number, end) = (last.segment.number, last.end);
@@ -229,7 +240,7 @@ impl Files {
             earlier.iter().chain(chain.iter().map(|one| &one.segment)).any(|s| s.number == wanted)
         };
         let obsolete = self.numbers().into_iter().filter(|n| *n > number || !keeps(*n)).collect();
-        Ok(Some(Scan { salt: first.salt, earlier, chain, end, tail, obsolete }))
+        Ok(Some(Scan { salt: first.salt, earlier, chain, end, proved, tail, obsolete }))
     }
 
     /// Looks behind the end for proof of damage, and for remains of a group.

@@ -31,8 +31,8 @@ const MAGIC: [u8; 8] = *b"MYRIADLG";
 const HEADER_CRC_AT: usize = 60;
 const HEADER_USED_BYTES: usize = 64;
 const FLAG_RECYCLED: u32 = 1;
-/// Zeros are written in pieces of this size.
-const ZERO_CHUNK_BYTES: usize = 1 << 20;
+/// Whole files are read and written in pieces of this size.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// What a valid segment header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io:
 }
 
 fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; to_usize((to - from).min(ZERO_CHUNK_BYTES as u64))];
+    let zeros = vec![0; to_usize((to - from).min(CHUNK_BYTES as u64))];
     let mut at = from;
     while at < to {
         let count = (to - at).min(zeros.len() as u64);
@@ -177,7 +177,7 @@ fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
 /// Writes zeros over everything from `from` to the end of the file that is not zero already.
 pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
     let size = file.size()?;
-    let mut chunk = vec![0; ZERO_CHUNK_BYTES];
+    let mut chunk = vec![0; CHUNK_BYTES];
     let mut at = from;
     while at < size {
         let want = to_usize((size - at).min(chunk.len() as u64));
@@ -188,6 +188,26 @@ pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
         if chunk[..count].iter().any(|&byte| byte != 0) {
             write_zeros(file, at, at + count as u64)?;
         }
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Writes what is there once more, so that the next sync vouches for it.
+///
+/// A sync that failed in an earlier life of the process may have left pages in the kernel's cache
+/// that are called clean but never reached the disk: they can be read, and syncing them again does
+/// nothing.
+pub(crate) fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    let mut chunk = vec![0; to_usize(to.saturating_sub(from).min(CHUNK_BYTES as u64))];
+    let mut at = from;
+    while at < to {
+        let want = to_usize((to - at).min(chunk.len() as u64));
+        let count = read_full_at(file, at, &mut chunk[..want])?;
+        if count == 0 {
+            break;
+        }
+        write_all_at(file, at, &chunk[..count])?;
         at += count as u64;
     }
     Ok(())

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use base::time::MonoNs;
-use binlog::{Batch, FaultDisk, Faults, Log, Lsn, OpenError, Options, Scope, SyncPolicy, Tail};
+use binlog::{
+    Batch, Disk, FaultDisk, Faults, Log, Lsn, OpenError, Options, Scope, SyncPolicy, Tail,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -26,6 +28,8 @@ struct World {
     from: Lsn,
     /// The largest position that was ever called durable.
     promised: Lsn,
+    /// What was written when only the process died: no power cut has come since.
+    written: Option<Lsn>,
     now_ns: u64,
 }
 
@@ -37,6 +41,7 @@ struct Seen {
     survivors: u64,
     lost: u64,
     interrupted_recoveries: u64,
+    killed: u64,
 }
 
 impl World {
@@ -50,8 +55,17 @@ impl World {
             ..Options::default()
         };
         let disk = Arc::new(FaultDisk::new(seed));
-        let (history, from, promised) = (Vec::new(), Lsn(0), Lsn(0));
-        Self { seed, rng, disk, options, history, from, promised, now_ns: 1 }
+        Self {
+            seed,
+            rng,
+            disk,
+            options,
+            history: Vec::new(),
+            from: Lsn(0),
+            promised: Lsn(0),
+            written: None,
+            now_ns: 1,
+        }
     }
 
     /// Opens the log; the power may go several times on the way.
@@ -66,7 +80,7 @@ impl World {
                 Ok(opened) => return self.check_recovered(opened, seen),
                 Err(OpenError::Io { .. } | OpenError::Scan(_)) if interrupted => {
                     seen.interrupted_recoveries += 1;
-                    self.disk.power_cut();
+                    self.cut_power();
                 }
                 Err(error) => panic!("seed {}: {error}", self.seed),
             }
@@ -77,6 +91,7 @@ impl World {
         let (log, recovered, kept) = opened;
         let seed = self.seed;
         assert!(recovered.end >= self.promised, "seed {seed}: durable records are lost");
+        assert!(Some(recovered.end) >= self.written.take(), "seed {seed}: written ones are lost");
         let history: Vec<Kept> =
             self.history.drain(..).filter(|record| record.start >= self.from).collect();
         assert!(kept.len() <= history.len(), "seed {seed}: records that nobody appended");
@@ -112,7 +127,8 @@ impl World {
         let length = match self.rng.random_range(0..40) {
             0 => self.rng.random_range(5000..20_000),
             1..=8 => self.rng.random_range(100..1000),
-            _ => self.rng.random_range(0..40),
+            // Few lengths, so that records of one history fit where those of another stood.
+            _ => 8 * self.rng.random_range(0..3),
         };
         let fill: u8 = self.rng.random();
         vec![fill; length]
@@ -199,8 +215,27 @@ impl World {
             self.promised = log.durable();
             assert!(!closed || self.promised == log.next(), "seed {}", self.seed);
         }
-        drop(log);
+        if self.rng.random_bool(0.3) {
+            self.die_without_power_cut(&log, seen);
+        } else {
+            self.cut_power();
+        }
+    }
+
+    fn cut_power(&mut self) {
         self.disk.power_cut();
+        self.written = None;
+    }
+
+    /// The process is killed: the kernel still has all that was written.
+    fn die_without_power_cut(&mut self, log: &Log, seen: &mut Seen) {
+        self.disk.set_faults(Faults::default());
+        if self.disk.list().is_err() {
+            self.cut_power();
+        } else if log.poisoned().is_none() {
+            seen.killed += 1;
+            self.written = Some(log.written());
+        }
     }
 }
 
@@ -225,4 +260,5 @@ fn durable_records_survive_every_death() {
     assert!(seen.survivors > 10_000, "{seen:?}");
     assert!(seen.lost > 10_000, "{seen:?}");
     assert!(seen.interrupted_recoveries > 500, "{seen:?}");
+    assert!(seen.killed > 500, "{seen:?}");
 }

@@ -119,7 +119,7 @@ fn is_woken_once_per_question() {
     assert_eq!(woken.load(Ordering::SeqCst), 1);
     follower.wake_when_readable();
     assert_eq!(woken.load(Ordering::SeqCst), 2, "there is something to read already");
-    assert!(follower.wait(Duration::from_secs(60)));
+    assert!(follower.wait(Duration::from_mins(1)));
 }
 
 #[test]
@@ -127,6 +127,6 @@ fn a_waiting_follower_sees_a_poisoned_log() {
     let log = new_log();
     let follower = log.follow(Lsn(0), Scope::Durable).unwrap();
     log.close(&no_time).unwrap();
-    assert!(!follower.wait(Duration::from_secs(60)));
+    assert!(!follower.wait(Duration::from_mins(1)));
     assert!(log.poisoned().is_some());
 }

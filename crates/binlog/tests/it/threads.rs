@@ -51,7 +51,7 @@ fn run_lane(log: &Log, lane: usize, per_lane: u32, wait_every: u32) {
     let (wake, woken) = mpsc::channel();
     // The receiver may be gone: the lane is done then.
     log.set_waker(lane, Box::new(move || wake.send(()).unwrap_or_default()));
-    let wait = || woken.recv_timeout(Duration::from_secs(60)).expect("a wake-up was lost");
+    let wait = || woken.recv_timeout(Duration::from_mins(1)).expect("a wake-up was lost");
     for number in 0..per_lane {
         while !log.has_room(lane) {
             wait();
@@ -91,7 +91,7 @@ fn follow(log: &Arc<Log>, wanted: u32) -> Vec<Vec<u8>> {
         if follower.next_batch(&mut batch).unwrap() {
             got.extend(batch.records().map(|record| record.payload.to_vec()));
         } else {
-            follower.wait(Duration::from_secs(60));
+            follower.wait(Duration::from_mins(1));
         }
     }
     got
