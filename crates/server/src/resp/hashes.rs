@@ -71,7 +71,7 @@ fn hmset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// Sets the fields and values from argument 2 on. Returns how many fields are new.
 #[inline]
 fn set_fields(cx: &mut Cx<'_>, args: Args<'_>, command: &str) -> Result<usize, Fail> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(Fail::arity(command));
     }
     let key = cx.key(args.get(1));
@@ -157,7 +157,7 @@ fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let hash = cx.locked.hash(cx.db, key)?;
     let fields = args.skip(2);
     cx.reply.array(fields.len());
-    for field in fields.iter() {
+    for field in fields {
         reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
     }
     Ok(())
@@ -416,7 +416,9 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     writer.header(wanted);
     let chosen = choose_indexes(wanted, hash.len(), || cx.worker.random());
-    chosen.iter().for_each(|index| writer.field(hash.get_index(*index)));
+    for index in chosen {
+        writer.field(hash.get_index(index));
+    }
     Ok(())
 }
 

@@ -89,13 +89,11 @@ fn push(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
 
 fn push_if_present(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));
-    match list_len(cx, key)? {
-        Some(before) => push_elements(cx, key, args, end, before),
-        None => {
-            cx.reply.integer(0);
-            Ok(())
-        }
-    }
+    let Some(before) = list_len(cx, key)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    push_elements(cx, key, args, end, before)
 }
 
 #[inline]
@@ -147,13 +145,11 @@ fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End, command: &str) -> Done {
 }
 
 fn pop_one(cx: &mut Cx<'_>, key: Key<'_>, end: End) -> Done {
-    match cx.locked.list(cx.db, key)?.and_then(|list| element_at(list, end)) {
-        Some(element) => cx.reply.bulk(element),
-        None => {
-            cx.reply.null();
-            return Ok(());
-        }
-    }
+    let Some(element) = cx.locked.list(cx.db, key)?.and_then(|list| element_at(list, end)) else {
+        cx.reply.null();
+        return Ok(());
+    };
+    cx.reply.bulk(element);
     cx.change(key, Change::ListPop { end, count: 1 })
 }
 
@@ -207,7 +203,7 @@ pub(crate) const LMPOP: Command = Command {
 
 fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let options = MultiPop::parse(args)?;
-    for bytes in args.range(options.keys).iter() {
+    for bytes in args.range(options.keys) {
         let key = cx.key(bytes);
         let Some(list) = cx.locked.list(cx.db, key)? else { continue };
         cx.reply.array(2);

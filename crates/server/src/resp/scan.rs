@@ -82,8 +82,7 @@ fn parse_count(text: &[u8]) -> Result<usize, Fail> {
 pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, Fail> {
     let (digits, negative) = match text {
         [b'-', digits @ ..] => (digits, true),
-        [b'+', digits @ ..] => (digits, false),
-        digits => (digits, false),
+        [b'+', digits @ ..] | digits => (digits, false),
     };
     let cursor = parse_digits(digits).ok_or(Fail::text("ERR invalid cursor"))?;
     Ok(if negative { cursor.wrapping_neg() } else { cursor })

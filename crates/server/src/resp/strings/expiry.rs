@@ -1,0 +1,170 @@
+//! The options of SET, GETEX and their kin: conditions and moments of expiry.
+
+use base::time::UnixMs;
+use wire::resp::Args;
+
+use crate::resp::command::Done;
+use crate::resp::cx::{integer, is_option};
+use crate::resp::fail::Fail;
+
+/// NX and XX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnlyIf {
+    Absent,
+    Present,
+}
+
+/// How an option gives a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    InSeconds,
+    InMs,
+    AtSeconds,
+    AtMs,
+}
+
+impl Moment {
+    fn of_option(name: &[u8]) -> Option<Moment> {
+        let known = [
+            ("EX", Moment::InSeconds),
+            ("PX", Moment::InMs),
+            ("EXAT", Moment::AtSeconds),
+            ("PXAT", Moment::AtMs),
+        ];
+        known.into_iter().find(|(option, _)| is_option(name, option)).map(|(_, moment)| moment)
+    }
+
+    /// Unix milliseconds; `None` for a number that is not above zero, or too large.
+    fn resolve(self, number: i64, now: UnixMs) -> Option<UnixMs> {
+        if number <= 0 {
+            return None;
+        }
+        let ms = match self {
+            Moment::InSeconds | Moment::AtSeconds => number.checked_mul(1000)?,
+            Moment::InMs | Moment::AtMs => number,
+        };
+        let ms = match self {
+            Moment::InSeconds | Moment::InMs => ms.checked_add(i64::try_from(now.0).ok()?)?,
+            Moment::AtSeconds | Moment::AtMs => ms,
+        };
+        Some(UnixMs(ms.cast_unsigned()))
+    }
+
+    /// The same for the text of an argument of `command`.
+    pub(super) fn parse(self, text: &[u8], now: UnixMs, command: &str) -> Result<UnixMs, Fail> {
+        self.resolve(integer(text)?, now)
+            .ok_or_else(|| Fail::owned(format!("ERR invalid expire time in '{command}' command")))
+    }
+}
+
+/// What SET and GETEX are told about the expiry. The number is read after the syntax of all
+/// options, as Redis does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ExpiryOption<'a> {
+    /// Nothing said.
+    Unsaid,
+    Keep,
+    Persist,
+    Until(Moment, &'a [u8]),
+}
+
+impl<'a> ExpiryOption<'a> {
+    /// Takes one more option. The same one may come again, the last counts.
+    fn add(&mut self, option: ExpiryOption<'a>) -> Done {
+        let fits = match (*self, option) {
+            (ExpiryOption::Until(old, _), ExpiryOption::Until(new, _)) => old == new,
+            (ExpiryOption::Unsaid, _)
+            | (ExpiryOption::Keep, ExpiryOption::Keep)
+            | (ExpiryOption::Persist, ExpiryOption::Persist) => true,
+            _ => false,
+        };
+        *self = option;
+        if fits { Ok(()) } else { Err(Fail::Syntax) }
+    }
+
+    pub(super) fn deadline(self, now: UnixMs, command: &str) -> Result<Option<UnixMs>, Fail> {
+        match self {
+            ExpiryOption::Until(moment, text) => moment.parse(text, now, command).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SetOptions<'a> {
+    pub(super) expiry: ExpiryOption<'a>,
+    pub(super) only_if: Option<OnlyIf>,
+    pub(super) get: bool,
+}
+
+impl<'a> SetOptions<'a> {
+    // Source: Redis 7.2 `t_string.c`, `parseExtendedStringArgumentsOrReply`
+    pub(super) fn parse(args: Args<'a>) -> Result<SetOptions<'a>, Fail> {
+        let mut options = SetOptions { expiry: ExpiryOption::Unsaid, only_if: None, get: false };
+        let mut rest = args.skip(3).iter();
+        while let Some(name) = rest.next() {
+            if is_option(name, "NX") {
+                options.only_if(OnlyIf::Absent)?;
+            } else if is_option(name, "XX") {
+                options.only_if(OnlyIf::Present)?;
+            } else if is_option(name, "GET") {
+                options.get = true;
+            } else if is_option(name, "KEEPTTL") {
+                options.expiry.add(ExpiryOption::Keep)?;
+            } else {
+                let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
+                let text = rest.next().ok_or(Fail::Syntax)?;
+                options.expiry.add(ExpiryOption::Until(moment, text))?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn only_if(&mut self, only_if: OnlyIf) -> Done {
+        if self.only_if.is_some_and(|known| known != only_if) {
+            return Err(Fail::Syntax);
+        }
+        self.only_if = Some(only_if);
+        Ok(())
+    }
+}
+
+/// The options of GETEX, from argument 2 on.
+pub(super) fn parse_getex(args: Args<'_>) -> Result<ExpiryOption<'_>, Fail> {
+    let mut option = ExpiryOption::Unsaid;
+    let mut rest = args.skip(2).iter();
+    while let Some(name) = rest.next() {
+        if is_option(name, "PERSIST") {
+            option.add(ExpiryOption::Persist)?;
+        } else {
+            let moment = Moment::of_option(name).ok_or(Fail::Syntax)?;
+            option.add(ExpiryOption::Until(moment, rest.next().ok_or(Fail::Syntax)?))?;
+        }
+    }
+    Ok(option)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let now = UnixMs(1_000);
+        let check = |moment: Moment, number, expected: Option<u64>| {
+            assert_eq!(moment.resolve(number, now), expected.map(UnixMs), "{moment:?} {number}");
+        };
+        check(Moment::InSeconds, 2, Some(3_000));
+        check(Moment::InMs, 2, Some(1_002));
+        check(Moment::AtSeconds, 2, Some(2_000));
+        check(Moment::AtMs, 2, Some(2));
+        for moment in [Moment::InSeconds, Moment::InMs, Moment::AtSeconds, Moment::AtMs] {
+            check(moment, 0, None);
+            check(moment, -1, None);
+        }
+        check(Moment::AtMs, i64::MAX, Some(i64::MAX.cast_unsigned()));
+        check(Moment::InMs, i64::MAX, None);
+        check(Moment::InSeconds, i64::MAX / 1000, None);
+        check(Moment::AtSeconds, i64::MAX / 1000 + 1, None);
+    }
+}
