@@ -95,15 +95,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             out.write_all(text.as_bytes())?;
             Ok(out.flush()?)
         }
-        Command::Serve(config) => {
-            anyhow::bail!("serve {}: this build has no server", config.settings().dir.display())
-        }
-        Command::LogDump { dir, from } => {
-            anyhow::bail!("dump {} from {from:?}: this build reads no log", dir.display())
-        }
-        Command::LogVerify { dir } => {
-            anyhow::bail!("verify {}: this build reads no log", dir.display())
-        }
+        Command::Serve(config) => server::serve(*config),
+        Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
+        Command::LogVerify { dir } => server::logtool::verify(&dir),
     }
 }
 
