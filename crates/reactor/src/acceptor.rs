@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
@@ -186,6 +186,10 @@ impl Acceptor {
                 Err(Errno::AGAIN) => break,
                 Err(error) if is_of_connection(error) => {}
                 Err(Errno::MFILE | Errno::NFILE) => {
+                    // The kernel looks for a descriptor before it looks for a connection.
+                    if !is_readable(&self.listeners[listener])? {
+                        break;
+                    }
                     if !self.refuse_with_spare(listener) {
                         return self.rest(true);
                     }
@@ -256,6 +260,12 @@ impl Acceptor {
         }
         Ok(())
     }
+}
+
+/// Whether a connection waits.
+fn is_readable(listener: &Listener) -> std::io::Result<bool> {
+    let mut polled = [PollFd::new(listener, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&Timespec::default()))? != 0)
 }
 
 /// Whether the failure belongs to the connection that was waiting and is gone, not to accepting.

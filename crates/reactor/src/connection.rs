@@ -53,6 +53,9 @@ pub(crate) enum Phase {
     Lingering,
 }
 
+/// What a connection costs its reactor, the session aside: for the accounts of its owner.
+pub const CONNECTION_BYTES: usize = size_of::<Connection<()>>();
+
 #[derive(Debug)]
 pub(crate) struct Connection<S> {
     pub(crate) id: ConnId,

@@ -40,7 +40,7 @@ mod sim;
 mod stats;
 mod timers;
 
-pub use connection::{ConnInfo, Connections};
+pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
 pub use driver::Faults;
 pub use group::{Config, Control, Descriptors, Group, GroupError, GroupStopper};
