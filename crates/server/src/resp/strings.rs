@@ -370,7 +370,7 @@ fn strlen(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 }
 
 /// A length or count in a reply. No memory holds more than `i64::MAX` bytes or elements.
-pub(super) fn count(len: usize) -> i64 {
+pub(crate) fn count(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
@@ -391,11 +391,14 @@ pub(crate) const APPEND: Command = Command {
 fn append(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(2));
     let old_len = cx.locked.string(cx.db, key)?.map(<[u8]>::len);
-    let offset = old_len.unwrap_or(0);
+    let change = match old_len {
+        Some(len) => Change::Edit { offset: len as u64, bytes },
+        None => Change::Set { value: bytes, expiry: None },
+    };
     if old_len.is_none() || !bytes.is_empty() {
-        cx.change(key, Change::Edit { offset: offset as u64, bytes })?;
+        cx.change(key, change)?;
     }
-    cx.reply.integer(count(offset + bytes.len()));
+    cx.reply.integer(count(old_len.unwrap_or(0) + bytes.len()));
     Ok(())
 }
 

@@ -1,0 +1,145 @@
+//! LPOS.
+
+use smallvec::SmallVec;
+use store::types::List;
+use wire::resp::Args;
+
+use super::READS;
+use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
+use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::fail::Fail;
+use crate::resp::strings::count;
+
+/// LPOS: where an element is.
+pub(crate) const LPOS: Command = Command {
+    name: "lpos",
+    syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+    summary: "Returns the indexes of elements of a list that equal the one given.",
+    since: "6.0.6",
+    complexity: "O(N) in the elements of the list",
+    group: Group::List,
+    arity: -3,
+    flags: READS,
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: lpos,
+    ..Command::EMPTY
+};
+
+fn lpos(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let search = Search::parse(args)?;
+    let key = cx.key(args.get(1));
+    let list = cx.locked.list(cx.db, key)?;
+    let found = list.map_or_else(SmallVec::new, |list| search.run(list, args.get(2)));
+    if search.count.is_some() {
+        cx.reply.array(found.len());
+        found.iter().for_each(|index| cx.reply.integer(count(*index)));
+    } else if let Some(index) = found.first() {
+        cx.reply.integer(count(*index));
+    } else {
+        cx.reply.null();
+    }
+    Ok(())
+}
+
+/// The options of LPOS.
+#[derive(Debug, PartialEq, Eq)]
+struct Search {
+    /// Which match is the first to be reported, from the end if negative.
+    rank: i64,
+    /// How many matches are reported, 0: all. `None`: one, and not in an array.
+    count: Option<usize>,
+    /// How many elements are compared, 0: all.
+    compared_max: usize,
+}
+
+impl Search {
+    // Source: Redis 7.2 `t_list.c`, `lposCommand`
+    fn parse(args: Args<'_>) -> Result<Search, Fail> {
+        let mut search = Search { rank: 1, count: None, compared_max: 0 };
+        let mut rest = args.skip(3).iter();
+        while let Some(name) = rest.next() {
+            let value = rest.next().ok_or(Fail::Syntax)?;
+            if is_option(name, "RANK") {
+                search.rank = integer(value)?;
+                if search.rank == 0 {
+                    return Err(Fail::text(
+                        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+                         second ... or use negative to start from the end of the list",
+                    ));
+                }
+            } else if is_option(name, "COUNT") {
+                search.count = Some(parse_natural(value, "ERR COUNT can't be negative")?);
+            } else if is_option(name, "MAXLEN") {
+                search.compared_max = parse_natural(value, "ERR MAXLEN can't be negative")?;
+            } else {
+                return Err(Fail::Syntax);
+            }
+        }
+        Ok(search)
+    }
+
+    fn run(&self, list: &List, element: &[u8]) -> SmallVec<[usize; 8]> {
+        if self.rank > 0 {
+            return self.run_over(list.iter().enumerate(), element);
+        }
+        let last = list.len() - 1; // a list that exists has elements
+        self.run_over(list.iter_rev().enumerate().map(|(at, e)| (last - at, e)), element)
+    }
+
+    fn run_over<'a>(
+        &self,
+        elements: impl Iterator<Item = (usize, &'a [u8])>,
+        element: &[u8],
+    ) -> SmallVec<[usize; 8]> {
+        let all_if_zero = |max: usize| if max == 0 { usize::MAX } else { max };
+        // The smallest rank has no absolute value and skips nothing, as in Redis 7.0.
+        let first = usize::try_from(self.rank.wrapping_abs()).unwrap_or(1);
+        elements
+            .take(all_if_zero(self.compared_max))
+            .filter(|(_, other)| *other == element)
+            .map(|(index, _)| index)
+            .skip(first - 1)
+            .take(all_if_zero(self.count.unwrap_or(1)))
+            .collect()
+    }
+}
+
+/// A number that is not negative, or the error `otherwise`.
+fn parse_natural(text: &[u8], otherwise: &'static str) -> Result<usize, Fail> {
+    let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
+    number.ok_or(Fail::text(otherwise))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::types::Compact;
+    use wire::resp::OwnedArgs;
+
+    #[test]
+    fn searches() {
+        let mut list = List::new();
+        for element in "a b c 1 2 3 c c".split(' ') {
+            list.push_back(element.as_bytes(), &Compact::default());
+        }
+        let check = |options: &str, expected: &[usize]| {
+            let mut args = OwnedArgs::new();
+            let line = format!("LPOS l c {options}");
+            line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
+            let search = Search::parse(args.as_args()).expect("valid options");
+            assert_eq!(search.run(&list, b"c").as_slice(), expected, "{options}");
+        };
+        check("", &[2]);
+        check("RANK 2", &[6]);
+        check("RANK -1", &[7]);
+        check("RANK 4", &[]);
+        check("RANK -9223372036854775808", &[7]);
+        check("RANK 9223372036854775807", &[]);
+        check("COUNT 0", &[2, 6, 7]);
+        check("RANK -1 COUNT 2", &[7, 6]);
+        check("RANK 2 COUNT 0", &[6, 7]);
+        check("COUNT 0 MAXLEN 3", &[2]);
+        check("MAXLEN 2", &[]);
+        check("RANK -1 MAXLEN 1 COUNT 0", &[7]);
+    }
+}
