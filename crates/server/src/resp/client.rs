@@ -1,0 +1,362 @@
+//! CLIENT: what a connection is called and how it is served, and what others do to it.
+
+mod kill;
+mod pause;
+mod rows;
+
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::help;
+use super::session::{Details, ReplyMode, Session};
+use crate::config::Durability;
+use crate::shared::Mail;
+
+pub(crate) use pause::Pause;
+
+/// A name of a client, of its library, or of that library's version.
+const NAME_BYTES_MAX: usize = 64 * 1024;
+
+const OWN: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
+const OTHERS: Flags = OWN.and(Flags::ADMIN);
+
+/// CLIENT: a container.
+pub(crate) const CLIENT: Command = Command {
+    name: "client",
+    summary: "A container for commands about connections.",
+    since: "2.4.0",
+    complexity: "Depends on the subcommand",
+    group: Group::Connection,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[
+        &DURABILITY,
+        &GETNAME,
+        &HELP,
+        &ID,
+        &rows::INFO,
+        &kill::KILL,
+        &rows::LIST,
+        &NO_EVICT,
+        &NO_TOUCH,
+        &pause::PAUSE,
+        &REPLY,
+        &SETINFO,
+        &SETNAME,
+        &UNBLOCK,
+        &pause::UNPAUSE,
+    ],
+    ..Command::EMPTY
+};
+
+/// Redis's answer where a subcommand has an optional argument and gets more than that.
+// Source: Redis 7.2 `networking.c`, `addReplySubcommandSyntaxError`
+fn too_many_arguments(args: Args<'_>) -> Fail {
+    let sub = String::from_utf8_lossy(args.get(1));
+    Fail::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try CLIENT HELP."
+    ))
+}
+
+/// The client id, which is the name of the connection in its reactor.
+pub(super) fn id_of(session: &Session) -> i64 {
+    i64::try_from(session.id.0).unwrap_or(i64::MAX)
+}
+
+/// CLIENT DURABILITY: when a write of this connection counts as done. Myriad's own.
+const DURABILITY: Command = Command {
+    name: "durability",
+    syntax: "[always|interval|never]",
+    summary: "Sets, or without an argument returns, when writes of this connection are answered.",
+    since: "7.2.0",
+    group: Group::Connection,
+    arity: -2,
+    flags: OWN,
+    run: durability,
+    ..Command::EMPTY
+};
+
+fn durability(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let Some(word) = args.try_get(2) else {
+        cx.reply.bulk(cx.session.durability.word().as_bytes());
+        return Ok(());
+    };
+    if args.len() > 3 {
+        return Err(too_many_arguments(args));
+    }
+    let known = Durability::ALL.iter().find(|known| is_option(word, known.word()));
+    cx.session.durability =
+        *known.ok_or(Fail::text("ERR CLIENT DURABILITY must be one of always, interval, never"))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT GETNAME: the name of this connection.
+const GETNAME: Command = Command {
+    name: "getname",
+    summary: "Returns the name of the connection.",
+    since: "2.6.9",
+    group: Group::Connection,
+    arity: 2,
+    flags: OWN,
+    run: getname,
+    ..Command::EMPTY
+};
+
+fn getname(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    match cx.session.details.name.as_str() {
+        "" => cx.reply.null(),
+        name => cx.reply.bulk(name.as_bytes()),
+    }
+    Ok(())
+}
+
+/// CLIENT HELP: the subcommands.
+const HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands of CLIENT.",
+    since: "5.0.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: list_subcommands,
+    ..Command::EMPTY
+};
+
+fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    help::reply(cx, &CLIENT)
+}
+
+/// CLIENT ID: the number of this connection.
+const ID: Command = Command {
+    name: "id",
+    summary: "Returns the number of the connection, which no other ever has.",
+    since: "5.0.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: OWN,
+    run: id,
+    ..Command::EMPTY
+};
+
+fn id(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.integer(id_of(cx.session));
+    Ok(())
+}
+
+/// CLIENT NO-EVICT: spares this connection when clients take too much memory.
+const NO_EVICT: Command = Command {
+    name: "no-evict",
+    syntax: "ON|OFF",
+    summary: "Spares the connection when clients are closed for lack of memory.",
+    since: "7.0.0",
+    group: Group::Connection,
+    arity: 3,
+    flags: OTHERS,
+    run: no_evict,
+    ..Command::EMPTY
+};
+
+fn no_evict(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    cx.session.no_evict = on_or_off(args.get(2))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT NO-TOUCH: reads of this connection do not keep keys from being evicted.
+const NO_TOUCH: Command = Command {
+    name: "no-touch",
+    syntax: "ON|OFF",
+    summary: "Chooses whether commands of the connection count as uses of their keys.",
+    since: "7.2.0",
+    group: Group::Connection,
+    arity: 3,
+    flags: OWN,
+    run: no_touch,
+    ..Command::EMPTY
+};
+
+fn no_touch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    cx.session.no_touch = on_or_off(args.get(2))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn on_or_off(text: &[u8]) -> Result<bool, Fail> {
+    match text {
+        on if is_option(on, "ON") => Ok(true),
+        off if is_option(off, "OFF") => Ok(false),
+        _ => Err(Fail::Syntax),
+    }
+}
+
+/// CLIENT REPLY: whether this connection wants replies.
+const REPLY: Command = Command {
+    name: "reply",
+    syntax: "ON|OFF|SKIP",
+    summary: "Switches replies off, on, or off for the next command.",
+    since: "3.2.0",
+    group: Group::Connection,
+    arity: 3,
+    flags: OWN,
+    run: reply,
+    ..Command::EMPTY
+};
+
+fn reply(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let mode = args.get(2);
+    if is_option(mode, "ON") {
+        cx.session.reply_mode = ReplyMode::On;
+    } else if is_option(mode, "OFF") {
+        cx.session.reply_mode = ReplyMode::Off;
+    } else if !is_option(mode, "SKIP") {
+        return Err(Fail::Syntax);
+    } else if cx.session.reply_mode != ReplyMode::Off {
+        cx.session.reply_mode = ReplyMode::SkipNext;
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT SETINFO: what the client's library is called.
+const SETINFO: Command = Command {
+    name: "setinfo",
+    syntax: "LIB-NAME libname|LIB-VER libver",
+    summary: "Tells the name or the version of the client's library.",
+    since: "7.2.0",
+    group: Group::Connection,
+    arity: 4,
+    flags: OWN,
+    run: setinfo,
+    ..Command::EMPTY
+};
+
+fn setinfo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (option, text) = (args.get(2), args.get(3));
+    if is_option(option, "LIB-NAME") {
+        let name = printable(text, "lib-name")?;
+        rename(cx, |details| name.clone_into(&mut details.library_name));
+    } else if is_option(option, "LIB-VER") {
+        let version = printable(text, "lib-ver")?;
+        rename(cx, |details| version.clone_into(&mut details.library_version));
+    } else {
+        let option = String::from_utf8_lossy(option);
+        return Err(Fail::owned(format!("ERR Unrecognized option '{option}'")));
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT SETNAME: gives this connection a name.
+const SETNAME: Command = Command {
+    name: "setname",
+    syntax: "connection-name",
+    summary: "Names the connection; an empty name takes it away.",
+    since: "2.6.9",
+    group: Group::Connection,
+    arity: 3,
+    flags: OWN,
+    run: setname,
+    ..Command::EMPTY
+};
+
+fn setname(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let name = client_name(args.get(2))?;
+    rename(cx, |details| name.clone_into(&mut details.name));
+    cx.reply.ok();
+    Ok(())
+}
+
+/// The argument of SETNAME: CLIENT LIST must stay a list of words.
+pub(super) fn client_name(text: &[u8]) -> Result<&str, Fail> {
+    printable(text, "Client names")
+}
+
+// Source: Redis 7.2 `networking.c`, `validateClientAttr`
+fn printable<'t>(text: &'t [u8], what: &str) -> Result<&'t str, Fail> {
+    if text.len() > NAME_BYTES_MAX {
+        return Err(Fail::owned(format!(
+            "ERR {what} cannot be longer than {NAME_BYTES_MAX} bytes."
+        )));
+    }
+    let is_plain = text.iter().all(|byte| byte.is_ascii_graphic());
+    str::from_utf8(text).ok().filter(|_| is_plain).ok_or_else(|| {
+        Fail::owned(format!("ERR {what} cannot contain spaces, newlines or special characters."))
+    })
+}
+
+/// Changes what the connection is called, for itself and for CLIENT LIST.
+pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
+    change(&mut cx.session.details);
+    let mut published = cx.shared.published[cx.worker.index].lock();
+    if let Some(row) = published.clients.get_mut(&cx.session.id.0) {
+        row.rename(cx.session);
+    }
+}
+
+/// CLIENT UNBLOCK: ends the wait of another connection.
+const UNBLOCK: Command = Command {
+    name: "unblock",
+    syntax: "client-id [TIMEOUT|ERROR]",
+    summary: "Ends the wait of a blocked connection, as a timeout or with an error.",
+    since: "5.0.0",
+    complexity: "O(N) in the number of reactors",
+    group: Group::Connection,
+    arity: -3,
+    flags: OTHERS,
+    run: unblock,
+    ..Command::EMPTY
+};
+
+fn unblock(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if args.len() > 4 {
+        return Err(too_many_arguments(args));
+    }
+    let error = match args.try_get(3) {
+        None => false,
+        Some(reason) if is_option(reason, "TIMEOUT") => false,
+        Some(reason) if is_option(reason, "ERROR") => true,
+        Some(_) => {
+            return Err(Fail::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+    };
+    let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
+    let is_unblocked = send_unblock(cx, id, error);
+    cx.reply.integer(i64::from(is_unblocked));
+    Ok(())
+}
+
+/// True if the client waits, and its reactor took the mail.
+fn send_unblock(cx: &Cx<'_>, id: u64, error: bool) -> bool {
+    let mailboxes = cx.shared.links().mailboxes();
+    cx.shared.published.iter().zip(mailboxes).any(|(published, mailbox)| {
+        let mut published = published.lock();
+        let Some(row) = published.clients.get_mut(&id).filter(|row| row.unblockable) else {
+            return false;
+        };
+        let sent = mailbox.send(Mail::Unblock { id: reactor::ConnId(id), error }).is_ok();
+        row.unblockable = !sent;
+        sent
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_printable_ascii_without_spaces() {
+        assert_eq!(client_name(b""), Ok(""));
+        assert_eq!(client_name(b"worker:1/~!"), Ok("worker:1/~!"));
+        for text in [&b" "[..], b"a b", b"a\n", b"\x7f", b"\xc3\xa4", b"a\0"] {
+            let fail = client_name(text).unwrap_err().to_string();
+            let expected =
+                "ERR Client names cannot contain spaces, newlines or special characters.";
+            assert_eq!(fail, expected, "{text:?}");
+        }
+        assert!(client_name(&[b'x'; NAME_BYTES_MAX]).is_ok());
+        assert!(client_name(&[b'x'; NAME_BYTES_MAX + 1]).is_err());
+    }
+}

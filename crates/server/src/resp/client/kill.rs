@@ -1,0 +1,230 @@
+//! CLIENT KILL: closes connections, told by what they are.
+
+use std::net::SocketAddr;
+
+use base::time::MonoNs;
+use reactor::ConnId;
+use wire::resp::Args;
+
+use super::OTHERS;
+use super::rows::ClientType;
+use crate::published::ClientRow;
+use crate::resp::command::{Command, Done, Flags, Group};
+use crate::resp::connection::USER;
+use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::fail::Fail;
+use crate::shared::Mail;
+
+/// CLIENT KILL: closes one connection, or those that fit all filters.
+pub(super) const KILL: Command = Command {
+    name: "kill",
+    syntax: "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] \
+             [ADDR ip:port] [LADDR ip:port] [SKIPME YES|NO] [MAXAGE seconds]",
+    summary: "Closes the connections that fit all given filters.",
+    since: "2.4.0",
+    complexity: "O(N) in the number of connections",
+    group: Group::Connection,
+    arity: -3,
+    flags: OTHERS.and(Flags::SEES_STATS),
+    run: kill,
+    ..Command::EMPTY
+};
+
+fn kill(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if args.len() == 3 {
+        let filter = Filter { skips_me: false, ..Filter::default().with_remote(args.get(2)) };
+        if kill_all(cx, &filter) == 0 {
+            return Err(Fail::text("ERR No such client"));
+        }
+        cx.reply.ok();
+        return Ok(());
+    }
+    let filter = Filter::parse(args.skip(2))?;
+    let killed = kill_all(cx, &filter);
+    cx.reply.integer(killed);
+    Ok(())
+}
+
+/// What a connection must be to be closed.
+#[derive(Debug, PartialEq, Eq)]
+struct Filter {
+    id: Option<u64>,
+    remote: Option<SocketAddr>,
+    local: Option<SocketAddr>,
+    age_seconds_min: u64,
+    /// A filter that no connection here fits.
+    nobody: bool,
+    skips_me: bool,
+}
+
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter {
+            id: None,
+            remote: None,
+            local: None,
+            age_seconds_min: 0,
+            nobody: false,
+            skips_me: true,
+        }
+    }
+}
+
+impl Filter {
+    // Source: Redis 7.2 `networking.c`, `clientCommand`; MAXAGE as in 7.4
+    fn parse(options: Args<'_>) -> Result<Filter, Fail> {
+        let mut filter = Filter::default();
+        let mut at = 0;
+        while let Some(option) = options.try_get(at) {
+            let value = options.try_get(at + 1).ok_or(Fail::Syntax)?;
+            filter = filter.with(option, value)?;
+            at += 2;
+        }
+        Ok(filter)
+    }
+
+    fn with(mut self, option: &[u8], value: &[u8]) -> Result<Filter, Fail> {
+        if is_option(option, "ID") {
+            let id = integer(value).ok().and_then(|id| u64::try_from(id).ok());
+            let id = id.filter(|id| *id > 0);
+            self.id = Some(id.ok_or(Fail::text("ERR client-id should be greater than 0"))?);
+        } else if is_option(option, "TYPE") {
+            self.nobody |= ClientType::parse(value)? != ClientType::Normal;
+        } else if is_option(option, "ADDR") {
+            self = self.with_remote(value);
+        } else if is_option(option, "LADDR") {
+            self.local = address(value);
+            self.nobody |= self.local.is_none();
+        } else if is_option(option, "USER") {
+            if value != USER.as_bytes() {
+                let user = String::from_utf8_lossy(value);
+                return Err(Fail::owned(format!("ERR No such user '{user}'")));
+            }
+        } else if is_option(option, "SKIPME") {
+            self.skips_me = is_option(value, "YES");
+            if !self.skips_me && !is_option(value, "NO") {
+                return Err(Fail::Syntax);
+            }
+        } else if is_option(option, "MAXAGE") {
+            let seconds = u64::try_from(integer(value)?).unwrap_or(0);
+            if seconds == 0 {
+                return Err(Fail::text("ERR maxage should be greater than 0"));
+            }
+            self.age_seconds_min = seconds;
+        } else {
+            return Err(Fail::Syntax);
+        }
+        Ok(self)
+    }
+
+    /// What is no address is nobody's.
+    fn with_remote(mut self, text: &[u8]) -> Filter {
+        self.remote = address(text);
+        self.nobody |= self.remote.is_none();
+        self
+    }
+
+    fn fits(&self, row: &ClientRow, now: MonoNs) -> bool {
+        !self.nobody
+            && self.id.is_none_or(|id| id == row.id)
+            && self.remote.is_none_or(|remote| Some(remote) == row.remote)
+            && self.local.is_none_or(|local| Some(local) == row.local)
+            && now.since(row.opened) / 1_000_000_000 >= self.age_seconds_min
+    }
+}
+
+fn address(text: &[u8]) -> Option<SocketAddr> {
+    str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Closes the connections that fit; the own one after its reply. Returns how many.
+fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
+    let (now, own) = (cx.now.mono, cx.session.id.0);
+    let mut killed = 0;
+    for (published, mailbox) in cx.shared.published.iter().zip(cx.shared.links().mailboxes()) {
+        let mut published = published.lock();
+        for row in published.clients.values_mut() {
+            let is_me = row.id == own;
+            if row.killed || (is_me && filter.skips_me) || !filter.fits(row, now) {
+                continue;
+            }
+            if is_me {
+                cx.session.closing = true;
+            } else if mailbox.send(Mail::Kill(ConnId(row.id))).is_err() {
+                tracing::warn!(client = row.id, "a reactor did not take an order to close");
+                continue;
+            }
+            row.killed = true;
+            killed += 1;
+        }
+    }
+    killed
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Peer;
+    use wire::resp::OwnedArgs;
+
+    use super::*;
+    use crate::config::Durability;
+    use crate::resp::Session;
+
+    fn parse(text: &str) -> Result<Filter, Fail> {
+        let args: OwnedArgs = text.split(' ').collect();
+        Filter::parse(args.as_args())
+    }
+
+    fn row() -> ClientRow {
+        let peer = Peer {
+            remote: Some("127.0.0.1:5001".parse().unwrap()),
+            local: Some("[::1]:6379".parse().unwrap()),
+            listener: 0,
+        };
+        let session = Session::new(ConnId(7), &peer, MonoNs(0), true, Durability::Never);
+        ClientRow::of(&session, 0, MonoNs(0))
+    }
+
+    #[test]
+    fn all_filters_must_fit() {
+        let now = MonoNs(10_999_999_999);
+        for text in [
+            "ID 7",
+            "id 7 addr 127.0.0.1:5001 laddr [::1]:6379 type normal user default",
+            "MAXAGE 10",
+            "SKIPME no",
+        ] {
+            assert!(parse(text).unwrap().fits(&row(), now), "{text}");
+        }
+        for text in [
+            "ID 8",
+            "ADDR 127.0.0.1:5002",
+            "ADDR here",
+            "LADDR 127.0.0.1:5001",
+            "TYPE pubsub",
+            "MAXAGE 11",
+            "ID 7 TYPE master",
+        ] {
+            assert!(!parse(text).unwrap().fits(&row(), now), "{text}");
+        }
+        assert!(parse("ID 7").unwrap().skips_me);
+        assert!(!parse("ID 7 SKIPME NO").unwrap().skips_me);
+    }
+
+    #[test]
+    fn refusals_are_in_redis_words() {
+        for (text, expected) in [
+            ("ID 0", "ERR client-id should be greater than 0"),
+            ("ID x", "ERR client-id should be greater than 0"),
+            ("TYPE x", "ERR Unknown client type 'x'"),
+            ("USER x", "ERR No such user 'x'"),
+            ("SKIPME x", "ERR syntax error"),
+            ("MAXAGE 0", "ERR maxage should be greater than 0"),
+            ("MAXAGE x", "ERR value is not an integer or out of range"),
+            ("ID 1 ADDR", "ERR syntax error"),
+            ("NONSENSE 1", "ERR syntax error"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! CLIENT PAUSE: for some time no client is served, or no write is.
+//!
+//! A paused request is neither run nor consumed: its connection waits and shows it again later.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::time::MonoNs;
+use wire::resp::Args;
+
+use super::{OTHERS, too_many_arguments};
+use crate::resp::command::{Command, Done, Flags, Group};
+use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::fail::Fail;
+use crate::resp::registry::REGISTRY;
+use crate::resp::session::{Session, Transaction};
+use crate::resp::transactions::is_exec;
+
+/// When the pause of the server ends, and what it stops. One word, read by every request.
+#[derive(Debug, Default)]
+pub(crate) struct Pause(AtomicU64);
+
+/// Set in the word when only writes are paused; the other bits are the end in nanoseconds, so ends
+/// are even. Zero: no pause.
+const WRITES_ONLY: u64 = 1;
+
+impl Pause {
+    /// Until when a pause lasts that is on at `now`.
+    #[inline]
+    pub(crate) fn until(&self, now: MonoNs) -> Option<MonoNs> {
+        let end = self.0.load(Ordering::Relaxed) & !WRITES_ONLY;
+        (end > now.0).then_some(MonoNs(end))
+    }
+
+    /// Whether this request has to wait.
+    #[inline]
+    pub(crate) fn stops(&self, now: MonoNs, session: &Session, command: &Command) -> bool {
+        self.until(now).is_some() && self.stops_while_on(session, command)
+    }
+
+    // Source: Redis 7.2 `server.c`, `processCommand`; UNPAUSE waits there, too, as all else does
+    #[cold]
+    fn stops_while_on(&self, session: &Session, command: &Command) -> bool {
+        if self.0.load(Ordering::Relaxed) & WRITES_ONLY == 0 {
+            return command.name != UNPAUSE.name;
+        }
+        let queued = session.transaction.as_deref().filter(|_| is_exec(command));
+        command.flags.has(Flags::WRITE) || queued.is_some_and(writes)
+    }
+
+    /// Begins a pause or extends it. It is never shortened, and what stops all goes on doing so.
+    // Source: Redis 7.2 `networking.c`, `pauseClientsByClient`
+    fn begin(&self, now: MonoNs, until: MonoNs, writes_only: bool) {
+        let extend = |word: u64| {
+            let known_end = word & !WRITES_ONLY;
+            let stopped_all = known_end > now.0 && word & WRITES_ONLY == 0;
+            let end = known_end.max(until.0 & !WRITES_ONLY);
+            Some(if writes_only && !stopped_all { end | WRITES_ONLY } else { end })
+        };
+        // The function always returns a word.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
+    }
+
+    fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+fn writes(transaction: &Transaction) -> bool {
+    transaction.queued.iter().any(|(id, _)| REGISTRY.entry(*id).command.flags.has(Flags::WRITE))
+}
+
+/// CLIENT PAUSE: stops serving clients for some time.
+pub(super) const PAUSE: Command = Command {
+    name: "pause",
+    syntax: "timeout [WRITE|ALL]",
+    summary: "Puts off all requests of all clients, or their writes, for some milliseconds.",
+    since: "3.0.0",
+    group: Group::Connection,
+    arity: -3,
+    flags: OTHERS,
+    run: pause,
+    ..Command::EMPTY
+};
+
+fn pause(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let writes_only = match args.try_get(3) {
+        _ if args.len() > 4 => return Err(too_many_arguments(args)),
+        None => false,
+        Some(mode) if is_option(mode, "ALL") => false,
+        Some(mode) if is_option(mode, "WRITE") => true,
+        Some(_) => return Err(Fail::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let timeout_ms = integer(args.get(2))
+        .map_err(|_| Fail::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms =
+        u64::try_from(timeout_ms).map_err(|_| Fail::text("ERR timeout is negative"))?;
+    let now = cx.now.mono;
+    // An end beyond the range of the clock, 584 years, is as good as its last nanosecond.
+    let until = MonoNs(now.0.saturating_add(timeout_ms.saturating_mul(1_000_000)));
+    cx.shared.pause.begin(now, until, writes_only);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT UNPAUSE: ends a pause.
+pub(super) const UNPAUSE: Command = Command {
+    name: "unpause",
+    summary: "Ends a pause: what was put off is run now.",
+    since: "6.2.0",
+    complexity: "O(N) in the number of paused clients",
+    group: Group::Connection,
+    arity: 2,
+    flags: OTHERS,
+    run: unpause,
+    ..Command::EMPTY
+};
+
+fn unpause(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.shared.pause.end();
+    // Each looks for connections that waited for this.
+    cx.shared.links().wakers().for_each(|waker| waker.wake());
+    cx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::{ConnId, Peer};
+
+    use super::*;
+    use crate::config::Durability;
+    use crate::resp::{connection, strings};
+
+    const ALL: bool = false;
+    const WRITE: bool = true;
+
+    fn session() -> Session {
+        let peer = Peer { remote: None, local: None, listener: 0 };
+        Session::new(ConnId(1), &peer, MonoNs(0), true, Durability::Never)
+    }
+
+    #[test]
+    fn a_pause_is_extended_and_never_shortened() {
+        let pause = Pause::default();
+        assert_eq!(pause.until(MonoNs(0)), None);
+        pause.begin(MonoNs(10), MonoNs(100), WRITE);
+        assert_eq!(pause.until(MonoNs(99)), Some(MonoNs(100)));
+        assert_eq!(pause.until(MonoNs(100)), None);
+        pause.begin(MonoNs(20), MonoNs(50), WRITE);
+        assert_eq!(pause.until(MonoNs(20)), Some(MonoNs(100)));
+        pause.begin(MonoNs(20), MonoNs(200), WRITE);
+        assert_eq!(pause.until(MonoNs(199)), Some(MonoNs(200)));
+        pause.begin(MonoNs(300), MonoNs(301), WRITE);
+        assert_eq!(pause.until(MonoNs(300)), None, "ends are even");
+        pause.end();
+        assert_eq!(pause.until(MonoNs(20)), None);
+    }
+
+    #[test]
+    fn a_pause_of_no_time_is_none() {
+        let pause = Pause::default();
+        pause.begin(MonoNs(10), MonoNs(10), ALL);
+        assert_eq!(pause.until(MonoNs(10)), None);
+        pause.begin(MonoNs(11), MonoNs(11), WRITE);
+        assert_eq!(pause.until(MonoNs(11)), None);
+    }
+
+    #[test]
+    fn what_stops_all_is_kept_until_it_ends() {
+        let (pause, session) = (Pause::default(), session());
+        let stops = |now, command| pause.stops(MonoNs(now), &session, command);
+        pause.begin(MonoNs(0), MonoNs(100), ALL);
+        pause.begin(MonoNs(0), MonoNs(200), WRITE);
+        assert!(stops(150, &connection::PING));
+        assert!(!stops(150, &UNPAUSE), "a pause can be ended");
+        assert!(!stops(200, &connection::PING));
+        pause.begin(MonoNs(200), MonoNs(300), WRITE);
+        assert!(!stops(250, &connection::PING));
+        assert!(!stops(250, &strings::GET));
+        assert!(stops(250, &strings::SET));
+    }
+
+    #[test]
+    fn a_transaction_with_a_write_waits_while_writes_do() {
+        let (pause, mut session) = (Pause::default(), session());
+        let exec = &crate::resp::transactions::EXEC;
+        pause.begin(MonoNs(0), MonoNs(100), WRITE);
+        let queued = |name: &[u8]| (REGISTRY.find(name).unwrap(), [name].into_iter().collect());
+        session.transaction = Some(Box::default());
+        session.transaction.as_mut().unwrap().queued.push(queued(b"get"));
+        assert!(!pause.stops(MonoNs(1), &session, exec));
+        session.transaction.as_mut().unwrap().queued.push(queued(b"set"));
+        assert!(pause.stops(MonoNs(1), &session, exec));
+        assert!(!pause.stops(MonoNs(1), &session, &strings::GET));
+    }
+}

@@ -1,0 +1,231 @@
+//! CLIENT LIST and CLIENT INFO: one line for each client.
+//!
+//! The lines come from what reactors publish of their connections: the own one is up to date, others
+//! are as of their last request, and the sizes of their buffers at most a second old.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use base::time::MonoNs;
+use wire::resp::Args;
+
+use super::{OTHERS, OWN};
+use crate::published::ClientRow;
+use crate::resp::command::{Command, Done, Flags, Group};
+use crate::resp::connection::USER;
+use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::fail::Fail;
+use crate::resp::registry::REGISTRY;
+
+/// CLIENT INFO: this connection.
+pub(super) const INFO: Command = Command {
+    name: "info",
+    summary: "Describes the connection.",
+    since: "6.2.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: OWN.and(Flags::SEES_STATS),
+    run: info,
+    ..Command::EMPTY
+};
+
+fn info(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let now = cx.now.mono;
+    let published = cx.shared.published[cx.worker.index].lock();
+    let known = published.clients.get(&cx.session.id.0).cloned();
+    drop(published);
+    let mut row = known.unwrap_or_else(|| ClientRow::of(cx.session, cx.worker.index, now));
+    row.update(cx.session, now);
+    let mut text = String::new();
+    write_row(&row, now, &mut text);
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// CLIENT LIST: all connections, or some.
+pub(super) const LIST: Command = Command {
+    name: "list",
+    syntax: "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]",
+    summary: "Describes all connections, those of a type, or those with the given numbers.",
+    since: "2.4.0",
+    complexity: "O(N log N) in the number of connections",
+    group: Group::Connection,
+    arity: -2,
+    flags: OTHERS.and(Flags::SEES_STATS),
+    run: list,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `networking.c`, `clientCommand`
+fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let option = args.try_get(2);
+    let rows = match option {
+        None => all_rows(cx, |_| true),
+        Some(option) if args.len() == 4 && is_option(option, "TYPE") => {
+            let is_wanted = ClientType::parse(args.get(3))? == ClientType::Normal;
+            all_rows(cx, |_| is_wanted)
+        }
+        Some(option) if args.len() > 3 && is_option(option, "ID") => rows_by_id(cx, args.skip(3))?,
+        Some(_) => return Err(Fail::Syntax),
+    };
+    let mut text = String::new();
+    for row in &rows {
+        write_row(row, cx.now.mono, &mut text);
+    }
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// Oldest first. Those that were killed and are still being closed are gone already.
+fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
+    let mut rows = Vec::new();
+    for published in &cx.shared.published {
+        let published = published.lock();
+        let wanted = published.clients.values().filter(|row| !row.killed && is_wanted(row));
+        rows.extend(wanted.cloned());
+    }
+    rows.sort_unstable_by_key(|row| row.id);
+    rows
+}
+
+/// In the order in which they were asked for.
+fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
+    let mut rows = Vec::new();
+    for text in ids {
+        let id = integer(text).map_err(|_| Fail::text("ERR Invalid client ID"))?;
+        let Ok(id) = u64::try_from(id) else { continue };
+        rows.extend(cx.shared.published.iter().find_map(|published| {
+            published.lock().clients.get(&id).filter(|row| !row.killed).cloned()
+        }));
+    }
+    Ok(rows)
+}
+
+/// What Redis tells apart. Here, all clients are normal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientType {
+    Normal,
+    Replica,
+    Pubsub,
+    Master,
+}
+
+impl ClientType {
+    pub(super) fn parse(text: &[u8]) -> Result<ClientType, Fail> {
+        const NAMES: [(&str, ClientType); 5] = [
+            ("NORMAL", ClientType::Normal),
+            ("SLAVE", ClientType::Replica),
+            ("REPLICA", ClientType::Replica),
+            ("PUBSUB", ClientType::Pubsub),
+            ("MASTER", ClientType::Master),
+        ];
+        let known = NAMES.iter().find(|(name, _)| is_option(text, name));
+        known.map(|(_, kind)| *kind).ok_or_else(|| {
+            let text = String::from_utf8_lossy(text);
+            Fail::owned(format!("ERR Unknown client type '{text}'"))
+        })
+    }
+}
+
+/// One line. The last two fields are Myriad's own; what it does not have is zero.
+// Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4
+fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
+    let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
+    let command = match row.commands {
+        0 => "NULL",
+        _ => &REGISTRY.entry(row.last_command).full_name,
+    };
+    write!(
+        out,
+        "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
+         flags={flags} db={db} sub=0 psub=0 ssub=0 multi={queued} watch={watched} qbuf={input} \
+         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl={output} oll=0 \
+         omem={output} tot-mem={memory} events=r cmd={command} user={USER} redir=-1 resp={resp} \
+         lib-name={library} lib-ver={version} reactor={reactor} durability={durability}\n",
+        id = row.id,
+        remote = address(row.remote),
+        local = address(row.local),
+        fd = row.fd.map_or(-1, |fd| i64::try_from(fd).unwrap_or(-1)),
+        name = row.name,
+        age = seconds_since(row.opened),
+        idle = seconds_since(row.active),
+        flags = flags(row),
+        db = row.db,
+        queued = row.queued,
+        watched = row.watched,
+        input = row.query_bytes,
+        queued_bytes = row.queued_bytes,
+        output = row.output_bytes,
+        memory = row.memory_bytes(),
+        resp = row.resp,
+        library = row.library_name,
+        version = row.library_version,
+        reactor = row.reactor,
+        durability = row.durability.word(),
+    )
+    .expect("a string takes every write");
+}
+
+fn address(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "?:0".to_owned(), |address| address.to_string())
+}
+
+fn flags(row: &ClientRow) -> String {
+    let known = [
+        (row.monitor, 'O'),
+        (row.queued >= 0, 'x'),
+        (row.blocked, 'b'),
+        (row.closing, 'c'),
+        (row.no_evict, 'e'),
+        (row.no_touch, 'T'),
+    ];
+    let set: String = known.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    if set.is_empty() { "N".to_owned() } else { set }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::{ConnId, Peer};
+
+    use super::*;
+    use crate::config::Durability;
+    use crate::resp::Session;
+
+    #[test]
+    fn a_line_has_redis_fields_in_redis_order() {
+        let peer = Peer {
+            remote: Some("127.0.0.1:5001".parse().unwrap()),
+            local: Some("[::1]:6379".parse().unwrap()),
+            listener: 0,
+        };
+        let opened = MonoNs(1_000_000_000);
+        let mut session = Session::new(ConnId(7), &peer, opened, true, Durability::Interval);
+        session.details.name = "me".to_owned();
+        session.details.library_name = "lib".to_owned();
+        let mut row = ClientRow::of(&session, 3, MonoNs(2_500_000_000));
+        row.output_bytes = 9;
+        let memory = row.memory_bytes();
+        let mut text = String::new();
+        write_row(&row, MonoNs(4_600_000_000), &mut text);
+        assert_eq!(
+            text,
+            format!(
+                "id=7 addr=127.0.0.1:5001 laddr=[::1]:6379 fd=-1 name=me age=3 idle=2 flags=N db=0 \
+                 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
+                 rbs=0 rbp=0 obl=9 oll=0 omem=9 tot-mem={memory} events=r cmd=NULL user=default \
+                 redir=-1 resp=2 lib-name=lib lib-ver= reactor=3 durability=interval\n"
+            )
+        );
+        row.monitor = true;
+        row.no_touch = true;
+        assert_eq!(flags(&row), "OT");
+    }
+
+    #[test]
+    fn types_have_names_in_any_case() {
+        assert_eq!(ClientType::parse(b"normal"), Ok(ClientType::Normal));
+        assert_eq!(ClientType::parse(b"Slave"), ClientType::parse(b"REPLICA"));
+        let fail = ClientType::parse(b"other").unwrap_err().to_string();
+        assert_eq!(fail, "ERR Unknown client type 'other'");
+    }
+}

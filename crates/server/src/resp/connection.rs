@@ -1,0 +1,321 @@
+//! Who a connection is and how it speaks: AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT.
+
+use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+use store::DATABASES;
+use wire::resp::{Args, Protocol};
+
+use super::client;
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::session::ReplyMode;
+use super::transactions::forget_watches;
+
+/// The version of Redis whose commands and replies these are: clients choose features by it.
+pub(crate) const REDIS_VERSION: &str = "7.2.4";
+
+/// The only user.
+pub(crate) const USER: &str = "default";
+
+const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
+
+/// Commands that make a connection usable, and those that end its use.
+const ALWAYS: Flags = FAST.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+
+/// AUTH: proves who the client is.
+pub(crate) const AUTH: Command = Command {
+    name: "auth",
+    syntax: "[username] password",
+    summary: "Authenticates the connection.",
+    since: "1.0.0",
+    complexity: "O(N) in the length of the password",
+    group: Group::Connection,
+    arity: -2,
+    flags: ALWAYS,
+    run: auth,
+    ..Command::EMPTY
+};
+
+fn auth(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    match args.len() {
+        2 => {
+            // The setting is read anew: CONFIG SET may stand in the same pipeline.
+            if !cx.shared.settings.load().requirepass.is_set() {
+                return Err(Fail::text(
+                    "ERR AUTH <password> called without any password configured for the default \
+                     user. Are you sure your configuration is correct?",
+                ));
+            }
+            log_in(cx, USER.as_bytes(), args.get(1))?;
+        }
+        3 => log_in(cx, args.get(1), args.get(2))?,
+        _ => return Err(Fail::Syntax),
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Authenticates the connection. Without a configured password any is right.
+fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Done {
+    let settings = cx.shared.settings.load();
+    let expected = &settings.requirepass;
+    let is_right = !expected.is_set() || is_same_secret(password, expected.0.as_bytes());
+    if user != USER.as_bytes() || !is_right {
+        return Err(Fail::text("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    cx.session.authenticated = true;
+    Ok(())
+}
+
+/// Compares in a time that depends on the length of `expected` alone, so that a password cannot be
+/// found byte by byte.
+fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
+    let mut is_different = u8::from(given.len() != expected.len());
+    for (at, byte) in expected.iter().enumerate() {
+        let other = given.get(at).copied().unwrap_or(0);
+        is_different |= black_box(byte ^ other);
+    }
+    black_box(is_different) == 0
+}
+
+/// ECHO: says what it is told.
+pub(crate) const ECHO: Command = Command {
+    name: "echo",
+    syntax: "message",
+    summary: "Returns the given string.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: FAST,
+    run: echo,
+    ..Command::EMPTY
+};
+
+fn echo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    cx.reply.bulk(args.get(1));
+    Ok(())
+}
+
+/// HELLO: agrees on the protocol, and says who the server is.
+pub(crate) const HELLO: Command = Command {
+    name: "hello",
+    syntax: "[protover [AUTH username password] [SETNAME clientname]]",
+    summary: "Switches the protocol version and introduces the server.",
+    since: "6.0.0",
+    group: Group::Connection,
+    arity: -1,
+    flags: ALWAYS,
+    run: hello,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `networking.c`, `helloCommand`
+fn hello(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let protocol = args.try_get(1).map(protocol_version).transpose()?;
+    let (mut login, mut name) = (None, None);
+    let mut at = 2;
+    while let Some(option) = args.try_get(at) {
+        match (args.try_get(at + 1), args.try_get(at + 2)) {
+            (Some(user), Some(password)) if is_option(option, "AUTH") => {
+                login = Some((user, password));
+                at += 3;
+            }
+            (Some(text), _) if is_option(option, "SETNAME") => {
+                name = Some(client::client_name(text)?);
+                at += 2;
+            }
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return Err(Fail::owned(format!("ERR Syntax error in HELLO option '{option}'")));
+            }
+        }
+    }
+    if let Some((user, password)) = login {
+        log_in(cx, user, password)?;
+    }
+    if !cx.session.authenticated {
+        return Err(Fail::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO AUTH <user> <pass> option can be used to authenticate the client and select the \
+             RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        client::rename(cx, |details| name.clone_into(&mut details.name));
+    }
+    if let Some(protocol) = protocol {
+        speak(cx, protocol);
+    }
+    introduce(cx);
+    Ok(())
+}
+
+fn protocol_version(text: &[u8]) -> Result<Protocol, Fail> {
+    match integer(text) {
+        Ok(2) => Ok(Protocol::Resp2),
+        Ok(3) => Ok(Protocol::Resp3),
+        Ok(_) => Err(Fail::text("NOPROTO unsupported protocol version")),
+        Err(_) => Err(Fail::text("ERR Protocol version is not an integer or out of range")),
+    }
+}
+
+/// From this reply on.
+fn speak(cx: &mut Cx<'_>, protocol: Protocol) {
+    cx.session.protocol = protocol;
+    cx.reply.protocol = protocol;
+}
+
+fn introduce(cx: &mut Cx<'_>) {
+    let version = match cx.session.protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    let reply = &mut cx.reply;
+    reply.map(7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.integer(version);
+    reply.bulk(b"id");
+    reply.integer(client::id_of(cx.session));
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// PING: PONG, or what it is told.
+pub(crate) const PING: Command = Command {
+    name: "ping",
+    syntax: "[message]",
+    summary: "Answers with PONG or the given string.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: -1,
+    flags: Flags::FAST,
+    run: ping,
+    ..Command::EMPTY
+};
+
+fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    match args.len() {
+        1 => cx.reply.simple("PONG"),
+        2 => cx.reply.bulk(args.get(1)),
+        _ => return Err(Fail::arity(PING.name)),
+    }
+    Ok(())
+}
+
+/// QUIT: ends the connection.
+pub(crate) const QUIT: Command = Command {
+    name: "quit",
+    summary: "Closes the connection when all replies are sent.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: -1,
+    flags: ALWAYS,
+    run: quit,
+    ..Command::EMPTY
+};
+
+fn quit(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.ok();
+    cx.session.closing = true;
+    Ok(())
+}
+
+/// RESET: makes the connection as if it were new.
+pub(crate) const RESET: Command = Command {
+    name: "reset",
+    summary: "Makes the connection as it was when it was opened.",
+    since: "6.2.0",
+    group: Group::Connection,
+    arity: 1,
+    flags: ALWAYS,
+    run: reset,
+    ..Command::EMPTY
+};
+
+/// The library's name and version stay: it is still the same program.
+// Source: Redis 7.2 `networking.c`, `clearClientConnectionState`
+fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    if std::mem::take(&mut cx.session.monitor) {
+        cx.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+    }
+    cx.session.transaction = None;
+    forget_watches(cx);
+    let settings = cx.shared.settings.load();
+    let session = &mut *cx.session;
+    session.db = 0;
+    session.reply_mode = ReplyMode::On;
+    session.no_evict = false;
+    session.no_touch = false;
+    session.authenticated = !settings.requirepass.is_set();
+    session.durability = settings.durability;
+    client::rename(cx, |details| details.name.clear());
+    speak(cx, Protocol::Resp2);
+    cx.reply.simple("RESET");
+    Ok(())
+}
+
+/// SELECT: chooses the database.
+pub(crate) const SELECT: Command = Command {
+    name: "select",
+    syntax: "index",
+    summary: "Chooses the database of the connection.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: 2,
+    flags: FAST,
+    run: select,
+    ..Command::EMPTY
+};
+
+fn select(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let index = integer(args.get(1))?;
+    if i32::try_from(index).is_err() {
+        return Err(Fail::text(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
+    }
+    let db = u8::try_from(index).ok().filter(|db| usize::from(*db) < DATABASES);
+    cx.session.db = db.ok_or(Fail::text("ERR DB index is out of range"))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_the_same_or_not() {
+        assert!(is_same_secret(b"secret", b"secret"));
+        assert!(is_same_secret(b"", b""));
+        for other in [&b""[..], b"secre", b"secret\0", b"secretsecret", b"sEcret", b"\0\0\0\0\0\0"]
+        {
+            assert!(!is_same_secret(other, b"secret"), "{other:?}");
+        }
+        assert!(!is_same_secret(b"", b"\0"));
+    }
+
+    #[test]
+    fn protocols_are_2_and_3() {
+        assert_eq!(protocol_version(b"2"), Ok(Protocol::Resp2));
+        assert_eq!(protocol_version(b"3"), Ok(Protocol::Resp3));
+        for text in ["1", "4", "-3", "9223372036854775807"] {
+            let fail = protocol_version(text.as_bytes()).unwrap_err().to_string();
+            assert_eq!(fail, "NOPROTO unsupported protocol version");
+        }
+        for text in ["", "x", "03", "3.0"] {
+            let fail = protocol_version(text.as_bytes()).unwrap_err().to_string();
+            assert_eq!(fail, "ERR Protocol version is not an integer or out of range");
+        }
+    }
+}

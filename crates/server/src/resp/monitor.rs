@@ -1,0 +1,155 @@
+//! MONITOR: a client that sees every request of the server.
+
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+
+use base::time::UnixMs;
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, is_option};
+use super::fail::Fail;
+use super::session::Session;
+
+/// What is shown in place of a password.
+pub(crate) const REDACTED: &[u8] = b"(redacted)";
+
+/// MONITOR: shows all requests of all clients from now on.
+pub(crate) const MONITOR: Command = Command {
+    name: "monitor",
+    summary: "Sends every request that the server executes to this connection.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 1,
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    run: monitor,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `replication.c`, `monitorCommand`; a second one gets no reply there, too
+fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    if cx.in_exec {
+        return Err(Fail::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    if !cx.session.monitor {
+        cx.session.monitor = true;
+        cx.shared.monitors.fetch_add(1, Ordering::Relaxed);
+        cx.reply.ok();
+    }
+    Ok(())
+}
+
+/// Appends a request as `+1339518083.107412 [0 127.0.0.1:60866] "keys" "*"` and a line end. The
+/// time is that of the reactor's turn, in milliseconds.
+// Source: Redis 7.2 `replication.c`, `replicationFeedMonitors`
+pub(crate) fn monitor_line(session: &Session, now: UnixMs, args: Args<'_>, out: &mut Vec<u8>) {
+    let (seconds, ms) = (now.0 / 1000, now.0 % 1000);
+    let db = session.db;
+    let written = match session.details.remote {
+        Some(remote) => write!(out, "+{seconds}.{ms:03}000 [{db} {remote}]"),
+        None => write!(out, "+{seconds}.{ms:03}000 [{db} ?:0]"),
+    };
+    written.expect("a vector takes every write");
+    for at in 0..args.len() {
+        out.push(b' ');
+        quote(if is_secret(args, at) { REDACTED } else { args.get(at) }, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether this argument is a password, which MONITOR and SLOWLOG must not show.
+pub(crate) fn is_secret(args: Args<'_>, at: usize) -> bool {
+    let name = args.get(0);
+    if is_option(name, "AUTH") {
+        return at >= 1;
+    }
+    if is_option(name, "HELLO") {
+        let follows = |back: usize| at >= 2 + back && is_option(args.get(at - back), "AUTH");
+        return follows(1) || follows(2);
+    }
+    let sets = is_option(name, "CONFIG") && args.try_get(1).is_some_and(|s| is_option(s, "SET"));
+    sets && at >= 3 && is_option(args.get(at - 1), "REQUIREPASS")
+}
+
+/// In quotes, with everything that is not printable ASCII escaped.
+// Source: Redis 7.2 `sds.c`, `sdscatrepr`
+fn quote(bytes: &[u8], out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x07 => out.extend_from_slice(b"\\a"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            b' '..=b'~' => out.push(*byte),
+            _ => {
+                let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                out.extend_from_slice(b"\\x");
+                out.extend_from_slice(&digits);
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use base::time::MonoNs;
+    use reactor::{ConnId, Peer};
+    use wire::resp::OwnedArgs;
+
+    use super::*;
+    use crate::config::Durability;
+
+    #[track_caller]
+    fn check(remote: Option<&str>, args: &[&[u8]], expected: &str) {
+        let remote = remote.map(|text| text.parse().unwrap());
+        let peer = Peer { remote, local: None, listener: 0 };
+        let session = Session::new(ConnId(7), &peer, MonoNs(0), true, Durability::Never);
+        let args: OwnedArgs = args.iter().collect();
+        let mut out = Vec::new();
+        monitor_line(&session, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn lines_are_as_redis_writes_them() {
+        check(
+            Some("127.0.0.1:60866"),
+            &[b"keys", b"*"],
+            "+1339518083.007000 [0 127.0.0.1:60866] \"keys\" \"*\"\r\n",
+        );
+        check(
+            Some("[::1]:6379"),
+            &[b"ECHO", b"a \"b\\\r\n\t\x07\x08\x00\x7f\xff"],
+            "+1339518083.007000 [0 [::1]:6379] \"ECHO\" \
+             \"a \\\"b\\\\\\r\\n\\t\\a\\b\\x00\\x7f\\xff\"\r\n",
+        );
+        check(None, &[b""], "+1339518083.007000 [0 ?:0] \"\"\r\n");
+    }
+
+    #[track_caller]
+    fn check_secret(request: &str, secrets: &[usize]) {
+        let args: OwnedArgs = request.split(' ').collect();
+        let args = args.as_args();
+        let found: Vec<usize> = (0..args.len()).filter(|at| is_secret(args, *at)).collect();
+        assert_eq!(found, secrets, "{request}");
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        check_secret("auth p", &[1]);
+        check_secret("AUTH u p", &[1, 2]);
+        check_secret("HELLO 3 SETNAME n auth u p", &[5, 6]);
+        check_secret("HELLO 3 AUTH p", &[3]);
+        check_secret("HELLO 3", &[]);
+        check_secret("HELLO AUTH x", &[]);
+        check_secret("CONFIG SET hz 10 requirepass p", &[5]);
+        check_secret("CONFIG GET requirepass", &[]);
+        check_secret("SET requirepass auth x", &[]);
+    }
+}
