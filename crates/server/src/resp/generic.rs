@@ -1,0 +1,442 @@
+//! Commands about keys of any type: deleting, finding, renaming, copying.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
+
+mod expire;
+mod object;
+mod wait;
+
+use base::time::UnixMs;
+use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Value};
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::glob;
+use super::scan::{ScanOptions, parse_cursor};
+use crate::worker::is_gated;
+
+pub(crate) use expire::{
+    EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL,
+};
+pub(crate) use object::OBJECT;
+pub(crate) use wait::{WAIT, WAITAOF};
+
+const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the same");
+
+/// DEL: deletes keys.
+pub(crate) const DEL: Command = Command {
+    name: "del",
+    syntax: "key [key ...]",
+    summary: "Deletes keys and says how many there were.",
+    since: "1.0.0",
+    complexity: "O(1) for every key; the memory of large values is freed in the background",
+    group: Group::Generic,
+    arity: -2,
+    flags: Flags::WRITE,
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Remove)],
+    run: del,
+    ..Command::EMPTY
+};
+
+/// UNLINK: the same; no deletion waits for memory to be freed.
+pub(crate) const UNLINK: Command = Command {
+    name: "unlink",
+    summary: "Deletes keys as DEL does, which also frees their memory in the background.",
+    since: "4.0.0",
+    flags: Flags::WRITE.and(Flags::FAST),
+    ..DEL
+};
+
+fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let mut deleted = 0;
+    for bytes in args.iter().skip(1) {
+        let key = cx.key(bytes);
+        if cx.locked.contains(cx.db, key) {
+            cx.change(key, Change::Delete)?;
+            deleted += 1;
+        }
+    }
+    cx.reply.integer(deleted);
+    Ok(())
+}
+
+/// EXISTS: how many of the keys exist.
+pub(crate) const EXISTS: Command = Command {
+    name: "exists",
+    syntax: "key [key ...]",
+    summary: "Counts how many of the given keys exist; one given twice counts twice.",
+    since: "1.0.0",
+    complexity: "O(1) for every key",
+    group: Group::Generic,
+    arity: -2,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
+    run: exists,
+    ..Command::EMPTY
+};
+
+fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    count_keys(cx, args, |cx, key| cx.locked.contains(cx.db, key));
+    Ok(())
+}
+
+/// TOUCH: marks keys as used now.
+pub(crate) const TOUCH: Command = Command {
+    name: "touch",
+    summary: "Counts how many of the given keys exist and marks them as used just now.",
+    since: "3.2.1",
+    run: touch,
+    ..EXISTS
+};
+
+fn touch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    count_keys(cx, args, |cx, key| cx.locked.get(cx.db, key).is_some());
+    Ok(())
+}
+
+fn count_keys(cx: &mut Cx<'_>, args: Args<'_>, counts: impl Fn(&Cx<'_>, Key<'_>) -> bool) {
+    let found = args.skip(1).iter().filter(|bytes| counts(cx, cx.key(bytes)));
+    let found = found.map(|_| 1i64).sum();
+    cx.reply.integer(found);
+}
+
+/// TYPE: what a key holds.
+pub(crate) const TYPE: Command = Command {
+    name: "type",
+    syntax: "key",
+    summary: "Names the type of a key's value, or none when there is no such key.",
+    since: "1.0.0",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Look)],
+    run: type_of,
+    ..Command::EMPTY
+};
+
+fn type_of(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let value = cx.locked.peek(cx.db, cx.key(args.get(1)));
+    cx.reply.simple(value.map_or("none", |value| value.kind().name()));
+    Ok(())
+}
+
+/// A value with its expiry, copied out of the store so that another key can get it.
+struct Copied {
+    /// `None`: a string.
+    kind: Option<Kind>,
+    bytes: Vec<u8>,
+    expiry: Option<UnixMs>,
+}
+
+impl Copied {
+    /// Costs O(N) in the size of the value.
+    fn of(cx: &Cx<'_>, key: Key<'_>) -> Option<Copied> {
+        let expiry = cx.locked.expiry(cx.db, key)?;
+        let mut bytes = Vec::new();
+        let kind = match cx.locked.get(cx.db, key)? {
+            Value::String(value) => {
+                bytes.extend_from_slice(value);
+                None
+            }
+            _ => cx.locked.encode_collection(cx.db, key, &mut bytes),
+        };
+        Some(Copied { kind, bytes, expiry })
+    }
+
+    fn change(&self) -> Change<'_> {
+        let expiry = self.expiry;
+        match self.kind {
+            None => Change::Set { value: &self.bytes, expiry },
+            Some(kind) => Change::Put { kind, encoded: &self.bytes, expiry },
+        }
+    }
+}
+
+/// RENAME: gives a value another key.
+pub(crate) const RENAME: Command = Command {
+    name: "rename",
+    syntax: "key newkey",
+    summary: "Renames a key; what the new name held before is overwritten.",
+    since: "1.0.0",
+    complexity: "O(N) in the size of the value, which the log gets whole",
+    group: Group::Generic,
+    arity: 3,
+    flags: Flags::WRITE,
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Remove),
+        KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
+    ],
+    run: rename,
+    ..Command::EMPTY
+};
+
+fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (from, to) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    if !cx.locked.contains(cx.db, from) {
+        return Err(Fail::NoSuchKey);
+    }
+    if from.bytes != to.bytes {
+        move_value(cx, from, to)?;
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// RENAMENX: the same, unless the new key exists.
+pub(crate) const RENAMENX: Command = Command {
+    name: "renamenx",
+    summary: "Renames a key unless the new name is taken.",
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::range(1, 1, 1, KeyAccess::Remove), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
+    run: renamenx,
+    ..RENAME
+};
+
+fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (from, to) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    if !cx.locked.contains(cx.db, from) {
+        return Err(Fail::NoSuchKey);
+    }
+    let is_free = !cx.locked.contains(cx.db, to);
+    if is_free {
+        move_value(cx, from, to)?;
+    }
+    cx.reply.integer(i64::from(is_free));
+    Ok(())
+}
+
+/// Both changes are in one record. The new key comes first: a change that fails leaves all as it
+/// was.
+fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
+    let value = Copied::of(cx, from).ok_or(Fail::NoSuchKey)?;
+    cx.change(to, value.change())?;
+    cx.change(from, Change::Delete)
+}
+
+/// COPY: gives a copy of a value another key.
+pub(crate) const COPY: Command = Command {
+    name: "copy",
+    syntax: "source destination [DB destination-db] [REPLACE]",
+    summary: "Copies the value of a key, with its expiry, to another key or database.",
+    since: "6.2.0",
+    complexity: "O(N) in the size of the value",
+    group: Group::Generic,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::Read),
+        KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
+    ],
+    run: copy,
+    ..Command::EMPTY
+};
+
+fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (mut db, mut replace) = (cx.db, false);
+    let mut options = args.skip(3).iter();
+    while let Some(option) = options.next() {
+        if is_option(option, "REPLACE") {
+            replace = true;
+        } else if is_option(option, "DB") {
+            db = database(options.next().ok_or(Fail::Syntax)?)?;
+        } else {
+            return Err(Fail::Syntax);
+        }
+    }
+    let (from, to) = (cx.key(args.get(1)), cx.key(args.get(2)));
+    if db == cx.db && from.bytes == to.bytes {
+        return Err(SAME_KEY);
+    }
+    let may_copy = cx.locked.contains(cx.db, from) && (replace || is_free_in(cx, db, to));
+    if may_copy && let Some(value) = Copied::of(cx, from) {
+        cx.change_in(db, to, value.change())?;
+    }
+    cx.reply.integer(i64::from(may_copy));
+    Ok(())
+}
+
+/// MOVE: takes a key to another database.
+pub(crate) const MOVE: Command = Command {
+    name: "move",
+    syntax: "key db",
+    summary: "Moves a key to another database unless it exists there.",
+    since: "1.0.0",
+    complexity: "O(N) in the size of the value, which the log gets whole",
+    group: Group::Generic,
+    arity: 3,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Remove)],
+    run: move_key,
+    ..Command::EMPTY
+};
+
+fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let db = database(args.get(2))?;
+    if db == cx.db {
+        return Err(SAME_KEY);
+    }
+    let key = cx.key(args.get(1));
+    let may_move = cx.locked.contains(cx.db, key) && is_free_in(cx, db, key);
+    if may_move && let Some(value) = Copied::of(cx, key) {
+        cx.change_in(db, key, value.change())?;
+        cx.change(key, Change::Delete)?;
+    }
+    cx.reply.integer(i64::from(may_move));
+    Ok(())
+}
+
+/// The number of a database, as an argument.
+fn database(text: &[u8]) -> Result<u8, Fail> {
+    let number = i32::try_from(integer(text)?).map_err(|_| Fail::NotInteger)?;
+    let known = u8::try_from(number).ok().filter(|db| usize::from(*db) < DATABASES);
+    known.ok_or(Fail::text("ERR DB index is out of range"))
+}
+
+/// Is there no such key in this database? The reply tells, so it waits for that key's last write.
+/// The stripe of a key holds it for every database.
+fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
+    note_gate(cx, cx.locked.gate(db, key.hash));
+    !cx.locked.contains(db, key)
+}
+
+/// The reply shows what was written up to `lsn`.
+fn note_gate(cx: &mut Cx<'_>, lsn: u64) {
+    if is_gated(cx.session.durability) {
+        cx.gate = cx.gate.max(lsn);
+    }
+}
+
+/// KEYS: all keys that fit a pattern.
+pub(crate) const KEYS: Command = Command {
+    name: "keys",
+    syntax: "pattern",
+    summary: "Lists all keys that fit a pattern, while nothing else runs; SCAN does without.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of keys of the database",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::READONLY.and(Flags::ALL_KEYS),
+    run: keys,
+    ..Command::EMPTY
+};
+
+fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let pattern = Some(args.get(1)).filter(|pattern| *pattern != b"*");
+    let start = cx.reply.out.len();
+    let mut found = 0;
+    cx.locked.for_each_key(cx.db, |key| {
+        if pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+            cx.reply.bulk(key);
+            found += 1;
+        }
+    });
+    let body_end = cx.reply.out.len();
+    cx.reply.array(found);
+    head_first(cx.reply.out, start, body_end);
+    Ok(())
+}
+
+/// Swaps the elements of a reply, which lie from `start` to `body_end`, with their header behind
+/// them: the number of elements is known only when they are written.
+fn head_first(out: &mut [u8], start: usize, body_end: usize) {
+    let header_bytes = out.len() - body_end;
+    out[start..].rotate_right(header_bytes);
+}
+
+/// RANDOMKEY: some key.
+pub(crate) const RANDOMKEY: Command = Command {
+    name: "randomkey",
+    summary: "Returns a key chosen at random, or null when the database is empty.",
+    since: "1.0.0",
+    group: Group::Generic,
+    arity: 1,
+    flags: Flags::READONLY.and(Flags::ALL_KEYS),
+    run: randomkey,
+    ..Command::EMPTY
+};
+
+fn randomkey(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let worker = &mut *cx.worker;
+    match cx.locked.random_key(cx.db, || worker.random()) {
+        Some(key) => cx.reply.bulk(&key),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+/// SCAN: walks through all keys, a few per call.
+pub(crate) const SCAN: Command = Command {
+    name: "scan",
+    syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+    summary: "Walks through the keys of the database, some with each call.",
+    since: "2.8.0",
+    complexity: "O(1) for every call and key, O(N) for a whole walk",
+    group: Group::Generic,
+    arity: -2,
+    flags: Flags::READONLY.and(Flags::LOCKS_STRIPES),
+    run: scan,
+    ..Command::EMPTY
+};
+
+fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let cursor = ScanCursor(parse_cursor(args.get(1))?);
+    let options = ScanOptions::parse(args, 2)?;
+    options.refuse_no_values()?;
+    let start = cx.reply.out.len();
+    let (db, reply) = (cx.db, &mut cx.reply);
+    let mut found = 0;
+    let mut visit = |locked: &Locked<'_>, key: &[u8]| {
+        if is_wanted(locked, db, key, &options) {
+            reply.bulk(key);
+            found += 1;
+        }
+    };
+    let (next, gate) = if cx.locked.is_all() {
+        let locked = &cx.locked;
+        // Whoever locked everything waits for everything.
+        (locked.scan(db, cursor, options.count, |key| visit(locked, key)), 0)
+    } else {
+        let keyspace = &cx.shared.keyspace;
+        keyspace.scan(db, cursor, options.count, cx.locked.params(), visit)
+    };
+    let body_end = cx.reply.out.len();
+    cx.reply.array(2);
+    cx.reply.bulk(itoa::Buffer::new().format(next.0).as_bytes());
+    cx.reply.array(found);
+    head_first(cx.reply.out, start, body_end);
+    note_gate(cx, gate);
+    Ok(())
+}
+
+fn is_wanted(locked: &Locked<'_>, db: u8, key: &[u8], options: &ScanOptions<'_>) -> bool {
+    let is_type = |name: &[u8]| {
+        let value = locked.peek(db, locked.key(key));
+        value.is_some_and(|value| name.eq_ignore_ascii_case(value.kind().name().as_bytes()))
+    };
+    options.accepts(key) && options.type_name.is_none_or(is_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_are_numbered_from_0_to_15() {
+        assert_eq!(database(b"0"), Ok(0));
+        assert_eq!(database(b"15"), Ok(15));
+        for text in [&b"16"[..], b"-1", b"256", b"2147483647"] {
+            assert_eq!(database(text), Err(Fail::text("ERR DB index is out of range")));
+        }
+        for text in [&b"abc"[..], b"", b"2147483648"] {
+            assert_eq!(database(text), Err(Fail::NotInteger));
+        }
+    }
+
+    #[test]
+    fn a_header_written_last_comes_first() {
+        let mut out = b"+earlier\r\n:1\r\n:2\r\n*2\r\n".to_vec();
+        head_first(&mut out, 10, 18);
+        assert_eq!(out, b"+earlier\r\n*2\r\n:1\r\n:2\r\n");
+    }
+}

@@ -1,0 +1,326 @@
+//! Commands about the time at which a key goes.
+//!
+//! Whatever a client says, the log gets the absolute time in milliseconds, or the deletion when
+//! that time has come already.
+
+use base::time::UnixMs;
+use store::Change;
+use wire::resp::Args;
+
+use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::resp::cx::{Cx, integer, is_option};
+use crate::resp::fail::Fail;
+
+/// The unit of an argument or of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+/// What the time of an argument counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    Now,
+    Epoch,
+}
+
+/// EXPIRE: sets how many seconds a key stays.
+pub(crate) const EXPIRE: Command = Command {
+    name: "expire",
+    syntax: "key seconds [NX | XX | GT | LT]",
+    summary: "Sets how many seconds a key still has to live.",
+    since: "1.0.0",
+    group: Group::Generic,
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: |cx, args| expire(cx, args, "expire", Base::Now, Unit::Seconds),
+    ..Command::EMPTY
+};
+
+/// PEXPIRE: sets how many milliseconds a key stays.
+pub(crate) const PEXPIRE: Command = Command {
+    name: "pexpire",
+    syntax: "key milliseconds [NX | XX | GT | LT]",
+    summary: "Sets how many milliseconds a key still has to live.",
+    since: "2.6.0",
+    run: |cx, args| expire(cx, args, "pexpire", Base::Now, Unit::Milliseconds),
+    ..EXPIRE
+};
+
+/// EXPIREAT: sets the second at which a key goes.
+pub(crate) const EXPIREAT: Command = Command {
+    name: "expireat",
+    syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+    summary: "Sets the time, in seconds since 1970, at which a key goes.",
+    since: "1.2.0",
+    run: |cx, args| expire(cx, args, "expireat", Base::Epoch, Unit::Seconds),
+    ..EXPIRE
+};
+
+/// PEXPIREAT: sets the millisecond at which a key goes.
+pub(crate) const PEXPIREAT: Command = Command {
+    name: "pexpireat",
+    syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+    summary: "Sets the time, in milliseconds since 1970, at which a key goes.",
+    since: "2.6.0",
+    run: |cx, args| expire(cx, args, "pexpireat", Base::Epoch, Unit::Milliseconds),
+    ..EXPIRE
+};
+
+/// Source: Redis 7.2 `expire.c`, `expireGenericCommand`.
+fn expire(cx: &mut Cx<'_>, args: Args<'_>, name: &str, base: Base, unit: Unit) -> Done {
+    let condition = Condition::parse(args)?;
+    let time = integer(args.get(2))?;
+    let base_ms = match base {
+        Base::Now => signed(cx.unix()),
+        Base::Epoch => 0,
+    };
+    let at_ms = absolute_ms(time, unit, base_ms)
+        .ok_or_else(|| Fail::owned(format!("ERR invalid expire time in '{name}' command")))?;
+    let key = cx.key(args.get(1));
+    let current = cx.locked.expiry(cx.db, key);
+    let applies = current.is_some_and(|expiry| condition.allows(at_ms, expiry));
+    if applies {
+        let at = u64::try_from(at_ms).ok().map(UnixMs).filter(|at| *at > cx.unix());
+        cx.change(key, at.map_or(Change::Delete, |at| Change::Expire { at: Some(at) }))?;
+    }
+    cx.reply.integer(i64::from(applies));
+    Ok(())
+}
+
+/// Milliseconds since the epoch, which may be negative; `None` when no number holds them.
+fn absolute_ms(time: i64, unit: Unit, base_ms: i64) -> Option<i64> {
+    let ms = match unit {
+        Unit::Seconds => time.checked_mul(1000)?,
+        Unit::Milliseconds => time,
+    };
+    ms.checked_add(base_ms)
+}
+
+fn signed(time: UnixMs) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+/// NX, XX, GT and LT as bits: which expiry a key must have for its expiry to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Condition(u8);
+
+impl Condition {
+    /// Only a key that has none.
+    const NX: u8 = 1;
+    /// Only a key that has one.
+    const XX: u8 = 2;
+    /// Only to a later time; no expiry is later than any.
+    const GT: u8 = 4;
+    /// Only to an earlier time.
+    const LT: u8 = 8;
+
+    /// Reads the options behind the time.
+    fn parse(args: Args<'_>) -> Result<Condition, Fail> {
+        const NAMES: [(&str, u8); 4] = [
+            ("NX", Condition::NX),
+            ("XX", Condition::XX),
+            ("GT", Condition::GT),
+            ("LT", Condition::LT),
+        ];
+        let mut condition = Condition(0);
+        for option in args.skip(3) {
+            let known = NAMES.iter().find(|(name, _)| is_option(option, name));
+            let (_, bit) = known.ok_or_else(|| {
+                Fail::owned(format!("ERR Unsupported option {}", String::from_utf8_lossy(option)))
+            })?;
+            condition.0 |= bit;
+        }
+        condition.check()?;
+        Ok(condition)
+    }
+
+    fn check(self) -> Done {
+        if self.has(Condition::NX) && self.has(Condition::XX | Condition::GT | Condition::LT) {
+            return Err(Fail::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if self.has(Condition::GT) && self.has(Condition::LT) {
+            return Err(Fail::text("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(())
+    }
+
+    fn has(self, any: u8) -> bool {
+        self.0 & any != 0
+    }
+
+    fn allows(self, at_ms: i64, current: Option<UnixMs>) -> bool {
+        let Some(current) = current else {
+            return !self.has(Condition::XX | Condition::GT);
+        };
+        let current_ms = signed(current);
+        let too_early = self.has(Condition::GT) && at_ms <= current_ms;
+        let too_late = self.has(Condition::LT) && at_ms >= current_ms;
+        !(self.has(Condition::NX) || too_early || too_late)
+    }
+}
+
+/// PERSIST: makes a key stay.
+pub(crate) const PERSIST: Command = Command {
+    name: "persist",
+    syntax: "key",
+    summary: "Takes the expiry off a key, so that it stays.",
+    since: "2.2.0",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::WRITE.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Update)],
+    run: persist,
+    ..Command::EMPTY
+};
+
+fn persist(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let key = cx.key(args.get(1));
+    let expires = cx.locked.expiry(cx.db, key).flatten().is_some();
+    if expires {
+        cx.change(key, Change::Expire { at: None })?;
+    }
+    cx.reply.integer(i64::from(expires));
+    Ok(())
+}
+
+/// TTL: how many seconds a key stays.
+pub(crate) const TTL: Command = Command {
+    name: "ttl",
+    syntax: "key",
+    summary: "Returns the seconds that a key has to live: -1 for ever, -2 no such key.",
+    since: "1.0.0",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(KeyAccess::Read)],
+    run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Seconds),
+    ..Command::EMPTY
+};
+
+/// PTTL: how many milliseconds a key stays.
+pub(crate) const PTTL: Command = Command {
+    name: "pttl",
+    summary: "Returns the milliseconds that a key has to live: -1 for ever, -2 no such key.",
+    since: "2.6.0",
+    run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Milliseconds),
+    ..TTL
+};
+
+/// EXPIRETIME: the second at which a key goes.
+pub(crate) const EXPIRETIME: Command = Command {
+    name: "expiretime",
+    summary: "Returns the second since 1970 at which a key goes: -1 never, -2 no such key.",
+    since: "7.0.0",
+    run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Seconds),
+    ..TTL
+};
+
+/// PEXPIRETIME: the millisecond at which a key goes.
+pub(crate) const PEXPIRETIME: Command = Command {
+    name: "pexpiretime",
+    summary: "Returns the millisecond since 1970 at which a key goes: -1 never, -2 no such key.",
+    since: "7.0.0",
+    run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Milliseconds),
+    ..TTL
+};
+
+/// Source: Redis 7.2 `expire.c`, `ttlGenericCommand`.
+fn tell_expiry(cx: &mut Cx<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
+    const NO_KEY: i64 = -2;
+    const NO_EXPIRY: i64 = -1;
+    let told = match cx.locked.expiry(cx.db, cx.key(args.get(1))) {
+        None => NO_KEY,
+        Some(None) => NO_EXPIRY,
+        Some(Some(at)) => {
+            let base_ms = if base == Base::Now { cx.unix().0 } else { 0 };
+            in_unit(UnixMs(at.0.saturating_sub(base_ms)), unit)
+        }
+    };
+    cx.reply.integer(told);
+    Ok(())
+}
+
+/// Seconds are rounded to the nearest.
+fn in_unit(time: UnixMs, unit: Unit) -> i64 {
+    match unit {
+        Unit::Seconds => signed(time).saturating_add(500) / 1000,
+        Unit::Milliseconds => signed(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::resp::OwnedArgs;
+
+    fn condition(options: &str) -> Result<Condition, Fail> {
+        let mut args = OwnedArgs::new();
+        let line = format!("EXPIRE k 10 {options}");
+        line.split_whitespace().for_each(|word| args.push(word.as_bytes()));
+        Condition::parse(args.as_args())
+    }
+
+    /// What an option says about a change to 100: of no expiry, of 99, of 100, and of 101.
+    fn check_allows(options: &str, expected: [bool; 4]) {
+        let condition = condition(options).expect("known options");
+        let current = [None, Some(UnixMs(99)), Some(UnixMs(100)), Some(UnixMs(101))];
+        assert_eq!(current.map(|current| condition.allows(100, current)), expected, "{options}");
+    }
+
+    #[test]
+    fn options_say_which_expiry_may_change() {
+        check_allows("", [true, true, true, true]);
+        check_allows("NX", [true, false, false, false]);
+        check_allows("XX", [false, true, true, true]);
+        check_allows("gt", [false, true, false, false]);
+        check_allows("LT", [true, false, false, true]);
+        check_allows("xx Lt", [false, false, false, true]);
+        check_allows("XX GT", [false, true, false, false]);
+    }
+
+    #[test]
+    fn a_negative_time_is_before_every_expiry() {
+        let earlier = condition("LT").expect("known");
+        assert!(earlier.allows(-5, Some(UnixMs(0))));
+        let later = condition("GT").expect("known");
+        assert!(!later.allows(-5, Some(UnixMs(0))));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let check = |options: &str, text: &str| {
+            assert_eq!(condition(options).expect_err(options).to_string(), text);
+        };
+        let nx = "ERR NX and XX, GT or LT options at the same time are not compatible";
+        check("NX XX", nx);
+        check("GT NX", nx);
+        check("NX GT LT", nx);
+        check("GT LT", "ERR GT and LT options at the same time are not compatible");
+        check("NX XX Bad", "ERR Unsupported option Bad");
+    }
+
+    #[test]
+    fn times_that_do_not_fit_are_refused() {
+        let seconds = |time, base_ms| absolute_ms(time, Unit::Seconds, base_ms);
+        assert_eq!(seconds(10, 5), Some(10_005));
+        assert_eq!(seconds(-10, 5), Some(-9_995));
+        assert_eq!(seconds(i64::MAX / 1000, 0), Some(i64::MAX / 1000 * 1000));
+        assert_eq!(seconds(i64::MAX / 1000 + 1, 0), None);
+        assert_eq!(seconds(i64::MIN, 5), None);
+        assert_eq!(seconds(i64::MAX / 1000, 1000), None);
+        assert_eq!(absolute_ms(i64::MIN, Unit::Milliseconds, 5), Some(i64::MIN + 5));
+        assert_eq!(absolute_ms(i64::MAX, Unit::Milliseconds, 1), None);
+    }
+
+    #[test]
+    fn seconds_are_rounded() {
+        let seconds = |ms| in_unit(UnixMs(ms), Unit::Seconds);
+        assert_eq!((seconds(499), seconds(500), seconds(1499)), (0, 1, 1));
+        assert_eq!(in_unit(UnixMs(u64::MAX), Unit::Milliseconds), i64::MAX);
+    }
+}

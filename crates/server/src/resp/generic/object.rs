@@ -1,0 +1,154 @@
+//! OBJECT: how a value is held, and when it was used.
+
+use store::AccessRule;
+use wire::resp::Args;
+
+use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::resp::cx::Cx;
+use crate::resp::fail::Fail;
+
+/// OBJECT: how a value is held.
+pub(crate) const OBJECT: Command = Command {
+    name: "object",
+    syntax: "subcommand key",
+    summary: "Tells how values are held and when they were used.",
+    since: "2.2.3",
+    complexity: "Depends on the subcommand",
+    group: Group::Generic,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[
+        &OBJECT_ENCODING,
+        &OBJECT_FREQ,
+        &OBJECT_HELP,
+        &OBJECT_IDLETIME,
+        &OBJECT_REFCOUNT,
+    ],
+    ..Command::EMPTY
+};
+
+/// OBJECT ENCODING: the form of a value.
+const OBJECT_ENCODING: Command = Command {
+    name: "encoding",
+    syntax: "key",
+    summary: "Names the form in which a value is held.",
+    since: "2.2.3",
+    group: Group::Generic,
+    arity: 3,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    run: object_encoding,
+    ..Command::EMPTY
+};
+
+fn object_encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    match cx.locked.encoding(cx.db, cx.key(args.get(2))) {
+        Some(encoding) => cx.reply.bulk(encoding.name().as_bytes()),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+/// OBJECT FREQ: how often a key was used.
+const OBJECT_FREQ: Command = Command {
+    name: "freq",
+    summary: "Returns the logarithmic counter of a key's uses, under an LFU policy.",
+    since: "4.0.0",
+    run: object_freq,
+    ..OBJECT_ENCODING
+};
+
+fn object_freq(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let Some((_, frequency)) = cx.locked.access(cx.db, cx.key(args.get(2))) else {
+        cx.reply.null();
+        return Ok(());
+    };
+    if cx.locked.params().access.rule() == AccessRule::Lru {
+        return Err(Fail::text(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please \
+             note that when switching between policies at runtime LRU and LFU data will take some \
+             time to adjust.",
+        ));
+    }
+    cx.reply.integer(i64::from(frequency));
+    Ok(())
+}
+
+/// OBJECT HELP: the subcommands.
+const OBJECT_HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands of OBJECT.",
+    since: "6.2.0",
+    group: Group::Generic,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: object_help,
+    ..Command::EMPTY
+};
+
+const OBJECT_HELP_LINES: [&str; 15] = [
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Print this help.",
+];
+
+fn object_help(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.array(OBJECT_HELP_LINES.len());
+    for line in OBJECT_HELP_LINES {
+        cx.reply.simple(line);
+    }
+    Ok(())
+}
+
+/// OBJECT IDLETIME: when a key was used.
+const OBJECT_IDLETIME: Command = Command {
+    name: "idletime",
+    summary: "Returns the seconds since a key was used, unless an LFU policy is set.",
+    run: object_idletime,
+    ..OBJECT_ENCODING
+};
+
+fn object_idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let Some((idle_seconds, _)) = cx.locked.access(cx.db, cx.key(args.get(2))) else {
+        cx.reply.null();
+        return Ok(());
+    };
+    if cx.locked.params().access.rule() != AccessRule::Lru {
+        return Err(Fail::text(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
+             when switching between policies at runtime LRU and LFU data will take some time to \
+             adjust.",
+        ));
+    }
+    cx.reply.integer(i64::try_from(idle_seconds).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// OBJECT REFCOUNT: always one, since values are not shared.
+const OBJECT_REFCOUNT: Command = Command {
+    name: "refcount",
+    summary: "Returns 1 for every key: values are not shared between keys.",
+    run: object_refcount,
+    ..OBJECT_ENCODING
+};
+
+fn object_refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if cx.locked.contains(cx.db, cx.key(args.get(2))) {
+        cx.reply.integer(1);
+    } else {
+        cx.reply.null();
+    }
+    Ok(())
+}
