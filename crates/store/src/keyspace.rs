@@ -12,7 +12,7 @@ use crate::access::AccessClock;
 use crate::blob::prefetch;
 use crate::locked::{Guard, Locked};
 use crate::mutation::{Key, Mutation};
-use crate::stripe::{Stripe, stripe_of};
+use crate::stripe::{StatsSums, Stripe, stripe_of};
 use crate::types::Compact;
 use crate::{DATABASES, STRIPES, Trash};
 
@@ -42,6 +42,10 @@ pub struct DbStats {
     pub expires: u64,
     /// Mean time to live of the keys that expire, in milliseconds.
     pub ttl_ms_mean: u64,
+    /// Bytes of its hash tables, beside entries and collections.
+    pub table_bytes: u64,
+    /// Bytes of its places in the queues of expiries.
+    pub expiry_bytes: u64,
 }
 
 /// Where a SCAN goes on: stripe in the upper half, place inside the stripe in the lower. 0 is the
@@ -165,25 +169,12 @@ impl Keyspace {
         self.slots[index].0.lock()
     }
 
-    /// Number of keys and expiries of each database, and the bytes of all.
+    /// What each database holds, and the bytes of all. Locks one stripe after the other: the caller
+    /// must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
-        let mut stats = [DbStats::default(); DATABASES];
-        let mut sums = [0u64; DATABASES];
-        let mut bytes = 0;
-        for slot in &self.slots {
-            let stripe = slot.0.lock();
-            bytes += stripe.bytes;
-            for (db, stats) in stats.iter_mut().enumerate() {
-                stats.keys += stripe.tables[db].len() as u64;
-                stats.expires += u64::from(stripe.counts[db].expires);
-                sums[db] = sums[db].wrapping_add(stripe.counts[db].expiry_sum);
-            }
-        }
-        for (stats, sum) in stats.iter_mut().zip(sums) {
-            let mean = sum.checked_div(stats.expires).unwrap_or(0);
-            stats.ttl_ms_mean = mean.saturating_sub(now.0);
-        }
-        (stats, bytes)
+        let mut sums = StatsSums::default();
+        self.slots.iter().for_each(|slot| slot.0.lock().add_stats(&mut sums));
+        sums.finish(now)
     }
 
     /// Replays one logged mutation. `skip(stripe)` says that a snapshot of that stripe already

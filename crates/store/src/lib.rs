@@ -28,7 +28,7 @@ mod watch;
 pub use access::{AccessClock, AccessRule};
 pub use evict::{Candidate, EvictionPolicy};
 pub use keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
-pub use locked::{Locked, Value, ValueKind};
+pub use locked::{Locked, Lookups, Value, ValueKind};
 pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored};
 pub use snapshot::{SnapshotBlock, load_block};
 pub use trash::Trash;

@@ -1,17 +1,19 @@
 //! Some locked stripes: the only way to see or change data.
 
+use std::cell::Cell;
+
 use base::time::UnixMs;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use crate::STRIPES;
 use crate::entry::Entry;
-use crate::keyspace::{Keyspace, Params, ScanCursor, StoreError};
+use crate::keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
 use crate::mutation::{Key, Kind, Mutation};
-use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
+use crate::stripe::{Applying, Found, Object, StatsSums, Stripe, stripe_of};
 use crate::trash::Trash;
 use crate::types::{Encoding, Hash, List, Set, ZSet};
 use crate::watch::WatchFlag;
+use crate::{DATABASES, STRIPES};
 
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
@@ -86,6 +88,14 @@ pub struct Locked<'a> {
     guards: SmallVec<[Guard<'a>; 1]>,
     grown_bytes: isize,
     trash: Trash,
+    lookups: Cell<Lookups>,
+}
+
+/// How often keys were looked up, and found or not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lookups {
+    pub hits: u32,
+    pub misses: u32,
 }
 
 impl<'a> Locked<'a> {
@@ -94,7 +104,8 @@ impl<'a> Locked<'a> {
         params: &'a Params,
         guards: SmallVec<[Guard<'a>; 1]>,
     ) -> Locked<'a> {
-        Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default() }
+        let lookups = Cell::new(Lookups::default());
+        Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default(), lookups }
     }
 
     /// Releases the locks. Returns what the changes removed, to be dropped now that nobody waits,
@@ -141,9 +152,23 @@ impl<'a> Locked<'a> {
         &mut self.guards[position].stripe
     }
 
+    #[inline]
     fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, &Entry)> {
         let stripe = self.stripe(key.hash);
-        stripe.live(db, key, self.params.now).map(|entry| (stripe, entry))
+        let found = stripe.live(db, key, self.params.now).map(|entry| (stripe, entry));
+        let mut lookups = self.lookups.get();
+        match found {
+            Some(_) => lookups.hits += 1,
+            None => lookups.misses += 1,
+        }
+        self.lookups.set(lookups);
+        found
+    }
+
+    /// Lookups since the last call.
+    #[inline]
+    pub fn take_lookups(&self) -> Lookups {
+        self.lookups.take()
     }
 
     /// The value of a key, counted as a use of it.
@@ -314,6 +339,28 @@ impl<'a> Locked<'a> {
         let object = stripe.object_of(entry)?;
         object.encode(out);
         Some(object.kind())
+    }
+
+    /// [`Keyspace::stats`] for who holds every stripe already: EXEC.
+    pub fn stats(&self) -> ([DbStats; DATABASES], usize) {
+        assert!(self.is_all(), "stats of all keys need every stripe");
+        let mut sums = StatsSums::default();
+        self.guards.iter().for_each(|guard| guard.stripe.add_stats(&mut sums));
+        sums.finish(self.params.now)
+    }
+
+    /// Builds all data again from its snapshot form, as a restart would: the data is the same after,
+    /// so that nothing is to be logged, but its forms are those of fresh data. Needs every stripe
+    /// and, for a moment, the memory of one stripe twice. O(N).
+    pub fn reload(&mut self) -> Result<(), StoreError> {
+        assert!(self.is_all(), "a reload needs every stripe");
+        let Locked { keyspace, params, guards, grown_bytes, trash, .. } = self;
+        for guard in guards {
+            let before = guard.stripe.bytes.cast_signed();
+            guard.stripe.reload(params, &|bytes| keyspace.hash(bytes), trash)?;
+            *grown_bytes += guard.stripe.bytes.cast_signed() - before;
+        }
+        Ok(())
     }
 
     /// Keys of a database in the locked stripes, expired ones that are not yet removed included.

@@ -7,11 +7,12 @@
 //! about 100 us; a single collection of a million members holds its stripe for tens of
 //! milliseconds. Other stripes are not affected.
 
+use crate::entry::Entry;
 use crate::keyspace::{Keyspace, Params, StoreError};
 use crate::mutation::{Change, Key, Mutation};
-use crate::stripe::Object;
+use crate::stripe::{Applying, Object, Stripe};
 use crate::types::Malformed;
-use crate::{DATABASES, STRIPES};
+use crate::{STRIPES, Trash};
 
 /// What one stripe held when everything logged before `lsn` had been applied to it, and nothing
 /// logged after.
@@ -36,13 +37,20 @@ impl Keyspace {
         block.bytes.clear();
         block.stripe = stripe;
         block.keys = 0;
-        let mut encoded = Vec::new();
         let locked = self.stripe(stripe);
         block.lsn = position();
-        for db in 0..DATABASES {
-            for entry in locked.tables[db].iter() {
+        locked.encode(&mut block.bytes, |_| block.keys += 1);
+    }
+}
+
+impl Stripe {
+    /// Appends everything that the stripe holds, and shows each entry in the order of the bytes.
+    fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(&Entry)) {
+        let mut encoded = Vec::new();
+        for (db, table) in (0..).zip(&self.tables) {
+            for entry in table.iter() {
                 let expiry = entry.expiry();
-                let change = match locked.object_of(entry) {
+                let change = match self.object_of(entry) {
                     None => {
                         Change::Set { value: entry.string_value().expect("no collection"), expiry }
                     }
@@ -53,11 +61,38 @@ impl Keyspace {
                     }
                 };
                 let key = Key { bytes: entry.key(), hash: 0 };
-                let db = u8::try_from(db).expect("sixteen databases");
-                Mutation::Key { db, key, change }.encode(&mut block.bytes);
-                block.keys += 1;
+                Mutation::Key { db, key, change }.encode(out);
+                visit(entry);
             }
         }
+    }
+
+    /// Replaces what the stripe holds by what its bytes say, as a restart would. Uses of keys,
+    /// watches, and positions in the log stay. On an error nothing has changed.
+    pub(crate) fn reload(
+        &mut self,
+        params: &Params,
+        hash_of: &dyn Fn(&[u8]) -> u64,
+        trash: &mut Trash,
+    ) -> Result<(), StoreError> {
+        let (mut bytes, mut accesses) = (Vec::new(), Vec::new());
+        self.encode(&mut bytes, |entry| accesses.push(entry.access()));
+        let mut fresh = Stripe::default();
+        let mut input = bytes.as_slice();
+        for access in accesses {
+            let mutation =
+                Mutation::decode(&mut input, hash_of).map_err(|Malformed| StoreError::Malformed)?;
+            let Mutation::Key { db, key, change } = mutation else {
+                return Err(StoreError::Malformed);
+            };
+            fresh.apply(db, key, &change, &mut Applying { params, hash_of, trash })?;
+            let place = fresh.place(db, key).ok_or(StoreError::Malformed)?;
+            fresh.entry(db, place).set_access(access);
+        }
+        std::mem::swap(&mut fresh.pending, &mut self.pending);
+        std::mem::swap(&mut fresh.watches, &mut self.watches);
+        std::mem::replace(self, fresh).flush_all(trash);
+        Ok(())
     }
 }
 

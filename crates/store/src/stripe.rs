@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use base::time::UnixMs;
 
 use crate::entry::Entry;
-use crate::keyspace::{Params, StoreError};
+use crate::keyspace::{DbStats, Params, StoreError};
 use crate::mutation::{Change, End, Key, Kind};
 use crate::pending::Pending;
 use crate::table::{Place, Table};
@@ -139,6 +139,26 @@ pub(crate) struct DbCounts {
     pub(crate) expires: u32,
     /// Sum of the expiry times, wrapping: for the average TTL.
     pub(crate) expiry_sum: u64,
+}
+
+/// Sums over stripes, on the way to [`DbStats`].
+#[derive(Debug, Default)]
+pub(crate) struct StatsSums {
+    dbs: [DbStats; DATABASES],
+    /// Sums of expiry times, wrapping.
+    expiries: [u64; DATABASES],
+    bytes: usize,
+}
+
+impl StatsSums {
+    pub(crate) fn finish(self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
+        let mut dbs = self.dbs;
+        for (stats, sum) in dbs.iter_mut().zip(self.expiries) {
+            let mean = sum.checked_div(stats.expires).unwrap_or(0);
+            stats.ttl_ms_mean = mean.saturating_sub(now.0);
+        }
+        (dbs, self.bytes)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -448,6 +468,19 @@ impl Stripe {
         }
     }
 
+    /// Adds this stripe to sums over several.
+    pub(crate) fn add_stats(&self, sums: &mut StatsSums) {
+        sums.bytes += self.bytes;
+        for (db, stats) in sums.dbs.iter_mut().enumerate() {
+            let counts = &self.counts[db];
+            stats.keys += self.tables[db].len() as u64;
+            stats.expires += u64::from(counts.expires);
+            stats.table_bytes += self.tables[db].table_bytes() as u64;
+            stats.expiry_bytes += u64::from(counts.expires) * size_of::<Reverse<Expiry>>() as u64;
+            sums.expiries[db] = sums.expiries[db].wrapping_add(counts.expiry_sum);
+        }
+    }
+
     /// Is some key of this stripe due? One comparison.
     pub(crate) fn has_due(&self, now: UnixMs) -> bool {
         self.expiries.peek().is_some_and(|Reverse(next)| next.at <= now)
@@ -484,7 +517,7 @@ impl Stripe {
     }
 
     /// Nothing stays, so nothing needs to be looked at: O(1) beside freeing.
-    fn flush_all(&mut self, trash: &mut Trash) {
+    pub(crate) fn flush_all(&mut self, trash: &mut Trash) {
         let tables = self.tables.iter_mut().map(Table::take).filter(|table| table.len() > 0);
         tables.for_each(|table| trash.push(Garbage::Table(table)));
         let objects = std::mem::take(&mut self.objects);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use base::time::UnixMs;
 use proptest::prelude::*;
 
-use crate::types::Compact;
+use crate::types::{Compact, Encoding};
 use crate::{
-    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, Mutation, Params,
-    STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, load_block,
+    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, Lookups, Mutation,
+    Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -188,6 +188,12 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     Some(logged)
 }
 
+/// Keys, expiries and mean time to live of each database.
+fn counts(store: &Keyspace) -> Vec<(u64, u64, u64)> {
+    let (dbs, _) = store.stats(UnixMs(0));
+    dbs.iter().map(|db| (db.keys, db.expires, db.ttl_ms_mean)).collect()
+}
+
 fn replayed(log: &[Vec<u8>], seed: u64) -> Keyspace {
     let store = Keyspace::new(seed);
     for record in log {
@@ -223,7 +229,11 @@ proptest! {
             prop_assert_eq!(keys, block.keys);
         }
         prop_assert_eq!(&contents(&loaded, 0), &expected);
-        prop_assert_eq!(live.stats(UnixMs(0)).0, loaded.stats(UnixMs(0)).0);
+        prop_assert_eq!(counts(&live), counts(&loaded));
+        live.lock_all(&params(0)).reload().expect("own bytes");
+        prop_assert_eq!(&contents(&live, 0), &expected);
+        prop_assert_eq!(counts(&live), counts(&loaded));
+        prop_assert_eq!(accounted_bytes(&live), accounted_bytes(&loaded));
         // Deleting everything must bring the accounts to zero, tables and heaps aside.
         for ((db, key), _) in expected {
             apply(&live, 0, db, &key, Change::Delete).expect("fits");
@@ -356,4 +366,35 @@ fn eviction_takes_what_the_policy_says() {
         assert!(volatile.contains(&key.as_slice()));
     }
     assert!(pick(EvictionPolicy::AllKeysLru, 5).is_some());
+}
+
+#[test]
+fn a_reload_keeps_uses_watches_and_gates() {
+    let store = Keyspace::new(1);
+    apply(&store, 5_000, 1, b"k", Change::Set { value: b"v", expiry: None }).expect("fits");
+    apply(&store, 5_000, 1, b"k", Change::Edit { offset: 0, bytes: b"w" }).expect("fits");
+    let (params, flag, key) = (params(65_000), WatchFlag::default(), store.key(b"k"));
+    let mut locked = store.lock_all(&params);
+    locked.watch(1, key, &flag);
+    locked.note_write(1, key.hash, 77, 0);
+    assert_eq!(locked.encoding(1, key).map(Encoding::name), Some("raw"));
+    locked.reload().expect("own bytes");
+    assert_eq!(locked.encoding(1, key).map(Encoding::name), Some("embstr"));
+    assert_eq!(locked.access(1, key).map(|(idle_seconds, _)| idle_seconds), Some(60));
+    assert_eq!(locked.gate(1, key.hash), 77);
+    assert!(!flag.is_raised());
+    locked.apply(&Mutation::Key { db: 1, key, change: Change::Delete }).expect("fits");
+    assert!(flag.is_raised());
+}
+
+#[test]
+fn lookups_are_counted_until_they_are_taken() {
+    let store = Keyspace::new(1);
+    apply(&store, 0, 0, b"k", Change::Set { value: b"v", expiry: Some(UnixMs(9)) }).expect("fits");
+    let (params, key) = (params(8), store.key(b"k"));
+    let locked = store.lock_one(key.hash, &params);
+    assert!(locked.get(0, key).is_some() && locked.contains(0, key));
+    assert!(locked.get(1, key).is_none());
+    assert_eq!(locked.take_lookups(), Lookups { hits: 2, misses: 1 });
+    assert_eq!(locked.take_lookups(), Lookups::default());
 }
