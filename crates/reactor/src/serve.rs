@@ -236,7 +236,11 @@ impl<H: Handler> Reactor<H> {
         let mut is_blocked = false;
         if !bytes.is_empty() {
             core.counters.writes += 1;
-            let count = match driver.write(&connection.socket, bytes) {
+            // Two readings of the clock, 40 ns beside a system call of microseconds.
+            let started = driver.now().mono;
+            let written = driver.write(&connection.socket, bytes);
+            core.counters.write_ns += driver.now().mono.since(started);
+            let count = match written {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
                 Io::Broken => {

@@ -28,6 +28,18 @@ macro_rules! counters {
             }
         }
 
+        impl Counters {
+            /// What was counted after `earlier` was read; gauges are as they are now.
+            #[must_use]
+            pub fn since(&self, earlier: &Counters) -> Counters {
+                Counters {
+                    connections: self.connections,
+                    held_bytes: self.held_bytes,
+                    ..Counters { $($name: self.$name.saturating_sub(earlier.$name),)+ }
+                }
+            }
+        }
+
         impl std::ops::AddAssign for Counters {
             fn add_assign(&mut self, other: Counters) {
                 $(self.$name += other.$name;)+
@@ -48,6 +60,8 @@ counters! {
     /// Write system calls, and the bytes they took.
     writes,
     output_bytes,
+    /// Time inside of write system calls.
+    write_ns,
     /// Connections here now.
     connections,
     /// Connections given to this reactor by the acceptor.
@@ -110,5 +124,19 @@ impl AcceptorStats {
             refused_no_descriptor: self.refused_no_descriptor.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_keeps_the_gauges() {
+        let earlier = Counters { turns: 3, connections: 9, held_bytes: 8, ..Counters::default() };
+        let now = Counters { turns: 10, connections: 2, held_bytes: 1, ..Counters::default() };
+        let expected = Counters { turns: 7, ..now };
+        assert_eq!(now.since(&earlier), expected);
+        assert_eq!(earlier.since(&now).turns, 0);
     }
 }
