@@ -13,6 +13,11 @@ pub(crate) fn unix_now() -> UnixMs {
     UnixMs(u64::try_from(nanoseconds(ClockId::Realtime) / 1_000_000).unwrap_or(u64::MAX))
 }
 
+/// Microseconds since the Unix epoch: for TIME, which must not be a turn old.
+pub(crate) fn unix_micros() -> u64 {
+    u64::try_from(nanoseconds(ClockId::Realtime) / 1000).unwrap_or(u64::MAX)
+}
+
 pub(crate) fn mono_now() -> MonoNs {
     MonoNs(u64::try_from(nanoseconds(ClockId::Monotonic)).unwrap_or(u64::MAX))
 }

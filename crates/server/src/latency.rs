@@ -29,6 +29,19 @@ impl LatencyEvent {
     }
 }
 
+impl LatencyEvent {
+    /// What an operator can do about it.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            LatencyEvent::Command => "SLOWLOG GET names the commands; avoid large ranges and KEYS.",
+            LatencyEvent::FastCommand => "Usually another process took the core: see INFO reactors.",
+            LatencyEvent::ExpireCycle => "Many keys expire at once: spread their times.",
+            LatencyEvent::EvictionCycle => "Memory is full: raise maxmemory or store less.",
+            LatencyEvent::LogSync => "The disk is slow to sync: see INFO persistence.",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LatencySample {
     pub(crate) at_s: u64,

@@ -23,4 +23,5 @@ mod slowlog;
 mod snapshots;
 mod worker;
 
+pub use resp::commands_markdown;
 pub use serve::serve;

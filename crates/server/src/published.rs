@@ -11,7 +11,9 @@ use base::stages::{Stage, StageTimers};
 use base::time::MonoNs;
 
 use crate::config::Durability;
+use crate::resp::session::Wait;
 use crate::resp::{CommandId, Session};
+use crate::worker::CLIENT_BYTES;
 
 /// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
 const ERROR_KINDS_MAX: usize = 128;
@@ -50,6 +52,7 @@ impl std::ops::AddAssign for Totals {
 
 /// One client as CLIENT LIST shows it.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags, each a letter of the list")]
 pub(crate) struct ClientRow {
     pub(crate) id: u64,
     pub(crate) reactor: usize,
@@ -71,9 +74,17 @@ pub(crate) struct ClientRow {
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
     pub(crate) blocked: bool,
+    /// Its wait is one that CLIENT UNBLOCK ends.
+    pub(crate) unblockable: bool,
     pub(crate) closing: bool,
+    /// CLIENT KILL was told to close it, and its reactor will.
+    pub(crate) killed: bool,
+    /// Known once its reactor has looked at its buffers.
+    pub(crate) fd: Option<u64>,
     pub(crate) query_bytes: usize,
     pub(crate) output_bytes: usize,
+    /// Heap memory of both buffers.
+    pub(crate) buffer_bytes: usize,
     pub(crate) commands: u64,
     pub(crate) last_command: CommandId,
 }
@@ -101,9 +112,13 @@ impl ClientRow {
             no_evict: false,
             no_touch: false,
             blocked: false,
+            unblockable: false,
             closing: false,
+            killed: false,
+            fd: None,
             query_bytes: 0,
             output_bytes: 0,
+            buffer_bytes: 0,
             commands: 0,
             last_command: 0,
         };
@@ -128,9 +143,22 @@ impl ClientRow {
         self.no_evict = session.no_evict;
         self.no_touch = session.no_touch;
         self.blocked = session.wait.is_some();
+        self.unblockable = matches!(session.wait, Some(Wait::Until { .. }));
         self.closing = session.closing;
         self.commands = session.commands;
         self.last_command = session.last_command;
+    }
+
+    /// The fields that only the reactor knows.
+    pub(crate) fn measure(&mut self, info: &reactor::ConnInfo) {
+        self.fd = Some(info.fd);
+        self.query_bytes = info.input_bytes;
+        self.output_bytes = info.output_bytes;
+        self.buffer_bytes = info.buffer_bytes;
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        CLIENT_BYTES + (self.buffer_bytes + self.queued_bytes) as u64
     }
 
     /// The fields that CLIENT SETNAME and SETINFO change.

@@ -16,6 +16,7 @@ use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::Published;
 use crate::recovery::{self, Recovered};
+use crate::resp::Pause;
 use crate::resp::registry::REGISTRY;
 use crate::shared::{Identity, Mail, Rates, Shared};
 use crate::slowlog::Slowlog;
@@ -95,9 +96,11 @@ fn build_shared(
         janitor: Janitor::start().context("starting the janitor thread")?,
         snapshots,
         recovery: recovered.report,
+        pause: Pause::default(),
         monitors: AtomicUsize::new(0),
         blocked_clients: AtomicUsize::new(0),
         peak_bytes: AtomicU64::new(store_bytes as u64),
+        baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),
     })

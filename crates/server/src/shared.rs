@@ -16,7 +16,7 @@ use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::Published;
-use crate::resp::Session;
+use crate::resp::{Pause, Session};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
 
@@ -106,9 +106,13 @@ pub(crate) struct Shared {
     pub(crate) janitor: Janitor,
     pub(crate) snapshots: Snapshots,
     pub(crate) recovery: RecoveryReport,
+    /// CLIENT PAUSE.
+    pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
     pub(crate) blocked_clients: AtomicUsize,
     pub(crate) peak_bytes: AtomicU64,
+    /// The reactors' counters at the last CONFIG RESETSTAT.
+    pub(crate) baseline: ArcSwap<reactor::Counters>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: std::sync::atomic::AtomicBool,
     /// SHUTDOWN was asked for: stops the group.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use base::time::UnixMs;
 use wire::resp::Args;
 
-use crate::resp::Session;
+use crate::resp::{REDACTED, Session, is_secret};
 
 /// Arguments and bytes of each that an entry keeps.
 /// Source: Redis 7.2 `slowlog.h`, `SLOWLOG_ENTRY_MAX_ARGC` and `SLOWLOG_ENTRY_MAX_STRING`.
@@ -64,7 +64,11 @@ fn shortened(args: Args<'_>) -> Vec<Vec<u8>> {
     let mut short: Vec<Vec<u8>> = args
         .iter()
         .take(kept)
-        .map(|arg| {
+        .enumerate()
+        .map(|(at, arg)| {
+            if is_secret(args, at) {
+                return REDACTED.to_vec();
+            }
             let mut text = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
             if arg.len() > ARG_BYTES_MAX {
                 let more = format!("... ({} more bytes)", arg.len() - ARG_BYTES_MAX);

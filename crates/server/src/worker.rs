@@ -1,6 +1,6 @@
 //! The server's side of one reactor: it turns bytes into replies and keeps the reactor's own state.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,9 +29,15 @@ const BATCH_REQUESTS_MAX: usize = 64;
 /// A connection that has run requests for this long lets others go first.
 const SERVED_NS_MAX: u64 = 1_000_000;
 
-/// Timer of the housekeeping; tokens above are connections that wait.
+/// How often CLIENT LIST is told of the connections' buffers.
+const SURVEY_NS: u64 = 1_000_000_000;
+
+/// Timer of the housekeeping.
 const TICK: u64 = 0;
-const WAIT_TOKENS: u64 = 1;
+/// Timer of the end of CLIENT PAUSE. It wants nothing but a turn: see `end_pause`.
+const PAUSE_OVER: u64 = 1;
+/// Tokens from here on are connections that wait.
+const WAIT_TOKENS: u64 = 2;
 
 /// State of a reactor that commands may use.
 #[derive(Debug)]
@@ -51,7 +57,6 @@ pub(crate) struct Worker {
     random: SmallRng,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     gate_max: u64,
-    appended: bool,
     monitor_feed: Vec<u8>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     log_waits: VecDeque<LogWait>,
@@ -80,7 +85,6 @@ impl Worker {
             latency_ns: u64::MAX,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             gate_max: 0,
-            appended: false,
             monitor_feed: Vec::new(),
             log_waits: VecDeque::new(),
         }
@@ -94,7 +98,6 @@ impl Worker {
     /// durable for it; never reached when the log is poisoned.
     #[inline]
     pub(crate) fn append(&mut self, shared: &Shared, mutations: &[u8]) -> u64 {
-        self.appended = true;
         shared.log.append(self.index, records::MUTATIONS, mutations).map_or(u64::MAX, |lsn| lsn.0)
     }
 
@@ -160,6 +163,11 @@ pub(crate) struct Server {
     now: Now,
     /// Connections that wait for room in the log.
     roomless: Vec<ConnId>,
+    /// Connections that wait for the end of CLIENT PAUSE.
+    postponed: BTreeSet<ConnId>,
+    /// The end for which a timer is set.
+    pause_timer: MonoNs,
+    surveyed: MonoNs,
     /// Connections that wait for a time, by timer token.
     timed: HashMap<u64, ConnId>,
     next_token: u64,
@@ -184,6 +192,9 @@ impl Server {
             prepared: Vec::new(),
             now,
             roomless: Vec::new(),
+            postponed: BTreeSet::new(),
+            pause_timer: MonoNs::default(),
+            surveyed: MonoNs::default(),
             timed: HashMap::new(),
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
@@ -236,7 +247,7 @@ impl Server {
         hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
     }
 
-    /// Runs the decoded batch. Returns the index of the last request that ran, if not all did.
+    /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -259,8 +270,11 @@ impl Server {
             } else {
                 out.hold(0);
             }
-            if session.closing || session.wait.is_some() {
+            if session.wait == Some(Wait::Pause) {
                 return Some(index);
+            }
+            if session.closing || session.wait.is_some() {
+                return Some(index + 1);
             }
         }
         None
@@ -268,11 +282,58 @@ impl Server {
 
     fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
-        if let Some(Wait::Until { at, .. }) = session.wait {
-            let token = self.next_token;
-            self.next_token += 1;
-            self.timed.insert(token, session.id);
-            cx.set_timer(at, token);
+        match session.wait {
+            // The end of time is "for ever": only CLIENT UNBLOCK or the peer's leaving end it.
+            Some(Wait::Until { at: MonoNs(u64::MAX), .. }) => {}
+            Some(Wait::Until { at, .. }) => {
+                let token = self.next_token;
+                self.next_token += 1;
+                self.timed.insert(token, session.id);
+                cx.set_timer(at, token);
+            }
+            Some(Wait::Pause) => {
+                self.postponed.insert(session.id);
+            }
+            Some(Wait::Snapshot { .. } | Wait::Room) | None => {}
+        }
+    }
+
+    /// Lets connections go on that CLIENT PAUSE stopped, or asks for a turn when it is over.
+    fn end_pause(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if self.postponed.is_empty() {
+            return;
+        }
+        if let Some(until) = self.shared.pause.until(cx.now().mono) {
+            if until != self.pause_timer {
+                self.pause_timer = until;
+                cx.set_timer(until, PAUSE_OVER);
+            }
+            return;
+        }
+        for id in std::mem::take(&mut self.postponed) {
+            if let Some((session, _)) = connections.get_mut(id) {
+                session.wait = None;
+                self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+                cx.resume(id);
+            }
+        }
+    }
+
+    /// Looks at the connections' buffers for CLIENT LIST.
+    fn survey(&mut self, connections: &mut Connections<'_, Session>) {
+        if self.now.mono.since(self.surveyed) < SURVEY_NS {
+            return;
+        }
+        self.surveyed = self.now.mono;
+        let mut published = self.shared.published[self.worker.index].lock();
+        for (info, _) in connections.list() {
+            if let Some(row) = published.clients.get_mut(&info.id.0) {
+                row.measure(&info);
+            }
         }
     }
 
@@ -287,8 +348,12 @@ impl Server {
         session.wait = None;
         shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         write(&mut ReplyWriter::new(out.buffer(), session.protocol));
-        out.hold(0);
+        out.hold(session.last_gate);
         cx.resume(session.id);
+        let mut published = shared.published[cx.index()].lock();
+        if let Some(row) = published.clients.get_mut(&session.id.0) {
+            row.update(session, cx.now().mono);
+        }
     }
 
     fn deliver_monitor_feed(&mut self) {
@@ -304,21 +369,19 @@ impl Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        let log = &self.shared.log;
-        let durable = log.durable();
+        let durable = self.shared.log.durable();
         self.worker.durable = durable.0;
         cx.set_level(durable.0);
         self.record_log_waits(durable.0);
         if self.worker.gate_max > durable.0 {
+            let log = &self.shared.log;
             log.request_sync(Lsn(self.worker.gate_max));
             log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
             if log.poisoned().is_some() {
                 self.give_up_held_replies(cx, connections);
             }
-        } else if std::mem::take(&mut self.worker.appended) {
-            log.request_write();
         }
-        if !self.roomless.is_empty() && log.has_room(self.worker.index) {
+        if !self.roomless.is_empty() && self.shared.log.has_room(self.worker.index) {
             for id in std::mem::take(&mut self.roomless) {
                 if let Some((session, _)) = connections.get_mut(id) {
                     session.wait = None;
@@ -371,10 +434,15 @@ impl Server {
     }
 
     /// Background work of this reactor, `hz` times a second.
-    fn tick(&mut self, cx: &mut Context<'_, Mail>) {
+    fn tick(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
         let hz = self.worker.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
+        self.survey(connections);
         self.account_memory();
         self.store_memory.flush();
         self.client_memory.flush();
@@ -395,8 +463,10 @@ impl Server {
 
     /// Deletes keys whose time has come in this reactor's share of the stripes.
     fn expire_due(&mut self) {
-        if !self.worker.settings.active_expire || !self.shared.active_expire.load(Ordering::Relaxed)
-        {
+        let is_on = self.worker.settings.active_expire
+            && self.shared.active_expire.load(Ordering::Relaxed)
+            && self.shared.pause.until(self.now.mono).is_none();
+        if !is_on {
             return;
         }
         let reactors = self.shared.published.len();
@@ -457,11 +527,10 @@ impl Handler for Server {
             self.worker.stamp = self.worker.clock.now();
             let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
             self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
-            let stopped_at = self.run_batch(session, rest, out);
-            let batch_consumed = match stopped_at {
-                Some(index) if index + 1 < self.batch.len() => {
+            let batch_consumed = match self.run_batch(session, rest, out) {
+                Some(count) if count < self.batch.len() => {
                     session.decoder.restart();
-                    self.batch.end(index)
+                    count.checked_sub(1).map_or(0, |last| self.batch.end(last))
                 }
                 _ => taken,
             };
@@ -494,6 +563,12 @@ impl Handler for Server {
     fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: Session) {
         if session.wait.is_some_and(|wait| wait != Wait::Room) {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        }
+        if session.wait == Some(Wait::Pause) {
+            self.postponed.remove(&id);
+        }
+        if matches!(session.wait, Some(Wait::Until { .. })) {
+            self.timed.retain(|_, waiting| *waiting != id);
         }
         if session.monitor {
             self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
@@ -533,7 +608,8 @@ impl Handler for Server {
                     out.buffer().extend_from_slice(&lines);
                 }
             }
-            Mail::Kill(id) => cx.close(id),
+            // Not after its output is sent: who does not read is killed for just that.
+            Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => {
                 let Some((session, out)) = connections.get_mut(id) else { return };
                 let Some(Wait::Until { reply, .. }) = session.wait else { return };
@@ -572,7 +648,7 @@ impl Handler for Server {
     ) {
         self.refresh(cx.now());
         if token == TICK {
-            return self.tick(cx);
+            return self.tick(cx, connections);
         }
         let Some(id) = self.timed.remove(&token) else { return };
         let Some((session, out)) = connections.get_mut(id) else { return };
@@ -591,8 +667,9 @@ impl Handler for Server {
             // The first turn: from here on the ticks keep themselves going.
             self.refresh(cx.now());
             self.next_token += 1;
-            self.tick(cx);
+            self.tick(cx, connections);
         }
+        self.end_pause(cx, connections);
         self.deliver_monitor_feed();
         self.settle_with_log(cx, connections);
         self.account_memory();
@@ -616,7 +693,7 @@ impl Server {
 }
 
 /// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
-const CLIENT_BYTES: u64 = (size_of::<Session>()
+pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>()
     + size_of::<crate::resp::session::Details>()
     + size_of::<ClientRow>()
     + reactor::CONNECTION_BYTES) as u64;

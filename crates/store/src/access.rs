@@ -33,6 +33,7 @@ pub struct AccessClock {
     seconds: u32,
     minutes: u32,
     random: Cell<u64>,
+    is_held: Cell<bool>,
 }
 
 impl AccessClock {
@@ -44,6 +45,7 @@ impl AccessClock {
             seconds: (seconds & u64::from(LRU_MASK)) as u32,
             minutes: ((seconds / 60) & 0xffff) as u32,
             random: Cell::new(seed | 1),
+            is_held: Cell::new(false),
         }
     }
 
@@ -51,8 +53,17 @@ impl AccessClock {
         self.rule
     }
 
+    /// While held, uses of keys leave no trace.
+    #[inline]
+    pub fn hold(&self, is_held: bool) {
+        self.is_held.set(is_held);
+    }
+
     #[inline]
     pub(crate) fn touch(&self, entry: &Entry) {
+        if self.is_held.get() {
+            return;
+        }
         match self.rule {
             AccessRule::Lru => entry.set_access(self.seconds),
             AccessRule::Lfu { log_factor, .. } => {
@@ -117,6 +128,19 @@ mod tests {
         let before = u64::from(LRU_MASK) - 3;
         at(before, AccessRule::Lru).touch(&entry);
         assert_eq!(at(before + 10, AccessRule::Lru).idle_seconds(entry.access()), 10);
+    }
+
+    #[test]
+    fn a_held_clock_leaves_no_trace() {
+        let entry = Entry::string(b"k", b"v", None);
+        at(100, AccessRule::Lru).touch(&entry);
+        let clock = at(200, AccessRule::Lru);
+        clock.hold(true);
+        clock.touch(&entry);
+        assert_eq!(clock.idle_seconds(entry.access()), 100);
+        clock.hold(false);
+        clock.touch(&entry);
+        assert_eq!(clock.idle_seconds(entry.access()), 0);
     }
 
     #[test]

@@ -187,6 +187,8 @@ pub(crate) struct Command {
     pub(crate) arity: i32,
     pub(crate) flags: Flags,
     pub(crate) keys: &'static [KeySpec],
+    /// Hints for clients, in Redis's words (`nondeterministic_output`).
+    pub(crate) tips: &'static [&'static str],
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name; for a subcommand with the container's name.
     pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
@@ -204,6 +206,7 @@ impl Command {
         arity: 0,
         flags: Flags::NONE,
         keys: &[],
+        tips: &[],
         subcommands: &[],
         run: run_nothing,
     };

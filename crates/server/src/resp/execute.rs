@@ -9,8 +9,8 @@ use super::command::{Command, Done, Flags};
 use super::cx::{Cx, Record};
 use super::fail::Fail;
 use super::registry::{CommandId, REGISTRY};
-use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session};
-use super::transactions;
+use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
+use super::{generic, transactions};
 use crate::evict::{Eviction, NoRoom};
 use crate::latency::LatencyEvent;
 use crate::shared::Shared;
@@ -81,7 +81,8 @@ fn unknown(id: Option<CommandId>, args: Args<'_>) -> Fail {
 
 impl<'a> Executor<'a> {
     /// Runs one request and appends its reply to `out`. Returns the log position that must be
-    /// durable before the reply leaves; 0: none.
+    /// durable before the reply leaves; 0: none. A request that CLIENT PAUSE puts off is not run:
+    /// the session waits for the end of the pause then.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -91,11 +92,17 @@ impl<'a> Executor<'a> {
         out: &mut Vec<u8>,
     ) -> u64 {
         let start = out.len();
+        session.commands += 1;
         let gate = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, out),
             Ok(Admitted::Queued) => {
                 writer(session, out).simple("QUEUED");
                 0
+            }
+            Ok(Admitted::Later) => {
+                session.wait = Some(Wait::Pause);
+                session.commands -= 1; // it comes again
+                return 0;
             }
             Err(fail) => {
                 self.reject(session, prepared.id, &fail, out);
@@ -103,7 +110,6 @@ impl<'a> Executor<'a> {
             }
         };
         session.last_gate = session.last_gate.max(gate);
-        session.commands += 1;
         match session.reply_mode {
             ReplyMode::On => {}
             ReplyMode::Off => out.truncate(start),
@@ -151,12 +157,19 @@ impl<'a> Executor<'a> {
         if !command.arity_fits(args.len()) {
             return Err(Fail::arity(&entry.full_name));
         }
-        if command.flags.has(Flags::CONTAINER) {
+        // COMMAND alone is a command too; its arity lets it pass.
+        if command.flags.has(Flags::CONTAINER) && args.len() > 1 {
             return Err(unknown(Some(id), args));
         }
         session.last_command = id;
         if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return Err(Fail::text("NOAUTH Authentication required."));
+            if self.worker.settings.requirepass.is_set() {
+                return Err(Fail::text("NOAUTH Authentication required."));
+            }
+            session.authenticated = true; // the password was taken away
+        }
+        if self.shared.pause.stops(self.now.mono, session, command) {
+            return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::DENYOOM) {
             self.make_room()?;
@@ -321,6 +334,8 @@ impl Cx<'_> {
         let start = self.reply.out.len();
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
+        let is_held = self.session.no_touch && command.name != generic::TOUCH.name;
+        self.locked.params().access.hold(is_held);
         if let Err(fail) = (command.run)(self, args) {
             let text = fail.to_string();
             self.reply.out.truncate(start);
@@ -339,6 +354,13 @@ impl Cx<'_> {
             let fast = command.flags.has(Flags::FAST);
             let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
             self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
+        }
+    }
+
+    /// Shows a command of a transaction to the clients that run MONITOR.
+    pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
+        if self.shared.is_monitored() && !command.flags.has(MONITOR_SKIPS) {
+            self.worker.feed_monitors(self.session, self.now, args);
         }
     }
 
@@ -411,6 +433,8 @@ impl Cx<'_> {
 enum Admitted {
     Run(CommandId),
     Queued,
+    /// Not now: the server is paused.
+    Later,
 }
 
 fn writer<'o>(session: &Session, out: &'o mut Vec<u8>) -> ReplyWriter<'o> {

@@ -1,16 +1,23 @@
 //! The Redis protocol's side of the server: commands as values in a table, sessions, execution.
 
+mod client;
 pub(crate) mod command;
+mod config;
 mod connection;
 pub(crate) mod cx;
+mod diagnosis;
 pub(crate) mod execute;
 pub(crate) mod fail;
 mod generic;
 mod glob;
 mod hashes;
+mod help;
+mod introspection;
 mod lists;
+mod monitor;
 pub(crate) mod registry;
 mod scan;
+mod server;
 pub(crate) mod session;
 mod sets;
 mod strings;
@@ -20,5 +27,8 @@ mod zset_algebra;
 mod zset_range;
 mod zsets;
 
+pub(crate) use client::Pause;
+pub use introspection::markdown as commands_markdown;
+pub(crate) use monitor::{REDACTED, is_secret, monitor_line};
 pub(crate) use registry::CommandId;
 pub(crate) use session::Session;

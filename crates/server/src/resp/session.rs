@@ -63,6 +63,8 @@ pub(crate) enum Wait {
     Snapshot { number: u64 },
     /// The log has room again.
     Room,
+    /// CLIENT PAUSE is over: then the request is run that is still in the input.
+    Pause,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -51,7 +51,7 @@ pub(crate) const EXEC: Command = Command {
     ..Command::EMPTY
 };
 
-fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn exec(cx: &mut Cx<'_>, exec_args: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
@@ -69,10 +69,14 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for (id, args) in &transaction.queued {
         let command = REGISTRY.entry(*id).command;
         cx.db = cx.session.db;
+        cx.feed_monitors(command, args.as_args());
         if command.flags.has(Flags::WRITE) {
             cx.delete_overdue_keys(args.as_args(), command);
         }
         cx.call(*id, args.as_args());
+    }
+    if cx.shared.is_monitored() {
+        cx.worker.feed_monitors(cx.session, cx.now, exec_args);
     }
     Ok(())
 }

@@ -135,13 +135,13 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
         0 => "NULL",
         _ => &REGISTRY.entry(row.last_command).full_name,
     };
-    write!(
+    writeln!(
         out,
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
          flags={flags} db={db} sub=0 psub=0 ssub=0 multi={queued} watch={watched} qbuf={input} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl={output} oll=0 \
          omem={output} tot-mem={memory} events=r cmd={command} user={USER} redir=-1 resp={resp} \
-         lib-name={library} lib-ver={version} reactor={reactor} durability={durability}\n",
+         lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
         id = row.id,
         remote = address(row.remote),
         local = address(row.local),

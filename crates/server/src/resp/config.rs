@@ -1,0 +1,135 @@
+//! CONFIG: the options while the server runs.
+
+use std::sync::Arc;
+
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::Cx;
+use super::fail::Fail;
+use super::help;
+use crate::recovery::sync_policy;
+use crate::serve::apply_limits;
+
+const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
+
+/// CONFIG: container of the option commands.
+pub(crate) const CONFIG: Command = Command {
+    name: "config",
+    syntax: "subcommand",
+    summary: "Container of the commands about options.",
+    since: "2.0.0",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&GET, &SET, &RESETSTAT, &REWRITE, &HELP],
+    ..Command::EMPTY
+};
+
+const GET: Command = Command {
+    name: "get",
+    syntax: "parameter [parameter ...]",
+    summary: "Returns the options whose names match one of the patterns.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of options",
+    group: Group::Server,
+    arity: -3,
+    flags: ADMIN,
+    run: get,
+    ..Command::EMPTY
+};
+
+fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let patterns: Vec<&[u8]> = args.iter().skip(2).collect();
+    let found = cx.shared.config.lock().get(&patterns);
+    cx.reply.map(found.len());
+    for (name, value) in found {
+        cx.reply.bulk(name.as_bytes());
+        cx.reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+const SET: Command = Command {
+    name: "set",
+    syntax: "parameter value [parameter value ...]",
+    summary: "Changes options of the running server, all of them or none.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of options given",
+    group: Group::Server,
+    arity: -4,
+    flags: ADMIN,
+    run: set,
+    ..Command::EMPTY
+};
+
+fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let words: Vec<&[u8]> = args.iter().skip(2).collect();
+    let (pairs, rest) = words.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(Fail::arity("config|set"));
+    }
+    let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
+    let mut config = cx.shared.config.lock();
+    let changed = config.set(&pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    let settings = Arc::new(config.settings().clone());
+    drop(config);
+    cx.shared.memory.apply(&settings);
+    apply_limits(cx.shared.links().limits(), &settings);
+    if changed.contains("durability") || changed.contains("durability-interval-ms") {
+        cx.shared.log.set_sync_policy(sync_policy(&settings));
+    }
+    tracing::info!(options = changed.names().join(" "), "options changed");
+    cx.shared.settings.store(settings);
+    cx.reply.ok();
+    Ok(())
+}
+
+const RESETSTAT: Command = Command {
+    name: "resetstat",
+    summary: "Sets the counters that INFO shows back to zero.",
+    since: "2.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN.and(Flags::SEES_STATS),
+    run: resetstat,
+    ..Command::EMPTY
+};
+
+fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    for published in &cx.shared.published {
+        published.lock().reset();
+    }
+    cx.shared.baseline.store(Arc::new(cx.shared.links().stats_sum()));
+    cx.reply.ok();
+    Ok(())
+}
+
+const REWRITE: Command = Command {
+    name: "rewrite",
+    summary: "Writes the options as they are now to the configuration file.",
+    since: "2.8.0",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN,
+    run: rewrite,
+    ..Command::EMPTY
+};
+
+fn rewrite(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let written = cx.shared.config.lock().rewrite();
+    written.map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about CONFIG.",
+    since: "5.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: |cx, _| help::reply(cx, &CONFIG),
+    ..Command::EMPTY
+};

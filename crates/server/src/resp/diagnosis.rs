@@ -1,0 +1,346 @@
+//! SLOWLOG and LATENCY: what took long.
+
+use base::stages::{Stage, StageTimers};
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, integer};
+use super::fail::Fail;
+use super::help;
+use super::registry::REGISTRY;
+
+const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
+const LATENCY_ADMIN: Flags = ADMIN.and(Flags::NOSCRIPT);
+const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
+
+/// SLOWLOG: container.
+pub(crate) const SLOWLOG: Command = Command {
+    name: "slowlog",
+    syntax: "subcommand",
+    summary: "Container of the commands about the slow log.",
+    since: "2.2.12",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&SLOWLOG_GET, &SLOWLOG_LEN, &SLOWLOG_RESET, &SLOWLOG_HELP],
+    ..Command::EMPTY
+};
+
+const SLOWLOG_GET: Command = Command {
+    name: "get",
+    syntax: "[count]",
+    summary: "Returns the newest entries of the slow log: 10, count, or all with -1.",
+    since: "2.2.12",
+    complexity: "O(N) in the number of entries",
+    group: Group::Server,
+    arity: -2,
+    flags: ADMIN,
+    run: slowlog_get,
+    ..Command::EMPTY
+};
+
+fn slowlog_get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    const DEFAULT: usize = 10;
+    if args.len() > 3 {
+        return Err(Fail::arity("slowlog|get"));
+    }
+    let count = match args.try_get(2).map(integer).transpose()? {
+        None => DEFAULT,
+        Some(-1) => usize::MAX,
+        Some(count) => usize::try_from(count)
+            .map_err(|_| Fail::text("ERR count should be greater than or equal to -1"))?,
+    };
+    let slowlog = cx.shared.slowlog.lock();
+    cx.reply.array(slowlog.iter().len().min(count));
+    for entry in slowlog.iter().take(count) {
+        cx.reply.array(6);
+        cx.reply.integer(entry.id.cast_signed());
+        cx.reply.integer((entry.at.0 / 1000).cast_signed());
+        cx.reply.integer(entry.took_us.cast_signed());
+        cx.reply.array(entry.args.len());
+        entry.args.iter().for_each(|arg| cx.reply.bulk(arg));
+        cx.reply.bulk(entry.peer.as_bytes());
+        cx.reply.bulk(entry.client_name.as_bytes());
+    }
+    Ok(())
+}
+
+const SLOWLOG_LEN: Command = Command {
+    name: "len",
+    summary: "Returns the number of entries of the slow log.",
+    since: "2.2.12",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN,
+    run: slowlog_len,
+    ..Command::EMPTY
+};
+
+fn slowlog_len(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let entries = cx.shared.slowlog.lock().iter().len();
+    cx.reply.integer(i64::try_from(entries).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+const SLOWLOG_RESET: Command = Command {
+    name: "reset",
+    summary: "Empties the slow log.",
+    since: "2.2.12",
+    complexity: "O(N) in the number of entries",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN,
+    run: slowlog_reset,
+    ..Command::EMPTY
+};
+
+fn slowlog_reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.shared.slowlog.lock().clear();
+    cx.reply.ok();
+    Ok(())
+}
+
+const SLOWLOG_HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about SLOWLOG.",
+    since: "6.2.0",
+    group: Group::Server,
+    arity: 2,
+    flags: HELP_FLAGS,
+    run: |cx, _| help::reply(cx, &SLOWLOG),
+    ..Command::EMPTY
+};
+
+/// LATENCY: container.
+pub(crate) const LATENCY: Command = Command {
+    name: "latency",
+    syntax: "subcommand",
+    summary: "Container of the commands about latency.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&DOCTOR, &GRAPH, &HISTOGRAM, &HISTORY, &LATEST, &LATENCY_RESET, &LATENCY_HELP],
+    ..Command::EMPTY
+};
+
+const LATEST: Command = Command {
+    name: "latest",
+    summary: "Returns the newest sample of every kind of event, and its worst.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 2,
+    flags: LATENCY_ADMIN,
+    run: latest,
+    ..Command::EMPTY
+};
+
+fn latest(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let events = cx.shared.latency.lock();
+    cx.reply.array(events.iter().len());
+    for (event, series) in events.iter() {
+        let last = series.samples.back().expect("a series has a sample");
+        cx.reply.array(4);
+        cx.reply.bulk(event.name().as_bytes());
+        cx.reply.integer(last.at_s.cast_signed());
+        cx.reply.integer(last.took_ms.cast_signed());
+        cx.reply.integer(series.max_ms.cast_signed());
+    }
+    Ok(())
+}
+
+const HISTORY: Command = Command {
+    name: "history",
+    syntax: "event",
+    summary: "Returns the samples of one kind of event: Unix seconds and milliseconds.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 3,
+    flags: LATENCY_ADMIN,
+    run: history,
+    ..Command::EMPTY
+};
+
+fn history(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let events = cx.shared.latency.lock();
+    let Some((_, series)) = events.get(args.get(2)) else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    cx.reply.array(series.samples.len());
+    for sample in &series.samples {
+        cx.reply.array(2);
+        cx.reply.integer(sample.at_s.cast_signed());
+        cx.reply.integer(sample.took_ms.cast_signed());
+    }
+    Ok(())
+}
+
+const LATENCY_RESET: Command = Command {
+    name: "reset",
+    syntax: "[event [event ...]]",
+    summary: "Forgets the samples of some kinds of events, or of all.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: -2,
+    flags: LATENCY_ADMIN,
+    run: latency_reset,
+    ..Command::EMPTY
+};
+
+fn latency_reset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let names: Vec<&[u8]> = args.iter().skip(2).collect();
+    let count = cx.shared.latency.lock().reset(&names);
+    cx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+const GRAPH: Command = Command {
+    name: "graph",
+    syntax: "event",
+    summary: "Draws the samples of one kind of event in text.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 3,
+    flags: LATENCY_ADMIN,
+    run: graph,
+    ..Command::EMPTY
+};
+
+fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let name = String::from_utf8_lossy(args.get(2)).into_owned();
+    let events = cx.shared.latency.lock();
+    let Some((event, series)) = events.get(args.get(2)) else {
+        return Err(Fail::owned(format!("ERR No samples available for event '{name}'")));
+    };
+    let mut text = format!("{} - worst {} ms\n", event.name(), series.max_ms);
+    for sample in &series.samples {
+        let width = (sample.took_ms * 60).checked_div(series.max_ms).unwrap_or(0);
+        let bar = "#".repeat(usize::try_from(width).unwrap_or(60).max(1));
+        text.push_str(&format!("{} {bar} {} ms\n", sample.at_s, sample.took_ms));
+    }
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+const DOCTOR: Command = Command {
+    name: "doctor",
+    summary: "Says in words what the samples show and what could be done.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 2,
+    flags: LATENCY_ADMIN,
+    run: doctor,
+    ..Command::EMPTY
+};
+
+fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let threshold_ms = cx.worker.settings.latency_monitor_threshold_ms;
+    let events = cx.shared.latency.lock();
+    let mut text = String::new();
+    if threshold_ms == 0 {
+        text.push_str(
+            "Latency events are not recorded: `CONFIG SET latency-monitor-threshold <ms>` turns \
+             that on.\n",
+        );
+    } else if events.iter().len() == 0 {
+        text.push_str(&format!("No event took {threshold_ms} ms or more since the last reset.\n"));
+    }
+    for (event, series) in events.iter() {
+        let sum_ms: u64 = series.samples.iter().map(|sample| sample.took_ms).sum();
+        let mean_ms = sum_ms / (series.samples.len() as u64).max(1);
+        text.push_str(&format!(
+            "{}: {} samples, mean {mean_ms} ms, worst {} ms. {}\n",
+            event.name(),
+            series.samples.len(),
+            series.max_ms,
+            event.advice()
+        ));
+    }
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+const HISTOGRAM: Command = Command {
+    name: "histogram",
+    syntax: "[command [command ...]]",
+    summary: "Returns how long commands took, as cumulative counts by power of two microseconds.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of commands",
+    group: Group::Server,
+    arity: -2,
+    flags: LATENCY_ADMIN.and(Flags::SEES_STATS),
+    run: histogram,
+    ..Command::EMPTY
+};
+
+fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let mut merged = StageTimers::new(REGISTRY.len());
+    cx.shared.published.iter().for_each(|published| merged.merge(&published.lock().timers));
+    let mut wanted: Vec<usize> = Vec::new();
+    for name in args.iter().skip(2) {
+        let Some(id) = REGISTRY.find_full(name) else { continue };
+        wanted.push(usize::from(id));
+        wanted.extend(REGISTRY.entry(id).children().map(usize::from));
+    }
+    let shown: Vec<usize> = (0..REGISTRY.len())
+        .filter(|id| args.len() == 2 || wanted.contains(id))
+        .filter(|id| merged.cell(*id, Stage::Execute).is_some())
+        .collect();
+    cx.reply.map(shown.len());
+    for id in shown {
+        let cell = merged.cell(id, Stage::Execute).expect("filtered");
+        let name = &REGISTRY.entry(u16::try_from(id).expect("an id")).full_name;
+        cx.reply.bulk(name.as_bytes());
+        cx.reply.map(2);
+        cx.reply.bulk(b"calls");
+        cx.reply.integer(cell.histogram().len().cast_signed());
+        cx.reply.bulk(b"histogram_usec");
+        let buckets = cumulative(cell.histogram().iter_recorded().map(|value| {
+            (value.value_iterated_to(), value.count_since_last_iteration())
+        }));
+        cx.reply.map(buckets.len());
+        for (us, count) in buckets {
+            cx.reply.integer(us.cast_signed());
+            cx.reply.integer(count.cast_signed());
+        }
+    }
+    Ok(())
+}
+
+/// Cumulative counts at 1, 2, 4, ... microseconds, without buckets that add nothing.
+fn cumulative(recorded: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut buckets: Vec<(u64, u64)> = Vec::new();
+    let mut sum = 0;
+    for (ns, count) in recorded {
+        sum += count;
+        let us = ns.div_ceil(1000).next_power_of_two();
+        match buckets.last_mut() {
+            Some(last) if last.0 == us => last.1 = sum,
+            _ => buckets.push((us, sum)),
+        }
+    }
+    buckets
+}
+
+const LATENCY_HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about LATENCY.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 2,
+    flags: HELP_FLAGS,
+    run: |cx, _| help::reply(cx, &LATENCY),
+    ..Command::EMPTY
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_and_cumulative() {
+        let recorded = [(500, 2), (1_000, 1), (1_500, 4), (9_000, 1)];
+        assert_eq!(cumulative(recorded.into_iter()), [(1, 3), (2, 7), (16, 8)]);
+    }
+}

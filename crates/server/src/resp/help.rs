@@ -1,0 +1,21 @@
+//! The HELP subcommands: one text for all, made from the commands' own values.
+
+use super::command::{Command, Done};
+use super::cx::Cx;
+
+/// Lists the subcommands of a container with what they do, in the form of Redis's HELP.
+/// Source: Redis 7.2 `networking.c`, `addReplyHelp`.
+pub(crate) fn reply(cx: &mut Cx<'_>, container: &Command) -> Done {
+    let name = container.name.to_ascii_uppercase();
+    let mut lines = vec![format!(
+        "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    )];
+    for sub in container.subcommands {
+        let line = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
+        lines.push(line.trim_end().to_owned());
+        lines.push(format!("    {}", sub.summary));
+    }
+    cx.reply.array(lines.len());
+    lines.iter().for_each(|line| cx.reply.simple(line));
+    Ok(())
+}

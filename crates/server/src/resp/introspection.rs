@@ -1,0 +1,469 @@
+//! COMMAND: what the server can do, from the commands' own values.
+
+mod markdown;
+mod syntax;
+
+use wire::resp::{Args, ReplyWriter};
+
+pub use markdown::markdown;
+
+use self::syntax::{Argument, Kind};
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec};
+use super::cx::{Cx, is_option};
+use super::fail::Fail;
+use super::registry::{CommandId, REGISTRY};
+use super::{glob, help};
+
+const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
+const TIPS: &[&str] = &["nondeterministic_output_order"];
+
+/// COMMAND: details of all commands; container of the others.
+pub(crate) const COMMAND: Command = Command {
+    name: "command",
+    summary: "Returns details of all commands: arity, flags, places of keys.",
+    since: "2.8.13",
+    complexity: "O(N) in the number of commands",
+    group: Group::Server,
+    arity: -1,
+    flags: ALWAYS.and(Flags::CONTAINER),
+    tips: TIPS,
+    subcommands: &[&COUNT, &DOCS, &GETKEYS, &GETKEYSANDFLAGS, &HELP, &INFO, &LIST],
+    run: all,
+    ..Command::EMPTY
+};
+
+fn all(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let ids: Vec<CommandId> = top_level().collect();
+    cx.reply.array(ids.len());
+    ids.into_iter().for_each(|id| write_details(&mut cx.reply, id));
+    Ok(())
+}
+
+fn top_level() -> impl Iterator<Item = CommandId> {
+    REGISTRY.entries().filter(|(_, entry)| entry.parent.is_none()).map(|(id, _)| id)
+}
+
+/// COMMAND COUNT: how many commands there are.
+const COUNT: Command = Command {
+    name: "count",
+    summary: "Returns the number of commands, without subcommands.",
+    since: "2.8.13",
+    group: Group::Server,
+    arity: 2,
+    flags: ALWAYS,
+    run: count,
+    ..Command::EMPTY
+};
+
+fn count(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.integer(length(top_level().count()));
+    Ok(())
+}
+
+/// COMMAND INFO: details of some commands.
+const INFO: Command = Command {
+    name: "info",
+    syntax: "[command-name [command-name ...]]",
+    summary: "Returns details of the given commands, or of all.",
+    since: "2.8.13",
+    complexity: "O(N) in the number of commands",
+    group: Group::Server,
+    arity: -2,
+    flags: ALWAYS,
+    tips: TIPS,
+    run: info,
+    ..Command::EMPTY
+};
+
+fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if args.len() == 2 {
+        return all(cx, args);
+    }
+    cx.reply.array(args.len() - 2);
+    for name in args.skip(2).iter() {
+        match REGISTRY.find_full(name) {
+            Some(id) => write_details(&mut cx.reply, id),
+            None => cx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// One command with its subcommands.
+/// Source: Redis 7.2 `server.c`, `addReplyCommandInfo`
+fn write_details(reply: &mut ReplyWriter<'_>, id: CommandId) {
+    let entry = REGISTRY.entry(id);
+    let command = entry.command;
+    let flags: Vec<&str> = flag_names(command).collect();
+    let (first, last, step) = plain_range(command.keys);
+    reply.array(10);
+    reply.bulk(entry.full_name.as_bytes());
+    reply.integer(command.arity.into());
+    write_words(reply, &flags);
+    reply.integer(first);
+    reply.integer(last);
+    reply.integer(step);
+    write_words(reply, &command.categories());
+    reply.set(command.tips.len());
+    command.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
+    reply.set(command.keys.len());
+    command.keys.iter().for_each(|spec| write_key_spec(reply, *spec));
+    if command.subcommands.is_empty() {
+        reply.set(0);
+        return;
+    }
+    reply.array(command.subcommands.len());
+    entry.children().for_each(|child| write_details(reply, child));
+}
+
+fn flag_names(command: &Command) -> impl Iterator<Item = &'static str> {
+    Flags::NAMES.iter().filter(|(flag, _)| command.flags.has(*flag)).map(|(_, name)| *name)
+}
+
+fn write_words(reply: &mut ReplyWriter<'_>, words: &[&str]) {
+    reply.set(words.len());
+    words.iter().for_each(|word| reply.simple(word));
+}
+
+/// First key, last key and step, for clients from before key specifications: the only range, or
+/// what can be said by one run of keys. Zeros where there is none.
+/// Source: Redis 7.2 `server.c`, `populateCommandLegacyRangeSpec`
+fn plain_range(specs: &[KeySpec]) -> (i64, i64, i64) {
+    if let [KeySpec { places: KeyPlaces::Range { first, last, step }, .. }] = *specs {
+        return (length(first), last as i64, length(step));
+    }
+    let mut run: Option<(usize, isize)> = None;
+    for spec in specs {
+        let KeyPlaces::Range { first, last, step: 1 } = spec.places else { continue };
+        run = match run {
+            None => Some((first, last)),
+            Some((start, end)) if end + 1 == first.cast_signed() => Some((start, last)),
+            apart => apart,
+        };
+    }
+    run.map_or((0, 0, 0), |(first, last)| (length(first), last as i64, 1))
+}
+
+/// Source: Redis 7.2 `server.c`, `addReplyCommandKeySpecs`
+fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
+    let (start, find, numbers) = match spec.places {
+        KeyPlaces::Range { first, last, step } => {
+            let last = if last < 0 { last } else { last - first.cast_signed() };
+            let numbers = [("lastkey", last as i64), ("keystep", length(step)), ("limit", 0)];
+            (first, "range", numbers)
+        }
+        KeyPlaces::Counted { count_at } => {
+            (count_at, "keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)])
+        }
+    };
+    reply.map(3);
+    reply.bulk(b"flags");
+    write_words(reply, spec.access.flag_names());
+    reply.bulk(b"begin_search");
+    write_search(reply, "index", &[("index", length(start))]);
+    reply.bulk(b"find_keys");
+    write_search(reply, find, &numbers);
+}
+
+fn write_search(reply: &mut ReplyWriter<'_>, name: &str, numbers: &[(&str, i64)]) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(name.as_bytes());
+    reply.bulk(b"spec");
+    reply.map(numbers.len());
+    for (name, number) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(*number);
+    }
+}
+
+/// COMMAND DOCS: documentation of some commands.
+const DOCS: Command = Command {
+    name: "docs",
+    syntax: "[command-name [command-name ...]]",
+    summary: "Returns the documentation of the given commands, or of all.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of commands",
+    group: Group::Server,
+    arity: -2,
+    flags: ALWAYS,
+    tips: TIPS,
+    run: docs,
+    ..Command::EMPTY
+};
+
+fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let ids: Vec<CommandId> = if args.len() == 2 {
+        top_level().collect()
+    } else {
+        args.skip(2).iter().filter_map(|name| REGISTRY.find_full(name)).collect()
+    };
+    cx.reply.map(ids.len());
+    ids.into_iter().for_each(|id| write_docs(&mut cx.reply, id));
+    Ok(())
+}
+
+/// One command's name and its documentation.
+/// Source: Redis 7.2 `server.c`, `addReplyCommandDocs`
+fn write_docs(reply: &mut ReplyWriter<'_>, id: CommandId) {
+    let entry = REGISTRY.entry(id);
+    let command = entry.command;
+    let texts = [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group.name()),
+        ("complexity", command.complexity),
+    ];
+    let arguments = syntax::arguments(command, 1 + usize::from(entry.parent.is_some()));
+    let has_arguments = !arguments.is_empty();
+    let has_children = !command.subcommands.is_empty();
+    reply.bulk(entry.full_name.as_bytes());
+    reply.map(texts.len() + usize::from(has_arguments) + usize::from(has_children));
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    if has_arguments {
+        reply.bulk(b"arguments");
+        write_arguments(reply, &arguments);
+    }
+    if has_children {
+        reply.bulk(b"subcommands");
+        reply.map(command.subcommands.len());
+        entry.children().for_each(|child| write_docs(reply, child));
+    }
+}
+
+fn write_arguments(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
+    reply.array(arguments.len());
+    arguments.iter().for_each(|argument| write_argument(reply, argument));
+}
+
+/// Source: Redis 7.2 `server.c`, `addReplyCommandArgList`
+fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
+    let flags = [(argument.optional, "optional"), (argument.multiple, "multiple")];
+    let flags: Vec<&str> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    let name = argument.name.as_bytes();
+    let is_key = matches!(argument.kind, Kind::Key(_));
+    // Name, type, and either the text to display or the arguments in it.
+    let fields = 3
+        + usize::from(is_key)
+        + usize::from(argument.token.is_some())
+        + usize::from(!flags.is_empty());
+    reply.map(fields);
+    reply.bulk(b"name");
+    reply.bulk(name);
+    reply.bulk(b"type");
+    reply.bulk(argument.kind.name().as_bytes());
+    if let Kind::Value(_) | Kind::Key(_) | Kind::Token = argument.kind {
+        reply.bulk(b"display_text");
+        reply.bulk(name);
+    }
+    if let Kind::Key(spec) = argument.kind {
+        reply.bulk(b"key_spec_index");
+        reply.integer(length(spec));
+    }
+    if let Some(token) = argument.token {
+        reply.bulk(b"token");
+        reply.bulk(token.as_bytes());
+    }
+    if !flags.is_empty() {
+        reply.bulk(b"flags");
+        write_words(reply, &flags);
+    }
+    if let Kind::OneOf(parts) | Kind::Block(parts) = &argument.kind {
+        reply.bulk(b"arguments");
+        write_arguments(reply, parts);
+    }
+}
+
+/// COMMAND GETKEYS: the keys of a request.
+const GETKEYS: Command = Command {
+    name: "getkeys",
+    syntax: "command [arg [arg ...]]",
+    summary: "Returns the keys of a request.",
+    since: "2.8.13",
+    complexity: "O(N) in the number of arguments",
+    group: Group::Server,
+    arity: -4,
+    flags: ALWAYS,
+    run: getkeys,
+    ..Command::EMPTY
+};
+
+fn getkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let request = args.skip(2);
+    let keys = keys_of(request)?;
+    cx.reply.array(keys.len());
+    keys.into_iter().for_each(|(at, _)| cx.reply.bulk(request.get(at)));
+    Ok(())
+}
+
+/// COMMAND GETKEYSANDFLAGS: the keys of a request, and what it does to them.
+const GETKEYSANDFLAGS: Command = Command {
+    name: "getkeysandflags",
+    summary: "Returns the keys of a request, each with what is done to it.",
+    since: "7.0.0",
+    run: getkeysandflags,
+    ..GETKEYS
+};
+
+fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let request = args.skip(2);
+    let keys = keys_of(request)?;
+    cx.reply.array(keys.len());
+    for (at, access) in keys {
+        cx.reply.array(2);
+        cx.reply.bulk(request.get(at));
+        write_words(&mut cx.reply, access.flag_names());
+    }
+    Ok(())
+}
+
+/// Places of the keys in a request, as Redis's `getKeysSubcommandImpl` finds or refuses them.
+fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
+    let command = find_request(request).ok_or(Fail::text("ERR Invalid command specified"))?;
+    if command.keys.is_empty() {
+        return Err(Fail::text("ERR The command has no key arguments"));
+    }
+    if !command.arity_fits(request.len()) {
+        return Err(Fail::text("ERR Invalid number of arguments specified for command"));
+    }
+    let mut keys = Vec::new();
+    let listed = command.key_positions(request, |at, access| keys.push((at, access)));
+    if listed.is_err() || keys.is_empty() {
+        return Err(Fail::text("ERR Invalid arguments specified for command"));
+    }
+    Ok(keys)
+}
+
+/// The command, or with a container the subcommand, that a request names.
+fn find_request(request: Args<'_>) -> Option<&'static Command> {
+    let mut id = REGISTRY.find(request.get(0))?;
+    if REGISTRY.entry(id).is_container()
+        && let Some(name) = request.try_get(1)
+    {
+        id = REGISTRY.find_child(id, name)?;
+    }
+    Some(REGISTRY.entry(id).command)
+}
+
+/// COMMAND LIST: names of commands.
+const LIST: Command = Command {
+    name: "list",
+    syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+    summary: "Returns the names of all commands and subcommands, or of some.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of commands",
+    group: Group::Server,
+    arity: -2,
+    flags: ALWAYS,
+    tips: TIPS,
+    run: list,
+    ..Command::EMPTY
+};
+
+fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let filter = Filter::parse(args)?;
+    let names: Vec<&str> = REGISTRY
+        .entries()
+        .filter(|(_, entry)| filter.passes(&entry.full_name, entry.command))
+        .map(|(_, entry)| entry.full_name.as_str())
+        .collect();
+    cx.reply.array(names.len());
+    names.iter().for_each(|name| cx.reply.bulk(name.as_bytes()));
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Filter<'a> {
+    All,
+    /// No command comes from a module.
+    Module,
+    /// By a category, named without its `@`.
+    Category(&'a [u8]),
+    Pattern(&'a [u8]),
+}
+
+impl<'a> Filter<'a> {
+    fn parse(args: Args<'a>) -> Result<Filter<'a>, Fail> {
+        match args.len() {
+            2 => return Ok(Filter::All),
+            5 if is_option(args.get(2), "FILTERBY") => {}
+            _ => return Err(Fail::Syntax),
+        }
+        let wanted = args.get(4);
+        match args.get(3) {
+            by if is_option(by, "MODULE") => Ok(Filter::Module),
+            by if is_option(by, "ACLCAT") => Ok(Filter::Category(wanted)),
+            by if is_option(by, "PATTERN") => Ok(Filter::Pattern(wanted)),
+            _ => Err(Fail::Syntax),
+        }
+    }
+
+    fn passes(self, full_name: &str, command: &Command) -> bool {
+        match self {
+            Filter::All => true,
+            Filter::Module => false,
+            Filter::Category(wanted) => command
+                .categories()
+                .iter()
+                .any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(wanted)),
+            Filter::Pattern(pattern) => glob::matches_ignoring_case(pattern, full_name.as_bytes()),
+        }
+    }
+}
+
+/// COMMAND HELP: the subcommands.
+const HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about COMMAND.",
+    since: "5.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: ALWAYS,
+    run: |cx, _| help::reply(cx, &COMMAND),
+    ..Command::EMPTY
+};
+
+/// A length, position or count of the table: none comes near the limit.
+fn length(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_range_is_what_one_run_of_keys_says() {
+        const ACCESS: KeyAccess = KeyAccess::Read;
+        let range = |first, last, step| KeySpec::range(first, last, step, ACCESS);
+        for (specs, expected) in [
+            (&[][..], (0, 0, 0)),
+            (&[range(1, 1, 1)], (1, 1, 1)),
+            (&[range(1, -1, 2)], (1, -1, 2)),
+            (&[range(1, 1, 1), range(2, 2, 1)], (1, 2, 1)),
+            (&[range(1, 1, 1), range(2, -1, 1)], (1, -1, 1)),
+            (&[range(1, 1, 1), range(3, 3, 1)], (1, 1, 1)),
+            (&[KeySpec::counted(1, ACCESS)], (0, 0, 0)),
+            (&[range(1, 1, 1), KeySpec::counted(2, ACCESS)], (1, 1, 1)),
+        ] {
+            assert_eq!(plain_range(specs), expected, "{specs:?}");
+        }
+    }
+
+    /// Clients that know no key specifications ask the server where keys are when they see it.
+    #[test]
+    fn keys_that_one_range_cannot_say_are_flagged() {
+        for (_, entry) in REGISTRY.entries() {
+            let is_counted = |spec: &KeySpec| matches!(spec.places, KeyPlaces::Counted { .. });
+            assert_eq!(
+                entry.command.flags.has(Flags::MOVABLEKEYS),
+                entry.command.keys.iter().any(is_counted),
+                "{}",
+                entry.full_name
+            );
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The syntax text of a command as a tree of arguments, as COMMAND DOCS tells it to clients.
+//!
+//! The text is written as in Redis's documentation: `TOKEN`, `value`, `[optional]`, `<A | B>`,
+//! `key [key ...]`. A token owns the values behind it; what may stand any number of times, or not
+//! at all, is `[value [value ...]]`. A test writes every tree as text again, so a text that means
+//! something else than its author thinks is found.
+// Source: Redis documentation, "Command arguments"
+
+use std::iter::Peekable;
+
+use crate::resp::command::{Command, KeyPlaces, KeySpec};
+
+/// One argument, or several that belong together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Argument {
+    /// Of a value its word, of the others the names of their parts.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The literal word before it.
+    pub(super) token: Option<&'static str>,
+    pub(super) optional: bool,
+    pub(super) multiple: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// What the client fills in, with Redis's name of its type.
+    Value(&'static str),
+    /// A key, with the number of its specification.
+    Key(usize),
+    /// Its token alone.
+    Token,
+    OneOf(Vec<Argument>),
+    Block(Vec<Argument>),
+}
+
+impl Kind {
+    /// Redis's name of the type.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Kind::Value(name) => name,
+            Kind::Key(_) => "key",
+            Kind::Token => "pure-token",
+            Kind::OneOf(_) => "oneof",
+            Kind::Block(_) => "block",
+        }
+    }
+}
+
+/// The arguments of a command, keys marked. A container has none.
+///
+/// `words_before` counts the words before the first argument: 1, for a subcommand 2.
+pub(super) fn arguments(command: &Command, words_before: usize) -> Vec<Argument> {
+    if !command.subcommands.is_empty() {
+        return Vec::new();
+    }
+    let mut arguments = parse(command.syntax);
+    let mut place = Some(words_before);
+    for argument in &mut arguments {
+        place = place.and_then(|place| mark_keys(command.keys, place, argument));
+    }
+    arguments
+}
+
+/// Marks the keys in an argument that begins at `place`. Returns the place behind it, if that is
+/// known: it is not behind what may be missing, repeated or chosen.
+fn mark_keys(specs: &[KeySpec], place: usize, argument: &mut Argument) -> Option<usize> {
+    if argument.optional {
+        return None;
+    }
+    let mut place = place + usize::from(argument.token.is_some());
+    match &mut argument.kind {
+        Kind::Value(_) | Kind::Key(_) => {
+            if let Some(spec) = spec_at(specs, place) {
+                argument.kind = Kind::Key(spec);
+            }
+            place += 1;
+        }
+        Kind::Token => {}
+        Kind::OneOf(_) => return None,
+        Kind::Block(parts) => {
+            for part in parts {
+                place = mark_keys(specs, place, part)?;
+            }
+        }
+    }
+    (!argument.multiple).then_some(place)
+}
+
+/// The specification whose first key, or one of whose fixed number of keys, stands at `place`.
+fn spec_at(specs: &[KeySpec], place: usize) -> Option<usize> {
+    specs.iter().position(|spec| match spec.places {
+        KeyPlaces::Range { first, last, .. } => {
+            place == first || (place > first && place.cast_signed() <= last)
+        }
+        KeyPlaces::Counted { count_at } => place == count_at + 1,
+    })
+}
+
+fn parse(syntax: &'static str) -> Vec<Argument> {
+    let mut parser = Parser { words: words(syntax).into_iter().peekable() };
+    let mut group = parser.group("");
+    if group.alternatives.len() == 1 {
+        return group.alternatives.pop().unwrap_or_default();
+    }
+    fold(group.alternatives).into_iter().collect()
+}
+
+/// Words and brackets.
+fn words(syntax: &'static str) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    for mut rest in syntax.split_whitespace() {
+        while !rest.is_empty() {
+            let end = rest.find(['[', ']', '<', '>', '|']).unwrap_or(rest.len()).max(1);
+            words.push(&rest[..end]);
+            rest = &rest[end..];
+        }
+    }
+    words
+}
+
+struct Parser<I: Iterator<Item = &'static str>> {
+    words: Peekable<I>,
+}
+
+/// What stands between two brackets.
+struct Group {
+    alternatives: Vec<Vec<Argument>>,
+    /// It ends in `...`.
+    repeats: bool,
+}
+
+impl<I: Iterator<Item = &'static str>> Parser<I> {
+    /// Reads up to the closing bracket, or to the end of the text.
+    fn group(&mut self, end: &str) -> Group {
+        let mut alternatives = Vec::new();
+        let mut sequence = Vec::new();
+        let mut repeats = false;
+        while let Some(word) = self.words.next() {
+            match word {
+                _ if word == end => break,
+                "|" => alternatives.push(std::mem::take(&mut sequence)),
+                "..." => repeats = true,
+                "[" => self.optional(&mut sequence),
+                "<" => sequence.extend(fold(self.group(">").alternatives)),
+                _ if is_token(word) => sequence.push(self.token(word)),
+                _ => sequence.push(value(word)),
+            }
+        }
+        alternatives.push(sequence);
+        Group { alternatives, repeats }
+    }
+
+    /// Reads an optional argument, or that the arguments before it may be repeated.
+    fn optional(&mut self, before: &mut Vec<Argument>) {
+        let mut group = self.group("]");
+        if let (true, [again]) = (group.repeats, group.alternatives.as_slice())
+            && let Some(start) = before.len().checked_sub(again.len())
+            && before[start..].iter().zip(again).all(|(old, new)| old.name == new.name)
+        {
+            let repeated = before.split_off(start);
+            before.extend(block(repeated).map(|whole| Argument { multiple: true, ..whole }));
+            return;
+        }
+        let alternatives = std::mem::take(&mut group.alternatives);
+        before.extend(fold(alternatives).map(|whole| Argument {
+            optional: true,
+            multiple: whole.multiple || group.repeats,
+            ..whole
+        }));
+    }
+
+    /// Reads what belongs to a token: the values, or the choice, behind it.
+    fn token(&mut self, token: &'static str) -> Argument {
+        let mut values = Vec::new();
+        while let Some(word) = self.words.next_if(|word| is_value(word)) {
+            values.push(value(word));
+        }
+        let whole = match block(values) {
+            Some(values) => values,
+            None if self.words.next_if_eq(&"<").is_some() => Argument::new(Kind::OneOf(
+                self.group(">").alternatives.into_iter().filter_map(block).collect(),
+            )),
+            None => Argument { name: token.to_ascii_lowercase(), ..Argument::new(Kind::Token) },
+        };
+        Argument { token: Some(token), ..whole }
+    }
+}
+
+impl Argument {
+    /// A required argument that stands once, named after its parts.
+    fn new(kind: Kind) -> Argument {
+        let name = match &kind {
+            Kind::OneOf(parts) | Kind::Block(parts) => {
+                let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+                names.join("_")
+            }
+            Kind::Value(_) | Kind::Key(_) | Kind::Token => String::new(),
+        };
+        Argument { name, kind, token: None, optional: false, multiple: false }
+    }
+}
+
+/// Several arguments in a row as one; of none, none.
+fn block(mut parts: Vec<Argument>) -> Option<Argument> {
+    if parts.len() > 1 {
+        return Some(Argument::new(Kind::Block(parts)));
+    }
+    parts.pop()
+}
+
+/// Several alternatives as one choice.
+fn fold(alternatives: Vec<Vec<Argument>>) -> Option<Argument> {
+    let mut choices: Vec<Argument> = alternatives.into_iter().filter_map(block).collect();
+    if choices.len() > 1 {
+        return Some(Argument::new(Kind::OneOf(choices)));
+    }
+    choices.pop()
+}
+
+fn is_token(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_uppercase())
+        && !word.contains(|c: char| c.is_ascii_lowercase())
+}
+
+fn is_value(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_lowercase()) && !is_token(word)
+}
+
+fn value(word: &str) -> Argument {
+    Argument { name: word.to_owned(), ..Argument::new(Kind::Value(value_type(word))) }
+}
+
+/// Redis's type of a value. A word that is a number with one command and more than that with
+/// another, such as `start`, is a string: clients check what they complete.
+fn value_type(word: &str) -> &'static str {
+    match word {
+        "client-id" | "count" | "cursor" | "db" | "decrement" | "destination-db" | "index"
+        | "len" | "limit" | "milliseconds" | "min-match-len" | "num-matches" | "numkeys"
+        | "numlocal" | "numreplicas" | "offset" | "protover" | "rank" | "seconds" => "integer",
+        "increment" | "score" | "timeout" | "weight" => "double",
+        "pattern" => "pattern",
+        "unix-time-seconds" | "unix-time-milliseconds" => "unix-time",
+        _ => "string",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::registry::REGISTRY;
+
+    /// The tree as text again.
+    fn write(arguments: &[Argument]) -> String {
+        arguments.iter().map(write_argument).collect::<Vec<_>>().join(" ")
+    }
+
+    fn write_argument(argument: &Argument) -> String {
+        let token = argument.token.unwrap_or_default();
+        let is_bare = argument.optional && argument.token.is_none();
+        let parts = match &argument.kind {
+            Kind::Value(_) | Kind::Key(_) => argument.name.clone(),
+            Kind::Token => String::new(),
+            Kind::Block(parts) => write(parts),
+            Kind::OneOf(parts) => {
+                let parts: Vec<String> = parts.iter().map(write_argument).collect();
+                let parts = parts.join(" | ");
+                if is_bare { parts } else { format!("<{parts}>") }
+            }
+        };
+        let again = if argument.multiple { format!(" [{parts} ...]") } else { String::new() };
+        let text = format!("{token} {parts}{again}").trim().to_owned();
+        if argument.optional { format!("[{text}]") } else { text }
+    }
+
+    /// Arguments as `name:type`, those of a choice or a block in parentheses.
+    fn outline(arguments: &[Argument]) -> String {
+        let outlines = arguments.iter().map(|argument| {
+            let token = argument.token.map(|token| format!("{token}=")).unwrap_or_default();
+            let text = match &argument.kind {
+                Kind::OneOf(parts) | Kind::Block(parts) => {
+                    format!("{token}{}({})", argument.kind.name(), outline(parts))
+                }
+                kind => format!("{token}{}:{}", argument.name, kind.name()),
+            };
+            let optional = if argument.optional { "?" } else { "" };
+            let multiple = if argument.multiple { "+" } else { "" };
+            format!("{text}{optional}{multiple}")
+        });
+        outlines.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn syntax_becomes_a_tree() {
+        for (syntax, expected) in [
+            ("", ""),
+            ("key value", "key:string value:string"),
+            ("key [key ...] timeout", "key:string+ timeout:double"),
+            ("key value [key value ...]", "block(key:string value:string)+"),
+            ("[NX | XX] [GET]", "oneof(NX=nx:pure-token XX=xx:pure-token)? GET=get:pure-token?"),
+            ("[EX seconds | KEEPTTL]", "oneof(EX=seconds:integer KEEPTTL=keepttl:pure-token)?"),
+            ("[LIMIT offset count]", "LIMIT=block(offset:integer count:integer)?"),
+            ("[COUNT count [ANY]]", "block(COUNT=count:integer ANY=any:pure-token?)?"),
+            ("[WEIGHTS weight [weight ...]]", "WEIGHTS=weight:double?+"),
+            ("[event [event ...]]", "event:string?+"),
+            (
+                "[BY <A | B pattern>] <C | d>",
+                "BY=oneof(A=a:pure-token B=pattern:pattern)? oneof(C=c:pure-token d:string)",
+            ),
+        ] {
+            let tree = parse(syntax);
+            assert_eq!(outline(&tree), expected, "{syntax}");
+            assert_eq!(write(&tree), syntax);
+        }
+    }
+
+    #[test]
+    fn every_syntax_says_what_it_means() {
+        for (_, entry) in REGISTRY.entries() {
+            if entry.command.subcommands.is_empty() {
+                let tree = parse(entry.command.syntax);
+                assert_eq!(write(&tree), entry.command.syntax, "{}", entry.full_name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_key_specification_has_its_argument() {
+        fn collect(arguments: &[Argument], found: &mut Vec<usize>) {
+            for argument in arguments {
+                match &argument.kind {
+                    Kind::Key(spec) => found.push(*spec),
+                    Kind::OneOf(parts) | Kind::Block(parts) => collect(parts, found),
+                    Kind::Value(_) | Kind::Token => {}
+                }
+            }
+        }
+        for (_, entry) in REGISTRY.entries() {
+            let words_before = 1 + usize::from(entry.parent.is_some());
+            let mut found = Vec::new();
+            collect(&arguments(entry.command, words_before), &mut found);
+            found.dedup();
+            let expected: Vec<usize> = (0..entry.command.keys.len()).collect();
+            assert_eq!(found, expected, "{}", entry.full_name);
+        }
+    }
+
+    /// As a client that asks for hints sees them.
+    #[test]
+    fn arguments_know_their_keys() {
+        for (name, expected) in [
+            ("mset", "block(key:key value:string)+"),
+            (
+                "lcs",
+                "key1:key key2:key LEN=len:pure-token? IDX=idx:pure-token? \
+                     MINMATCHLEN=min-match-len:integer? WITHMATCHLEN=withmatchlen:pure-token?",
+            ),
+            ("zdiffstore", "destination:key numkeys:integer key:key+"),
+            ("object|freq", "key:key"),
+            ("object", ""),
+        ] {
+            let entry = REGISTRY.entry(REGISTRY.find_full(name.as_bytes()).expect("known"));
+            let words_before = 1 + usize::from(entry.parent.is_some());
+            assert_eq!(outline(&arguments(entry.command, words_before)), expected, "{name}");
+        }
+    }
+}

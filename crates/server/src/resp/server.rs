@@ -1,0 +1,204 @@
+//! Commands about the server as a whole: databases, snapshots, time, the end.
+
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, is_option};
+use super::fail::Fail;
+use super::session::Wait;
+
+const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
+
+/// DBSIZE: number of keys of the selected database.
+pub(crate) const DBSIZE: Command = Command {
+    name: "dbsize",
+    summary: "Returns the number of keys of the selected database.",
+    since: "1.0.0",
+    complexity: "O(S) in the number of stripes, a constant",
+    group: Group::Server,
+    arity: 1,
+    flags: Flags::READONLY.and(Flags::FAST).and(Flags::ALL_KEYS),
+    run: dbsize,
+    ..Command::EMPTY
+};
+
+fn dbsize(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let keys = cx.locked.len(cx.db);
+    cx.reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// FLUSHDB: empties the selected database.
+pub(crate) const FLUSHDB: Command = Command {
+    name: "flushdb",
+    syntax: "[ASYNC | SYNC]",
+    summary: "Removes all keys of the selected database. Memory is freed in the background.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of keys",
+    group: Group::Server,
+    arity: -1,
+    flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    run: flushdb,
+    ..Command::EMPTY
+};
+
+fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let db = cx.db;
+    flush(cx, args, Some(db))
+}
+
+/// FLUSHALL: empties all databases.
+pub(crate) const FLUSHALL: Command = Command {
+    name: "flushall",
+    syntax: "[ASYNC | SYNC]",
+    summary: "Removes all keys of all databases. Memory is freed in the background.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of keys",
+    group: Group::Server,
+    arity: -1,
+    flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    run: flushall,
+    ..Command::EMPTY
+};
+
+fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    flush(cx, args, None)
+}
+
+/// ASYNC and SYNC are accepted and mean the same: memory is freed off the locks either way.
+fn flush(cx: &mut Cx<'_>, args: Args<'_>, db: Option<u8>) -> Done {
+    match args.try_get(1) {
+        None => {}
+        Some(mode) if args.len() == 2 && (is_option(mode, "ASYNC") || is_option(mode, "SYNC")) => {}
+        Some(_) => return Err(Fail::Syntax),
+    }
+    cx.flush(db)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// SAVE: takes a snapshot and waits for it.
+pub(crate) const SAVE: Command = Command {
+    name: "save",
+    summary: "Takes a snapshot and answers when it is on disk. Other clients are served meanwhile.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of keys",
+    group: Group::Server,
+    arity: 1,
+    flags: ADMIN.and(Flags::NO_MULTI),
+    run: save,
+    ..Command::EMPTY
+};
+
+const RUNNING: Fail = Fail::text("ERR Background save already in progress");
+
+fn save(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let position = cx.shared.log.next().0;
+    let number = cx.shared.snapshots.begin(position).map_err(|_| RUNNING)?;
+    cx.session.wait = Some(Wait::Snapshot { number });
+    Ok(())
+}
+
+/// BGSAVE: takes a snapshot in the background.
+pub(crate) const BGSAVE: Command = Command {
+    name: "bgsave",
+    syntax: "[SCHEDULE]",
+    summary: "Takes a snapshot in the background, without a fork, while clients are served.",
+    since: "1.0.0",
+    complexity: "O(1); the snapshot itself is O(N)",
+    group: Group::Server,
+    arity: -1,
+    flags: ADMIN,
+    run: bgsave,
+    ..Command::EMPTY
+};
+
+fn bgsave(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if args.len() > 2 || args.try_get(1).is_some_and(|word| !is_option(word, "SCHEDULE")) {
+        return Err(Fail::Syntax);
+    }
+    let position = cx.shared.log.next().0;
+    cx.shared.snapshots.begin(position).map_err(|_| RUNNING)?;
+    cx.reply.simple("Background saving started");
+    Ok(())
+}
+
+/// LASTSAVE: when the last snapshot was finished.
+pub(crate) const LASTSAVE: Command = Command {
+    name: "lastsave",
+    summary: "Returns the Unix time, in seconds, of the last finished snapshot.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 1,
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    run: lastsave,
+    ..Command::EMPTY
+};
+
+fn lastsave(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let seconds = cx.shared.snapshots.status().last_unix_ms / 1000;
+    cx.reply.integer(i64::try_from(seconds).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// TIME: the server's clock.
+pub(crate) const TIME: Command = Command {
+    name: "time",
+    summary: "Returns the server's time: Unix seconds, and microseconds within the second.",
+    since: "2.6.0",
+    group: Group::Server,
+    arity: 1,
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    run: time,
+    ..Command::EMPTY
+};
+
+fn time(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let micros = crate::clock::unix_micros();
+    cx.reply.array(2);
+    cx.reply.bulk(itoa::Buffer::new().format(micros / 1_000_000).as_bytes());
+    cx.reply.bulk(itoa::Buffer::new().format(micros % 1_000_000).as_bytes());
+    Ok(())
+}
+
+/// SHUTDOWN: drains and ends the server.
+pub(crate) const SHUTDOWN: Command = Command {
+    name: "shutdown",
+    syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+    summary: "Ends the server. Every write is on the log already, so nothing is lost without SAVE.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: -1,
+    flags: ADMIN.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI).and(Flags::ALLOW_BUSY),
+    run: shutdown,
+    ..Command::EMPTY
+};
+
+fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let (mut save, mut nosave) = (false, false);
+    for word in args.iter().skip(1) {
+        if is_option(word, "SAVE") {
+            save = true;
+        } else if is_option(word, "NOSAVE") {
+            nosave = true;
+        } else if is_option(word, "ABORT") {
+            return Err(Fail::text("ERR No shutdown in progress."));
+        } else if !is_option(word, "NOW") && !is_option(word, "FORCE") {
+            return Err(Fail::Syntax);
+        }
+    }
+    if save && nosave {
+        return Err(Fail::Syntax);
+    }
+    if save {
+        let position = cx.shared.log.next().0;
+        // One that is running already will do: the log has what it misses.
+        if cx.shared.snapshots.begin(position).is_err() {
+            tracing::info!("SHUTDOWN SAVE: a snapshot is running already");
+        }
+    }
+    tracing::info!("SHUTDOWN by a client");
+    cx.shared.stopper.get().expect("set before the first connection").stop();
+    cx.session.closing = true;
+    Ok(())
+}
