@@ -6,6 +6,7 @@
 mod code;
 mod docs;
 mod floors;
+mod rows;
 
 use std::fmt;
 use std::fs;
@@ -62,7 +63,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 10] = [
     ("floors between crates", floors::check_imports),
     ("reasons of dependencies", floors::check_reasons),
     ("names banned in modules", code::check_bans),
@@ -72,6 +73,7 @@ const RULES: [(&str, Rule); 9] = [
     ("home paths", code::check_home_paths),
     ("titles of documents", docs::check_titles),
     ("transcripts of commands", docs::check_transcripts),
+    ("rows of commands", rows::check_rows),
 ];
 
 /// Runs all rules over the repository and prints what they found.
@@ -192,7 +194,7 @@ mod tests {
     fn every_rule_catches_its_planted_violation() {
         let leftover = format!("fn f() {{}}\n// {}{}: later\n", "FIX", "ME");
         let home = format!("see {}/ada/notes\n", "/home");
-        let plants: [(&str, &str, &str, usize); 12] = [
+        let plants: [(&str, &str, &str, usize); 13] = [
             ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -205,6 +207,7 @@ mod tests {
             ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
             ("titles", "docs/notes.md", "no title\n", 1),
             ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
+            ("rows", "crates/server/src/resp/hash.rs", "\nconst HGET: Command = A;\n", 2),
         ];
         for (rule, path, text, line) in plants {
             let found = check_with(path, text);

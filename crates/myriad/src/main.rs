@@ -24,6 +24,7 @@ Usage:
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
   myriad config --markdown      Print the documentation of all options
+  myriad commands --markdown    Print the documentation of all commands of the Redis protocol
   myriad --version              Print the version
 
 Every command takes --help.
@@ -53,6 +54,12 @@ const CONFIG_HELP: &str = "\
 Usage: myriad config --markdown
 
 Prints the documentation of all options, which is docs/config.md.
+";
+
+const COMMANDS_HELP: &str = "\
+Usage: myriad commands --markdown
+
+Prints the documentation of all commands of the Redis protocol, which is docs/commands.md.
 ";
 
 /// What the command line asks for.
@@ -110,7 +117,10 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
-            Some("config") => parse_config(parser),
+            Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
+            Some("commands") => {
+                parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
+            }
             Some("help") => print(HELP),
             _ => Err(usage(&format!("unknown command {}", name.display()))),
         },
@@ -151,14 +161,18 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     }
 }
 
-fn parse_config(parser: &mut Parser) -> Result<Command, ArgumentsError> {
+/// `--markdown`, which prints a document made from a table, or `--help`.
+fn parse_document(
+    parser: &mut Parser,
+    name: &str,
+    help: &str,
+    markdown: fn() -> String,
+) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
-        Some(Arg::Short('h') | Arg::Long("help")) => {
-            return Ok(Command::Print(CONFIG_HELP.to_owned()));
-        }
-        Some(Arg::Long("markdown")) => Command::Print(config::markdown()),
+        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(Command::Print(help.to_owned())),
+        Some(Arg::Long("markdown")) => Command::Print(markdown()),
         Some(other) => return Err(other.unexpected().into()),
-        None => return Err(usage("myriad config wants --markdown")),
+        None => return Err(usage(&format!("myriad {name} wants --markdown"))),
     };
     match parser.next()? {
         None => Ok(command),
@@ -204,6 +218,8 @@ mod tests {
             (&["log", "dump", "-h"], "--from LSN"),
             (&["config", "--help"], "docs/config.md"),
             (&["config", "--markdown"], "# Configuration"),
+            (&["commands", "--help"], "docs/commands.md"),
+            (&["commands", "--markdown"], "# Commands"),
             (&["--version"], env!("CARGO_PKG_VERSION")),
         ] {
             match parsed(arguments) {
@@ -257,6 +273,7 @@ mod tests {
         check_fault(&["log", "dump", "data", "more"], "unexpected argument \"more\"");
         check_fault(&["config"], "myriad config wants --markdown; see myriad --help");
         check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");
+        check_fault(&["commands"], "myriad commands wants --markdown; see myriad --help");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(super) fn id_of(session: &Session) -> i64 {
 /// CLIENT DURABILITY: when a write of this connection counts as done. Myriad's own.
 const DURABILITY: Command = Command {
     name: "durability",
-    syntax: "[always|interval|never]",
+    syntax: "[ALWAYS | INTERVAL | NEVER]",
     summary: "Sets, or without an argument returns, when writes of this connection are answered.",
     since: "7.2.0",
     group: Group::Connection,
@@ -150,7 +150,7 @@ fn id(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 /// CLIENT NO-EVICT: spares this connection when clients take too much memory.
 const NO_EVICT: Command = Command {
     name: "no-evict",
-    syntax: "ON|OFF",
+    syntax: "<ON | OFF>",
     summary: "Spares the connection when clients are closed for lack of memory.",
     since: "7.0.0",
     group: Group::Connection,
@@ -169,7 +169,7 @@ fn no_evict(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// CLIENT NO-TOUCH: reads of this connection do not keep keys from being evicted.
 const NO_TOUCH: Command = Command {
     name: "no-touch",
-    syntax: "ON|OFF",
+    syntax: "<ON | OFF>",
     summary: "Chooses whether commands of the connection count as uses of their keys.",
     since: "7.2.0",
     group: Group::Connection,
@@ -196,7 +196,7 @@ fn on_or_off(text: &[u8]) -> Result<bool, Fail> {
 /// CLIENT REPLY: whether this connection wants replies.
 const REPLY: Command = Command {
     name: "reply",
-    syntax: "ON|OFF|SKIP",
+    syntax: "<ON | OFF | SKIP>",
     summary: "Switches replies off, on, or off for the next command.",
     since: "3.2.0",
     group: Group::Connection,
@@ -224,7 +224,7 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// CLIENT SETINFO: what the client's library is called.
 const SETINFO: Command = Command {
     name: "setinfo",
-    syntax: "LIB-NAME libname|LIB-VER libver",
+    syntax: "<LIB-NAME libname | LIB-VER libver>",
     summary: "Tells the name or the version of the client's library.",
     since: "7.2.0",
     group: Group::Connection,
@@ -300,7 +300,7 @@ pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
 /// CLIENT UNBLOCK: ends the wait of another connection.
 const UNBLOCK: Command = Command {
     name: "unblock",
-    syntax: "client-id [TIMEOUT|ERROR]",
+    syntax: "client-id [TIMEOUT | ERROR]",
     summary: "Ends the wait of a blocked connection, as a timeout or with an error.",
     since: "5.0.0",
     complexity: "O(N) in the number of reactors",

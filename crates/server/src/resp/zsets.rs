@@ -330,7 +330,7 @@ fn take(
 /// ZMPOP: removes the first or the last members of the first sorted set that has any.
 pub(crate) const ZMPOP: Command = Command {
     name: "zmpop",
-    syntax: "numkeys key [key ...] MIN | MAX [COUNT count]",
+    syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
     summary: "Removes the first or the last members of the first sorted set that has any.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log N) for K keys and M members removed",

@@ -18,8 +18,9 @@ use crate::shared::Mail;
 /// CLIENT KILL: closes one connection, or those that fit all filters.
 pub(super) const KILL: Command = Command {
     name: "kill",
-    syntax: "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] \
-             [ADDR ip:port] [LADDR ip:port] [SKIPME YES|NO] [MAXAGE seconds]",
+    syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
+             [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME <YES | NO>] \
+             [MAXAGE seconds]>",
     summary: "Closes the connections that fit all given filters.",
     since: "2.4.0",
     complexity: "O(N) in the number of connections",

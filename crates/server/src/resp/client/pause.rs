@@ -72,7 +72,7 @@ fn writes(transaction: &Transaction) -> bool {
 /// CLIENT PAUSE: stops serving clients for some time.
 pub(super) const PAUSE: Command = Command {
     name: "pause",
-    syntax: "timeout [WRITE|ALL]",
+    syntax: "timeout [WRITE | ALL]",
     summary: "Puts off all requests of all clients, or their writes, for some milliseconds.",
     since: "3.0.0",
     group: Group::Connection,

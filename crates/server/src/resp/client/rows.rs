@@ -45,7 +45,7 @@ fn info(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 /// CLIENT LIST: all connections, or some.
 pub(super) const LIST: Command = Command {
     name: "list",
-    syntax: "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]",
+    syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
     summary: "Describes all connections, those of a type, or those with the given numbers.",
     since: "2.4.0",
     complexity: "O(N log N) in the number of connections",
