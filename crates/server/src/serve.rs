@@ -139,6 +139,10 @@ fn start_group(
         Server::new(Arc::clone(shared), index)
     })
     .context("starting the reactors")?;
+    // Their first turns start the housekeeping, whether or not anybody connects.
+    for waker in group.links().wakers() {
+        waker.wake();
+    }
     let possible = group.descriptors().connections_possible;
     if possible < settings.maxclients as u64 {
         tracing::warn!(

@@ -168,6 +168,7 @@ pub(crate) struct Server {
     /// The end for which a timer is set.
     pause_timer: MonoNs,
     surveyed: MonoNs,
+    is_ticking: bool,
     /// Connections that wait for a time, by timer token.
     timed: HashMap<u64, ConnId>,
     next_token: u64,
@@ -195,6 +196,7 @@ impl Server {
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
             surveyed: MonoNs::default(),
+            is_ticking: false,
             timed: HashMap::new(),
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
@@ -663,16 +665,23 @@ impl Handler for Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        if self.next_token == WAIT_TOKENS && self.now == Now::default() {
+        if !std::mem::replace(&mut self.is_ticking, true) {
             // The first turn: from here on the ticks keep themselves going.
             self.refresh(cx.now());
-            self.next_token += 1;
             self.tick(cx, connections);
         }
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
         self.settle_with_log(cx, connections);
         self.account_memory();
+    }
+
+    /// Requests that CLIENT PAUSE put off are not run any more: the end would come in the middle of
+    /// the pause.
+    fn draining(&mut self, cx: &mut Context<'_, Mail>, _: &mut Connections<'_, Session>) {
+        for id in &self.postponed {
+            cx.close(*id);
+        }
     }
 }
 
