@@ -91,9 +91,8 @@ impl Keyspace {
         } else if policy.is_volatile() {
             stripe.sample_volatile(random, KEYS_PER_STRIPE)
         } else {
-            let tables = (0u8..).zip(&stripe.tables).filter(|(_, table)| table.len() > 0);
-            let sampled = tables.flat_map(|(db, table)| {
-                table.sample(random).take(KEYS_PER_STRIPE).map(move |entry| (db, entry))
+            let sampled = stripe.dbs.iter().flat_map(|(db, contents)| {
+                contents.table.sample(random).take(KEYS_PER_STRIPE).map(move |entry| (db, entry))
             });
             sampled.collect()
         };

@@ -12,7 +12,7 @@ use crate::access::AccessClock;
 use crate::blob::prefetch;
 use crate::locked::{Guard, Locked};
 use crate::mutation::{Key, Mutation};
-use crate::stripe::{StatsSums, Stripe, stripe_of};
+use crate::stripe::{STRIPE_LINES, StatsSums, Stripe, stripe_of};
 use crate::types::Compact;
 use crate::{DATABASES, STRIPES, Trash};
 
@@ -105,16 +105,15 @@ impl Keyspace {
     /// First pass over a batch: ask for the stripe's own cache lines.
     #[inline]
     pub fn prefetch_stripe(&self, hash: u64) {
-        let slot = &raw const self.slots[stripe_of(hash)];
-        prefetch(slot);
-        prefetch(slot.cast::<u8>().wrapping_add(64));
+        let slot = (&raw const self.slots[stripe_of(hash)]).cast::<u8>();
+        (0..STRIPE_LINES).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
     }
 
     /// Second pass: ask for the bucket. Skipped when somebody holds the stripe.
     #[inline]
     pub fn prefetch_bucket(&self, db: u8, hash: u64) {
         if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
-            stripe.tables[usize::from(db)].prefetch_bucket(hash);
+            stripe.dbs[db].table.prefetch_bucket(hash);
         }
     }
 
@@ -122,7 +121,7 @@ impl Keyspace {
     #[inline]
     pub fn prefetch_entry(&self, db: u8, hash: u64) {
         if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
-            stripe.tables[usize::from(db)].prefetch_entry(hash);
+            stripe.dbs[db].table.prefetch_entry(hash);
         }
     }
 

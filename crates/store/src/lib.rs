@@ -9,6 +9,7 @@
 mod access;
 #[allow(unsafe_code)]
 mod blob;
+mod databases;
 mod entry;
 mod evict;
 mod keyspace;

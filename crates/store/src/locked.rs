@@ -237,7 +237,7 @@ impl<'a> Locked<'a> {
     /// False when no key of this stripe and database has an expiry: one comparison.
     #[inline]
     pub fn may_expire(&self, db: u8, hash: u64) -> bool {
-        self.stripe(hash).counts[usize::from(db)].expires > 0
+        self.stripe(hash).dbs[db].expires > 0
     }
 
     /// Is the key still there although its time has come? A write deletes it first.
@@ -365,7 +365,7 @@ impl<'a> Locked<'a> {
 
     /// Keys of a database in the locked stripes, expired ones that are not yet removed included.
     pub fn len(&self, db: u8) -> usize {
-        self.guards.iter().map(|guard| guard.stripe.tables[usize::from(db)].len()).sum()
+        self.guards.iter().map(|guard| guard.stripe.dbs[db].table.len()).sum()
     }
 
     pub fn is_empty(&self, db: u8) -> bool {
@@ -376,7 +376,7 @@ impl<'a> Locked<'a> {
     pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
         let now = self.params.now;
         for guard in &self.guards {
-            let table = &guard.stripe.tables[usize::from(db)];
+            let table = &guard.stripe.dbs[db].table;
             table.iter().filter(|entry| !entry.is_expired(now)).for_each(|e| visit(e.key()));
         }
     }
@@ -388,7 +388,7 @@ impl<'a> Locked<'a> {
         let (before, after) = self.guards.split_at(start);
         let now = self.params.now;
         after.iter().chain(before).find_map(|guard| {
-            let table = &guard.stripe.tables[usize::from(db)];
+            let table = &guard.stripe.dbs[db].table;
             let mut sample = table.sample(random());
             sample.find(|entry| !entry.is_expired(now)).map(|entry| entry.key().to_vec())
         })
@@ -423,7 +423,7 @@ impl<'a> Locked<'a> {
     }
 
     fn scan_guard(&self, position: usize, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
-        let table = &self.guards[position].stripe.tables[usize::from(db)];
+        let table = &self.guards[position].stripe.dbs[db].table;
         let now = self.params.now;
         table.scan(
             place,

@@ -6,21 +6,21 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "a tag is some bits of a hash")]
 
-/// Writes remembered one by one. A write leaves the list when it is durable; at 4,096 stripes this
-/// many are full only with 65,536 and more writes between two syncs.
-const WRITES_MAX: usize = 16;
+/// Writes remembered one by one. A write leaves the list when it is durable; 4,096 stripes full of
+/// writes that are not are 32,768 of them between two syncs.
+const WRITES_MAX: usize = 8;
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Write {
-    lsn: u64,
-    tag: u32,
-}
-
+/// The head and the tags fill the stripe's second cache line, the positions the third.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Pending {
-    writes: Vec<Write>,
-    floor: u64,
     newest: u64,
+    floor: u64,
+    tags: [u32; WRITES_MAX],
+    len: u8,
+    /// The place that is written next when all are taken: the one written longest ago.
+    next: u8,
+    lsns: [u64; WRITES_MAX],
 }
 
 /// Two keys of one stripe with the same tag wait for each other, once in 2^32 pairs.
@@ -30,33 +30,43 @@ fn tag(db: u8, hash: u64) -> u32 {
 
 impl Pending {
     /// A write of this key went to the log and ends at `lsn`; `durable` is the position known now.
+    #[inline]
     pub(crate) fn note(&mut self, db: u8, hash: u64, lsn: u64, durable: u64) {
         if self.newest <= durable {
-            self.writes.clear();
-        } else if self.writes.len() >= WRITES_MAX {
-            self.writes.retain(|write| write.lsn > durable);
+            self.len = 0;
         }
         self.newest = self.newest.max(lsn);
         let tag = tag(db, hash);
-        if let Some(write) = self.writes.iter_mut().find(|write| write.tag == tag) {
-            write.lsn = lsn;
-            return;
-        }
-        if self.writes.len() >= WRITES_MAX {
-            let oldest = self.writes.swap_remove(self.oldest());
-            self.floor = self.floor.max(oldest.lsn);
-        }
-        self.writes.push(Write { lsn, tag });
+        let place = match self.find(tag) {
+            Some(place) => place,
+            None => self.free_place(durable),
+        };
+        self.tags[place] = tag;
+        self.lsns[place] = lsn;
     }
 
-    fn oldest(&self) -> usize {
-        let lsns = self.writes.iter().enumerate();
-        lsns.min_by_key(|(_, write)| write.lsn).map_or(0, |(index, _)| index)
+    #[inline]
+    fn find(&self, tag: u32) -> Option<usize> {
+        let known = self.tags.iter().take(usize::from(self.len));
+        known.enumerate().find(|(_, known)| **known == tag).map(|(place, _)| place)
+    }
+
+    fn free_place(&mut self, durable: u64) -> usize {
+        if usize::from(self.len) < WRITES_MAX {
+            self.len += 1;
+            return usize::from(self.len) - 1;
+        }
+        let place = usize::from(self.next) % WRITES_MAX;
+        self.next = self.next.wrapping_add(1);
+        if self.lsns[place] > durable {
+            self.floor = self.floor.max(self.lsns[place]);
+        }
+        place
     }
 
     /// All keys of the stripe changed at once (FLUSHALL).
     pub(crate) fn note_all(&mut self, lsn: u64) {
-        self.writes.clear();
+        self.len = 0;
         self.floor = self.floor.max(lsn);
         self.newest = self.newest.max(lsn);
     }
@@ -67,8 +77,7 @@ impl Pending {
         if self.newest == 0 {
             return 0;
         }
-        let tag = tag(db, hash);
-        let own = self.writes.iter().find(|write| write.tag == tag).map_or(0, |write| write.lsn);
+        let own = self.find(tag(db, hash)).map_or(0, |place| self.lsns[place]);
         own.max(self.floor)
     }
 
@@ -114,7 +123,7 @@ mod tests {
         for n in 0..1000u64 {
             pending.note(0, n, n + 1, n);
         }
-        assert_eq!(pending.writes.len(), 1);
+        assert_eq!(pending.len, 1);
         assert_eq!(pending.floor, 0);
         pending.note_all(5000);
         assert_eq!(pending.gate(3, 17), 5000);

@@ -47,8 +47,8 @@ impl Stripe {
     /// Appends everything that the stripe holds, and shows each entry in the order of the bytes.
     fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(&Entry)) {
         let mut encoded = Vec::new();
-        for (db, table) in (0..).zip(&self.tables) {
-            for entry in table.iter() {
+        for (db, contents) in self.dbs.iter() {
+            for entry in contents.table.iter() {
                 let expiry = entry.expiry();
                 let change = match self.object_of(entry) {
                     None => {

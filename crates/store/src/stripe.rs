@@ -10,11 +10,12 @@ use std::collections::BinaryHeap;
 
 use base::time::UnixMs;
 
+use crate::databases::{Databases, Db};
 use crate::entry::Entry;
 use crate::keyspace::{DbStats, Params, StoreError};
 use crate::mutation::{Change, End, Key, Kind};
 use crate::pending::Pending;
-use crate::table::{Place, Table};
+use crate::table::Place;
 use crate::trash::{Garbage, Trash};
 use crate::types::{Compact, Hash, List, Malformed, Set, ZSet, allocation_bytes};
 use crate::watch::Watches;
@@ -134,13 +135,6 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
     (hash >> STRIPE_SHIFT) as usize
 }
 
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct DbCounts {
-    pub(crate) expires: u32,
-    /// Sum of the expiry times, wrapping: for the average TTL.
-    pub(crate) expiry_sum: u64,
-}
-
 /// Sums over stripes, on the way to [`DbStats`].
 #[derive(Debug, Default)]
 pub(crate) struct StatsSums {
@@ -161,17 +155,22 @@ impl StatsSums {
     }
 }
 
+/// Laid out by hand: with the lock before it, the first cache line holds all that a plain read
+/// needs, the next two what a write needs beside it. [`STRIPE_LINES`] are asked for ahead of use.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Stripe {
-    pub(crate) tables: [Table; DATABASES],
-    pub(crate) pending: Pending,
-    pub(crate) watches: Watches,
     /// Heap bytes of all entries, collections and tables, allocator rounding included.
     pub(crate) bytes: usize,
-    pub(crate) counts: [DbCounts; DATABASES],
+    pub(crate) dbs: Databases,
+    pub(crate) pending: Pending,
+    pub(crate) watches: Watches,
     objects: Objects,
     expiries: BinaryHeap<Reverse<Expiry>>,
 }
+
+/// Cache lines of a stripe that a command on one key touches.
+pub(crate) const STRIPE_LINES: usize = 3;
 
 /// Found: an entry that is not expired, with its collection if it has one.
 pub(crate) enum Found<'a> {
@@ -188,17 +187,17 @@ pub(crate) struct Applying<'a> {
 
 impl Stripe {
     pub(crate) fn place(&self, db: u8, key: Key<'_>) -> Option<Place> {
-        self.tables[usize::from(db)].find_key(key.hash, key.bytes)
+        self.dbs[db].table.find_key(key.hash, key.bytes)
     }
 
     pub(crate) fn entry(&self, db: u8, place: Place) -> &Entry {
-        self.tables[usize::from(db)].entry(place)
+        self.dbs[db].table.entry(place)
     }
 
     /// The live entry of a key; what is expired is absent.
     #[inline]
     pub(crate) fn live(&self, db: u8, key: Key<'_>, now: UnixMs) -> Option<&Entry> {
-        let table = &self.tables[usize::from(db)];
+        let table = &self.dbs[db].table;
         let entry = table.entry(table.find_key(key.hash, key.bytes)?);
         (!entry.is_expired(now)).then_some(entry)
     }
@@ -266,7 +265,7 @@ impl Stripe {
         expiry: Option<UnixMs>,
         cx: &mut Applying<'_>,
     ) {
-        let table = &mut self.tables[usize::from(db)];
+        let table = &mut self.dbs[db].table;
         let Some(place) = table.find_key(key.hash, key.bytes) else {
             return self.insert_string(db, key, value, expiry, cx);
         };
@@ -313,7 +312,7 @@ impl Stripe {
 
     fn insert_entry(&mut self, db: u8, hash: u64, entry: Entry, cx: &Applying<'_>) {
         entry.set_access(cx.params.access.fresh());
-        let table = &mut self.tables[usize::from(db)];
+        let table = &mut self.dbs[db].table;
         let before = table.table_bytes();
         self.bytes += entry.allocation_bytes();
         table.insert(hash, entry, cx.hash_of);
@@ -337,7 +336,7 @@ impl Stripe {
             self.insert_string(db, key, b"", None, cx);
         }
         let place = self.place(db, key).expect("present or just inserted");
-        let entry = self.tables[usize::from(db)].entry_mut(place);
+        let entry = self.dbs[db].table.entry_mut(place);
         if entry.string_value().is_none() {
             return Err(StoreError::WrongType);
         }
@@ -351,7 +350,7 @@ impl Stripe {
     /// Removes a key and whatever it holds.
     pub(crate) fn remove(&mut self, db: u8, key: Key<'_>, cx: &mut Applying<'_>) -> bool {
         let Some(place) = self.place(db, key) else { return false };
-        let table = &mut self.tables[usize::from(db)];
+        let table = &mut self.dbs[db].table;
         let before = table.table_bytes();
         let entry = table.remove(key.hash, place, cx.hash_of);
         let entry_bytes = entry.allocation_bytes();
@@ -372,7 +371,7 @@ impl Stripe {
 
     fn expire(&mut self, db: u8, key: Key<'_>, at: Option<UnixMs>) {
         let Some(place) = self.place(db, key) else { return };
-        let entry = self.tables[usize::from(db)].entry_mut(place);
+        let entry = self.dbs[db].table.entry_mut(place);
         let (old_bytes, old) = (entry.allocation_bytes(), entry.expiry());
         entry.set_expiry(at);
         self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
@@ -396,7 +395,7 @@ impl Stripe {
             }
             return Ok(());
         };
-        let entry = self.tables[usize::from(db)].entry(place);
+        let entry = self.dbs[db].table.entry(place);
         let index = entry.collection_index().ok_or(StoreError::WrongType)?;
         cx.params.access.touch(entry);
         let object = self.objects.get_mut(index);
@@ -413,7 +412,7 @@ impl Stripe {
     }
 
     fn note_expiry(&mut self, db: u8, hash: u64, old: Option<UnixMs>, new: Option<UnixMs>) {
-        let counts = &mut self.counts[usize::from(db)];
+        let counts = &mut self.dbs[db];
         if let Some(at) = old {
             counts.expires -= 1;
             counts.expiry_sum = counts.expiry_sum.wrapping_sub(at.0);
@@ -430,7 +429,7 @@ impl Stripe {
 
     fn push_expiry(&mut self, expiry: Expiry) {
         let before = self.expiries.capacity();
-        let live: usize = self.counts.iter().map(|counts| counts.expires as usize).sum();
+        let live: usize = self.dbs.iter().map(|(_, db)| db.expires as usize).sum();
         if self.expiries.len() > STALE_EXPIRIES_MIN && self.expiries.len() > 2 * live {
             let heap = std::mem::take(&mut self.expiries);
             self.expiries = heap.into_iter().filter(|e| self.is_current(e.0)).collect();
@@ -447,7 +446,7 @@ impl Stripe {
     /// The database and entry that this heap item is about, unless it is out of date.
     fn expiring_key(&self, expiry: Expiry) -> Option<(u8, &Entry)> {
         let db = (expiry.tagged_hash >> STRIPE_SHIFT) as u8; // below DATABASES by construction
-        let table = &self.tables[usize::from(db)];
+        let table = &self.dbs[db].table;
         let place = table.find(expiry.tagged_hash, |entry| entry.expiry() == Some(expiry.at))?;
         Some((db, table.entry(place)))
     }
@@ -471,13 +470,14 @@ impl Stripe {
     /// Adds this stripe to sums over several.
     pub(crate) fn add_stats(&self, sums: &mut StatsSums) {
         sums.bytes += self.bytes;
-        for (db, stats) in sums.dbs.iter_mut().enumerate() {
-            let counts = &self.counts[db];
-            stats.keys += self.tables[db].len() as u64;
-            stats.expires += u64::from(counts.expires);
-            stats.table_bytes += self.tables[db].table_bytes() as u64;
-            stats.expiry_bytes += u64::from(counts.expires) * size_of::<Reverse<Expiry>>() as u64;
-            sums.expiries[db] = sums.expiries[db].wrapping_add(counts.expiry_sum);
+        for (index, db) in self.dbs.iter() {
+            let index = usize::from(index);
+            let stats = &mut sums.dbs[index];
+            stats.keys += db.table.len() as u64;
+            stats.expires += u64::from(db.expires);
+            stats.table_bytes += db.table.table_bytes() as u64;
+            stats.expiry_bytes += u64::from(db.expires) * size_of::<Reverse<Expiry>>() as u64;
+            sums.expiries[index] = sums.expiries[index].wrapping_add(db.expiry_sum);
         }
     }
 
@@ -504,47 +504,43 @@ impl Stripe {
 
     /// Empties one database of this stripe, or all.
     pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut Trash) {
-        let range = db.map_or(0..DATABASES, |db| usize::from(db)..usize::from(db) + 1);
-        let tables = &self.tables;
+        let dbs = &self.dbs;
         self.watches.touch_where(|watched, key| {
-            range.contains(&usize::from(watched))
-                && tables[usize::from(watched)].iter().any(|entry| entry.key() == key)
+            db.is_none_or(|db| db == watched)
+                && dbs[watched].table.iter().any(|entry| entry.key() == key)
         });
-        let tables = self.tables.iter().enumerate();
-        let others_empty =
-            tables.filter(|(index, _)| !range.contains(index)).all(|(_, table)| table.len() == 0);
-        if others_empty { self.flush_all(trash) } else { self.flush_range(range, trash) }
+        let is_flushed = |index: u8| db.is_none_or(|db| db == index);
+        if self.dbs.iter().all(|(index, db)| is_flushed(index) || db.table.len() == 0) {
+            self.flush_all(trash);
+        } else if let Some(db) = db {
+            self.flush_one(db, trash);
+        }
     }
 
     /// Nothing stays, so nothing needs to be looked at: O(1) beside freeing.
     pub(crate) fn flush_all(&mut self, trash: &mut Trash) {
-        let tables = self.tables.iter_mut().map(Table::take).filter(|table| table.len() > 0);
-        tables.for_each(|table| trash.push(Garbage::Table(table)));
+        trash.push_databases(std::mem::take(&mut self.dbs));
         let objects = std::mem::take(&mut self.objects);
         if !objects.slots.is_empty() {
             trash.push(Garbage::Objects(objects));
         }
         self.expiries = BinaryHeap::new();
-        self.counts = <[DbCounts; DATABASES]>::default();
         self.bytes = 0;
     }
 
-    fn flush_range(&mut self, range: std::ops::Range<usize>, trash: &mut Trash) {
-        for index in range {
-            let table = self.tables[index].take();
-            self.bytes -= table.table_bytes();
-            for entry in table.iter() {
-                self.bytes -= entry.allocation_bytes();
-                if let Some(object) = entry.collection_index() {
-                    let object = self.objects.remove(object);
-                    self.bytes -= object_bytes(&object);
-                    trash.push(Garbage::Object(object));
-                }
+    fn flush_one(&mut self, db: u8, trash: &mut Trash) {
+        let Db { table, .. } = std::mem::take(&mut self.dbs[db]);
+        self.bytes -= table.table_bytes();
+        for entry in table.iter() {
+            self.bytes -= entry.allocation_bytes();
+            if let Some(object) = entry.collection_index() {
+                let object = self.objects.remove(object);
+                self.bytes -= object_bytes(&object);
+                trash.push(Garbage::Object(object));
             }
-            self.counts[index] = DbCounts::default();
-            if table.len() > 0 {
-                trash.push(Garbage::Table(table));
-            }
+        }
+        if table.len() > 0 {
+            trash.push(Garbage::Table(table));
         }
     }
 }
@@ -646,4 +642,17 @@ fn change_list(list: &mut List, change: &Change<'_>, compact: &Compact) -> Resul
         _ => return Err(StoreError::WrongType),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_write_touches_lies_in_the_first_lines() {
+        const LOCK_BYTES: usize = 8;
+        assert_eq!(LOCK_BYTES + std::mem::offset_of!(Stripe, pending), 64);
+        let end = std::mem::offset_of!(Stripe, watches) + size_of::<Watches>();
+        assert!(LOCK_BYTES + std::mem::offset_of!(Stripe, watches) <= STRIPE_LINES * 64, "{end}");
+    }
 }

@@ -1,6 +1,7 @@
 //! What a mutation removed, kept until the stripe's lock is released: freeing a set of a million
 //! members takes tens of milliseconds that no other reactor should wait for.
 
+use crate::databases::Databases;
 use crate::entry::Entry;
 use crate::stripe::{Object, Objects};
 use crate::table::Table;
@@ -16,6 +17,7 @@ pub(crate) enum Garbage {
     Object(Object),
     Objects(Objects),
     Table(Table),
+    Databases(Databases),
 }
 
 /// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
@@ -36,12 +38,19 @@ impl Trash {
         self.elements > HEAVY_ELEMENTS
     }
 
+    pub(crate) fn push_databases(&mut self, dbs: Databases) {
+        if dbs.iter().any(|(_, db)| db.table.len() > 0) {
+            self.push(Garbage::Databases(dbs));
+        }
+    }
+
     pub(crate) fn push(&mut self, part: Garbage) {
         self.elements += match &part {
             Garbage::Entry(_) => 1,
             Garbage::Object(object) => object.len(),
             Garbage::Objects(objects) => objects.slots.len(),
             Garbage::Table(table) => table.len(),
+            Garbage::Databases(dbs) => dbs.iter().map(|(_, db)| db.table.len()).sum(),
         };
         self.parts.push(part);
     }
