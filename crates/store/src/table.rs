@@ -259,11 +259,6 @@ impl Table {
             (0..SLOTS).filter_map(move |slot| bucket.slots[(slot + turn) % SLOTS].as_ref())
         })
     }
-
-    /// Empties the table and gives its entries to the caller, who drops them off the lock.
-    pub(crate) fn take(&mut self) -> Table {
-        std::mem::take(self)
-    }
 }
 
 #[cfg(test)]
