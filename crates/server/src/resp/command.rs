@@ -6,7 +6,7 @@
 
 use wire::resp::Args;
 
-use super::cx::Cx;
+use super::cx::{Cx, is_option};
 use super::fail::Fail;
 
 /// What a command function returns; on an error, its reply so far is replaced by the error.
@@ -118,8 +118,16 @@ pub(crate) enum KeyAccess {
     Update,
     /// RW that also returns what was there (ACCESS UPDATE).
     ReadUpdate,
+    /// RW that takes parts of the value away (DELETE).
+    Delete,
+    /// RW that takes parts of the value away and returns them (ACCESS DELETE).
+    ReadDelete,
     /// OW: overwrites without looking.
     Overwrite,
+    /// OW INSERT: writes where nothing was.
+    Create,
+    /// SET: as [`KeyAccess::ReadUpdate`] with GET, else as [`KeyAccess::Overwrite`].
+    UpdateOrOverwrite,
     /// RM: deletes.
     Remove,
     /// RW INSERT: adds without changing what is there.
@@ -133,9 +141,24 @@ impl KeyAccess {
             KeyAccess::Look => &["RO"],
             KeyAccess::Update => &["RW", "update"],
             KeyAccess::ReadUpdate => &["RW", "access", "update"],
+            KeyAccess::Delete => &["RW", "delete"],
+            KeyAccess::ReadDelete => &["RW", "access", "delete"],
             KeyAccess::Overwrite => &["OW", "update"],
+            KeyAccess::Create => &["OW", "insert"],
+            KeyAccess::UpdateOrOverwrite => &["RW", "access", "update", "variable_flags"],
             KeyAccess::Remove => &["RM", "delete"],
             KeyAccess::Insert => &["RW", "insert"],
+        }
+    }
+
+    /// What one request does to its keys.
+    pub(crate) fn of_request(self, request: Args<'_>) -> KeyAccess {
+        match self {
+            KeyAccess::UpdateOrOverwrite if request.iter().skip(3).any(|o| is_option(o, "GET")) => {
+                KeyAccess::ReadUpdate
+            }
+            KeyAccess::UpdateOrOverwrite => KeyAccess::Overwrite,
+            other => other,
         }
     }
 }
@@ -161,7 +184,12 @@ impl KeySpec {
         KeySpec::range(1, 1, 1, access)
     }
 
-    pub(crate) const fn range(first: usize, last: isize, step: usize, access: KeyAccess) -> KeySpec {
+    pub(crate) const fn range(
+        first: usize,
+        last: isize,
+        step: usize,
+        access: KeyAccess,
+    ) -> KeySpec {
         KeySpec { places: KeyPlaces::Range { first, last, step }, access }
     }
 
@@ -189,6 +217,8 @@ pub(crate) struct Command {
     pub(crate) keys: &'static [KeySpec],
     /// Hints for clients, in Redis's words (`nondeterministic_output`).
     pub(crate) tips: &'static [&'static str],
+    /// ACL categories that neither the group nor the flags say, with their `@`.
+    pub(crate) more_categories: &'static [&'static str],
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name; for a subcommand with the container's name.
     pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
@@ -207,6 +237,7 @@ impl Command {
         flags: Flags::NONE,
         keys: &[],
         tips: &[],
+        more_categories: &[],
         subcommands: &[],
         run: run_nothing,
     };
@@ -262,7 +293,8 @@ impl Command {
         Ok(())
     }
 
-    /// ACL categories, from the group and the flags as Redis derives them.
+    /// ACL categories, from the group and the flags as Redis derives them. A container has none of
+    /// its own: its subcommands have.
     pub(crate) fn categories(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         let flags = self.flags;
@@ -273,6 +305,9 @@ impl Command {
             names.push("@read");
         }
         match self.group {
+            _ if !self.subcommands.is_empty() => {}
+            // WAIT and WAITAOF wait for the writes of their connection.
+            Group::Generic if flags.has(Flags::BLOCKING) => names.push("@connection"),
             Group::Generic => names.push("@keyspace"),
             Group::String => names.push("@string"),
             Group::Hash => names.push("@hash"),
@@ -290,6 +325,7 @@ impl Command {
         if flags.has(Flags::BLOCKING) {
             names.push("@blocking");
         }
+        names.extend(self.more_categories);
         names.push(if flags.has(Flags::FAST) { "@fast" } else { "@slow" });
         names
     }

@@ -200,6 +200,7 @@ pub(crate) const PING: Command = Command {
     group: Group::Connection,
     arity: -1,
     flags: Flags::FAST,
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     run: ping,
     ..Command::EMPTY
 };

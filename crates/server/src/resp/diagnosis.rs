@@ -35,6 +35,7 @@ const SLOWLOG_GET: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: ADMIN,
+    tips: &["request_policy:all_nodes", "nondeterministic_output"],
     run: slowlog_get,
     ..Command::EMPTY
 };
@@ -72,6 +73,7 @@ const SLOWLOG_LEN: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ADMIN,
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
     run: slowlog_len,
     ..Command::EMPTY
 };
@@ -90,6 +92,7 @@ const SLOWLOG_RESET: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ADMIN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: slowlog_reset,
     ..Command::EMPTY
 };
@@ -131,6 +134,7 @@ const LATEST: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: LATENCY_ADMIN,
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: latest,
     ..Command::EMPTY
 };
@@ -157,6 +161,7 @@ const HISTORY: Command = Command {
     group: Group::Server,
     arity: 3,
     flags: LATENCY_ADMIN,
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: history,
     ..Command::EMPTY
 };
@@ -184,6 +189,7 @@ const LATENCY_RESET: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: LATENCY_ADMIN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: latency_reset,
     ..Command::EMPTY
 };
@@ -203,6 +209,7 @@ const GRAPH: Command = Command {
     group: Group::Server,
     arity: 3,
     flags: LATENCY_ADMIN,
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: graph,
     ..Command::EMPTY
 };
@@ -230,6 +237,7 @@ const DOCTOR: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: LATENCY_ADMIN,
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: doctor,
     ..Command::EMPTY
 };
@@ -270,6 +278,7 @@ const HISTOGRAM: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: LATENCY_ADMIN.and(Flags::SEES_STATS),
+    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: histogram,
     ..Command::EMPTY
 };
@@ -296,9 +305,11 @@ fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         cx.reply.bulk(b"calls");
         cx.reply.integer(cell.histogram().len().cast_signed());
         cx.reply.bulk(b"histogram_usec");
-        let buckets = cumulative(cell.histogram().iter_recorded().map(|value| {
-            (value.value_iterated_to(), value.count_since_last_iteration())
-        }));
+        let buckets = cumulative(
+            cell.histogram()
+                .iter_recorded()
+                .map(|value| (value.value_iterated_to(), value.count_since_last_iteration())),
+        );
         cx.reply.map(buckets.len());
         for (us, count) in buckets {
             cx.reply.integer(us.cast_signed());

@@ -35,6 +35,7 @@ pub(crate) const DEL: Command = Command {
     arity: -2,
     flags: Flags::WRITE,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Remove)],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: del,
     ..Command::EMPTY
 };
@@ -45,6 +46,7 @@ pub(crate) const UNLINK: Command = Command {
     summary: "Deletes keys as DEL does, which also frees their memory in the background.",
     since: "4.0.0",
     flags: Flags::WRITE.and(Flags::FAST),
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     ..DEL
 };
 
@@ -72,6 +74,7 @@ pub(crate) const EXISTS: Command = Command {
     arity: -2,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: exists,
     ..Command::EMPTY
 };
@@ -86,6 +89,7 @@ pub(crate) const TOUCH: Command = Command {
     name: "touch",
     summary: "Counts how many of the given keys exist and marks them as used just now.",
     since: "3.2.1",
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: touch,
     ..EXISTS
 };
@@ -164,7 +168,7 @@ pub(crate) const RENAME: Command = Command {
     arity: 3,
     flags: Flags::WRITE,
     keys: &[
-        KeySpec::range(1, 1, 1, KeyAccess::Remove),
+        KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
     ],
     run: rename,
@@ -188,7 +192,10 @@ pub(crate) const RENAMENX: Command = Command {
     name: "renamenx",
     summary: "Renames a key unless the new name is taken.",
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::range(1, 1, 1, KeyAccess::Remove), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
+    keys: &[
+        KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
+        KeySpec::range(2, 2, 1, KeyAccess::Create),
+    ],
     run: renamenx,
     ..RENAME
 };
@@ -266,7 +273,7 @@ pub(crate) const MOVE: Command = Command {
     group: Group::Generic,
     arity: 3,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Remove)],
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: move_key,
     ..Command::EMPTY
 };
@@ -317,6 +324,8 @@ pub(crate) const KEYS: Command = Command {
     group: Group::Generic,
     arity: 2,
     flags: Flags::READONLY.and(Flags::ALL_KEYS),
+    tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+    more_categories: &["@dangerous"],
     run: keys,
     ..Command::EMPTY
 };
@@ -352,6 +361,7 @@ pub(crate) const RANDOMKEY: Command = Command {
     group: Group::Generic,
     arity: 1,
     flags: Flags::READONLY.and(Flags::ALL_KEYS),
+    tips: &["request_policy:all_shards", "nondeterministic_output"],
     run: randomkey,
     ..Command::EMPTY
 };
@@ -375,6 +385,7 @@ pub(crate) const SCAN: Command = Command {
     group: Group::Generic,
     arity: -2,
     flags: Flags::READONLY.and(Flags::LOCKS_STRIPES),
+    tips: &["nondeterministic_output", "request_policy:special"],
     run: scan,
     ..Command::EMPTY
 };

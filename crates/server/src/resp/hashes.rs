@@ -236,7 +236,7 @@ pub(crate) const HDEL: Command = Command {
     group: Group::Hash,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Remove)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: hdel,
     ..Command::EMPTY
 };
@@ -270,6 +270,7 @@ pub(crate) const HGETALL: Command = Command {
     arity: 2,
     flags: READS,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output_order"],
     run: hgetall,
     ..Command::EMPTY
 };
@@ -371,6 +372,7 @@ pub(crate) const HRANDFIELD: Command = Command {
     arity: -2,
     flags: READS,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: hrandfield,
     ..Command::EMPTY
 };
@@ -490,6 +492,7 @@ pub(crate) const HSCAN: Command = Command {
     arity: -3,
     flags: READS,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: hscan,
     ..Command::EMPTY
 };

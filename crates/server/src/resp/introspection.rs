@@ -15,6 +15,8 @@ use super::registry::{CommandId, REGISTRY};
 use super::{glob, help};
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
+/// Redis documents these with the server, and counts them to connections.
+const CATEGORIES: &[&str] = &["@connection"];
 const TIPS: &[&str] = &["nondeterministic_output_order"];
 
 /// COMMAND: details of all commands; container of the others.
@@ -26,6 +28,7 @@ pub(crate) const COMMAND: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: ALWAYS.and(Flags::CONTAINER),
+    more_categories: CATEGORIES,
     tips: TIPS,
     subcommands: &[&COUNT, &DOCS, &GETKEYS, &GETKEYSANDFLAGS, &HELP, &INFO, &LIST],
     run: all,
@@ -51,6 +54,7 @@ const COUNT: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     run: count,
     ..Command::EMPTY
 };
@@ -70,6 +74,7 @@ const INFO: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     tips: TIPS,
     run: info,
     ..Command::EMPTY
@@ -187,6 +192,7 @@ const DOCS: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     tips: TIPS,
     run: docs,
     ..Command::EMPTY
@@ -287,6 +293,7 @@ const GETKEYS: Command = Command {
     group: Group::Server,
     arity: -4,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     run: getkeys,
     ..Command::EMPTY
 };
@@ -330,7 +337,8 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
         return Err(Fail::text("ERR Invalid number of arguments specified for command"));
     }
     let mut keys = Vec::new();
-    let listed = command.key_positions(request, |at, access| keys.push((at, access)));
+    let listed =
+        command.key_positions(request, |at, access| keys.push((at, access.of_request(request))));
     if listed.is_err() || keys.is_empty() {
         return Err(Fail::text("ERR Invalid arguments specified for command"));
     }
@@ -358,6 +366,7 @@ const LIST: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     tips: TIPS,
     run: list,
     ..Command::EMPTY
@@ -422,6 +431,7 @@ const HELP: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ALWAYS,
+    more_categories: CATEGORIES,
     run: |cx, _| help::reply(cx, &COMMAND),
     ..Command::EMPTY
 };

@@ -118,7 +118,7 @@ pub(crate) const LPOP: Command = Command {
     group: Group::List,
     arity: -2,
     flags: WRITES_FAST,
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: lpop,
     ..Command::EMPTY
 };
@@ -200,7 +200,7 @@ pub(crate) const LMPOP: Command = Command {
     group: Group::List,
     arity: -4,
     flags: WRITES.and(Flags::MOVABLEKEYS),
-    keys: &[KeySpec::counted(1, KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::counted(1, KeyAccess::ReadDelete)],
     run: lmpop,
     ..Command::EMPTY
 };
@@ -271,7 +271,7 @@ pub(crate) const LMOVE: Command = Command {
     group: Group::List,
     arity: 5,
     flags: GROWS,
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
     run: lmove,
     ..Command::EMPTY
 };
@@ -423,7 +423,7 @@ pub(crate) const LTRIM: Command = Command {
     group: Group::List,
     arity: 4,
     flags: WRITES,
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: ltrim,
     ..Command::EMPTY
 };
@@ -514,7 +514,7 @@ pub(crate) const LREM: Command = Command {
     group: Group::List,
     arity: 4,
     flags: WRITES,
-    keys: &[KeySpec::one(KeyAccess::Remove)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: lrem,
     ..Command::EMPTY
 };

@@ -18,6 +18,8 @@ pub(crate) const DBSIZE: Command = Command {
     group: Group::Server,
     arity: 1,
     flags: Flags::READONLY.and(Flags::FAST).and(Flags::ALL_KEYS),
+    tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+    more_categories: &["@keyspace"],
     run: dbsize,
     ..Command::EMPTY
 };
@@ -38,6 +40,8 @@ pub(crate) const FLUSHDB: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    more_categories: &["@keyspace", "@dangerous"],
     run: flushdb,
     ..Command::EMPTY
 };
@@ -57,6 +61,8 @@ pub(crate) const FLUSHALL: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    more_categories: &["@keyspace", "@dangerous"],
     run: flushall,
     ..Command::EMPTY
 };
@@ -131,6 +137,8 @@ pub(crate) const LASTSAVE: Command = Command {
     group: Group::Server,
     arity: 1,
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    tips: &["nondeterministic_output"],
+    more_categories: &["@admin", "@dangerous"],
     run: lastsave,
     ..Command::EMPTY
 };
@@ -149,6 +157,7 @@ pub(crate) const TIME: Command = Command {
     group: Group::Server,
     arity: 1,
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    tips: &["nondeterministic_output"],
     run: time,
     ..Command::EMPTY
 };

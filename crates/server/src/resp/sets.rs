@@ -139,7 +139,7 @@ pub(crate) const SREM: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: srem,
     ..Command::EMPTY
 };
@@ -214,7 +214,7 @@ pub(crate) const SMISMEMBER: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Look)],
+    keys: &[KeySpec::one(KeyAccess::Read)],
     run: smismember,
     ..Command::EMPTY
 };
@@ -242,6 +242,7 @@ pub(crate) const SMEMBERS: Command = Command {
     arity: 2,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output_order"],
     run: smembers,
     ..Command::EMPTY
 };
@@ -267,7 +268,7 @@ pub(crate) const SMOVE: Command = Command {
     arity: 4,
     flags: Flags::WRITE.and(Flags::FAST),
     keys: &[
-        KeySpec::range(1, 1, 1, KeyAccess::ReadUpdate),
+        KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Insert),
     ],
     run: smove,
@@ -303,7 +304,8 @@ pub(crate) const SPOP: Command = Command {
     group: Group::Set,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
+    tips: &["nondeterministic_output"],
     run: spop,
     ..Command::EMPTY
 };
@@ -371,6 +373,7 @@ pub(crate) const SRANDMEMBER: Command = Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: srandmember,
     ..Command::EMPTY
 };
@@ -424,6 +427,7 @@ pub(crate) const SSCAN: Command = Command {
     arity: -3,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: sscan,
     ..Command::EMPTY
 };

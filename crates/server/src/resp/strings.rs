@@ -62,7 +62,7 @@ pub(crate) const SET: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::UpdateOrOverwrite)],
     run: set,
     ..Command::EMPTY
 };
@@ -122,7 +122,7 @@ pub(crate) const SETNX: Command = Command {
     group: Group::String,
     arity: 3,
     flags: GROWS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Overwrite)],
+    keys: &[KeySpec::one(KeyAccess::Create)],
     run: setnx,
     ..Command::EMPTY
 };
@@ -211,7 +211,7 @@ pub(crate) const GETDEL: Command = Command {
     group: Group::String,
     arity: 2,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: getdel,
     ..Command::EMPTY
 };
@@ -271,6 +271,7 @@ pub(crate) const MGET: Command = Command {
     arity: -2,
     flags: READS_FAST,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    tips: &["request_policy:multi_shard"],
     run: mget,
     ..Command::EMPTY
 };
@@ -299,6 +300,7 @@ pub(crate) const MSET: Command = Command {
     arity: -3,
     flags: GROWS,
     keys: &[KeySpec::range(1, -1, 2, KeyAccess::Overwrite)],
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     run: mset,
     ..Command::EMPTY
 };
@@ -320,7 +322,8 @@ pub(crate) const MSETNX: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
-    keys: &[KeySpec::range(1, -1, 2, KeyAccess::Overwrite)],
+    keys: &[KeySpec::range(1, -1, 2, KeyAccess::Create)],
+    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
     run: msetnx,
     ..Command::EMPTY
 };

@@ -13,6 +13,9 @@ use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Watched};
 use super::{connection, session};
 
+const AT_ONCE: Flags =
+    Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
+
 /// MULTI: begins a transaction.
 pub(crate) const MULTI: Command = Command {
     name: "multi",
@@ -20,7 +23,7 @@ pub(crate) const MULTI: Command = Command {
     since: "1.2.0",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    flags: AT_ONCE,
     run: multi,
     ..Command::EMPTY
 };
@@ -85,9 +88,10 @@ fn exec(cx: &mut Cx<'_>, exec_args: Args<'_>) -> Done {
 fn watched_key_changed(cx: &Cx<'_>) -> bool {
     cx.session.watched.as_ref().is_some_and(|watched| {
         watched.flag.is_raised()
-            || watched.keys.iter().any(|(db, key, overdue)| {
-                !overdue && cx.locked.is_overdue(*db, cx.key(key))
-            })
+            || watched
+                .keys
+                .iter()
+                .any(|(db, key, overdue)| !overdue && cx.locked.is_overdue(*db, cx.key(key)))
     })
 }
 
@@ -99,7 +103,7 @@ pub(crate) const DISCARD: Command = Command {
     complexity: "O(N) in the number of queued commands",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    flags: AT_ONCE,
     run: discard,
     ..Command::EMPTY
 };
@@ -122,7 +126,7 @@ pub(crate) const WATCH: Command = Command {
     complexity: "O(1) for every key",
     group: Group::Transactions,
     arity: -2,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    flags: AT_ONCE,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
     run: watch,
     ..Command::EMPTY
@@ -156,7 +160,7 @@ pub(crate) const UNWATCH: Command = Command {
     since: "2.2.0",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    flags: AT_ONCE,
     run: unwatch,
     ..Command::EMPTY
 };

@@ -434,7 +434,7 @@ pub(crate) const ZREMRANGEBYRANK: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE,
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyrank,
     ..Command::EMPTY
 };
@@ -453,7 +453,7 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE,
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyscore,
     ..Command::EMPTY
 };
@@ -472,7 +472,7 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE,
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebylex,
     ..Command::EMPTY
 };

@@ -83,7 +83,7 @@ pub(crate) const ZREM: Command = Command {
     group: Group::SortedSet,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Update)],
+    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zrem,
     ..Command::EMPTY
 };
@@ -257,7 +257,7 @@ pub(crate) const ZPOPMIN: Command = Command {
     group: Group::SortedSet,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmin,
     ..Command::EMPTY
 };
@@ -276,7 +276,7 @@ pub(crate) const ZPOPMAX: Command = Command {
     group: Group::SortedSet,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmax,
     ..Command::EMPTY
 };
@@ -337,7 +337,7 @@ pub(crate) const ZMPOP: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
-    keys: &[KeySpec::counted(1, KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::counted(1, KeyAccess::ReadDelete)],
     run: zmpop,
     ..Command::EMPTY
 };
@@ -385,6 +385,7 @@ pub(crate) const ZRANDMEMBER: Command = Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: zrandmember,
     ..Command::EMPTY
 };
@@ -446,6 +447,7 @@ pub(crate) const ZSCAN: Command = Command {
     arity: -3,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: zscan,
     ..Command::EMPTY
 };

@@ -25,6 +25,7 @@ pub(super) const INFO: Command = Command {
     group: Group::Connection,
     arity: 2,
     flags: OWN.and(Flags::SEES_STATS),
+    tips: &["nondeterministic_output"],
     run: info,
     ..Command::EMPTY
 };
@@ -52,6 +53,7 @@ pub(super) const LIST: Command = Command {
     group: Group::Connection,
     arity: -2,
     flags: OTHERS.and(Flags::SEES_STATS),
+    tips: &["nondeterministic_output"],
     run: list,
     ..Command::EMPTY
 };

@@ -198,6 +198,7 @@ pub(crate) const TTL: Command = Command {
     arity: 2,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
+    tips: &["nondeterministic_output"],
     run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Seconds),
     ..Command::EMPTY
 };
@@ -207,6 +208,7 @@ pub(crate) const PTTL: Command = Command {
     name: "pttl",
     summary: "Returns the milliseconds that a key has to live: -1 for ever, -2 no such key.",
     since: "2.6.0",
+    tips: &["nondeterministic_output"],
     run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Milliseconds),
     ..TTL
 };
@@ -216,6 +218,7 @@ pub(crate) const EXPIRETIME: Command = Command {
     name: "expiretime",
     summary: "Returns the second since 1970 at which a key goes: -1 never, -2 no such key.",
     since: "7.0.0",
+    tips: &[],
     run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Seconds),
     ..TTL
 };
@@ -225,6 +228,7 @@ pub(crate) const PEXPIRETIME: Command = Command {
     name: "pexpiretime",
     summary: "Returns the millisecond since 1970 at which a key goes: -1 never, -2 no such key.",
     since: "7.0.0",
+    tips: &[],
     run: |cx, args| tell_expiry(cx, args, Base::Epoch, Unit::Milliseconds),
     ..TTL
 };

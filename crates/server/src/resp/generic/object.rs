@@ -37,6 +37,7 @@ const OBJECT_ENCODING: Command = Command {
     arity: 3,
     flags: Flags::READONLY,
     keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    tips: &["nondeterministic_output"],
     run: object_encoding,
     ..Command::EMPTY
 };
@@ -54,6 +55,7 @@ const OBJECT_FREQ: Command = Command {
     name: "freq",
     summary: "Returns the logarithmic counter of a key's uses, under an LFU policy.",
     since: "4.0.0",
+    tips: &["nondeterministic_output"],
     run: object_freq,
     ..OBJECT_ENCODING
 };
@@ -116,6 +118,7 @@ fn object_help(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 const OBJECT_IDLETIME: Command = Command {
     name: "idletime",
     summary: "Returns the seconds since a key was used, unless an LFU policy is set.",
+    tips: &["nondeterministic_output"],
     run: object_idletime,
     ..OBJECT_ENCODING
 };
@@ -140,6 +143,7 @@ fn object_idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const OBJECT_REFCOUNT: Command = Command {
     name: "refcount",
     summary: "Returns 1 for every key: values are not shared between keys.",
+    tips: &["nondeterministic_output"],
     run: object_refcount,
     ..OBJECT_ENCODING
 };

@@ -17,6 +17,7 @@ pub(crate) const WAIT: Command = Command {
     group: Group::Generic,
     arity: 3,
     flags: Flags::BLOCKING,
+    tips: &["request_policy:all_shards", "response_policy:agg_min"],
     run: wait,
     ..Command::EMPTY
 };

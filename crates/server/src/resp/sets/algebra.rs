@@ -116,6 +116,7 @@ pub(crate) const SINTER: Command = Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    tips: &["nondeterministic_output_order"],
     run: sinter,
     ..Command::EMPTY
 };
@@ -141,10 +142,7 @@ pub(crate) const SINTERSTORE: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM),
-    keys: &[
-        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
-        KeySpec::range(2, -1, 1, KeyAccess::Read),
-    ],
+    keys: &[KeySpec::range(1, 1, 1, KeyAccess::Update), KeySpec::range(2, -1, 1, KeyAccess::Read)],
     run: sinterstore,
     ..Command::EMPTY
 };
@@ -201,6 +199,7 @@ pub(crate) const SUNION: Command = Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    tips: &["nondeterministic_output_order"],
     run: sunion,
     ..Command::EMPTY
 };
@@ -245,6 +244,7 @@ pub(crate) const SDIFF: Command = Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
+    tips: &["nondeterministic_output_order"],
     run: sdiff,
     ..Command::EMPTY
 };
