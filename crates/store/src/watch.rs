@@ -19,21 +19,28 @@ impl WatchFlag {
 }
 
 type WatchedKey = (u8, Box<[u8]>);
+type Flags = HashMap<WatchedKey, Vec<Weak<AtomicBool>>, foldhash::fast::FixedState>;
 
-/// The watches of one stripe. Empty, and then one comparison per write, unless somebody watches.
+/// The watches of one stripe. Unless somebody watches this is one null pointer, which every write
+/// looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    keys: HashMap<WatchedKey, Vec<Weak<AtomicBool>>, foldhash::fast::FixedState>,
+    flags: Option<Box<Flags>>,
+}
+
+fn raise(flags: &[Weak<AtomicBool>]) {
+    flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
 }
 
 impl Watches {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.flags.is_none()
     }
 
     pub(crate) fn add(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
         self.prune();
-        let flags = self.keys.entry((db, key.into())).or_default();
+        let flags = self.flags.get_or_insert_default().entry((db, key.into())).or_default();
         let new = Arc::downgrade(&flag.0);
         if !flags.iter().any(|known| known.ptr_eq(&new)) {
             flags.push(new);
@@ -42,32 +49,46 @@ impl Watches {
 
     pub(crate) fn remove(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
         let gone = Arc::downgrade(&flag.0);
-        if let Some(flags) = self.keys.get_mut(&(db, Box::from(key))) {
+        let flags = self.flags.as_mut().and_then(|flags| flags.get_mut(&(db, Box::from(key))));
+        if let Some(flags) = flags {
             flags.retain(|known| !known.ptr_eq(&gone));
         }
         self.prune();
     }
 
+    /// Forgets flags whose owners are gone.
     fn prune(&mut self) {
-        self.keys.retain(|_, flags| {
+        self.retain(|_, flags| {
             flags.retain(|flag| flag.strong_count() > 0);
             !flags.is_empty()
         });
     }
 
-    #[cold]
-    pub(crate) fn touch(&mut self, db: u8, key: &[u8]) {
-        if let Some(flags) = self.keys.remove(&(db, Box::from(key))) {
-            flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
+    fn retain(&mut self, keep: impl FnMut(&WatchedKey, &mut Vec<Weak<AtomicBool>>) -> bool) {
+        let Some(flags) = &mut self.flags else { return };
+        flags.retain(keep);
+        if flags.is_empty() {
+            self.flags = None;
         }
     }
 
-    /// Raises the flags of all watched keys of the databases for which `existed` holds.
+    #[cold]
+    pub(crate) fn touch(&mut self, db: u8, key: &[u8]) {
+        self.retain(|(watched_db, watched), flags| {
+            let touched = *watched_db == db && **watched == *key;
+            if touched {
+                raise(flags);
+            }
+            !touched
+        });
+    }
+
+    /// Raises the flags of all watched keys for which `existed` holds.
     pub(crate) fn touch_where(&mut self, mut existed: impl FnMut(u8, &[u8]) -> bool) {
-        self.keys.retain(|(db, key), flags| {
+        self.retain(|(db, key), flags| {
             let touched = existed(*db, key);
             if touched {
-                flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
+                raise(flags);
             }
             !touched
         });
