@@ -1,4 +1,5 @@
 //! COMMAND: what the server can do, from the commands' own values.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 mod markdown;
 mod syntax;
@@ -38,7 +39,9 @@ pub(crate) const COMMAND: Command = Command {
 fn all(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let ids: Vec<CommandId> = top_level().collect();
     cx.reply.array(ids.len());
-    ids.into_iter().for_each(|id| write_details(&mut cx.reply, id));
+    for id in ids {
+        write_details(&mut cx.reply, id);
+    }
     Ok(())
 }
 
@@ -85,7 +88,7 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return all(cx, args);
     }
     cx.reply.array(args.len() - 2);
-    for name in args.skip(2).iter() {
+    for name in args.skip(2) {
         match REGISTRY.find_full(name) {
             Some(id) => write_details(&mut cx.reply, id),
             None => cx.reply.null(),
@@ -110,15 +113,21 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: CommandId) {
     reply.integer(step);
     write_words(reply, &command.categories());
     reply.set(command.tips.len());
-    command.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
+    for tip in command.tips {
+        reply.bulk(tip.as_bytes());
+    }
     reply.set(command.keys.len());
-    command.keys.iter().for_each(|spec| write_key_spec(reply, *spec));
+    for spec in command.keys {
+        write_key_spec(reply, *spec);
+    }
     if command.subcommands.is_empty() {
         reply.set(0);
         return;
     }
     reply.array(command.subcommands.len());
-    entry.children().for_each(|child| write_details(reply, child));
+    for child in entry.children() {
+        write_details(reply, child);
+    }
 }
 
 fn flag_names(command: &Command) -> impl Iterator<Item = &'static str> {
@@ -127,7 +136,9 @@ fn flag_names(command: &Command) -> impl Iterator<Item = &'static str> {
 
 fn write_words(reply: &mut ReplyWriter<'_>, words: &[&str]) {
     reply.set(words.len());
-    words.iter().for_each(|word| reply.simple(word));
+    for word in words {
+        reply.simple(word);
+    }
 }
 
 /// First key, last key and step, for clients from before key specifications: the only range, or
@@ -205,7 +216,9 @@ fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         args.skip(2).iter().filter_map(|name| REGISTRY.find_full(name)).collect()
     };
     cx.reply.map(ids.len());
-    ids.into_iter().for_each(|id| write_docs(&mut cx.reply, id));
+    for id in ids {
+        write_docs(&mut cx.reply, id);
+    }
     Ok(())
 }
 
@@ -236,13 +249,17 @@ fn write_docs(reply: &mut ReplyWriter<'_>, id: CommandId) {
     if has_children {
         reply.bulk(b"subcommands");
         reply.map(command.subcommands.len());
-        entry.children().for_each(|child| write_docs(reply, child));
+        for child in entry.children() {
+            write_docs(reply, child);
+        }
     }
 }
 
 fn write_arguments(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
     reply.array(arguments.len());
-    arguments.iter().for_each(|argument| write_argument(reply, argument));
+    for argument in arguments {
+        write_argument(reply, argument);
+    }
 }
 
 /// Source: Redis 7.2 `server.c`, `addReplyCommandArgList`
@@ -302,7 +319,9 @@ fn getkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let request = args.skip(2);
     let keys = keys_of(request)?;
     cx.reply.array(keys.len());
-    keys.into_iter().for_each(|(at, _)| cx.reply.bulk(request.get(at)));
+    for (at, _) in keys {
+        cx.reply.bulk(request.get(at));
+    }
     Ok(())
 }
 
@@ -380,7 +399,9 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         .map(|(_, entry)| entry.full_name.as_str())
         .collect();
     cx.reply.array(names.len());
-    names.iter().for_each(|name| cx.reply.bulk(name.as_bytes()));
+    for name in names {
+        cx.reply.bulk(name.as_bytes());
+    }
     Ok(())
 }
 

@@ -37,8 +37,6 @@ What differs from Redis 7.2:
 - COMMAND DOCS says things in its own words, without the history of a command and without marks of
   deprecation. Arguments come from the syntax below: a choice or a block is named after its parts,
   and a value that is a number with some commands only is a `string`.
-- COMMAND GETKEYSANDFLAGS and the key specifications of COMMAND INFO say the same of a command
-  whatever its options are: there is no `variable_flags`.
 - HELP is made from the summaries below.
 ";
 
@@ -58,7 +56,9 @@ pub fn markdown() -> String {
             .filter(|entry| entry.command.group == *group && runs(entry))
             .collect();
         rows.sort_by_key(|entry| &entry.full_name);
-        rows.into_iter().for_each(|entry| push_row(&mut text, entry));
+        for entry in rows {
+            push_row(&mut text, entry);
+        }
     }
     text
 }
