@@ -4,6 +4,7 @@
 
 mod ci;
 mod clients;
+mod crash;
 mod process;
 mod resp;
 mod steps;
@@ -29,6 +30,8 @@ Chores of the project.
                                              golden dialogues; --update writes the replies
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
+  cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
+                                             kill -9 under load, restart, compare; 20 rounds
 
 SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
 
@@ -64,6 +67,7 @@ fn run() -> Result<bool> {
         "tidy" => run_tidy(&mut parser),
         "transcripts" => run_transcripts(&mut parser),
         "clients" => run_clients(&mut parser),
+        "crash" => run_crash(&mut parser),
         other => bail!("no chore {other:?}: see cargo xtask --help"),
     }
 }
@@ -116,6 +120,20 @@ fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {
     }
     let target = target.context("--server redis|myriad|HOST:PORT is needed")?;
     Ok(finish(clients::run(&root()?, &target, &only)?))
+}
+
+fn run_crash(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
+            Long("rounds") => rounds = parser.value()?.parse()?,
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    Ok(finish(crash::run(&root()?, &crash::Options { subject, rounds, seed })?))
 }
 
 /// Prints the last line of a run.

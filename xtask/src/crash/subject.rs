@@ -1,0 +1,230 @@
+//! The server under test as a process that is started again and again on one directory.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::resp::{Connection, Value};
+
+/// A server that does not accept, or has not stopped, after this time hangs.
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
+/// How often a process is looked at that announces nothing.
+const POLL: Duration = Duration::from_millis(2);
+
+/// What `--server` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// `target/release/myriad`.
+    Myriad,
+    /// The installed `redis-server`, which syncs every write before it answers: a check of this test.
+    Redis,
+    /// The same without its log: it loses everything, and this test must say so.
+    Forgetful,
+}
+
+/// What differs from start to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) reactors: u32,
+    pub(crate) segment_bytes: u64,
+    pub(crate) snapshot_log_bytes: u64,
+}
+
+/// Where a subject keeps its data and its log lines.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) root: PathBuf,
+    pub(crate) data: PathBuf,
+    /// What all its starts print to standard error, and redis-server to standard output.
+    pub(crate) log: PathBuf,
+}
+
+/// A started process. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    readiness: Readiness,
+}
+
+#[derive(Debug)]
+enum Readiness {
+    /// Lines of the server's output.
+    Announced(Receiver<String>),
+    /// Asked by PING at this address.
+    Asked(String),
+}
+
+impl Subject {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text {
+            "myriad" => Ok(Self::Myriad),
+            "redis" => Ok(Self::Redis),
+            "forgetful" => Ok(Self::Forgetful),
+            other => bail!("--server takes myriad, redis or forgetful, not {other:?}"),
+        }
+    }
+
+    /// Starts the server; it may not accept yet.
+    pub(crate) fn start(self, home: &Home, settings: Settings) -> Result<Process> {
+        match self {
+            Self::Myriad => start_myriad(home, settings),
+            Self::Redis => start_redis(home, "yes"),
+            Self::Forgetful => start_redis(home, "no"),
+        }
+    }
+
+    /// The command that starts a snapshot.
+    pub(crate) fn snapshot_command(self) -> &'static str {
+        match self {
+            Self::Myriad => "BGSAVE",
+            Self::Redis | Self::Forgetful => "BGREWRITEAOF",
+        }
+    }
+
+    /// Whether a connection may ask for less durability.
+    pub(crate) fn has_durability_by_connection(self) -> bool {
+        self == Self::Myriad
+    }
+}
+
+impl Process {
+    /// Waits until the server accepts; its address.
+    pub(crate) fn wait_ready(&mut self) -> Result<String> {
+        let started = Instant::now();
+        while started.elapsed() < HANG_TIMEOUT {
+            if let Some(address) = self.readiness.poll() {
+                return Ok(address);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server does not start: {status}");
+            }
+        }
+        bail!("the server does not accept after {HANG_TIMEOUT:?}");
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.child.kill().context("kill the server")?;
+        self.child.wait().context("wait for the killed server").map(drop)
+    }
+
+    /// SIGTERM, and how the server ends then.
+    pub(crate) fn terminate(mut self) -> Result<ExitStatus> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).context("signal the server")?;
+        let started = Instant::now();
+        while started.elapsed() < HANG_TIMEOUT {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(POLL);
+        }
+        bail!("the server still runs {HANG_TIMEOUT:?} after SIGTERM");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only when the process is already gone, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Readiness {
+    fn poll(&self) -> Option<String> {
+        match self {
+            Self::Announced(lines) => {
+                // No line within this time: the caller looks whether the process is still there.
+                lines.recv_timeout(POLL).ok().as_deref().and_then(ready_address)
+            }
+            Self::Asked(address) => {
+                thread::sleep(POLL);
+                let answer = Connection::open(address).and_then(|mut it| it.call(&["PING"]));
+                let is_ready = matches!(answer, Ok(Value::Simple(text)) if text == b"PONG");
+                is_ready.then(|| address.clone())
+            }
+        }
+    }
+}
+
+/// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
+fn ready_address(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("ready resp=")?;
+    rest.split_whitespace().next().map(str::to_owned)
+}
+
+fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
+    let binary = home.root.join("target/release/myriad");
+    if !binary.exists() {
+        bail!("{} is missing: cargo build --release -p myriad", binary.display());
+    }
+    let mut command = Command::new(&binary);
+    command.args(["serve", "--resp", "127.0.0.1:0", "--durability", "always", "--dir"]);
+    command.arg(&home.data).stdout(Stdio::piped());
+    for (option, value) in [
+        ("--reactors", u64::from(settings.reactors)),
+        ("--log-segment-bytes", settings.segment_bytes),
+        ("--snapshot-log-bytes", settings.snapshot_log_bytes),
+    ] {
+        command.args([option, &value.to_string()]);
+    }
+    let mut child = spawn(&mut command, home)?;
+    let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
+    let (sender, lines) = mpsc::channel();
+    // Reads to the end, so that the pipe never fills; a send fails when nobody waits any more.
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    Ok(Process { child, readiness: Readiness::Announced(lines) })
+}
+
+fn start_redis(home: &Home, appendonly: &str) -> Result<Process> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--appendonly", appendonly, "--appendfsync", "always", "--dir"])
+        .arg(&home.data)
+        .stdout(log_file(home)?);
+    let child = spawn(&mut command, home)?;
+    Ok(Process { child, readiness: Readiness::Asked(format!("127.0.0.1:{port}")) })
+}
+
+fn spawn(command: &mut Command, home: &Home) -> Result<Child> {
+    let shown = command.get_program().to_owned();
+    let spawned = command.stdin(Stdio::null()).stderr(log_file(home)?).spawn();
+    spawned.with_context(|| format!("start {}", Path::new(&shown).display()))
+}
+
+fn log_file(home: &Home) -> Result<Stdio> {
+    let opened = OpenOptions::new().create(true).append(true).open(&home.log);
+    Ok(opened.with_context(|| format!("open {}", home.log.display()))?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_have_names() {
+        assert_eq!(Subject::parse("redis").unwrap(), Subject::Redis);
+        assert_eq!(Subject::parse("forgetful").unwrap(), Subject::Forgetful);
+        assert!(Subject::parse("127.0.0.1:6379").is_err());
+    }
+
+    #[test]
+    fn the_ready_line_names_the_address() {
+        assert_eq!(ready_address("ready resp=127.0.0.1:4000 x"), Some("127.0.0.1:4000".to_owned()));
+        assert_eq!(ready_address("starting"), None);
+    }
+}
