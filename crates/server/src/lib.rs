@@ -5,6 +5,7 @@
 //! `store` by mutations -> `binlog`; the reply leaves when its gate opens.
 #![forbid(unsafe_code)]
 
+mod baseline;
 mod clock;
 pub mod config;
 mod evict;
@@ -13,6 +14,7 @@ mod janitor;
 mod latency;
 mod logging;
 pub mod logtool;
+mod process;
 mod published;
 mod records;
 mod recovery;

@@ -29,6 +29,15 @@ pub(crate) struct CommandCounts {
     pub(crate) failed: u64,
 }
 
+impl std::ops::AddAssign for CommandCounts {
+    fn add_assign(&mut self, other: CommandCounts) {
+        self.calls += other.calls;
+        self.ns += other.ns;
+        self.rejected += other.rejected;
+        self.failed += other.failed;
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) commands: u64,
@@ -205,6 +214,8 @@ pub(crate) struct Tally {
     /// Command, nanoseconds.
     executed: Vec<(CommandId, u64)>,
     parse_ns_each: u64,
+    /// Commands since time was last spent on writing, by number.
+    unwritten: Vec<(CommandId, u32)>,
     rejected: Vec<CommandId>,
     failed: Vec<(Option<CommandId>, String)>,
     pub(crate) totals: Totals,
@@ -231,9 +242,33 @@ impl Tally {
         self.failed.push((command, prefix.to_owned()));
     }
 
+    /// Spreads the time of writes over the commands whose replies they are likely to have taken:
+    /// those that ran since the last writes.
+    pub(crate) fn written(&mut self, to: &mut Published, ns: u64) {
+        let count: u64 = self.unwritten.iter().map(|(_, count)| u64::from(*count)).sum();
+        let ns_each = ns.checked_div(count).unwrap_or(0);
+        for (id, count) in self.unwritten.drain(..) {
+            to.timers.record_n(usize::from(id), Stage::Write, ns_each, count);
+        }
+    }
+
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Some of the same command, one after the other.
+    fn publish_run(&mut self, to: &mut Published, id: CommandId, count: u32) {
+        to.timers.record_n(usize::from(id), Stage::Parse, self.parse_ns_each, count);
+        match self.unwritten.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => self.unwritten.push((id, count)),
+        }
+    }
+
     pub(crate) fn publish(&mut self, to: &mut Published, timed: bool) {
-        let mut parsed: (CommandId, u32) = (0, 0);
-        for (id, ns) in self.executed.drain(..) {
+        let mut run: (CommandId, u32) = (0, 0);
+        let mut executed = std::mem::take(&mut self.executed);
+        for (id, ns) in executed.drain(..) {
             let counts = &mut to.commands[usize::from(id)];
             counts.calls += 1;
             counts.ns += ns;
@@ -241,15 +276,15 @@ impl Tally {
                 continue;
             }
             to.timers.record(usize::from(id), Stage::Execute, ns);
-            if parsed.0 != id && parsed.1 > 0 {
-                let index = usize::from(parsed.0);
-                to.timers.record_n(index, Stage::Parse, self.parse_ns_each, parsed.1);
-                parsed.1 = 0;
+            if run.0 != id && run.1 > 0 {
+                self.publish_run(to, run.0, run.1);
+                run.1 = 0;
             }
-            parsed = (id, parsed.1 + 1);
+            run = (id, run.1 + 1);
         }
-        if parsed.1 > 0 {
-            to.timers.record_n(usize::from(parsed.0), Stage::Parse, self.parse_ns_each, parsed.1);
+        self.executed = executed;
+        if run.1 > 0 {
+            self.publish_run(to, run.0, run.1);
         }
         for id in self.rejected.drain(..) {
             to.commands[usize::from(id)].rejected += 1;

@@ -12,6 +12,7 @@ use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use store::types::Compact;
 use wire::resp::Args;
 
+use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
@@ -112,7 +113,7 @@ pub(crate) struct Shared {
     pub(crate) blocked_clients: AtomicUsize,
     pub(crate) peak_bytes: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.
-    pub(crate) baseline: ArcSwap<reactor::Counters>,
+    pub(crate) baseline: ArcSwap<Baseline>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: std::sync::atomic::AtomicBool,
     /// SHUTDOWN was asked for: stops the group.

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use base::time::UnixMs;
+use base::time::{MonoNs, UnixMs};
 use binlog::{Disk, DiskFile, Lsn, read_full_at, write_all_at};
 use parking_lot::Mutex;
 use store::{Keyspace, Params, STRIPES, SnapshotBlock, load_block};
@@ -42,6 +42,11 @@ pub(crate) struct SnapshotStatus {
     pub(crate) last_bytes: u64,
     pub(crate) last_keys: u64,
     pub(crate) finished: u64,
+    pub(crate) succeeded: u64,
+    /// When the one that runs, or the last one, began.
+    pub(crate) began: MonoNs,
+    /// Records in the log when the last good one began: what it may not contain came after.
+    pub(crate) records_before: u64,
     /// The log's position when the last one began.
     log_position: u64,
 }
@@ -129,9 +134,10 @@ impl Snapshots {
 
 fn run(shared: &Arc<Shared>, requests: &Receiver<u64>) {
     while let Ok(number) = requests.recv() {
-        let start = std::time::Instant::now();
+        let (began, records_before) = (crate::clock::mono_now(), shared.log.stats().records);
+        shared.snapshots.status.lock().began = began;
         let written = write_snapshot(&*shared.snapshots.disk, shared);
-        let took_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took_ms = crate::clock::mono_now().since(began) / 1_000_000;
         let ok = written.is_ok();
         let mut status = shared.snapshots.status.lock();
         status.running = None;
@@ -140,6 +146,8 @@ fn run(shared: &Arc<Shared>, requests: &Receiver<u64>) {
         status.finished += 1;
         match written {
             Ok(written) => {
+                status.succeeded += 1;
+                status.records_before = records_before;
                 status.last_unix_ms = crate::clock::unix_now().0;
                 status.last_bytes = written.bytes;
                 status.last_keys = written.keys;

@@ -60,6 +60,8 @@ pub(crate) struct Worker {
     monitor_feed: Vec<u8>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     log_waits: VecDeque<LogWait>,
+    /// Time of this reactor's writes that has been recorded.
+    write_ns: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Worker {
             gate_max: 0,
             monitor_feed: Vec::new(),
             log_waits: VecDeque::new(),
+            write_ns: 0,
         }
     }
 
@@ -427,6 +430,15 @@ impl Server {
         }
     }
 
+    fn record_writes(&mut self, cx: &Context<'_, Mail>) {
+        let write_ns = cx.stats().write_ns;
+        let ns = write_ns - std::mem::replace(&mut self.worker.write_ns, write_ns);
+        if ns > 0 && self.worker.tally.has_unwritten() {
+            let mut published = self.shared.published[self.worker.index].lock();
+            self.worker.tally.written(&mut published, ns);
+        }
+    }
+
     fn account_memory(&mut self) {
         match std::mem::take(&mut self.worker.store_bytes) {
             0 => {}
@@ -673,6 +685,7 @@ impl Handler for Server {
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
         self.settle_with_log(cx, connections);
+        self.record_writes(cx);
         self.account_memory();
     }
 

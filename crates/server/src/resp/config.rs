@@ -8,6 +8,7 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::fail::Fail;
 use super::help;
+use crate::baseline::Baseline;
 use crate::recovery::sync_policy;
 use crate::serve::apply_limits;
 
@@ -59,6 +60,7 @@ const SET: Command = Command {
     group: Group::Server,
     arity: -4,
     flags: ADMIN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: set,
     ..Command::EMPTY
 };
@@ -100,7 +102,7 @@ fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for published in &cx.shared.published {
         published.lock().reset();
     }
-    cx.shared.baseline.store(Arc::new(cx.shared.links().stats_sum()));
+    cx.shared.baseline.store(Arc::new(Baseline::take(cx.shared.links())));
     cx.reply.ok();
     Ok(())
 }

@@ -342,6 +342,11 @@ impl Cx<'_> {
             self.reply.error(&text);
             self.worker.tally.error(Some(id), &text);
         }
+        let lookups = self.locked.take_lookups();
+        if command.flags.has(Flags::READONLY) {
+            self.worker.tally.totals.hits += u64::from(lookups.hits);
+            self.worker.tally.totals.misses += u64::from(lookups.misses);
+        }
         let stamp = self.worker.clock.now();
         let ns = self.worker.clock.delta_ns(clock_start, stamp);
         self.worker.stamp = stamp;

@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use super::{
-    client, config, connection, diagnosis, generic, hashes, introspection, lists, monitor, server, sets, strings, transactions, zset_algebra,
+    client, config, connection, debug, diagnosis, generic, hashes, info, introspection, lists, memory, monitor, server, sets, strings, transactions, zset_algebra,
     zset_range, zsets,
 };
 
@@ -15,6 +15,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &config::CONFIG,
     &generic::COPY,
     &server::DBSIZE,
+    &debug::DEBUG,
     &strings::DECR,
     &strings::DECRBY,
     &generic::DEL,
@@ -52,6 +53,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &strings::INCR,
     &strings::INCRBY,
     &strings::INCRBYFLOAT,
+    &info::INFO,
     &generic::KEYS,
     &server::LASTSAVE,
     &diagnosis::LATENCY,
@@ -69,6 +71,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &lists::LREM,
     &lists::LSET,
     &lists::LTRIM,
+    &memory::MEMORY,
     &strings::MGET,
     &monitor::MONITOR,
     &generic::MOVE,

@@ -1,0 +1,227 @@
+//! DEBUG: for tests of clients and of the server. Option `enable-debug-command` says who may.
+
+use std::sync::atomic::Ordering;
+
+use base::time::{MonoNs, UnixMs};
+use store::Value;
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, float, integer, is_option};
+use super::fail::Fail;
+use super::help;
+use super::session::{Session, Wait, WaitReply};
+use crate::config::DebugCommand;
+
+const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
+
+/// DEBUG: container.
+pub(crate) const DEBUG: Command = Command {
+    name: "debug",
+    syntax: "subcommand",
+    summary: "Container of the commands for tests.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&HELP, &JMAP, &OBJECT, &RELOAD, &SET_ACTIVE_EXPIRE, &SLEEP],
+    ..Command::EMPTY
+};
+
+/// Source: Redis 7.2 `server.c`, `allowProtectedAction` and its error.
+fn check_allowed(cx: &Cx<'_>) -> Done {
+    if is_allowed(cx.worker.settings.enable_debug_command, cx.session) {
+        return Ok(());
+    }
+    Err(Fail::text(
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+         configuration file, and then restart the server.",
+    ))
+}
+
+fn is_allowed(rule: DebugCommand, session: &Session) -> bool {
+    match rule {
+        DebugCommand::Yes => true,
+        DebugCommand::No => false,
+        DebugCommand::Local => session.details.remote.is_some_and(|peer| peer.ip().is_loopback()),
+    }
+}
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about DEBUG.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN,
+    run: |cx, _| {
+        check_allowed(cx)?;
+        help::reply(cx, &DEBUG)
+    },
+    ..Command::EMPTY
+};
+
+const JMAP: Command = Command {
+    name: "jmap",
+    summary: "Does nothing; old tests of clients call it.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: ADMIN,
+    run: |cx, _| {
+        check_allowed(cx)?;
+        cx.reply.ok();
+        Ok(())
+    },
+    ..Command::EMPTY
+};
+
+const OBJECT: Command = Command {
+    name: "object",
+    syntax: "key",
+    summary: "Returns in one line how a value is held and when it was used.",
+    since: "1.0.0",
+    complexity: "O(N) in the size of the value",
+    group: Group::Server,
+    arity: 3,
+    flags: ADMIN,
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    run: object,
+    ..Command::EMPTY
+};
+
+fn object(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    let key = cx.key(args.get(2));
+    let locked = &cx.locked;
+    let value = locked.peek(cx.db, key).ok_or(Fail::NoSuchKey)?;
+    let encoding = locked.encoding(cx.db, key).ok_or(Fail::NoSuchKey)?;
+    let (idle_seconds, _) = locked.access(cx.db, key).ok_or(Fail::NoSuchKey)?;
+    let mut encoded = Vec::new();
+    let (address, serialized_bytes) = match value {
+        Value::String(bytes) => (bytes.as_ptr().addr(), bytes.len()),
+        collection => {
+            locked.encode_collection(cx.db, key, &mut encoded);
+            (collection_address(collection), encoded.len())
+        }
+    };
+    let lru = lru_clock(cx.unix(), idle_seconds);
+    let line = format!(
+        "Value at:{address:#x} refcount:1 encoding:{} serializedlength:{serialized_bytes} \
+         lru:{lru} lru_seconds_idle:{idle_seconds}",
+        encoding.name()
+    );
+    cx.reply.simple(&line);
+    Ok(())
+}
+
+fn collection_address(value: Value<'_>) -> usize {
+    match value {
+        Value::String(bytes) => bytes.as_ptr().addr(),
+        Value::Hash(hash) => std::ptr::from_ref(hash).addr(),
+        Value::List(list) => std::ptr::from_ref(list).addr(),
+        Value::Set(set) => std::ptr::from_ref(set).addr(),
+        Value::ZSet(zset) => std::ptr::from_ref(zset).addr(),
+    }
+}
+
+/// When a key was used, as the 24 bits of seconds that Redis keeps.
+fn lru_clock(now: UnixMs, idle_seconds: u64) -> u64 {
+    const MASK: u64 = (1 << 24) - 1;
+    (now.0 / 1000).wrapping_sub(idle_seconds) & MASK
+}
+
+const RELOAD: Command = Command {
+    name: "reload",
+    syntax: "[MERGE] [NOFLUSH] [NOSAVE]",
+    summary: "Builds all data again from its form on disk; the options change nothing.",
+    since: "1.0.0",
+    complexity: "O(N) in the number of keys",
+    group: Group::Server,
+    arity: -2,
+    flags: ADMIN.and(Flags::ALL_KEYS),
+    run: reload,
+    ..Command::EMPTY
+};
+
+/// The data is the same before and after, so nothing goes to the log.
+fn reload(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    const OPTIONS: [&str; 3] = ["MERGE", "NOFLUSH", "NOSAVE"];
+    check_allowed(cx)?;
+    let is_known = |word: &[u8]| OPTIONS.iter().any(|option| is_option(word, option));
+    if !args.iter().skip(2).all(is_known) {
+        return Err(Fail::text(
+            "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        ));
+    }
+    cx.locked.reload()?;
+    cx.reply.ok();
+    Ok(())
+}
+
+const SET_ACTIVE_EXPIRE: Command = Command {
+    name: "set-active-expire",
+    syntax: "<0 | 1>",
+    summary: "Stops or starts the search for keys whose time has come.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 3,
+    flags: ADMIN,
+    run: set_active_expire,
+    ..Command::EMPTY
+};
+
+fn set_active_expire(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    let is_on = integer(args.get(2))? != 0;
+    cx.shared.active_expire.store(is_on, Ordering::Relaxed);
+    cx.reply.ok();
+    Ok(())
+}
+
+const SLEEP: Command = Command {
+    name: "sleep",
+    syntax: "seconds",
+    summary: "Answers after some seconds. Other connections are served meanwhile.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: 3,
+    flags: ADMIN.and(Flags::NO_MULTI),
+    run: sleep,
+    ..Command::EMPTY
+};
+
+fn sleep(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    check_allowed(cx)?;
+    let at = after_seconds(cx.now.mono, float(args.get(2))?)?;
+    cx.session.wait = Some(Wait::Until { at, reply: WaitReply::Ok });
+    Ok(())
+}
+
+fn after_seconds(now: MonoNs, seconds: f64) -> Result<MonoNs, Fail> {
+    let time = std::time::Duration::try_from_secs_f64(seconds).map_err(|_| Fail::NotFloat)?;
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Ok(MonoNs(now.0.saturating_add(ns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_sleep() {
+        assert_eq!(after_seconds(MonoNs(5), 0.0), Ok(MonoNs(5)));
+        assert_eq!(after_seconds(MonoNs(5), 1.5), Ok(MonoNs(1_500_000_005)));
+        assert_eq!(after_seconds(MonoNs(5), 1e15), Ok(MonoNs(u64::MAX)));
+        for seconds in [-1.0, f64::INFINITY, f64::NAN, 1e300] {
+            assert_eq!(after_seconds(MonoNs(5), seconds), Err(Fail::NotFloat));
+        }
+    }
+
+    #[test]
+    fn the_clock_of_uses_has_24_bits() {
+        assert_eq!(lru_clock(UnixMs(60_000), 10), 50);
+        assert_eq!(lru_clock(UnixMs(((1 << 24) + 7) * 1000), 10), (1 << 24) - 3);
+    }
+}

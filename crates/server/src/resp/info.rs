@@ -1,0 +1,168 @@
+//! INFO: everything that the server knows about itself, as text by section.
+//!
+//! Fields that tools read have Redis's names and meaning. A field that cannot exist here is left
+//! out; fields of our own stand at the end of their section. Every section is one row of
+//! [`SECTIONS`].
+
+mod data;
+mod load;
+mod process;
+mod traffic;
+
+use std::cell::OnceCell;
+use std::fmt::{Display, Write as _};
+
+use store::{DATABASES, DbStats};
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::{Cx, is_option};
+
+/// INFO: the server's state.
+pub(crate) const INFO: Command = Command {
+    name: "info",
+    syntax: "[section [section ...]]",
+    summary: "Returns the server's state and counters as text, all or some sections of it.",
+    since: "1.0.0",
+    complexity: "O(S) in the number of stripes, a constant",
+    group: Group::Server,
+    arity: -1,
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::SEES_STATS).and(Flags::LOCKS_STRIPES),
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: info,
+    ..Command::EMPTY
+};
+
+struct Section {
+    /// Its headline; asked for in any case.
+    title: &'static str,
+    /// Shown when no section is asked for.
+    is_default: bool,
+    write: fn(&mut Page<'_, '_>),
+}
+
+const fn section(title: &'static str, write: fn(&mut Page<'_, '_>)) -> Section {
+    Section { title, is_default: true, write }
+}
+
+const fn on_request(title: &'static str, write: fn(&mut Page<'_, '_>)) -> Section {
+    Section { title, is_default: false, write }
+}
+
+/// In Redis's order.
+const SECTIONS: &[Section] = &[
+    section("Server", process::server),
+    section("Clients", traffic::clients),
+    section("Memory", process::memory),
+    section("Persistence", data::persistence),
+    section("Stats", traffic::stats),
+    section("Replication", data::replication),
+    section("CPU", process::cpu),
+    section("Modules", |_| ()),
+    on_request("Commandstats", load::commands),
+    section("Errorstats", load::errors),
+    on_request("Latencystats", load::latencies),
+    section("Reactors", load::reactors),
+    section("Cluster", |page| page.field("cluster_enabled", 0)),
+    section("Keyspace", data::keyspace),
+];
+
+impl Section {
+    fn is_wanted(&self, args: Args<'_>) -> bool {
+        if args.len() == 1 {
+            return self.is_default;
+        }
+        args.iter().skip(1).any(|word| {
+            is_option(word, self.title)
+                || is_option(word, "ALL")
+                || is_option(word, "EVERYTHING")
+                || (self.is_default && is_option(word, "DEFAULT"))
+        })
+    }
+}
+
+fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let mut page = Page { cx, text: String::new(), data: OnceCell::new() };
+    for section in SECTIONS.iter().filter(|section| section.is_wanted(args)) {
+        page.headline(section.title);
+        (section.write)(&mut page);
+    }
+    let text = page.text;
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The text in the making, and where its numbers come from.
+struct Page<'p, 'c> {
+    cx: &'p Cx<'c>,
+    text: String,
+    data: OnceCell<([DbStats; DATABASES], usize)>,
+}
+
+// Writing to a String cannot fail, hence `let _`.
+impl Page<'_, '_> {
+    fn headline(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push_str("\r\n");
+        }
+        let _ = write!(self.text, "# {title}\r\n");
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.text, "{name}:{value}\r\n");
+    }
+
+    /// What the databases hold. The first call locks every stripe once.
+    fn data(&self) -> &([DbStats; DATABASES], usize) {
+        self.data.get_or_init(|| data_stats(self.cx))
+    }
+}
+
+/// What the databases hold, and the bytes of all. For commands that lock no stripe, or inside EXEC
+/// all ([`Flags::LOCKS_STRIPES`]).
+pub(super) fn data_stats(cx: &Cx<'_>) -> ([DbStats; DATABASES], usize) {
+    if cx.locked.is_all() { cx.locked.stats() } else { cx.shared.keyspace.stats(cx.unix()) }
+}
+
+/// A quotient for people, 0 for nothing of nothing.
+#[expect(clippy::cast_precision_loss, reason = "two or three decimals are shown")]
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Nanoseconds as microseconds with three decimals.
+#[expect(clippy::cast_precision_loss, reason = "three decimals are shown")]
+fn us(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::resp::OwnedArgs;
+
+    fn titles(words: &[&str]) -> Vec<&'static str> {
+        let args: OwnedArgs =
+            ["info"].iter().chain(words).map(|word| word.as_bytes().to_vec()).collect();
+        let wanted = SECTIONS.iter().filter(|section| section.is_wanted(args.as_args()));
+        wanted.map(|section| section.title).collect()
+    }
+
+    #[test]
+    fn sections_come_once_in_their_own_order() {
+        assert_eq!(titles(&["keyspace", "SERVER", "server"]), ["Server", "Keyspace"]);
+        assert_eq!(titles(&["nothing", ""]), [""; 0]);
+        assert_eq!(titles(&["all"]).len(), SECTIONS.len());
+        assert_eq!(titles(&["Everything", "cpu"]).len(), SECTIONS.len());
+        assert_eq!(titles(&[]), titles(&["default"]));
+        assert!(!titles(&[]).contains(&"Commandstats"));
+        assert!(titles(&["default", "commandstats"]).contains(&"Commandstats"));
+    }
+
+    #[test]
+    fn quotients_of_nothing_are_zero() {
+        assert!(ratio(5, 0).abs() < f64::EPSILON);
+        assert!((ratio(1, 4) - 0.25).abs() < f64::EPSILON);
+        assert_eq!(us(12_345), "12.345");
+    }
+}

@@ -1,0 +1,83 @@
+//! INFO persistence, replication, keyspace: the data and where it is safe.
+
+use super::{Page, us};
+use crate::clock;
+
+pub(super) fn persistence(page: &mut Page<'_, '_>) {
+    page.field("loading", 0);
+    snapshots(page);
+    log(page);
+    let report = page.cx.shared.recovery.clone();
+    page.field("recovery_snapshot_keys", report.snapshot_keys);
+    page.field("recovery_log_records", report.log_records);
+    page.field("recovery_msec", report.took_ms);
+}
+
+/// Snapshots are what dumps are in Redis.
+fn snapshots(page: &mut Page<'_, '_>) {
+    let shared = page.cx.shared;
+    let status = shared.snapshots.status();
+    let replayed = if status.succeeded == 0 { shared.recovery.log_records } else { 0 };
+    let records = shared.log.stats().records.saturating_sub(status.records_before) + replayed;
+    let running_s = status.running.map_or(-1, |_| {
+        let elapsed_ns = clock::mono_now().since(status.began);
+        (elapsed_ns / 1_000_000_000).cast_signed()
+    });
+    let took_s = if status.finished == 0 { -1 } else { (status.last_took_ms / 1000).cast_signed() };
+    page.field("rdb_changes_since_last_save", records);
+    page.field("rdb_bgsave_in_progress", u8::from(status.running.is_some()));
+    page.field("rdb_last_save_time", status.last_unix_ms / 1000);
+    page.field("rdb_last_bgsave_status", if status.last_ok { "ok" } else { "err" });
+    page.field("rdb_last_bgsave_time_sec", took_s);
+    page.field("rdb_current_bgsave_time_sec", running_s);
+    page.field("rdb_saves", status.succeeded);
+    page.field("rdb_last_load_keys_loaded", shared.recovery.snapshot_keys);
+    page.field("snapshot_last_keys", status.last_keys);
+    page.field("snapshot_last_bytes", status.last_bytes);
+    page.field("snapshot_last_msec", status.last_took_ms);
+}
+
+/// The log is what the append-only file is in Redis.
+fn log(page: &mut Page<'_, '_>) {
+    let log = &page.cx.shared.log;
+    let (stats, is_poisoned) = (log.stats(), log.poisoned().is_some());
+    let (next, written, durable) = (log.next().0, log.written().0, log.durable().0);
+    let settings = &page.cx.worker.settings;
+    let (durability, interval_ms) = (settings.durability.word(), settings.durability_interval_ms);
+    page.field("aof_enabled", 1);
+    page.field("aof_last_write_status", if is_poisoned { "err" } else { "ok" });
+    page.field("durability", durability);
+    page.field("durability_interval_msec", interval_ms);
+    page.field("log_next_lsn", next);
+    page.field("log_written_lsn", written);
+    page.field("log_durable_lsn", durable);
+    page.field("log_groups", stats.groups);
+    page.field("log_records", stats.records);
+    page.field("log_bytes", stats.bytes);
+    page.field("log_syncs", stats.syncs);
+    page.field("log_records_per_sync", format!("{:.2}", stats.records_per_sync()));
+    page.field("log_sync_usec_last", us(stats.sync_ns_last));
+    page.field("log_sync_usec_mean", us(stats.sync_ns_sum.checked_div(stats.syncs).unwrap_or(0)));
+    page.field("log_sync_usec_max", us(stats.sync_ns_max));
+    page.field("log_segments", stats.segments);
+    page.field("log_blank_segments", stats.blank_segments);
+    page.field("log_waiting_bytes", stats.waiting_bytes);
+    page.field("log_unsynced_bytes", stats.unsynced_bytes);
+}
+
+pub(super) fn replication(page: &mut Page<'_, '_>) {
+    let shared = page.cx.shared;
+    page.field("role", "master");
+    page.field("connected_slaves", 0);
+    page.field("master_replid", &shared.identity.run_id);
+    page.field("master_repl_offset", shared.log.durable().0);
+}
+
+pub(super) fn keyspace(page: &mut Page<'_, '_>) {
+    let dbs = page.data().0;
+    for (db, stats) in dbs.iter().enumerate().filter(|(_, stats)| stats.keys > 0) {
+        let value =
+            format!("keys={},expires={},avg_ttl={}", stats.keys, stats.expires, stats.ttl_ms_mean);
+        page.field(&format!("db{db}"), value);
+    }
+}

@@ -1,0 +1,105 @@
+//! INFO commandstats, errorstats, latencystats, reactors: where the work is.
+
+use std::collections::BTreeMap;
+
+use base::stages::{Stage, StageCell, StageTimers};
+
+use super::{Page, ratio, us};
+use crate::published::CommandCounts;
+use crate::resp::registry::REGISTRY;
+
+pub(super) fn commands(page: &mut Page<'_, '_>) {
+    let mut sums = vec![CommandCounts::default(); REGISTRY.len()];
+    for published in &page.cx.shared.published {
+        for (sum, counts) in sums.iter_mut().zip(&published.lock().commands) {
+            *sum += *counts;
+        }
+    }
+    for ((_, entry), sum) in REGISTRY.entries().zip(sums) {
+        if sum.calls + sum.rejected + sum.failed == 0 {
+            continue;
+        }
+        let value = format!(
+            "calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}",
+            sum.calls,
+            sum.ns / 1000,
+            ratio(sum.ns, sum.calls) / 1000.0,
+            sum.rejected,
+            sum.failed
+        );
+        page.field(&format!("cmdstat_{}", entry.full_name), value);
+    }
+}
+
+pub(super) fn errors(page: &mut Page<'_, '_>) {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for published in &page.cx.shared.published {
+        for (prefix, count) in &published.lock().errors {
+            *sums.entry(prefix.clone()).or_default() += count;
+        }
+    }
+    for (prefix, count) in sums {
+        page.field(&format!("errorstat_{prefix}"), format!("count={count}"));
+    }
+}
+
+/// The time of execution as Redis shows it, and our other stages of a request beside it.
+pub(super) fn latencies(page: &mut Page<'_, '_>) {
+    let mut timers = StageTimers::new(REGISTRY.len());
+    let shared = page.cx.shared;
+    shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
+    let settings = &page.cx.worker.settings;
+    let shown = &settings.latency_tracking_info_percentiles;
+    for (id, entry) in REGISTRY.entries() {
+        let name = &entry.full_name;
+        if let Some(cell) = timers.cell(usize::from(id), Stage::Execute) {
+            page.field(&format!("latency_percentiles_usec_{name}"), percentiles(cell, shown));
+        }
+        for stage in [Stage::Parse, Stage::WaitForLog, Stage::Write] {
+            if let Some(cell) = timers.cell(usize::from(id), stage) {
+                page.field(&format!("stage_usec_{name}_{}", stage.name()), summary(cell));
+            }
+        }
+    }
+}
+
+fn percentiles(cell: &StageCell, shown: &[f64]) -> String {
+    let one = |percentile: &f64| format!("p{percentile}={}", us(cell.percentile_ns(*percentile)));
+    shown.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+fn summary(cell: &StageCell) -> String {
+    let summary = cell.summary();
+    format!(
+        "count={},mean={},p50={},p99={},max={}",
+        summary.count,
+        us(summary.sum_ns.checked_div(summary.count).unwrap_or(0)),
+        us(summary.p50_ns),
+        us(summary.p99_ns),
+        us(summary.max_ns)
+    )
+}
+
+pub(super) fn reactors(page: &mut Page<'_, '_>) {
+    let shared = page.cx.shared;
+    let (links, baseline) = (shared.links(), shared.baseline.load());
+    for (index, published) in shared.published.iter().enumerate() {
+        let ops = published.lock().totals.commands;
+        let counters = baseline.reactor(links, index);
+        let load_percent = f64::from(links.load_ppm(index)) / 10_000.0;
+        let value = format!(
+            "load_percent={load_percent:.1},busy_ms={},connections={},ops={ops},reads={},writes={},\
+             input_bytes={},output_bytes={},migrated_in={},migrated_out={},held_bytes={}",
+            counters.busy_ns / 1_000_000,
+            counters.connections,
+            counters.reads,
+            counters.writes,
+            counters.input_bytes,
+            counters.output_bytes,
+            counters.migrated_in,
+            counters.migrated_out,
+            counters.held_bytes,
+        );
+        page.field(&format!("r{index:02}"), value);
+    }
+}

@@ -1,0 +1,107 @@
+//! INFO server, memory, cpu: the process.
+
+use base::units::human_bytes;
+
+use super::{Page, ratio};
+use crate::config::machine_memory_bytes;
+use crate::process::{ProcessMemory, cpu_time};
+use crate::resp::connection::REDIS_VERSION;
+use crate::resp::memory::MemoryReport;
+
+pub(super) fn server(page: &mut Page<'_, '_>) {
+    let cx = page.cx;
+    let (identity, settings) = (&cx.shared.identity, &cx.worker.settings);
+    let system = rustix::system::uname();
+    let texts = [system.sysname(), system.release(), system.machine()];
+    let os = texts.map(|text| text.to_string_lossy()).join(" ");
+    let uptime_s = cx.now.mono.since(identity.started.mono) / 1_000_000_000;
+    let addresses = identity.addresses.get().map_or(&[][..], Vec::as_slice);
+    page.field("redis_version", REDIS_VERSION);
+    page.field("myriad_version", env!("CARGO_PKG_VERSION"));
+    page.field("redis_mode", "standalone");
+    page.field("os", os);
+    page.field("arch_bits", usize::BITS);
+    page.field("multiplexing_api", "epoll");
+    page.field("process_id", std::process::id());
+    page.field("run_id", &identity.run_id);
+    page.field("tcp_port", addresses.first().map_or(0, std::net::SocketAddr::port));
+    page.field("server_time_usec", crate::clock::unix_micros());
+    page.field("uptime_in_seconds", uptime_s);
+    page.field("uptime_in_days", uptime_s / 86_400);
+    page.field("hz", settings.hz);
+    page.field("configured_hz", settings.hz);
+    page.field("executable", &identity.executable);
+    let file = cx.shared.config.lock().file().map(|path| path.display().to_string());
+    page.field("config_file", file.unwrap_or_default());
+    for (index, address) in addresses.iter().enumerate() {
+        let value = format!("name=tcp,bind={},port={}", address.ip(), address.port());
+        page.field(&format!("listener{index}"), value);
+    }
+    page.field("reactors", cx.shared.published.len());
+}
+
+pub(super) fn memory(page: &mut Page<'_, '_>) {
+    let report = MemoryReport::of(page.cx, page.data());
+    used(page, &report);
+    if let Some(bytes) = machine_memory_bytes() {
+        amount(page, "total_system_memory", bytes);
+    }
+    let settings = &page.cx.worker.settings;
+    let policy = settings.maxmemory_policy.word();
+    amount(page, "maxmemory", settings.maxmemory_bytes);
+    page.field("maxmemory_policy", policy);
+    if let Some(resident_bytes) = report.resident_bytes {
+        page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
+        let excess_bytes = i128::from(resident_bytes) - i128::from(report.used_bytes);
+        page.field("mem_fragmentation_bytes", excess_bytes);
+    }
+    page.field("mem_clients_normal", report.clients_bytes);
+    page.field("mem_aof_buffer", report.log_bytes);
+    page.field("mem_allocator", "mimalloc");
+    for state in page.cx.shared.memory.server.tree() {
+        let limit = state.limit_bytes.unwrap_or(0);
+        let value =
+            format!("current={},peak={},limit={limit}", state.current_bytes, state.peak_bytes);
+        page.field(&format!("tracker_{}", state.path), value);
+    }
+}
+
+fn used(page: &mut Page<'_, '_>, report: &MemoryReport) {
+    amount(page, "used_memory", report.used_bytes);
+    let process = ProcessMemory::read();
+    if let Some(bytes) = process.resident_bytes() {
+        amount(page, "used_memory_rss", bytes);
+    }
+    amount(page, "used_memory_peak", report.peak_bytes);
+    page.field("used_memory_peak_perc", percent(report.used_bytes, report.peak_bytes));
+    page.field("used_memory_overhead", report.overhead_bytes());
+    page.field("used_memory_dataset", report.dataset_bytes);
+    page.field("used_memory_dataset_perc", percent(report.dataset_bytes, report.used_bytes));
+    if let Some(bytes) = process.resident_peak_bytes() {
+        amount(page, "used_memory_rss_peak", bytes);
+    }
+    if let Some(bytes) = process.anonymous_bytes() {
+        page.field("allocator_resident", bytes);
+    }
+}
+
+/// The number, and its short form beside it.
+fn amount(page: &mut Page<'_, '_>, name: &str, bytes: u64) {
+    page.field(name, bytes);
+    page.field(&format!("{name}_human"), human_bytes(bytes));
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", 100.0 * ratio(part, whole))
+}
+
+pub(super) fn cpu(page: &mut Page<'_, '_>) {
+    if let Some(time) = cpu_time() {
+        page.field("used_cpu_sys", seconds(time.system_us));
+        page.field("used_cpu_user", seconds(time.user_us));
+    }
+}
+
+fn seconds(us: i64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}

@@ -1,0 +1,53 @@
+//! INFO clients and stats: connections and what passes through them.
+
+use std::sync::atomic::Ordering;
+
+use super::Page;
+
+pub(super) fn clients(page: &mut Page<'_, '_>) {
+    let shared = page.cx.shared;
+    let (mut input_bytes_max, mut output_bytes_max) = (0, 0);
+    for published in &shared.published {
+        for row in published.lock().clients.values() {
+            input_bytes_max = input_bytes_max.max(row.query_bytes);
+            output_bytes_max = output_bytes_max.max(row.output_bytes);
+        }
+    }
+    page.field("connected_clients", shared.links().connections());
+    page.field("maxclients", page.cx.worker.settings.maxclients);
+    page.field("client_recent_max_input_buffer", input_bytes_max);
+    page.field("client_recent_max_output_buffer", output_bytes_max);
+    page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
+    page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
+}
+
+pub(super) fn stats(page: &mut Page<'_, '_>) {
+    let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
+    let (totals, counters) = (shared.totals(), baseline.sum(shared.links()));
+    let [ops, input, output] = shared.rates.per_second();
+    page.field("total_connections_received", counters.accepted);
+    page.field("total_commands_processed", totals.commands);
+    page.field("instantaneous_ops_per_sec", ops);
+    page.field("total_net_input_bytes", counters.input_bytes);
+    page.field("total_net_output_bytes", counters.output_bytes);
+    page.field("instantaneous_input_kbps", kib(input));
+    page.field("instantaneous_output_kbps", kib(output));
+    page.field("rejected_connections", baseline.refused(shared.links()));
+    page.field("expired_keys", totals.expired_keys);
+    page.field("evicted_keys", totals.evicted_keys);
+    page.field("keyspace_hits", totals.hits);
+    page.field("keyspace_misses", totals.misses);
+    page.field("total_error_replies", totals.error_replies);
+    page.field("total_reads_processed", counters.reads);
+    page.field("total_writes_processed", counters.writes);
+    page.field("client_query_buffer_limit_disconnections", counters.input_overflows);
+    page.field("client_output_buffer_limit_disconnections", counters.output_overflows);
+    page.field("idle_timeout_disconnections", counters.idle_timeouts);
+    page.field("migrated_connections", counters.migrated_in);
+    page.field("slowlog_entries", shared.slowlog.lock().iter().len());
+}
+
+#[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
+fn kib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / 1024.0)
+}

@@ -1,0 +1,349 @@
+//! MEMORY: how much memory there is in use, for what, and whether that is well.
+
+use std::fmt::Write as _;
+
+use base::memory::TrackerState;
+use base::units::human_bytes;
+use store::{DATABASES, DbStats};
+use wire::resp::Args;
+
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::cx::{Cx, integer, is_option};
+use super::fail::Fail;
+use super::help;
+use super::info::{data_stats, ratio};
+use crate::process::ProcessMemory;
+
+/// MEMORY: container.
+pub(crate) const MEMORY: Command = Command {
+    name: "memory",
+    syntax: "subcommand",
+    summary: "Container of the commands about memory.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&DOCTOR, &HELP, &MALLOC_STATS, &PURGE, &STATS, &USAGE],
+    ..Command::EMPTY
+};
+
+/// Who holds how much.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MemoryReport {
+    /// What counts against the limits: data, connections, buffers.
+    pub(crate) used_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    /// Keys and values, without the tables they are in.
+    pub(crate) dataset_bytes: u64,
+    pub(crate) keys: u64,
+    /// Connections and their buffers.
+    pub(crate) clients_bytes: u64,
+    /// Records on the way to the disk.
+    pub(crate) log_bytes: u64,
+    /// What the process has of the machine, if the kernel tells.
+    pub(crate) resident_bytes: Option<u64>,
+}
+
+impl MemoryReport {
+    pub(crate) fn of(cx: &Cx<'_>, data: &([DbStats; DATABASES], usize)) -> MemoryReport {
+        let (dbs, store_bytes) = data;
+        let trackers = &cx.shared.memory;
+        let index_bytes: u64 = dbs.iter().map(index_bytes).sum();
+        let buffers = [&trackers.clients, &trackers.read_buffer, &trackers.output];
+        // Reactors tell the trackers a little later what the store knows already.
+        let (all, store) = (trackers.server.current_bytes(), trackers.store.current_bytes());
+        let used_bytes = all.saturating_sub(store) + *store_bytes as u64;
+        MemoryReport {
+            used_bytes,
+            peak_bytes: trackers.server.peak_bytes().max(used_bytes),
+            dataset_bytes: (*store_bytes as u64).saturating_sub(index_bytes),
+            keys: dbs.iter().map(|db| db.keys).sum(),
+            clients_bytes: buffers.iter().map(|tracker| tracker.current_bytes()).sum(),
+            log_bytes: cx.shared.log.stats().waiting_bytes,
+            resident_bytes: ProcessMemory::read().resident_bytes(),
+        }
+    }
+
+    /// What is in use beside keys and values.
+    pub(crate) fn overhead_bytes(&self) -> u64 {
+        self.used_bytes.saturating_sub(self.dataset_bytes)
+    }
+
+    /// Memory of the machine by memory in use. The program itself counts in the former only.
+    pub(crate) fn fragmentation(&self) -> f64 {
+        ratio(self.resident_bytes.unwrap_or(0), self.used_bytes)
+    }
+}
+
+/// Tables and queues of one database.
+fn index_bytes(db: &DbStats) -> u64 {
+    db.table_bytes + db.expiry_bytes
+}
+
+const DOCTOR: Command = Command {
+    name: "doctor",
+    summary: "Says in words whether the use of memory shows a problem.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: Flags::LOCKS_STRIPES,
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: doctor,
+    ..Command::EMPTY
+};
+
+fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let report = MemoryReport::of(cx, &data_stats(cx));
+    let clients = cx.shared.links().connections() as u64;
+    let text = diagnose(&report, clients, &cx.shared.memory.server.tree());
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The thresholds are those of Redis 7.2, `object.c`, `getMemoryDoctorReport`.
+fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> String {
+    const USED_BYTES_MIN: u64 = 5 << 20;
+    const EXCESS_BYTES_MIN: u64 = 10 << 20;
+    const CLIENT_BYTES_MAX: u64 = 200 << 10;
+    let mut text = String::new();
+    let used = report.used_bytes;
+    if used < USED_BYTES_MIN {
+        let used = human_bytes(used);
+        return format!("Only {used} are in use: too little to tell anything from it.\n");
+    }
+    // Writing to a String cannot fail, hence `let _`.
+    if ratio(report.peak_bytes, used) > 1.5 {
+        let peak = human_bytes(report.peak_bytes);
+        let _ = writeln!(
+            text,
+            "Peak: {peak} were in use once, much more than now. Memory that was used may stay with \
+             the process for a while."
+        );
+    }
+    let resident = report.resident_bytes.unwrap_or(0);
+    if report.fragmentation() > 1.4 && resident - used > EXCESS_BYTES_MIN {
+        let resident = human_bytes(resident);
+        let _ = writeln!(
+            text,
+            "Fragmentation: the process has {resident} of the machine's memory, but {} are in use. \
+             After many deletions that is normal, and new data fills the gaps.",
+            human_bytes(used)
+        );
+    }
+    if report.clients_bytes.checked_div(clients).unwrap_or(0) > CLIENT_BYTES_MAX {
+        let _ = writeln!(
+            text,
+            "Clients: {} for {clients} connections. CLIENT LIST shows who does not read its replies.",
+            human_bytes(report.clients_bytes)
+        );
+    }
+    for state in trackers {
+        if state.soft_limit_bytes.is_some_and(|soft_bytes| state.current_bytes > soft_bytes) {
+            let limit = human_bytes(state.limit_bytes.unwrap_or(0));
+            let current = human_bytes(state.current_bytes);
+            let _ = writeln!(text, "Limit: {} holds {current} of its {limit}.", state.path);
+        }
+    }
+    if text.is_empty() {
+        text.push_str("No problem found in the use of memory.\n");
+    }
+    text
+}
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Returns helpful text about MEMORY.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: |cx, _| help::reply(cx, &MEMORY),
+    ..Command::EMPTY
+};
+
+const MALLOC_STATS: Command = Command {
+    name: "malloc-stats",
+    summary: "Returns what the kernel says about the memory of the process, and who holds how much.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: 2,
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: malloc_stats,
+    ..Command::EMPTY
+};
+
+fn malloc_stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    let mut text = String::new();
+    // Writing to a String cannot fail, hence `let _`.
+    for (name, bytes) in ProcessMemory::read().iter() {
+        let _ = writeln!(text, "{name}: {bytes} ({})", human_bytes(bytes));
+    }
+    for state in cx.shared.memory.server.tree() {
+        let (current, peak) = (state.current_bytes, state.peak_bytes);
+        let _ = writeln!(text, "{}: {current} ({}), peak {peak}", state.path, human_bytes(current));
+    }
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The allocator gives pages back by itself within milliseconds after they are free.
+const PURGE: Command = Command {
+    name: "purge",
+    summary: "Does nothing: the allocator gives unused memory back by itself.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: 2,
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    run: purge,
+    ..Command::EMPTY
+};
+
+fn purge(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.ok();
+    Ok(())
+}
+
+const STATS: Command = Command {
+    name: "stats",
+    summary: "Returns in numbers what the memory is in use for.",
+    since: "4.0.0",
+    complexity: "O(S) in the number of stripes, a constant",
+    group: Group::Server,
+    arity: 2,
+    flags: Flags::LOCKS_STRIPES,
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: stats,
+    ..Command::EMPTY
+};
+
+enum Number {
+    Integer(u64),
+    Double(f64),
+}
+
+fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    use Number::{Double, Integer};
+    let data = data_stats(cx);
+    let report = MemoryReport::of(cx, &data);
+    let (used, keys) = (report.used_bytes, report.keys);
+    let mut numbers = vec![
+        ("peak.allocated", Integer(report.peak_bytes)),
+        ("total.allocated", Integer(used)),
+        ("startup.allocated", Integer(0)), // what counts as used begins with nothing
+        ("clients.normal", Integer(report.clients_bytes)),
+        ("aof.buffer", Integer(report.log_bytes)),
+        ("overhead.total", Integer(report.overhead_bytes())),
+        ("keys.count", Integer(keys)),
+        ("keys.bytes-per-key", Integer((data.1 as u64).checked_div(keys).unwrap_or(0))),
+        ("dataset.bytes", Integer(report.dataset_bytes)),
+        ("dataset.percentage", Double(100.0 * ratio(report.dataset_bytes, used))),
+        ("peak.percentage", Double(100.0 * ratio(used, report.peak_bytes))),
+    ];
+    let process = ProcessMemory::read();
+    if let Some(bytes) = process.anonymous_bytes() {
+        numbers.push(("allocator.resident", Integer(bytes)));
+    }
+    if report.resident_bytes.is_some() {
+        numbers.push(("fragmentation", Double(report.fragmentation())));
+    }
+    let dbs: Vec<(usize, &DbStats)> =
+        data.0.iter().enumerate().filter(|(_, db)| db.keys > 0).collect();
+    let trackers = cx.shared.memory.server.tree();
+    cx.reply.map(numbers.len() + dbs.len() + trackers.len());
+    for (name, number) in numbers {
+        cx.reply.bulk(name.as_bytes());
+        match number {
+            Integer(value) => cx.reply.integer(value.cast_signed()),
+            Double(value) => cx.reply.double(value),
+        }
+    }
+    for (number, db) in dbs {
+        cx.reply.bulk(format!("db.{number}").as_bytes());
+        let fields = [
+            ("overhead.hashtable.main", db.table_bytes),
+            ("overhead.hashtable.expires", db.expiry_bytes),
+        ];
+        write_map(cx, &fields);
+    }
+    for state in trackers {
+        cx.reply.bulk(format!("tracker.{}", state.path).as_bytes());
+        let limit_bytes = state.limit_bytes.unwrap_or(0);
+        let fields =
+            [("current", state.current_bytes), ("peak", state.peak_bytes), ("limit", limit_bytes)];
+        write_map(cx, &fields);
+    }
+    Ok(())
+}
+
+fn write_map(cx: &mut Cx<'_>, fields: &[(&str, u64)]) {
+    cx.reply.map(fields.len());
+    for (name, bytes) in fields {
+        cx.reply.bulk(name.as_bytes());
+        cx.reply.integer(bytes.cast_signed());
+    }
+}
+
+const USAGE: Command = Command {
+    name: "usage",
+    syntax: "key [SAMPLES count]",
+    summary: "Returns the bytes of memory of a key and its value; nothing needs to be sampled.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: -3,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
+    run: usage,
+    ..Command::EMPTY
+};
+
+/// `SAMPLES` is read and checked only: the store knows the bytes of every value.
+fn usage(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    let mut options = args.skip(3).iter();
+    while let Some(option) = options.next() {
+        let count = options.next().filter(|_| is_option(option, "SAMPLES")).ok_or(Fail::Syntax)?;
+        if integer(count)? < 0 {
+            return Err(Fail::Syntax);
+        }
+    }
+    match cx.locked.memory_bytes(cx.db, cx.key(args.get(2))) {
+        Some(bytes) => cx.reply.integer(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::memory::Tracker;
+    use base::units::Limit;
+
+    const MIB: u64 = 1 << 20;
+
+    fn told(report: MemoryReport) -> String {
+        diagnose(&report, 10, &[])
+    }
+
+    #[test]
+    fn the_doctor_names_what_is_wrong() {
+        let well = MemoryReport {
+            used_bytes: 100 * MIB,
+            peak_bytes: 101 * MIB,
+            resident_bytes: Some(120 * MIB),
+            ..MemoryReport::default()
+        };
+        assert!(told(well).starts_with("No problem"));
+        assert!(told(MemoryReport { used_bytes: MIB, ..well }).contains("1.00M are in use"));
+        assert!(told(MemoryReport { peak_bytes: 200 * MIB, ..well }).starts_with("Peak: 200.00M"));
+        let fragmented = MemoryReport { resident_bytes: Some(150 * MIB), ..well };
+        assert!(told(fragmented).starts_with("Fragmentation: the process has 150.00M"));
+        assert!(told(MemoryReport { resident_bytes: None, ..well }).starts_with("No problem"));
+        assert!(
+            told(MemoryReport { clients_bytes: 3 * MIB, ..well }).starts_with("Clients: 3.00M")
+        );
+        let tracker = Tracker::root("server", Limit::Bytes(100), None);
+        tracker.consume(90);
+        let full = diagnose(&well, 0, &tracker.tree());
+        assert_eq!(full, "Limit: server holds 90B of its 100B.\n");
+    }
+}
