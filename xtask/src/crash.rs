@@ -55,7 +55,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let folder = TempDir::new("crash")?;
     let data = folder.path().join("data");
     fs::create_dir(&data).with_context(|| format!("create {}", data.display()))?;
-    let home = Home { root: root.to_owned(), data, log: folder.path().join("server.log") };
+    let home = Home {
+        root: root.to_owned(),
+        data,
+        crashed: folder.path().join("crashed"),
+        log: folder.path().join("server.log"),
+    };
     println!("crash: seed {}, {} rounds", options.seed, options.rounds);
     let mut tally = Tally::default();
     let mut test = Test::start(*options, home)?;
@@ -80,7 +85,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
 
 fn report(options: &Options, round: u64, error: &anyhow::Error, folder: &Path) {
     println!("crash: FAILED: seed {}, round {round}: {error:#}", options.seed);
-    println!("crash: data and server.log are kept in {}", folder.display());
+    println!(
+        "crash: {} keeps server.log, crashed/ (the data as the server left it) and data/ (after \
+         the restart)",
+        folder.display()
+    );
     println!(
         "crash: again: cargo xtask crash --seed {} --rounds {}",
         options.seed,
@@ -176,6 +185,7 @@ impl Test {
 
     /// Starts the server on its data, after killing it in the middle of that as often as planned.
     fn restart(&mut self, plan: &Plan, round: u64) -> Result<String> {
+        self.home.keep_crashed()?;
         let settings = Plan::new(self.options.seed, round + 1).settings;
         for delay_ms in &plan.recovery_kills_ms {
             let process = self.options.subject.start(&self.home, settings)?;

@@ -1,6 +1,6 @@
 //! The server under test as a process that is started again and again on one directory.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,8 @@ pub(crate) struct Settings {
 pub(crate) struct Home {
     pub(crate) root: PathBuf,
     pub(crate) data: PathBuf,
+    /// A copy of `data` as it was when the server last ended: a restart cuts and removes files.
+    pub(crate) crashed: PathBuf,
     /// What all its starts print to standard error, and redis-server to standard output.
     pub(crate) log: PathBuf,
 }
@@ -93,6 +95,31 @@ impl Subject {
     pub(crate) fn has_durability_by_connection(self) -> bool {
         self == Self::Myriad
     }
+}
+
+impl Home {
+    /// Replaces `crashed` by a copy of `data`.
+    pub(crate) fn keep_crashed(&self) -> Result<()> {
+        if self.crashed.exists() {
+            fs::remove_dir_all(&self.crashed)
+                .with_context(|| format!("remove {}", self.crashed.display()))?;
+        }
+        copy_folder(&self.data, &self.crashed)
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
+        }
+    }
+    Ok(())
 }
 
 impl Process {
@@ -214,6 +241,23 @@ fn log_file(home: &Home) -> Result<Stdio> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::TempDir;
+
+    #[test]
+    fn the_copy_is_of_the_last_end() {
+        let folder = TempDir::new("home").unwrap();
+        let [data, crashed, log] = ["data", "crashed", "log"].map(|name| folder.path().join(name));
+        let home = Home { root: PathBuf::new(), data, crashed, log };
+        fs::create_dir_all(home.data.join("inner")).unwrap();
+        fs::write(home.data.join("inner/old"), "1").unwrap();
+        home.keep_crashed().unwrap();
+        assert_eq!(fs::read(home.crashed.join("inner/old")).unwrap(), b"1");
+        fs::remove_file(home.data.join("inner/old")).unwrap();
+        fs::write(home.data.join("new"), "2").unwrap();
+        home.keep_crashed().unwrap();
+        assert!(!home.crashed.join("inner/old").exists());
+        assert_eq!(fs::read(home.crashed.join("new")).unwrap(), b"2");
+    }
 
     #[test]
     fn subjects_have_names() {
