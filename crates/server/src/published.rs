@@ -301,3 +301,54 @@ impl Tally {
         to.totals += std::mem::take(&mut self.totals);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::stages::StageCell;
+
+    /// Count and sum of what was recorded.
+    fn recorded(published: &Published, command: usize, stage: Stage) -> (u64, u64) {
+        let summary = published.timers.cell(command, stage).map(StageCell::summary);
+        summary.map_or((0, 0), |summary| (summary.count, summary.sum_ns))
+    }
+
+    #[test]
+    fn times_go_to_the_commands_that_took_them() {
+        let (mut tally, mut published) = (Tally::default(), Published::new(3));
+        tally.parsed(7);
+        for (id, ns) in [(1, 10), (2, 40), (1, 20)] {
+            tally.executed(id, ns);
+        }
+        tally.publish(&mut published, true);
+        assert_eq!((published.commands[1].calls, published.commands[1].ns), (2, 30));
+        assert_eq!(recorded(&published, 1, Stage::Execute), (2, 30));
+        assert_eq!(recorded(&published, 1, Stage::Parse), (2, 14));
+        assert_eq!(recorded(&published, 2, Stage::Parse), (1, 7));
+        assert_eq!(recorded(&published, 1, Stage::Write), (0, 0));
+
+        assert!(tally.has_unwritten());
+        tally.written(&mut published, 300);
+        assert_eq!(recorded(&published, 1, Stage::Write), (2, 200));
+        assert_eq!(recorded(&published, 2, Stage::Write), (1, 100));
+        assert!(!tally.has_unwritten());
+        tally.written(&mut published, 300);
+        assert_eq!(recorded(&published, 1, Stage::Write), (2, 200));
+    }
+
+    #[test]
+    fn nothing_is_timed_when_that_is_off() {
+        let (mut tally, mut published) = (Tally::default(), Published::new(2));
+        tally.executed(1, 10);
+        tally.rejected(1);
+        tally.error(Some(1), "WRONGTYPE of value");
+        tally.error(None, "ERR unknown");
+        tally.publish(&mut published, false);
+        let counts = published.commands[1];
+        assert_eq!((counts.calls, counts.rejected, counts.failed), (1, 1, 1));
+        assert_eq!(published.totals.error_replies, 2);
+        assert_eq!(published.errors.keys().collect::<Vec<_>>(), ["ERR", "WRONGTYPE"]);
+        assert_eq!(published.timers.cells().count(), 0);
+        assert!(!tally.has_unwritten());
+    }
+}

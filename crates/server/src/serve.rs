@@ -1,7 +1,7 @@
 //! From a configuration to a running server, and back down.
 
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
@@ -99,7 +99,6 @@ fn build_shared(
         pause: Pause::default(),
         monitors: AtomicUsize::new(0),
         blocked_clients: AtomicUsize::new(0),
-        peak_bytes: AtomicU64::new(store_bytes as u64),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),

@@ -1,6 +1,6 @@
 //! What all reactors and background threads of one server share.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -111,7 +111,6 @@ pub(crate) struct Shared {
     pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
     pub(crate) blocked_clients: AtomicUsize,
-    pub(crate) peak_bytes: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.
     pub(crate) baseline: ArcSwap<Baseline>,
     /// DEBUG SET-ACTIVE-EXPIRE.

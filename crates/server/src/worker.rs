@@ -463,8 +463,6 @@ impl Server {
         if self.worker.index == 0 {
             self.sample_rates();
         }
-        let used = self.shared.used_bytes();
-        self.shared.peak_bytes.fetch_max(used, Ordering::Relaxed);
     }
 
     fn sample_rates(&mut self) {

@@ -1,4 +1,5 @@
 //! MEMORY: how much memory there is in use, for what, and whether that is well.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::fmt::Write as _;
 
