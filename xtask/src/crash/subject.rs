@@ -19,6 +19,13 @@ const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a process is looked at that announces nothing.
 const POLL: Duration = Duration::from_millis(2);
 
+/// The default of `log-group-bytes-max`; a group must fit a segment.
+const GROUP_BYTES_MAX: u64 = 1 << 20;
+/// The default of `log-lane-bytes-max`; a lane must fit a group.
+const LANE_BYTES_MAX: u64 = 128 << 10;
+/// Lines of the server's log that explain why it does not start.
+const LOG_LINES: usize = 5;
+
 /// What `--server` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
@@ -54,6 +61,7 @@ pub(crate) struct Home {
 pub(crate) struct Process {
     child: Child,
     readiness: Readiness,
+    log: PathBuf,
 }
 
 #[derive(Debug)]
@@ -131,7 +139,7 @@ impl Process {
                 return Ok(address);
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("the server does not start: {status}");
+                bail!("the server does not start: {status}\n{}", last_lines(&self.log)?);
             }
         }
         bail!("the server does not accept after {HANG_TIMEOUT:?}");
@@ -188,6 +196,13 @@ fn ready_address(line: &str) -> Option<String> {
     rest.split_whitespace().next().map(str::to_owned)
 }
 
+fn last_lines(log: &Path) -> Result<String> {
+    let text = fs::read(log).with_context(|| format!("read {}", log.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    Ok(lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"))
+}
+
 fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
     let binary = home.root.join("target/release/myriad");
     if !binary.exists() {
@@ -196,9 +211,12 @@ fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
     let mut command = Command::new(&binary);
     command.args(["serve", "--resp", "127.0.0.1:0", "--durability", "always", "--dir"]);
     command.arg(&home.data).stdout(Stdio::piped());
+    let group_bytes_max = (settings.segment_bytes / 2).min(GROUP_BYTES_MAX);
     for (option, value) in [
         ("--reactors", u64::from(settings.reactors)),
         ("--log-segment-bytes", settings.segment_bytes),
+        ("--log-group-bytes-max", group_bytes_max),
+        ("--log-lane-bytes-max", group_bytes_max.min(LANE_BYTES_MAX)),
         ("--snapshot-log-bytes", settings.snapshot_log_bytes),
     ] {
         command.args([option, &value.to_string()]);
@@ -212,7 +230,7 @@ fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
             let _ = sender.send(line);
         }
     });
-    Ok(Process { child, readiness: Readiness::Announced(lines) })
+    Ok(Process { child, readiness: Readiness::Announced(lines), log: home.log.clone() })
 }
 
 fn start_redis(home: &Home, appendonly: &str) -> Result<Process> {
@@ -224,7 +242,11 @@ fn start_redis(home: &Home, appendonly: &str) -> Result<Process> {
         .arg(&home.data)
         .stdout(log_file(home)?);
     let child = spawn(&mut command, home)?;
-    Ok(Process { child, readiness: Readiness::Asked(format!("127.0.0.1:{port}")) })
+    Ok(Process {
+        child,
+        readiness: Readiness::Asked(format!("127.0.0.1:{port}")),
+        log: home.log.clone(),
+    })
 }
 
 fn spawn(command: &mut Command, home: &Home) -> Result<Child> {
