@@ -34,8 +34,9 @@ impl Eviction<'_> {
         let mut evicted = 0;
         while self.used_bytes() > limit_bytes && evicted < KEYS_PER_COMMAND_MAX {
             let (shared, worker) = (self.shared, &mut *self.worker);
-            let found =
-                shared.keyspace.eviction_candidate(policy, samples, self.params, || worker.random());
+            let found = shared
+                .keyspace
+                .eviction_candidate(policy, samples, self.params, || worker.random());
             let Some(candidate) = found else { break };
             self.evict(candidate.db, &candidate.key);
             evicted += 1;

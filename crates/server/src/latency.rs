@@ -34,7 +34,9 @@ impl LatencyEvent {
     pub(crate) fn advice(self) -> &'static str {
         match self {
             LatencyEvent::Command => "SLOWLOG GET names the commands; avoid large ranges and KEYS.",
-            LatencyEvent::FastCommand => "Usually another process took the core: see INFO reactors.",
+            LatencyEvent::FastCommand => {
+                "Usually another process took the core: see INFO reactors."
+            }
             LatencyEvent::ExpireCycle => "Many keys expire at once: spread their times.",
             LatencyEvent::EvictionCycle => "Memory is full: raise maxmemory or store less.",
             LatencyEvent::LogSync => "The disk is slow to sync: see INFO persistence.",
@@ -105,10 +107,10 @@ mod tests {
         events.note(LatencyEvent::Command, UnixMs(2_000), 3);
         let (_, series) = events.get(b"COMMAND").expect("noted");
         assert_eq!(series.max_ms, 9);
-        assert_eq!(series.samples, [
-            LatencySample { at_s: 1, took_ms: 9 },
-            LatencySample { at_s: 2, took_ms: 3 },
-        ]);
+        assert_eq!(
+            series.samples,
+            [LatencySample { at_s: 1, took_ms: 9 }, LatencySample { at_s: 2, took_ms: 3 },]
+        );
         assert_eq!(events.reset(&[b"nothing"]), 0);
         assert_eq!(events.reset(&[]), 1);
     }

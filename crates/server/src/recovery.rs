@@ -26,9 +26,9 @@ pub(crate) struct Recovered {
 pub(crate) fn sync_policy(settings: &Settings) -> SyncPolicy {
     match settings.durability {
         Durability::Always => SyncPolicy::Always,
-        Durability::Interval => SyncPolicy::Interval(std::time::Duration::from_millis(
-            settings.durability_interval_ms,
-        )),
+        Durability::Interval => {
+            SyncPolicy::Interval(std::time::Duration::from_millis(settings.durability_interval_ms))
+        }
         Durability::Never => SyncPolicy::Never,
     }
 }

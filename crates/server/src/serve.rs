@@ -36,7 +36,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     reactor::block_signals().context("blocking signals")?;
     let dir = settings.dir.display().to_string();
     let disk: Arc<dyn Disk> = Arc::new(
-        FileDisk::open(&settings.dir).with_context(|| format!("opening the data directory {dir}"))?,
+        FileDisk::open(&settings.dir)
+            .with_context(|| format!("opening the data directory {dir}"))?,
     );
     let reactors = match settings.reactors {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -69,11 +70,8 @@ fn build_shared(
     let started = clock::now();
     let (_, store_bytes) = recovered.keyspace.stats(started.unix);
     memory.store.consume(store_bytes as u64);
-    let snapshots = Snapshots::new(
-        Arc::clone(disk),
-        recovered.snapshot_unix_ms,
-        recovered.snapshot_position,
-    );
+    let snapshots =
+        Snapshots::new(Arc::clone(disk), recovered.snapshot_unix_ms, recovered.snapshot_position);
     let identity = Identity {
         run_id: random_hex(),
         started,
@@ -121,8 +119,8 @@ fn start_group(
     apply_limits(&limits, settings);
     let mut listeners = Vec::new();
     for address in &settings.resp {
-        let listener = Listener::bind(*address, REFUSAL)
-            .with_context(|| format!("listening on {address}"))?;
+        let listener =
+            Listener::bind(*address, REFUSAL).with_context(|| format!("listening on {address}"))?;
         listeners.push(listener);
     }
     let config = reactor::Config {
@@ -181,7 +179,8 @@ pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
 
 fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     let addresses = group.addresses();
-    let listeners: Vec<String> = addresses.iter().map(|address| format!("resp={address}")).collect();
+    let listeners: Vec<String> =
+        addresses.iter().map(|address| format!("resp={address}")).collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
     out.flush()?;

@@ -8,8 +8,8 @@ use base::time::{MonoNs, Now, UnixMs};
 use binlog::Log;
 use parking_lot::Mutex;
 use reactor::{ConnId, Links};
-use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use store::types::Compact;
+use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use wire::resp::Args;
 
 use crate::baseline::Baseline;

@@ -66,8 +66,12 @@ pub(crate) struct Snapshots {
 impl Snapshots {
     /// `last_unix_ms`: when the snapshot was taken that the data came from, or the start.
     pub(crate) fn new(disk: Arc<dyn Disk>, last_unix_ms: u64, log_position: u64) -> Snapshots {
-        let status =
-            SnapshotStatus { last_ok: true, last_unix_ms, log_position, ..SnapshotStatus::default() };
+        let status = SnapshotStatus {
+            last_ok: true,
+            last_unix_ms,
+            log_position,
+            ..SnapshotStatus::default()
+        };
         Snapshots {
             disk,
             status: Mutex::new(status),

@@ -448,11 +448,7 @@ impl Server {
     }
 
     /// Background work of this reactor, `hz` times a second.
-    fn tick(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        connections: &mut Connections<'_, Session>,
-    ) {
+    fn tick(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
         let hz = self.worker.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
@@ -533,8 +529,7 @@ impl Handler for Server {
             let rest = &input[consumed..];
             let limits = self.limits(session);
             let decode_start = self.worker.clock.now();
-            let taken =
-                session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut self.batch);
+            let taken = session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut self.batch);
             self.prepare(session, rest);
             self.worker.stamp = self.worker.clock.now();
             let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
@@ -638,7 +633,8 @@ impl Handler for Server {
             }
             Mail::SnapshotDone { number, ok } => {
                 let waiting = Some(Wait::Snapshot { number });
-                for (_, _, session, out) in connections.iter().filter(|(_, _, s, _)| s.wait == waiting)
+                for (_, _, session, out) in
+                    connections.iter().filter(|(_, _, s, _)| s.wait == waiting)
                 {
                     Self::end_wait(
                         &self.shared,

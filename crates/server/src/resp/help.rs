@@ -7,9 +7,8 @@ use super::cx::Cx;
 /// Source: Redis 7.2 `networking.c`, `addReplyHelp`.
 pub(crate) fn reply(cx: &mut Cx<'_>, container: &Command) -> Done {
     let name = container.name.to_ascii_uppercase();
-    let mut lines = vec![format!(
-        "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-    )];
+    let mut lines =
+        vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
     for sub in container.subcommands {
         let line = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
         lines.push(line.trim_end().to_owned());

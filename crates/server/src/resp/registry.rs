@@ -46,11 +46,8 @@ pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::build);
 
 impl Registry {
     fn build() -> Registry {
-        let mut registry = Registry {
-            entries: Vec::new(),
-            short: HashMap::default(),
-            long: HashMap::new(),
-        };
+        let mut registry =
+            Registry { entries: Vec::new(), short: HashMap::default(), long: HashMap::new() };
         for command in COMMANDS {
             let id = registry.push(command, command.name.to_owned(), None);
             for sub in command.subcommands {
@@ -150,7 +147,11 @@ mod tests {
         for (_, entry) in REGISTRY.entries() {
             let command = entry.command;
             assert!(!command.summary.is_empty(), "{} has no summary", entry.full_name);
-            assert!(command.summary.ends_with('.'), "{}: summary ends with a stop", entry.full_name);
+            assert!(
+                command.summary.ends_with('.'),
+                "{}: summary ends with a stop",
+                entry.full_name
+            );
             assert!(command.arity != 0, "{} has no arity", entry.full_name);
             assert_eq!(command.name, command.name.to_ascii_lowercase());
             let writes = command.flags.has(Flags::WRITE);

@@ -2,8 +2,8 @@
 
 use super::command::Command;
 use super::{
-    client, config, connection, debug, diagnosis, generic, hashes, info, introspection, lists, memory, monitor, server, sets, strings, transactions, zset_algebra,
-    zset_range, zsets,
+    client, config, connection, debug, diagnosis, generic, hashes, info, introspection, lists,
+    memory, monitor, server, sets, strings, transactions, zset_algebra, zset_range, zsets,
 };
 
 pub(crate) static COMMANDS: &[&Command] = &[
