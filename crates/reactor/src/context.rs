@@ -157,6 +157,8 @@ pub(crate) struct Core<M> {
     pub(crate) timers: Timers,
     pub(crate) resumed: Vec<ConnId>,
     pub(crate) wishes: Vec<Wish>,
+    /// The next turn begins at once.
+    pub(crate) polls: bool,
     /// Mail of this turn by addressee, delivered at its end with one lock each.
     pub(crate) outbox: Vec<Vec<M>>,
     pub(crate) counters: Counters,
@@ -174,6 +176,7 @@ impl<M> Core<M> {
             timers: Timers::default(),
             resumed: Vec::new(),
             wishes: Vec::new(),
+            polls: false,
             outbox: links.mailboxes.iter().map(|_| Vec::new()).collect(),
             counters: Counters::default(),
             links,
@@ -232,6 +235,12 @@ impl<'a, M> Context<'a, M> {
             self.core.level = level;
             self.core.level_rose = true;
         }
+    }
+
+    /// Begins the next turn at once, whether something is ready or not: for a handler that wants
+    /// to know whether there is more to do before it acts on what it has.
+    pub fn poll(&mut self) {
+        self.core.polls = true;
     }
 
     /// Sends mail to a reactor (to this one too), delivered at the end of the turn.

@@ -178,7 +178,8 @@ impl<H: Handler> Reactor<H> {
 
     fn wait(&mut self) -> (usize, bool) {
         let before = self.turn_ended;
-        let may_block = !self.has_work() && self.station().waker.fall_asleep();
+        let polls = take(&mut self.core.polls);
+        let may_block = !polls && !self.has_work() && self.station().waker.fall_asleep();
         let timeout_ns = if may_block {
             self.deadline().map(|deadline| deadline.since(before))
         } else {

@@ -29,6 +29,10 @@ const BATCH_REQUESTS_MAX: usize = 64;
 /// A connection that has run requests for this long lets others go first.
 const SERVED_NS_MAX: u64 = 1_000_000;
 
+/// Longest time for which a busy reactor gathers requests before it asks the log for a group. An idle
+/// reactor asks at once. See `docs/decisions/0001-gather-before-a-group.md`.
+const GATHER_NS_MAX: u64 = 1_000_000;
+
 /// How often CLIENT LIST is told of the connections' buffers.
 const SURVEY_NS: u64 = 1_000_000_000;
 
@@ -179,6 +183,12 @@ pub(crate) struct Server {
     store_memory: LocalTracker,
     client_memory: LocalTracker,
     log_failed: bool,
+    /// Requests were served in this turn.
+    served: bool,
+    /// Since when replies wait for a group that was not asked for yet.
+    gathering_since: Option<MonoNs>,
+    /// The log has been asked to sync up to here.
+    asked_gate: u64,
 }
 
 impl Server {
@@ -204,6 +214,9 @@ impl Server {
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
             log_failed: false,
+            served: false,
+            gathering_since: None,
+            asked_gate: 0,
             shared,
         }
     }
@@ -378,7 +391,7 @@ impl Server {
         self.worker.durable = durable.0;
         cx.set_level(durable.0);
         self.record_log_waits(durable.0);
-        if self.worker.gate_max > durable.0 {
+        if self.worker.gate_max > durable.0 && !self.gathers(cx) {
             let log = &self.shared.log;
             log.request_sync(Lsn(self.worker.gate_max));
             log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
@@ -394,6 +407,24 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Whether a group should wait for requests that are ready on this reactor right now. A group
+    /// costs its core about 20 us, so while there is work it is worth more members: the reactor
+    /// looks once more, and asks for the group when nothing was ready, or after a moment.
+    fn gathers(&mut self, cx: &mut Context<'_, Mail>) -> bool {
+        let gate_max = self.worker.gate_max;
+        if gate_max <= self.asked_gate {
+            return false;
+        }
+        let since = *self.gathering_since.get_or_insert(self.now.mono);
+        if std::mem::take(&mut self.served) && self.now.mono.since(since) < GATHER_NS_MAX {
+            cx.poll();
+            return true;
+        }
+        self.gathering_since = None;
+        self.asked_gate = gate_max;
+        false
     }
 
     /// The log will never reach some gates: nobody can say whether those writes will be found after
@@ -517,6 +548,7 @@ impl Handler for Server {
     ) -> Flow {
         debug_assert_eq!(id, session.id);
         self.refresh(cx.now());
+        self.served = true;
         let started = self.worker.clock.now();
         let mut consumed = 0;
         let next = loop {
