@@ -91,7 +91,8 @@ fn report(options: &Options, round: u64, error: &anyhow::Error, folder: &Path) {
         folder.display()
     );
     println!(
-        "crash: again: cargo xtask crash --seed {} --rounds {}",
+        "crash: again: cargo xtask crash --server {} --seed {} --rounds {}",
+        options.subject.name(),
         options.seed,
         options.rounds.max(round + 1)
     );

@@ -33,7 +33,8 @@ pub(crate) enum Subject {
     Myriad,
     /// The installed `redis-server`, which syncs every write before it answers: a check of this test.
     Redis,
-    /// The same without its log: it loses everything, and this test must say so.
+    /// Myriad under durability `never`: it answers before the log is written, which this test must
+    /// find out.
     Forgetful,
 }
 
@@ -82,26 +83,35 @@ impl Subject {
         }
     }
 
+    /// As `--server` takes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Myriad => "myriad",
+            Self::Redis => "redis",
+            Self::Forgetful => "forgetful",
+        }
+    }
+
     /// Starts the server; it may not accept yet.
     pub(crate) fn start(self, home: &Home, settings: Settings) -> Result<Process> {
         match self {
-            Self::Myriad => start_myriad(home, settings),
-            Self::Redis => start_redis(home, "yes"),
-            Self::Forgetful => start_redis(home, "no"),
+            Self::Myriad => start_myriad(home, settings, "always"),
+            Self::Forgetful => start_myriad(home, settings, "never"),
+            Self::Redis => start_redis(home),
         }
     }
 
     /// The command that starts a snapshot.
     pub(crate) fn snapshot_command(self) -> &'static str {
         match self {
-            Self::Myriad => "BGSAVE",
-            Self::Redis | Self::Forgetful => "BGREWRITEAOF",
+            Self::Myriad | Self::Forgetful => "BGSAVE",
+            Self::Redis => "BGREWRITEAOF",
         }
     }
 
     /// Whether a connection may ask for less durability.
     pub(crate) fn has_durability_by_connection(self) -> bool {
-        self == Self::Myriad
+        self != Self::Redis
     }
 }
 
@@ -203,13 +213,13 @@ fn last_lines(log: &Path) -> Result<String> {
     Ok(lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"))
 }
 
-fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
+fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Process> {
     let binary = home.root.join("target/release/myriad");
     if !binary.exists() {
         bail!("{} is missing: cargo build --release -p myriad", binary.display());
     }
     let mut command = Command::new(&binary);
-    command.args(["serve", "--resp", "127.0.0.1:0", "--durability", "always", "--dir"]);
+    command.args(["serve", "--resp", "127.0.0.1:0", "--durability", durability, "--dir"]);
     command.arg(&home.data).stdout(Stdio::piped());
     let group_bytes_max = (settings.segment_bytes / 2).min(GROUP_BYTES_MAX);
     for (option, value) in [
@@ -233,12 +243,12 @@ fn start_myriad(home: &Home, settings: Settings) -> Result<Process> {
     Ok(Process { child, readiness: Readiness::Announced(lines), log: home.log.clone() })
 }
 
-fn start_redis(home: &Home, appendonly: &str) -> Result<Process> {
+fn start_redis(home: &Home) -> Result<Process> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut command = Command::new("redis-server");
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-        .args(["--appendonly", appendonly, "--appendfsync", "always", "--dir"])
+        .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
         .arg(&home.data)
         .stdout(log_file(home)?);
     let child = spawn(&mut command, home)?;
@@ -283,8 +293,9 @@ mod tests {
 
     #[test]
     fn subjects_have_names() {
-        assert_eq!(Subject::parse("redis").unwrap(), Subject::Redis);
-        assert_eq!(Subject::parse("forgetful").unwrap(), Subject::Forgetful);
+        for subject in [Subject::Myriad, Subject::Redis, Subject::Forgetful] {
+            assert_eq!(Subject::parse(subject.name()).unwrap(), subject);
+        }
         assert!(Subject::parse("127.0.0.1:6379").is_err());
     }
 
