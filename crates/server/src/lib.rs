@@ -5,6 +5,7 @@
 //! `store` by mutations -> `binlog`; the reply leaves when its gate opens.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod baseline;
 mod clock;
 pub mod config;

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::memory::LocalTracker;
 use base::stages::{CycleClock, Stage};
 use base::time::{MonoNs, Now};
 use binlog::Lsn;
@@ -14,7 +13,9 @@ use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
 use store::Params;
 use wire::resp::{Args, Limits, ReplyWriter, RequestBatch};
 
+use crate::accounts::Accounts;
 use crate::config::{Durability, Settings};
+use crate::latency::LatencyEvent;
 use crate::published::{ClientRow, Tally};
 use crate::records;
 use crate::resp::cx::Record;
@@ -56,6 +57,7 @@ pub(crate) struct Worker {
     pub(crate) tally: Tally,
     /// Growth of the data since the tracker was told.
     pub(crate) store_bytes: isize,
+    pub(crate) accounts: Accounts,
     slow_ns: u64,
     latency_ns: u64,
     random: SmallRng,
@@ -87,6 +89,7 @@ impl Worker {
             durable: 0,
             tally: Tally::default(),
             store_bytes: 0,
+            accounts: Accounts::new(&shared.memory),
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
@@ -180,9 +183,9 @@ pub(crate) struct Server {
     timed: HashMap<u64, ConnId>,
     next_token: u64,
     next_expiry_stripe: usize,
-    store_memory: LocalTracker,
-    client_memory: LocalTracker,
     log_failed: bool,
+    /// Syncs of the log when it was last looked at.
+    log_syncs: u64,
     /// Requests were served in this turn.
     served: bool,
     /// Since when replies wait for a group that was not asked for yet.
@@ -198,8 +201,6 @@ impl Server {
         let now = Now::default();
         Server {
             params: params(&worker.settings, now.unix, seed, seed),
-            store_memory: LocalTracker::new(Arc::clone(&shared.memory.store)),
-            client_memory: LocalTracker::new(Arc::clone(&shared.memory.clients)),
             worker,
             record: Record::default(),
             batch: RequestBatch::new(),
@@ -214,6 +215,7 @@ impl Server {
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
             log_failed: false,
+            log_syncs: 0,
             served: false,
             gathering_since: None,
             asked_gate: 0,
@@ -471,11 +473,8 @@ impl Server {
     }
 
     fn account_memory(&mut self) {
-        match std::mem::take(&mut self.worker.store_bytes) {
-            0 => {}
-            grown @ 1.. => self.store_memory.consume(grown.unsigned_abs() as u64),
-            shrunk => self.store_memory.release(shrunk.unsigned_abs() as u64),
-        }
+        let grown_bytes = std::mem::take(&mut self.worker.store_bytes);
+        self.worker.accounts.store_grew(grown_bytes);
     }
 
     /// Background work of this reactor, `hz` times a second.
@@ -485,8 +484,7 @@ impl Server {
         self.expire_due();
         self.survey(connections);
         self.account_memory();
-        self.store_memory.flush();
-        self.client_memory.flush();
+        self.worker.accounts.flush();
         if self.worker.index == 0 {
             self.sample_rates();
         }
@@ -497,6 +495,14 @@ impl Server {
         let commands = self.shared.totals().commands;
         let totals = [commands, counters.input_bytes, counters.output_bytes];
         self.shared.rates.sample(self.now.mono, totals);
+        let log = self.shared.log.stats();
+        let lane_bytes: usize = log.lane_bytes.iter().sum();
+        self.worker.accounts.log_holds(lane_bytes as u64);
+        if log.syncs > self.log_syncs && self.worker.is_latency_event(log.sync_ns_last) {
+            let took_ms = log.sync_ns_last / 1_000_000;
+            self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, took_ms);
+        }
+        self.log_syncs = log.syncs;
         self.shared.snapshots.consider(&self.shared, &self.worker.settings);
     }
 
@@ -589,12 +595,13 @@ impl Handler for Server {
                 break Next::Close;
             }
             if self.batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
-                break Next::Read { needed: session.decoder.needed() };
+                break Next::Read { needed: unread_needed(session, input.len() - consumed) };
             }
             if self.worker.clock.delta_ns(started, self.worker.stamp) > SERVED_NS_MAX {
                 break Next::Again;
             }
         };
+        let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
         self.worker.publish(&self.shared, session, self.now);
         Flow { consumed, next }
     }
@@ -612,7 +619,7 @@ impl Handler for Server {
         if session.monitor {
             self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
         }
-        self.unregister(id);
+        self.unregister(&session);
     }
 
     fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
@@ -620,8 +627,8 @@ impl Handler for Server {
         session.wait == Some(Wait::Room)
     }
 
-    fn depart(&mut self, id: ConnId, _: &mut Session) {
-        self.unregister(id);
+    fn depart(&mut self, _: ConnId, session: &mut Session) {
+        self.unregister(session);
     }
 
     fn arrive(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
@@ -729,14 +736,31 @@ impl Server {
         let row = ClientRow::of(session, self.worker.index, self.now.mono);
         let mut published = self.shared.published[self.worker.index].lock();
         published.clients.insert(session.id.0, row);
-        self.client_memory.consume(CLIENT_BYTES);
+        self.worker.accounts.client_came(CLIENT_BYTES, session.charges);
     }
 
-    fn unregister(&mut self, id: ConnId) {
-        let mut published = self.shared.published[self.worker.index].lock();
-        if published.clients.remove(&id.0).is_some() {
-            self.client_memory.release(CLIENT_BYTES);
-        }
+    fn unregister(&mut self, session: &Session) {
+        self.shared.published[self.worker.index].lock().clients.remove(&session.id.0);
+        self.worker.accounts.client_left(CLIENT_BYTES, session.charges);
+    }
+
+    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
+    fn charge(&mut self, session: &mut Session, unread: usize, out: &mut Output) -> Option<Next> {
+        let pending = out.pending_bytes();
+        let reached = self.worker.accounts.buffers(&mut session.charges, unread, pending).err()?;
+        let text = format!("OOM {reached}");
+        ReplyWriter::new(out.buffer(), session.protocol).error(&text);
+        self.worker.tally.error(None, &text);
+        session.closing = true;
+        Some(Next::Close)
+    }
+}
+
+/// Unread bytes that must be there before the unfinished request can be complete; 0: unknown.
+fn unread_needed(session: &Session, unread: usize) -> usize {
+    match session.decoder.needed() {
+        0 => 0,
+        more => unread + more,
     }
 }
 

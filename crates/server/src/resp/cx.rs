@@ -7,6 +7,7 @@ use wire::resp::ReplyWriter;
 use super::command::Done;
 use super::fail::Fail;
 use super::session::Session;
+use crate::records::RECORD_BYTES_MAX;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -65,11 +66,23 @@ impl Cx<'_> {
         self.change_in(self.db, key, change)
     }
 
-    /// The same in another database (COPY, MOVE).
+    /// The same in another database (COPY, MOVE). Fails, and changes nothing, when the record of all
+    /// changes would become too long for the log.
     pub(crate) fn change_in(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         let mutation = Mutation::Key { db, key, change };
-        self.locked.apply(&mutation)?;
+        let start = self.record.bytes.len();
         mutation.encode(&mut self.record.bytes);
+        // A deletion always fits: the margin is for those that end a command's other changes.
+        let fits = self.record.bytes.len() <= RECORD_BYTES_MAX;
+        let applied = if fits || matches!(change, Change::Delete) {
+            self.locked.apply(&mutation).map_err(Fail::from)
+        } else {
+            Err(Fail::text("ERR the changes of this request are too long for one log record"))
+        };
+        if applied.is_err() {
+            self.record.bytes.truncate(start);
+            return applied;
+        }
         self.record.written.push((db, key.hash));
         Ok(())
     }
@@ -81,11 +94,6 @@ impl Cx<'_> {
         mutation.encode(&mut self.record.bytes);
         self.record.flushed = true;
         Ok(())
-    }
-
-    /// A random number of this reactor.
-    pub(crate) fn random(&mut self) -> u64 {
-        self.worker.random()
     }
 }
 

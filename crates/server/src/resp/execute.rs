@@ -203,6 +203,10 @@ impl<'a> Executor<'a> {
         if too_many || (transaction.queued_bytes + bytes) as u64 > limit {
             return Err(Fail::text("ERR transaction is too large"));
         }
+        self.worker
+            .accounts
+            .queue(&mut session.charges, bytes as u64)
+            .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
         transaction.queued_bytes += bytes;
         if !transaction.aborted {
             transaction.queued.push((id, args.to_owned()));

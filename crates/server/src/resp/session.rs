@@ -8,6 +8,7 @@ use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
 use super::registry::CommandId;
+use crate::accounts::Charges;
 use crate::config::Durability;
 
 /// Queued commands of a transaction; further ones are refused.
@@ -99,6 +100,7 @@ pub(crate) struct Session {
     pub(crate) watched: Option<Box<Watched>>,
     pub(crate) wait: Option<Wait>,
     pub(crate) details: Box<Details>,
+    pub(crate) charges: Charges,
 }
 
 impl Session {
@@ -128,6 +130,7 @@ impl Session {
             transaction: None,
             watched: None,
             wait: None,
+            charges: Charges::default(),
             details: Box::new(Details {
                 remote: peer.remote,
                 local: peer.local,
