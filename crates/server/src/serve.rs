@@ -1,5 +1,6 @@
 //! From a configuration to a running server, and back down.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -86,6 +87,7 @@ fn build_shared(
         settings: ArcSwap::from_pointee(settings.clone()),
         memory,
         published: (0..reactors).map(|_| Mutex::new(Published::new(REGISTRY.len()))).collect(),
+        moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
         identity,
         slowlog: Mutex::new(Slowlog::default()),
@@ -107,7 +109,8 @@ fn build_shared(
 fn random_hex() -> String {
     let mut bytes = [0u8; 20];
     rand::rng().fill_bytes(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("less than 16");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn start_group(

@@ -1,5 +1,6 @@
 //! What all reactors and background threads of one server share.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,7 @@ use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
-use crate::published::Published;
+use crate::published::{ClientRow, Published};
 use crate::resp::{Pause, Session};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
@@ -99,6 +100,9 @@ pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) memory: MemoryTrackers,
     pub(crate) published: Vec<Mutex<Published>>,
+    /// Clients on their way from one reactor to another. Locked before `published` by who moves one
+    /// and by who looks at all, so that nobody is missed.
+    pub(crate) moving: Mutex<HashMap<u64, ClientRow>>,
     pub(crate) links: OnceLock<Links<Mail>>,
     pub(crate) identity: Identity,
     pub(crate) slowlog: Mutex<Slowlog>,

@@ -49,6 +49,8 @@ const WAIT_TOKENS: u64 = 2;
 pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) settings: Arc<Settings>,
+    /// What was derived from the settings is out of date.
+    has_new_settings: bool,
     pub(crate) clock: CycleClock,
     /// The cycle counter when the last command ended, so that one reading serves two commands.
     pub(crate) stamp: u64,
@@ -81,9 +83,11 @@ struct LogWait {
 impl Worker {
     fn new(shared: &Shared, index: usize) -> Worker {
         let clock = CycleClock::new();
-        Worker {
+        let settings = shared.settings.load_full();
+        let mut worker = Worker {
             index,
-            settings: shared.settings.load_full(),
+            settings: Arc::clone(&settings),
+            has_new_settings: false,
             stamp: clock.now(),
             clock,
             durable: 0,
@@ -97,7 +101,9 @@ impl Worker {
             monitor_feed: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,
-        }
+        };
+        worker.take_settings(settings);
+        worker
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -135,7 +141,9 @@ impl Worker {
         monitor_line(session, now.unix, args, &mut self.monitor_feed);
     }
 
-    fn take_settings(&mut self, settings: Arc<Settings>) {
+    /// From now on these settings count here; other reactors take them at their next turn.
+    pub(crate) fn take_settings(&mut self, settings: Arc<Settings>) {
+        self.has_new_settings = true;
         let us = settings.slowlog_log_slower_than_us;
         self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
         self.latency_ns = match settings.latency_monitor_threshold_ms {
@@ -233,10 +241,15 @@ impl Server {
         if !Arc::ptr_eq(&settings, &self.worker.settings) {
             self.worker.take_settings(Arc::clone(&settings));
         }
+        self.derive_params();
+        self.worker.durable = self.shared.log.durable().0;
+    }
+
+    fn derive_params(&mut self) {
+        self.worker.has_new_settings = false;
         let random = self.worker.random();
         let seed = self.shared.keyspace.seed();
-        self.params = params(&self.worker.settings, now.unix, seed, random);
-        self.worker.durable = self.shared.log.durable().0;
+        self.params = params(&self.worker.settings, self.now.unix, seed, random);
     }
 
     fn limits(&self, session: &Session) -> Limits {
@@ -267,7 +280,8 @@ impl Server {
         hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
     }
 
-    /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait.
+    /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must
+    /// be prepared anew.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -293,7 +307,8 @@ impl Server {
             if session.wait == Some(Wait::Pause) {
                 return Some(index);
             }
-            if session.closing || session.wait.is_some() {
+            let goes_on = !session.closing && session.wait.is_none();
+            if !goes_on || executor.worker.has_new_settings {
                 return Some(index + 1);
             }
         }
@@ -304,8 +319,7 @@ impl Server {
         self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
         match session.wait {
             // The end of time is "for ever": only CLIENT UNBLOCK or the peer's leaving end it.
-            Some(Wait::Until { at: MonoNs(u64::MAX), .. }) => {}
-            Some(Wait::Until { at, .. }) => {
+            Some(Wait::Until { at, .. }) if at != MonoNs(u64::MAX) => {
                 let token = self.next_token;
                 self.next_token += 1;
                 self.timed.insert(token, session.id);
@@ -314,7 +328,7 @@ impl Server {
             Some(Wait::Pause) => {
                 self.postponed.insert(session.id);
             }
-            Some(Wait::Snapshot { .. } | Wait::Room) | None => {}
+            Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Room) | None => {}
         }
     }
 
@@ -445,7 +459,9 @@ impl Server {
             .filter(|(_, _, _, out)| out.held_bytes() > 0)
             .map(|(id, ..)| id)
             .collect();
-        held.into_iter().for_each(|id| cx.abort(id));
+        for id in held {
+            cx.abort(id);
+        }
         self.worker.gate_max = self.worker.durable;
     }
 
@@ -455,11 +471,18 @@ impl Server {
             return;
         }
         let stamp = self.worker.clock.now();
+        let mut longest_ns = 0;
         let mut published = self.shared.published[self.worker.index].lock();
         while let Some(wait) = waits.front().filter(|wait| wait.gate <= durable) {
             let ns = self.worker.clock.delta_ns(wait.since, stamp);
             published.timers.record_n(usize::from(wait.command), Stage::WaitForLog, ns, wait.count);
+            longest_ns = longest_ns.max(ns);
             waits.pop_front();
+        }
+        drop(published);
+        if self.worker.is_latency_event(longest_ns) {
+            let ms = longest_ns / 1_000_000;
+            self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, ms);
         }
     }
 
@@ -540,7 +563,8 @@ impl Handler for Server {
         let authenticated = !self.worker.settings.requirepass.is_set();
         let durability = self.worker.settings.durability;
         let session = Session::new(id, peer, self.now.mono, authenticated, durability);
-        self.register(&session);
+        let row = ClientRow::of(&session, self.worker.index, self.now.mono);
+        self.register(&session, row);
         session
     }
 
@@ -572,20 +596,26 @@ impl Handler for Server {
             self.worker.stamp = self.worker.clock.now();
             let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
             self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
-            let batch_consumed = match self.run_batch(session, rest, out) {
-                Some(count) if count < self.batch.len() => {
-                    session.decoder.restart();
-                    count.checked_sub(1).map_or(0, |last| self.batch.end(last))
-                }
-                _ => taken,
-            };
-            consumed += batch_consumed;
+            let left_at = self
+                .run_batch(session, rest, out)
+                .filter(|count| *count < self.batch.len())
+                .map(|count| count.checked_sub(1).map_or(0, |last| self.batch.end(last)));
+            if left_at.is_some() {
+                session.decoder.restart();
+            }
+            consumed += left_at.unwrap_or(taken);
             if session.closing {
                 break Next::Close;
             }
             if session.wait.is_some() {
                 self.begin_wait(cx, session);
                 break Next::Pause;
+            }
+            if self.worker.has_new_settings {
+                self.derive_params();
+            }
+            if left_at.is_some() {
+                continue;
             }
             if let Some(error) = self.batch.error() {
                 let text = format!("ERR {error}");
@@ -627,13 +657,24 @@ impl Handler for Server {
         session.wait == Some(Wait::Room)
     }
 
-    fn depart(&mut self, _: ConnId, session: &mut Session) {
-        self.unregister(session);
+    fn depart(&mut self, id: ConnId, session: &mut Session) {
+        let shared = Arc::clone(&self.shared);
+        let mut moving = shared.moving.lock();
+        let row = self.unregister(session);
+        let now = self.now.mono;
+        moving.insert(id.0, row.unwrap_or_else(|| ClientRow::of(session, self.worker.index, now)));
     }
 
-    fn arrive(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
+    fn arrive(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
         self.refresh(cx.now());
-        self.register(session);
+        let shared = Arc::clone(&self.shared);
+        let mut moving = shared.moving.lock();
+        let row = moving.remove(&id.0).expect("put there by `depart`");
+        if row.killed {
+            // The order went to the reactor that it left, or to nobody.
+            cx.abort(id);
+        }
+        self.register(session, ClientRow { reactor: self.worker.index, ..row });
         // Held replies came along; this reactor must ask for their gates.
         self.worker.gate_max = self.worker.gate_max.max(session.last_gate);
     }
@@ -663,9 +704,12 @@ impl Handler for Server {
                     &self.shared,
                     cx,
                     session,
-                    |writer| match error {
-                        true => writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
-                        false => write_wait_reply(writer, reply),
+                    |writer| {
+                        if error {
+                            writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                        } else {
+                            write_wait_reply(writer, reply);
+                        }
                     },
                     out,
                 );
@@ -732,16 +776,14 @@ impl Handler for Server {
 }
 
 impl Server {
-    fn register(&mut self, session: &Session) {
-        let row = ClientRow::of(session, self.worker.index, self.now.mono);
-        let mut published = self.shared.published[self.worker.index].lock();
-        published.clients.insert(session.id.0, row);
+    fn register(&mut self, session: &Session, row: ClientRow) {
+        self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
         self.worker.accounts.client_came(CLIENT_BYTES, session.charges);
     }
 
-    fn unregister(&mut self, session: &Session) {
-        self.shared.published[self.worker.index].lock().clients.remove(&session.id.0);
+    fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
         self.worker.accounts.client_left(CLIENT_BYTES, session.charges);
+        self.shared.published[self.worker.index].lock().clients.remove(&session.id.0)
     }
 
     /// Charges the connection for what it keeps. Closes it when there is no memory for its input.

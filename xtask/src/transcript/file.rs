@@ -11,6 +11,7 @@
 //! | `@none` | no reply comes |
 //! | `@closed` | the server closes the connection; the next request opens a new one |
 //! | `@ended` | without a request: waits until the server has closed the connection |
+//! | `@next` | without a request: what the server sends next, and what it must be |
 //! | `@unordered` | the elements of the next aggregate may come in any order |
 //! | `@unordered deep` | the same, also for the aggregates in it |
 //! | `@unordered pairs` | as `deep`; the elements of an array belong together two by two |
@@ -51,6 +52,8 @@ pub(crate) enum Action {
     Connection(u32),
     /// Waits for the end of the connection.
     AwaitEnd,
+    /// Waits for what nobody asked for.
+    AwaitNext,
 }
 
 /// What must come back.
@@ -174,6 +177,7 @@ impl Parser {
                 self.push_step(number, Action::AwaitEnd)?;
                 self.push_whole(number, Reply::Closed)
             }
+            ("next", "") => self.push_step(number, Action::AwaitNext),
             ("skip-redis", "") => bail!("@skip-redis needs a reason"),
             ("skip-redis", _) => {
                 self.skip_redis = true;

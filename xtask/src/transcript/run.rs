@@ -118,7 +118,7 @@ impl<'a> Player<'a> {
             }
             Action::Request(arguments) => self.connection()?.send(arguments),
             Action::Raw(bytes) => self.connection()?.send_raw(bytes),
-            Action::AwaitEnd => Ok(()),
+            Action::AwaitEnd | Action::AwaitNext => Ok(()),
         };
         if let Err(error) = sent {
             return Ok(Some(Outcome::Broken(format!("{error:#}"))));
@@ -207,6 +207,7 @@ fn show_request(action: &Action) -> String {
         Action::Protocol(version) => format!("@resp{version}"),
         Action::Connection(id) => format!("@conn {id}"),
         Action::AwaitEnd => "@ended".into(),
+        Action::AwaitNext => "@next".into(),
     }
 }
 

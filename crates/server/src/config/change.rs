@@ -46,18 +46,30 @@ pub enum RewriteError {
 
 impl Config {
     /// Names and values of the options that match any of the patterns (`*`, `?`, `[a-z]`, `\x`;
-    /// any case), each once, in the order of the table. An alias is listed as an option of its own.
-    pub fn get(&self, patterns: &[&[u8]]) -> Vec<(&'static str, String)> {
-        let wanted = |name: &str| {
-            patterns.iter().any(|pattern| {
-                pattern.len() <= PATTERN_BYTES_MAX && matches(pattern, name.as_bytes())
-            })
+    /// any case), each once: in the order of the patterns, then of the table. An alias is listed as
+    /// an option of its own; a name that is no pattern is written as it was asked for.
+    // Source: Redis 7.2 `config.c`, `configGetCommand`
+    pub fn get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        let mut push = |name: &str, option: &OptionSpec| {
+            if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
+                found.push((name.to_owned(), option.text(&self.settings)));
+            }
         };
-        let named = OPTIONS.iter().flat_map(|option| option.names().map(move |n| (n, option)));
-        named
-            .filter(|(name, _)| wanted(name))
-            .map(|(name, option)| (name, option.text(&self.settings)))
-            .collect()
+        for pattern in patterns.iter().filter(|pattern| pattern.len() <= PATTERN_BYTES_MAX) {
+            if !pattern.iter().any(|byte| b"*?[".contains(byte)) {
+                let Ok(name) = std::str::from_utf8(pattern) else { continue };
+                if let Some(option) = find(name) {
+                    push(name, option);
+                }
+                continue;
+            }
+            for option in OPTIONS {
+                let named = option.names().filter(|name| matches(pattern, name.as_bytes()));
+                named.for_each(|name| push(name, option));
+            }
+        }
+        found
     }
 
     /// Sets several options, all or none.
@@ -224,7 +236,7 @@ mod tests {
         config.set(&pairs).map_err(|error| error.to_string())
     }
 
-    fn names(patterns: &[&str]) -> Vec<&'static str> {
+    fn names(patterns: &[&str]) -> Vec<String> {
         let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
         Config::default().get(&patterns).into_iter().map(|(name, _)| name).collect()
     }
@@ -232,6 +244,7 @@ mod tests {
     #[test]
     fn get_matches_names_and_aliases() {
         assert_eq!(names(&["maxmemory"]), ["maxmemory"]);
+        assert_eq!(names(&["HZ", "hz", "MaxMemory", "h*z"]), ["HZ", "MaxMemory"]);
         assert_eq!(names(&["MAXMEM*"]), ["maxmemory", "maxmemory-policy", "maxmemory-samples"]);
         assert_eq!(
             names(&["maxmemory", "*-policy", "m?xmemory"]),
@@ -247,8 +260,8 @@ mod tests {
             ]
         );
         assert_eq!(names(&["[g-i]z"]), ["hz"]);
-        assert_eq!(names(&["[^a-gi-z]z", "h\\z"]), ["hz"]);
-        assert_eq!(names(&["nothing", "", "h", "hz?", "[h"]), Vec::<&str>::new());
+        assert_eq!(names(&["[^a-gi-z]z", "?\\z"]), ["hz"]);
+        assert_eq!(names(&["nothing", "", "h", "hz?", "[h"]), Vec::<String>::new());
         let all: usize = OPTIONS.iter().map(|option| option.names().count()).sum();
         assert_eq!(names(&["*"]).len(), all);
     }
@@ -267,7 +280,7 @@ mod tests {
             ("loglevel", "notice"),
             ("slowlog-log-slower-than", "10000"),
         ] {
-            assert_eq!(config.get(&[name.as_bytes()]), [(name, value.to_owned())]);
+            assert_eq!(config.get(&[name.as_bytes()]), [(name.to_owned(), value.to_owned())]);
         }
     }
 

@@ -9,9 +9,9 @@ use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer, is_option};
-use super::fail::Fail;
+use super::fail::{Fail, too_many_arguments};
 use super::help;
-use super::session::{Details, ReplyMode, Session};
+use super::session::{ConnId, Details, ReplyMode, Session};
 use crate::config::Durability;
 use crate::shared::Mail;
 
@@ -52,15 +52,6 @@ pub(crate) const CLIENT: Command = Command {
     ..Command::EMPTY
 };
 
-/// Redis's answer where a subcommand has an optional argument and gets more than that.
-// Source: Redis 7.2 `networking.c`, `addReplySubcommandSyntaxError`
-fn too_many_arguments(args: Args<'_>) -> Fail {
-    let sub = String::from_utf8_lossy(args.get(1));
-    Fail::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try CLIENT HELP."
-    ))
-}
-
 /// The client id, which is the name of the connection in its reactor.
 pub(super) fn id_of(session: &Session) -> i64 {
     i64::try_from(session.id.0).unwrap_or(i64::MAX)
@@ -85,7 +76,7 @@ fn durability(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     if args.len() > 3 {
-        return Err(too_many_arguments(args));
+        return Err(too_many_arguments("CLIENT", args));
     }
     let known = Durability::ALL.iter().find(|known| is_option(word, known.word()));
     cx.session.durability =
@@ -313,7 +304,7 @@ const UNBLOCK: Command = Command {
 
 fn unblock(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     if args.len() > 4 {
-        return Err(too_many_arguments(args));
+        return Err(too_many_arguments("CLIENT", args));
     }
     let error = match args.try_get(3) {
         None => false,
@@ -337,7 +328,7 @@ fn send_unblock(cx: &Cx<'_>, id: u64, error: bool) -> bool {
         let Some(row) = published.clients.get_mut(&id).filter(|row| row.unblockable) else {
             return false;
         };
-        let sent = mailbox.send(Mail::Unblock { id: reactor::ConnId(id), error }).is_ok();
+        let sent = mailbox.send(Mail::Unblock { id: ConnId(id), error }).is_ok();
         row.unblockable = !sent;
         sent
     })

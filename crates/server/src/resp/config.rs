@@ -1,4 +1,5 @@
 //! CONFIG: the options while the server runs.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let words: Vec<&[u8]> = args.iter().skip(2).collect();
     let (pairs, rest) = words.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err(Fail::arity("config|set"));
+        return Err(Fail::Syntax);
     }
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let mut config = cx.shared.config.lock();
@@ -82,6 +83,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         cx.shared.log.set_sync_policy(sync_policy(&settings));
     }
     tracing::info!(options = changed.names().join(" "), "options changed");
+    cx.worker.take_settings(Arc::clone(&settings));
     cx.shared.settings.store(settings);
     cx.reply.ok();
     Ok(())

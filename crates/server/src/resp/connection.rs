@@ -287,10 +287,14 @@ fn select(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
             "ERR value is out of range, value must between -2147483648 and 2147483647",
         ));
     }
-    let db = u8::try_from(index).ok().filter(|db| usize::from(*db) < DATABASES);
-    cx.session.db = db.ok_or(Fail::text("ERR DB index is out of range"))?;
+    cx.session.db = database(index).ok_or(Fail::text("ERR DB index is out of range"))?;
     cx.reply.ok();
     Ok(())
+}
+
+/// The database of this number.
+pub(super) fn database(index: i64) -> Option<u8> {
+    u8::try_from(index).ok().filter(|db| usize::from(*db) < DATABASES)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! SLOWLOG and LATENCY: what took long.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
+
+use std::fmt::Write as _;
 
 use base::stages::{Stage, StageTimers};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer};
-use super::fail::Fail;
+use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
 
@@ -43,13 +46,13 @@ const SLOWLOG_GET: Command = Command {
 fn slowlog_get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     const DEFAULT: usize = 10;
     if args.len() > 3 {
-        return Err(Fail::arity("slowlog|get"));
+        return Err(too_many_arguments("SLOWLOG", args));
     }
-    let count = match args.try_get(2).map(integer).transpose()? {
+    let bad_count = Fail::text("ERR count should be greater than or equal to -1");
+    let count = match args.try_get(2).map(integer) {
         None => DEFAULT,
-        Some(-1) => usize::MAX,
-        Some(count) => usize::try_from(count)
-            .map_err(|_| Fail::text("ERR count should be greater than or equal to -1"))?,
+        Some(Ok(-1)) => usize::MAX,
+        Some(count) => count.ok().and_then(|count| usize::try_from(count).ok()).ok_or(bad_count)?,
     };
     let slowlog = cx.shared.slowlog.lock();
     cx.reply.array(slowlog.iter().len().min(count));
@@ -224,7 +227,8 @@ fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     for sample in &series.samples {
         let width = (sample.took_ms * 60).checked_div(series.max_ms).unwrap_or(0);
         let bar = "#".repeat(usize::try_from(width).unwrap_or(60).max(1));
-        text.push_str(&format!("{} {bar} {} ms\n", sample.at_s, sample.took_ms));
+        writeln!(text, "{} {bar} {} ms", sample.at_s, sample.took_ms)
+            .expect("a string takes every write");
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
@@ -252,18 +256,21 @@ fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
              that on.\n",
         );
     } else if events.iter().len() == 0 {
-        text.push_str(&format!("No event took {threshold_ms} ms or more since the last reset.\n"));
+        writeln!(text, "No event took {threshold_ms} ms or more since the last reset.")
+            .expect("a string takes every write");
     }
     for (event, series) in events.iter() {
         let sum_ms: u64 = series.samples.iter().map(|sample| sample.took_ms).sum();
         let mean_ms = sum_ms / (series.samples.len() as u64).max(1);
-        text.push_str(&format!(
-            "{}: {} samples, mean {mean_ms} ms, worst {} ms. {}\n",
+        writeln!(
+            text,
+            "{}: {} samples, mean {mean_ms} ms, worst {} ms. {}",
             event.name(),
             series.samples.len(),
             series.max_ms,
             event.advice()
-        ));
+        )
+        .expect("a string takes every write");
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())

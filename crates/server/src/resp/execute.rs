@@ -132,9 +132,12 @@ impl<'a> Executor<'a> {
         fail: &Fail,
         out: &mut Vec<u8>,
     ) {
-        let text = fail.to_string();
+        let mut text = fail.to_string();
         if let Some(id) = id {
             self.worker.tally.rejected(id);
+            if transactions::is_exec(REGISTRY.entry(id).command) {
+                text = transactions::abort(session, &text);
+            }
         }
         self.worker.tally.error(None, &text);
         if let Some(transaction) = &mut session.transaction {
@@ -171,7 +174,7 @@ impl<'a> Executor<'a> {
         if self.shared.pause.stops(self.now.mono, session, command) {
             return Ok(Admitted::Later);
         }
-        if command.flags.has(Flags::DENYOOM) {
+        if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
             self.make_room()?;
         }
         if command.flags.has(Flags::WRITE) {
@@ -257,9 +260,6 @@ impl<'a> Executor<'a> {
         if command.flags.has(Flags::SEES_STATS) {
             self.worker.publish(self.shared, session, self.now);
         }
-        if self.shared.is_monitored() && !command.flags.has(MONITOR_SKIPS) {
-            self.worker.feed_monitors(session, self.now, args);
-        }
         self.record.clear();
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
@@ -281,6 +281,7 @@ impl<'a> Executor<'a> {
         }
         cx.call(id, args);
         let gate = cx.seal(command, &keys);
+        cx.feed_monitors(command, args);
         cx.unlock();
         gate
     }
@@ -366,7 +367,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Shows a command of a transaction to the clients that run MONITOR.
+    /// Shows a command that has run to the clients that run MONITOR.
+    #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(MONITOR_SKIPS) {
             self.worker.feed_monitors(self.session, self.now, args);

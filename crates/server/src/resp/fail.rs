@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use store::StoreError;
+use wire::resp::Args;
 
 /// Why a command was refused. `Display` is the text after the `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,15 @@ impl Fail {
     pub(crate) fn arity(name: &str) -> Fail {
         Fail::owned(format!("ERR wrong number of arguments for '{name}' command"))
     }
+}
+
+/// Redis's answer where a subcommand has an optional argument and gets more than that.
+// Source: Redis 7.2 `networking.c`, `addReplySubcommandSyntaxError`
+pub(crate) fn too_many_arguments(container: &str, args: Args<'_>) -> Fail {
+    let sub = String::from_utf8_lossy(args.get(1));
+    Fail::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
+    ))
 }
 
 impl fmt::Display for Fail {

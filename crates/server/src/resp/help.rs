@@ -1,4 +1,5 @@
 //! The HELP subcommands: one text for all, made from the commands' own values.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use super::command::{Command, Done};
 use super::cx::Cx;
@@ -15,6 +16,8 @@ pub(crate) fn reply(cx: &mut Cx<'_>, container: &Command) -> Done {
         lines.push(format!("    {}", sub.summary));
     }
     cx.reply.array(lines.len());
-    lines.iter().for_each(|line| cx.reply.simple(line));
+    for line in &lines {
+        cx.reply.simple(line);
+    }
     Ok(())
 }

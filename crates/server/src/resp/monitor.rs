@@ -99,11 +99,11 @@ fn quote(bytes: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use base::time::MonoNs;
-    use reactor::{ConnId, Peer};
     use wire::resp::OwnedArgs;
 
     use super::*;
     use crate::config::Durability;
+    use crate::resp::session::{ConnId, Peer};
 
     #[track_caller]
     fn check(remote: Option<&str>, args: &[&[u8]], expected: &str) {

@@ -1,4 +1,5 @@
 //! Commands about the server as a whole: databases, snapshots, time, the end.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::Args;
 
@@ -184,22 +185,17 @@ pub(crate) const SHUTDOWN: Command = Command {
 };
 
 fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    let (mut save, mut nosave) = (false, false);
-    for word in args.iter().skip(1) {
-        if is_option(word, "SAVE") {
-            save = true;
-        } else if is_option(word, "NOSAVE") {
-            nosave = true;
-        } else if is_option(word, "ABORT") {
-            return Err(Fail::text("ERR No shutdown in progress."));
-        } else if !is_option(word, "NOW") && !is_option(word, "FORCE") {
-            return Err(Fail::Syntax);
-        }
-    }
-    if save && nosave {
+    let has = |name| args.iter().skip(1).any(|word| is_option(word, name));
+    let known = ["SAVE", "NOSAVE", "NOW", "FORCE", "ABORT"];
+    let unknown = |word| known.iter().all(|name| !is_option(word, name));
+    if args.iter().skip(1).any(unknown) || (has("SAVE") && has("NOSAVE")) {
         return Err(Fail::Syntax);
     }
-    if save {
+    if has("ABORT") {
+        let alone = args.iter().skip(1).all(|word| is_option(word, "ABORT"));
+        return Err(if alone { Fail::text("ERR No shutdown in progress.") } else { Fail::Syntax });
+    }
+    if has("SAVE") {
         let position = cx.shared.log.next().0;
         // One that is running already will do: the log has what it misses.
         if cx.shared.snapshots.begin(position).is_err() {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use base::time::MonoNs;
-use reactor::ConnId;
+pub(crate) use reactor::{ConnId, Peer};
 use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
@@ -77,6 +77,7 @@ pub(crate) enum WaitReply {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Session {
     pub(crate) id: ConnId,
     pub(crate) decoder: RequestDecoder,
@@ -106,7 +107,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(
         id: ConnId,
-        peer: &reactor::Peer,
+        peer: &Peer,
         opened: MonoNs,
         authenticated: bool,
         durability: Durability,

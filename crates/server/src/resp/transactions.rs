@@ -2,6 +2,7 @@
 //!
 //! EXEC locks the stripes of all keys of all its commands at once, runs them one after the other,
 //! and leaves one record: the transaction is in the log whole or not at all.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
 use wire::resp::Args;
 
@@ -73,11 +74,11 @@ fn exec(cx: &mut Cx<'_>, exec_args: Args<'_>) -> Done {
     for (id, args) in &transaction.queued {
         let command = REGISTRY.entry(*id).command;
         cx.db = cx.session.db;
-        cx.feed_monitors(command, args.as_args());
         if command.flags.has(Flags::WRITE) {
             cx.delete_overdue_keys(args.as_args(), command);
         }
         cx.call(*id, args.as_args());
+        cx.feed_monitors(command, args.as_args());
     }
     if cx.shared.is_monitored() {
         cx.worker.feed_monitors(cx.session, cx.now, exec_args);
@@ -190,6 +191,32 @@ pub(crate) fn is_exec(command: &Command) -> bool {
     command.name == EXEC.name
 }
 
+/// Ends the transaction of a session whose EXEC is refused, and says so.
+// Source: Redis 7.2 `multi.c`, `execCommandAbort`
+pub(crate) fn abort(session: &mut Session, reason: &str) -> String {
+    session.transaction = None;
+    session.watched = None;
+    let reason = reason.strip_prefix("ERR ").unwrap_or(reason);
+    format!("EXECABORT Transaction discarded because of: {reason}")
+}
+
+/// Whether a transaction makes a command count against memory that would not otherwise: what is
+/// queued takes memory whatever it does, and EXEC does what was queued.
+// Source: Redis 7.2 `server.c`, `processCommand`
+#[inline]
+pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
+    session.transaction.as_deref().is_some_and(|open| {
+        if is_exec(command) {
+            return open
+                .queued
+                .iter()
+                .any(|(id, _)| REGISTRY.entry(*id).command.flags.has(Flags::DENYOOM));
+        }
+        let ends = [&DISCARD, &connection::QUIT, &connection::RESET];
+        ends.iter().all(|known| known.name != command.name)
+    })
+}
+
 /// Lists database and hash of every key that EXEC will touch. True when it needs all stripes.
 pub(crate) fn list_keys(
     session: &Session,
@@ -207,7 +234,8 @@ pub(crate) fn list_keys(
             return true;
         }
         if command.name == connection::SELECT.name {
-            db = args.try_get(1).and_then(|n| integer(n).ok()).map_or(db, |n| (n & 0xf) as u8);
+            let index = args.try_get(1).and_then(|text| integer(text).ok());
+            db = index.and_then(connection::database).unwrap_or(db);
         }
         let before = keys.len();
         let listed = command.key_positions(args, |at, _| keys.push((db, hash_of(args.get(at)))));

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use base::time::MonoNs;
-use reactor::ConnId;
 use wire::resp::Args;
 
 use super::OTHERS;
@@ -13,6 +12,7 @@ use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
+use crate::resp::session::ConnId;
 use crate::shared::Mail;
 
 /// CLIENT KILL: closes one connection, or those that fit all filters.
@@ -142,6 +142,12 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
 fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
     let (now, own) = (cx.now.mono, cx.session.id.0);
     let mut killed = 0;
+    // Those are closed by the reactor that they come to.
+    let mut moving = cx.shared.moving.lock();
+    for row in moving.values_mut().filter(|row| !row.killed && filter.fits(row, now)) {
+        row.killed = true;
+        killed += 1;
+    }
     for (published, mailbox) in cx.shared.published.iter().zip(cx.shared.links().mailboxes()) {
         let mut published = published.lock();
         for row in published.clients.values_mut() {
@@ -164,12 +170,11 @@ fn kill_all(cx: &mut Cx<'_>, filter: &Filter) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use reactor::Peer;
     use wire::resp::OwnedArgs;
 
     use super::*;
     use crate::config::Durability;
-    use crate::resp::Session;
+    use crate::resp::session::{Peer, Session};
 
     fn parse(text: &str) -> Result<Filter, Fail> {
         let args: OwnedArgs = text.split(' ').collect();

@@ -84,7 +84,7 @@ pub(super) const PAUSE: Command = Command {
 
 fn pause(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let writes_only = match args.try_get(3) {
-        _ if args.len() > 4 => return Err(too_many_arguments(args)),
+        _ if args.len() > 4 => return Err(too_many_arguments("CLIENT", args)),
         None => false,
         Some(mode) if is_option(mode, "ALL") => false,
         Some(mode) if is_option(mode, "WRITE") => true,
@@ -125,10 +125,9 @@ fn unpause(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 
 #[cfg(test)]
 mod tests {
-    use reactor::{ConnId, Peer};
-
     use super::*;
     use crate::config::Durability;
+    use crate::resp::session::{ConnId, Peer};
     use crate::resp::{connection, strings};
 
     const ALL: bool = false;

@@ -80,12 +80,13 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Oldest first. Those that were killed and are still being closed are gone already.
 fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
-    let mut rows = Vec::new();
+    let moving = cx.shared.moving.lock();
+    let is_wanted = |row: &&ClientRow| !row.killed && is_wanted(row);
+    let mut rows: Vec<ClientRow> = moving.values().filter(is_wanted).cloned().collect();
     for published in &cx.shared.published {
-        let published = published.lock();
-        let wanted = published.clients.values().filter(|row| !row.killed && is_wanted(row));
-        rows.extend(wanted.cloned());
+        rows.extend(published.lock().clients.values().filter(is_wanted).cloned());
     }
+    drop(moving);
     rows.sort_unstable_by_key(|row| row.id);
     rows
 }
@@ -93,12 +94,14 @@ fn all_rows(cx: &Cx<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRo
 /// In the order in which they were asked for.
 fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
     let mut rows = Vec::new();
+    let moving = cx.shared.moving.lock();
     for text in ids {
         let id = integer(text).map_err(|_| Fail::text("ERR Invalid client ID"))?;
         let Ok(id) = u64::try_from(id) else { continue };
-        rows.extend(cx.shared.published.iter().find_map(|published| {
-            published.lock().clients.get(&id).filter(|row| !row.killed).cloned()
-        }));
+        let staying =
+            || cx.shared.published.iter().find_map(|p| p.lock().clients.get(&id).cloned());
+        let row = moving.get(&id).cloned().or_else(staying);
+        rows.extend(row.filter(|row| !row.killed));
     }
     Ok(rows)
 }
@@ -187,11 +190,9 @@ fn flags(row: &ClientRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reactor::{ConnId, Peer};
-
     use super::*;
     use crate::config::Durability;
-    use crate::resp::Session;
+    use crate::resp::session::{ConnId, Peer, Session};
 
     #[test]
     fn a_line_has_redis_fields_in_redis_order() {
