@@ -6,9 +6,13 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 
 /// One directory. Names are plain file names without a slash.
 pub trait Disk: Send + Sync + Debug {
@@ -18,6 +22,11 @@ pub trait Disk: Send + Sync + Debug {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// An existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// As [`Disk::create`], but writes go past the page cache where the directory can do that:
+    /// then they must be whole blocks, see [`DiskFile::block_bytes`].
+    fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// As [`Disk::open`], with writes as in [`Disk::create_direct`].
+    fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Gives a file another name, replacing what had that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -28,6 +37,9 @@ pub trait Disk: Send + Sync + Debug {
 /// One open file. It stays readable after a rename or removal.
 pub trait DiskFile: Send + Sync + Debug {
     fn size(&self) -> io::Result<u64>;
+    /// Writes must start and end at multiples of this, a power of two, and come from memory that
+    /// starts at one. 1: any write will do. Reads are free in any case, and see what was written.
+    fn block_bytes(&self) -> usize;
     /// Reads at `offset`; may be short, 0 at or after the end of the file.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Writes at `offset`, growing the file if need be; may be short.
@@ -36,13 +48,16 @@ pub trait DiskFile: Send + Sync + Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Writes everything. A short write is continued: only an error means that a write failed.
+/// Writes everything. A short write is continued, from the last whole block on: only an error means
+/// that a write failed.
 pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.write_at(offset + done as u64, &bytes[done..]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => done += count,
+            Ok(count) => match count - count % file.block_bytes() {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                whole => done += whole,
+            },
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -70,15 +85,31 @@ pub struct FileDisk {
     path: PathBuf,
     /// Holds the lock on the directory's `LOCK` file; None when opened for reading only.
     lock: Option<File>,
+    /// Whether the directory takes writes past the page cache; found out once.
+    direct: bool,
 }
 
 const LOCK_NAME: &str = "LOCK";
 
 impl FileDisk {
-    /// Opens the directory for writing and makes it if it is missing.
+    /// Opens the directory for writing and makes it if it is missing. Writes of the log go past the
+    /// page cache if a first one into the `LOCK` file does; otherwise through it.
     ///
     /// Errors: `WouldBlock` if another process holds the directory.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let mut disk = Self::open_buffered(path)?;
+        match write_direct(&disk.path.join(LOCK_NAME)) {
+            Ok(()) => disk.direct = true,
+            Err(error) => {
+                let path = disk.path.display();
+                tracing::info!(%path, %error, "the log is written through the page cache");
+            }
+        }
+        Ok(disk)
+    }
+
+    /// As [`FileDisk::open`], with all writes through the page cache.
+    pub fn open_buffered(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         if !path.is_dir() {
             fs::create_dir_all(&path)?;
@@ -86,7 +117,7 @@ impl FileDisk {
         }
         let lock = File::create(path.join(LOCK_NAME))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, lock: Some(lock) }),
+            Ok(()) => Ok(Self { path, lock: Some(lock), direct: false }),
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
                 ErrorKind::WouldBlock,
                 format!("{} is in use by another process", path.display()),
@@ -99,7 +130,7 @@ impl FileDisk {
     pub fn read_only(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read_dir(&path)?;
-        Ok(Self { path, lock: None })
+        Ok(Self { path, lock: None, direct: false })
     }
 
     fn writable(&self) -> io::Result<()> {
@@ -108,6 +139,32 @@ impl FileDisk {
             None => Err(ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
+
+    fn create_new(&self, name: &str) -> io::Result<File> {
+        self.writable()?;
+        OpenOptions::new().read(true).write(true).create_new(true).open(self.path.join(name))
+    }
+
+    fn open_existing(&self, name: &str) -> io::Result<File> {
+        let write = self.lock.is_some();
+        OpenOptions::new().read(true).write(write).open(self.path.join(name))
+    }
+
+    fn with_direct_writes(&self, name: &str, buffered: File) -> io::Result<Arc<dyn DiskFile>> {
+        let direct = if self.direct { Some(open_direct(&self.path.join(name))?) } else { None };
+        Ok(Arc::new(RealFile { buffered, direct }))
+    }
+}
+
+fn open_direct(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+/// Writes one block past the page cache. What the `LOCK` file contains is nobody's concern.
+fn write_direct(path: &Path) -> io::Result<()> {
+    let count = open_direct(path)?.write_at(&AlignedBuffer::new(BLOCK_BYTES), 0)?;
+    if count == BLOCK_BYTES { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
 /// A new directory survives a power cut only once its parent is synced.
@@ -129,16 +186,19 @@ impl Disk for FileDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.writable()?;
-        let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { buffered: self.create_new(name)?, direct: None }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let write = self.lock.is_some();
-        let file = OpenOptions::new().read(true).write(write).open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile { buffered: self.open_existing(name)?, direct: None }))
+    }
+
+    fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.with_direct_writes(name, self.create_new(name)?)
+    }
+
+    fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.with_direct_writes(name, self.open_existing(name)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -157,23 +217,83 @@ impl Disk for FileDisk {
     }
 }
 
+/// Reads always go through the page cache: they may start anywhere, and the kernel drops from the
+/// cache what a direct write replaces.
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    buffered: File,
+    direct: Option<File>,
+}
+
+impl RealFile {
+    fn writing(&self) -> &File {
+        self.direct.as_ref().unwrap_or(&self.buffered)
+    }
+}
 
 impl DiskFile for RealFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.buffered.metadata()?.len())
+    }
+
+    fn block_bytes(&self) -> usize {
+        if self.direct.is_some() { BLOCK_BYTES } else { 1 }
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(bytes, offset)
+        self.buffered.read_at(bytes, offset)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_at(bytes, offset)
+        self.writing().write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.writing().sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("binlog-disk-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_directory_that_refuses_direct_writes_is_written_through_the_cache() {
+        let path = directory("refuses");
+        // A device that takes writes, but no direct ones.
+        symlink("/dev/null", path.join(LOCK_NAME)).unwrap();
+        let disk = FileDisk::open(&path).unwrap();
+        let file = disk.create_direct("a").unwrap();
+        assert_eq!((disk.direct, file.block_bytes()), (false, 1));
+        write_all_at(&*file, 3, b"anywhere").unwrap();
+        file.sync().unwrap();
+        assert_eq!(fs::read(path.join("a")).unwrap(), b"\0\0\0anywhere");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn reads_see_what_was_written_past_the_cache() {
+        let path = directory("coherent");
+        let disk = FileDisk::open(&path).unwrap();
+        let writing = disk.create_direct("a").unwrap();
+        let reading = FileDisk::read_only(&path).unwrap().open_direct("a").unwrap();
+        let mut block = AlignedBuffer::new(BLOCK_BYTES);
+        for round in 0..100_u8 {
+            // The block grows as the last one of a log does; each read leaves it in the cache.
+            block[usize::from(round)] = round + 1;
+            write_all_at(&*writing, 0, &block).unwrap();
+            let mut seen = [0; BLOCK_BYTES];
+            assert_eq!(read_full_at(&*reading, 0, &mut seen).unwrap(), BLOCK_BYTES);
+            assert_eq!(seen[..], block[..], "round {round}");
+        }
+        fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -5,6 +5,9 @@
 //! cut keeps, loses or tears each sector that was not synced, and keeps or loses each change of a
 //! name, as the seed decides. After a failed sync the dirty sectors count as clean, stored or not,
 //! as on Linux: repeating the sync succeeds and proves nothing.
+//!
+//! Files for direct writes take nothing but whole, aligned blocks, as a real disk. They lose as much
+//! as others: such a write is with the disk, but in its cache.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -14,6 +17,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::aligned::{BLOCK_BYTES, is_aligned};
 use crate::disk::{Disk, DiskFile};
 use crate::to_usize;
 
@@ -42,6 +46,8 @@ pub struct FaultDisk(Arc<Mutex<State>>);
 struct State {
     rng: SmallRng,
     faults: Faults,
+    /// What files for direct writes ask for.
+    direct_block_bytes: usize,
     power_is_off: bool,
     /// Files opened before the last power cut are dead.
     life: u64,
@@ -86,11 +92,21 @@ impl NameChange {
 }
 
 impl FaultDisk {
-    /// An empty directory without faults.
+    /// An empty directory without faults, which takes direct writes.
     pub fn new(seed: u64) -> Self {
+        Self::with_blocks(seed, BLOCK_BYTES)
+    }
+
+    /// One that takes no direct writes: all files are as from [`Disk::create`].
+    pub fn buffered(seed: u64) -> Self {
+        Self::with_blocks(seed, 1)
+    }
+
+    fn with_blocks(seed: u64, direct_block_bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             rng: SmallRng::seed_from_u64(seed),
             faults: Faults::default(),
+            direct_block_bytes,
             power_is_off: false,
             life: 0,
             files: BTreeMap::new(),
@@ -245,6 +261,10 @@ fn device_error() -> io::Error {
 }
 
 impl State {
+    fn block_bytes(&self, direct: bool) -> usize {
+        if direct { self.direct_block_bytes } else { 1 }
+    }
+
     fn check_power(&self) -> io::Result<()> {
         if self.power_is_off { Err(power_is_off()) } else { Ok(()) }
     }
@@ -288,15 +308,30 @@ impl State {
         count.min(size.saturating_sub(offset).saturating_add(free))
     }
 
-    fn write(&mut self, inode: u64, offset: usize, bytes: &[u8]) -> io::Result<usize> {
+    fn write(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        bytes: &[u8],
+        block_bytes: usize,
+    ) -> io::Result<usize> {
+        if !is_aligned(offset, bytes, block_bytes) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
         let has_power = self.has_power_for_change()?;
-        let mut count = self.space_for(inode, offset, bytes.len());
+        let offset = to_usize(offset);
+        let space = self.space_for(inode, offset, bytes.len());
+        let mut count = space - space % block_bytes;
         if count == 0 && !bytes.is_empty() {
             return Err(ErrorKind::StorageFull.into());
         }
         let fails = !has_power || self.rng.random_bool(self.faults.write_error);
-        if fails || (count > 1 && self.rng.random_bool(self.faults.short_write)) {
-            count = self.rng.random_range(if fails { 0..=count } else { 1..=count });
+        if fails {
+            // Sectors are written whole even if the write is not.
+            count = self.rng.random_range(0..=count);
+            count -= count % block_bytes.min(SECTOR_BYTES);
+        } else if count > block_bytes && self.rng.random_bool(self.faults.short_write) {
+            count = self.rng.random_range(1..=count / block_bytes) * block_bytes;
         }
         let file = self.files.get_mut(&inode).ok_or(ErrorKind::NotFound)?;
         file.write(offset, &bytes[..count]);
@@ -325,8 +360,28 @@ impl State {
 }
 
 impl FaultDisk {
-    fn file(&self, state: &State, inode: u64) -> Arc<dyn DiskFile> {
-        Arc::new(FaultFile { disk: Arc::clone(&self.0), inode, life: state.life })
+    fn file(&self, state: &State, inode: u64, block_bytes: usize) -> Arc<dyn DiskFile> {
+        Arc::new(FaultFile { disk: Arc::clone(&self.0), inode, life: state.life, block_bytes })
+    }
+
+    fn create_with(&self, name: &str, direct: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        state.check_power()?;
+        if state.names.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let inode = state.next_inode;
+        state.next_inode += 1;
+        state.files.insert(inode, Inode::default());
+        state.change_name(NameChange::Create(name.into(), inode))?;
+        Ok(self.file(&state, inode, state.block_bytes(direct)))
+    }
+
+    fn open_with(&self, name: &str, direct: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let state = self.0.lock();
+        state.check_power()?;
+        let inode = state.inode_of(name)?;
+        Ok(self.file(&state, inode, state.block_bytes(direct)))
     }
 }
 
@@ -338,23 +393,19 @@ impl Disk for FaultDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let mut state = self.0.lock();
-        state.check_power()?;
-        if state.names.contains_key(name) {
-            return Err(ErrorKind::AlreadyExists.into());
-        }
-        let inode = state.next_inode;
-        state.next_inode += 1;
-        state.files.insert(inode, Inode::default());
-        state.change_name(NameChange::Create(name.into(), inode))?;
-        Ok(self.file(&state, inode))
+        self.create_with(name, false)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let state = self.0.lock();
-        state.check_power()?;
-        let inode = state.inode_of(name)?;
-        Ok(self.file(&state, inode))
+        self.open_with(name, false)
+    }
+
+    fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.create_with(name, true)
+    }
+
+    fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.open_with(name, true)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -390,6 +441,7 @@ struct FaultFile {
     disk: Arc<Mutex<State>>,
     inode: u64,
     life: u64,
+    block_bytes: usize,
 }
 
 impl FaultFile {
@@ -411,6 +463,10 @@ impl DiskFile for FaultFile {
         })
     }
 
+    fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         self.with(|state| {
             let file = state.files.get(&self.inode).ok_or(ErrorKind::NotFound)?;
@@ -422,7 +478,7 @@ impl DiskFile for FaultFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.with(|state| state.write(self.inode, to_usize(offset), bytes))
+        self.with(|state| state.write(self.inode, offset, bytes, self.block_bytes))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -433,6 +489,8 @@ impl DiskFile for FaultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aligned::AlignedBuffer;
+    use crate::disk::write_all_at;
 
     #[test]
     fn only_what_was_synced_is_sure_to_survive() {
@@ -470,6 +528,42 @@ mod tests {
             disk.contents("a").unwrap() == b"x"
         };
         assert!((0..50).any(|seed| !survived(seed)));
+    }
+
+    #[test]
+    fn direct_files_refuse_what_is_not_aligned() {
+        let disk = FaultDisk::new(1);
+        let file = disk.create_direct("a").unwrap();
+        let mut buffer = AlignedBuffer::new(3 * BLOCK_BYTES);
+        buffer.fill(9);
+        let block = BLOCK_BYTES as u64;
+        assert_eq!(file.write_at(block, &buffer).unwrap(), 3 * BLOCK_BYTES);
+        for (offset, from, to) in [(512, 0, BLOCK_BYTES), (0, 0, 512), (0, 1, 1 + BLOCK_BYTES)] {
+            let refused = file.write_at(offset, &buffer[from..to]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{offset} {from}..{to}");
+        }
+        assert_eq!(file.size().unwrap(), 4 * block, "what is refused changes nothing");
+        let mut bytes = [0; 10];
+        assert_eq!(file.read_at(block + 3, &mut bytes).unwrap(), 10);
+        assert_eq!((bytes, file.block_bytes()), ([9; 10], BLOCK_BYTES));
+        let buffered = FaultDisk::buffered(1).create_direct("a").unwrap();
+        assert_eq!((buffered.block_bytes(), buffered.write_at(5, b"x").unwrap()), (1, 1));
+        assert_eq!(disk.open("a").unwrap().write_at(5, b"x").unwrap(), 1, "not opened as direct");
+    }
+
+    #[test]
+    fn direct_writes_are_short_by_whole_blocks_and_are_continued() {
+        for seed in 0..200 {
+            let disk = FaultDisk::new(seed);
+            let file = disk.create_direct("a").unwrap();
+            disk.set_faults(Faults { short_write: 0.9, ..Faults::default() });
+            let mut buffer = AlignedBuffer::new(8 * BLOCK_BYTES);
+            for (index, byte) in buffer.iter_mut().enumerate() {
+                *byte = u8::try_from(index % 251).unwrap();
+            }
+            write_all_at(&*file, 0, &buffer).unwrap();
+            assert_eq!(disk.contents("a").unwrap(), &buffer[..]);
+        }
     }
 
     #[test]

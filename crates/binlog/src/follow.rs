@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -37,6 +37,11 @@ pub enum FollowError {
     Beyond { wanted: Lsn, end: Lsn },
     #[error("no valid record at {at} in {file}: damaged, or not a position where a record starts")]
     Damaged { at: Lsn, file: String },
+    #[error(
+        "the follower at {at} was more than {lag_bytes_max} bytes behind and is given up: \
+         start again from a snapshot"
+    )]
+    GivenUp { at: Lsn, lag_bytes_max: u64 },
     #[error("reading {file}: {source}")]
     Read { file: String, source: io::Error },
 }
@@ -48,6 +53,8 @@ const BATCH_BYTES: u64 = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Slot {
     position: AtomicU64,
+    /// What it has not read may be gone.
+    given_up: AtomicBool,
     scope: Scope,
     waiter: Waiter,
     signal: Arc<Signal>,
@@ -72,6 +79,17 @@ impl Slot {
         Lsn(self.position.load(Ordering::SeqCst))
     }
 
+    /// Whether what it has not read is kept.
+    pub(crate) fn holds(&self) -> bool {
+        !self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// To be called before anything is truncated that the follower has not read.
+    pub(crate) fn lose_hold(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
     pub(crate) fn publish(&self, durable: Lsn, written: Lsn) {
         self.waiter.publish(match self.scope {
             Scope::Durable => durable,
@@ -84,8 +102,9 @@ impl Slot {
     }
 }
 
-/// Reads the log from a position on. Holds the segments that it has not read yet: a follower that
-/// stands still fills the disk, see `LogStats::follower_lag_bytes`.
+/// Reads the log from a position on. Holds the segments that it has not read yet, as long as it is
+/// not further behind than [`Options::follower_lag_bytes_max`](crate::Options); how far that is
+/// stands in `LogStats::follower_lag_bytes`.
 #[derive(Debug)]
 pub struct Follower {
     log: Arc<Log>,
@@ -133,11 +152,12 @@ impl Batch {
 
 impl Log {
     /// A reader that starts at `from`, which must be where a record starts or the log ends. The
-    /// records from there on are kept as long as the follower lives.
+    /// records from there on are kept as long as the follower lives and keeps up.
     pub fn follow(self: &Arc<Self>, from: Lsn, scope: Scope) -> Result<Follower, FollowError> {
         let signal = Arc::new(Signal::default());
         let slot = Arc::new(Slot {
             position: AtomicU64::new(from.0),
+            given_up: AtomicBool::new(false),
             scope,
             waiter: Waiter::new(),
             signal: Arc::clone(&signal),
@@ -175,14 +195,16 @@ impl Follower {
         }));
     }
 
-    /// Asks for one wake-up when there is something to read, or the log is poisoned.
+    /// Asks for one wake-up when there is something to read, the log is poisoned, or the follower
+    /// is given up.
     pub fn wake_when_readable(&self) {
         let wanted = Lsn(self.position().0 + 1);
-        self.slot.waiter.arm(wanted, || self.limit() >= wanted || self.log.is_poisoned());
+        let over = || self.log.is_poisoned() || !self.slot.holds();
+        self.slot.waiter.arm(wanted, || self.limit() >= wanted || over());
     }
 
-    /// Blocks until there is something to read, the log is poisoned, or the time is over. Returns
-    /// whether there is something to read.
+    /// Blocks until there is something to read, the log is poisoned, the follower is given up, or
+    /// the time is over. Returns whether there is something to read, if only that error.
     pub fn wait(&self, timeout: Duration) -> bool {
         *self.slot.signal.raised.lock() = false;
         self.wake_when_readable();
@@ -190,13 +212,25 @@ impl Follower {
         if !*raised {
             self.slot.signal.changed.wait_for(&mut raised, timeout);
         }
-        self.limit() > self.position()
+        self.limit() > self.position() || !self.slot.holds()
     }
 
     /// Reads on. False, and an empty batch, when there is nothing new.
     ///
-    /// In a poisoned log everything durable can still be read.
+    /// In a poisoned log everything durable can still be read. After [`FollowError::GivenUp`] the
+    /// follower is of no more use.
     pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, FollowError> {
+        let read = self.read_on(batch);
+        // Last, as segments may have been truncated, and used again, while they were read.
+        if self.slot.holds() { read } else { Err(self.given_up()) }
+    }
+
+    fn given_up(&self) -> FollowError {
+        let lag_bytes_max = self.log.follower_lag_bytes_max;
+        FollowError::GivenUp { at: self.position(), lag_bytes_max }
+    }
+
+    fn read_on(&self, batch: &mut Batch) -> Result<bool, FollowError> {
         loop {
             let position = self.position();
             batch.bytes.clear();
@@ -205,7 +239,7 @@ impl Follower {
             if position >= limit {
                 return Ok(false);
             }
-            let (segment, end) = self.segment_at(position, limit);
+            let (segment, end) = self.segment_at(position, limit).ok_or_else(|| self.given_up())?;
             self.read(&segment, end, batch)?;
             self.slot.position.store(batch.end.0, Ordering::SeqCst);
             if batch.records().next().is_some() {
@@ -222,13 +256,14 @@ impl Follower {
         }
     }
 
-    /// The segment that holds `position`, and how far it may be read.
-    fn segment_at(&self, position: Lsn, limit: Lsn) -> (Segment, Lsn) {
+    /// The segment that holds `position`, and how far it may be read. None if it is truncated, which
+    /// happens only to a follower that has been given up.
+    fn segment_at(&self, position: Lsn, limit: Lsn) -> Option<(Segment, Lsn)> {
         let segments = self.log.segments.lock();
         let after = segments.partition_point(|segment| segment.base <= position);
         let end = segments.get(after).map_or(limit, |next| next.base.min(limit));
-        let at = after.checked_sub(1).expect("segments from the position on are held");
-        (segments[at].clone(), end)
+        let at = after.checked_sub(1)?;
+        Some((segments[at].clone(), end))
     }
 
     fn read(&self, segment: &Segment, end: Lsn, batch: &mut Batch) -> Result<(), FollowError> {

@@ -2,17 +2,18 @@
 //!
 //! Appenders copy a record into a lane of their own and get its place in the one global order by a
 //! `fetch_add` on a byte position, the [`Lsn`]. One writer takes all lanes, puts their bytes into
-//! a gap-free run, writes it once, syncs once (group commit) and publishes how far the log is
+//! a gap-free run, writes it once, past the page cache, syncs once (group commit) and publishes how far the log is
 //! durable. Nobody waits for the disk inside [`Log::append`]; whoever must not answer before a
 //! record is durable waits by [`Log::wake_when_durable`].
 //!
 //! The format on disk, the recovery algorithm and what is assumed of the disk stand in
 //! `docs/binlog-format.md`.
 //!
-//! Reading order: [`record`](Record), `lane`, `window`, `segment`, [`Log`], `writer`, `scan`,
+//! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `scan`,
 //! `open`, [`Follower`].
 #![forbid(unsafe_code)]
 
+mod aligned;
 mod disk;
 mod fault_disk;
 mod follow;

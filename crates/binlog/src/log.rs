@@ -16,6 +16,7 @@ use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_B
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::stats::{Counters, LogStats};
+use crate::window::Window;
 use crate::writer::Writer;
 
 /// Why the log takes no more records. Nothing that was not durable before will ever be.
@@ -88,6 +89,7 @@ pub struct Log {
     pub(crate) segments: Mutex<Vec<Segment>>,
     pub(crate) followers: Mutex<Vec<Arc<Slot>>>,
     pub(crate) followers_count: AtomicUsize,
+    pub(crate) follower_lag_bytes_max: u64,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) shelf: Shelf,
     pub(crate) counters: Mutex<Counters>,
@@ -109,13 +111,22 @@ pub(crate) struct Start {
     pub(crate) segments: Vec<Segment>,
     pub(crate) next_number: u64,
     pub(crate) at: Lsn,
+    /// What stands before `at` in its block of the file.
+    pub(crate) carried: Vec<u8>,
+}
+
+/// The smallest position that a follower still has to read; None if none holds anything.
+fn oldest_held(followers: &[Arc<Slot>]) -> Option<Lsn> {
+    followers.iter().filter(|slot| slot.holds()).map(|slot| slot.position()).min()
 }
 
 impl Log {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { disk, options, lanes, salt, segments, next_number, at } = start;
+        let Start { disk, options, lanes, salt, segments, next_number, at, carried } = start;
         let cap = options.lane_cap(lanes);
         let current = segments.last().expect("a log has a segment to write to").clone();
+        let block_bytes = current.file.block_bytes();
+        let window = Window::new(at.0, &carried, block_bytes, options.group_bytes_max);
         let log = Self {
             next: Padded(AtomicU64::new(at.0)),
             positions: Padded(Positions {
@@ -137,7 +148,8 @@ impl Log {
             segments: Mutex::new(segments),
             followers: Mutex::new(Vec::new()),
             followers_count: AtomicUsize::new(0),
-            writer: Mutex::new(Writer::new(current, at, lanes + 1, cap, options.group_bytes_max)),
+            follower_lag_bytes_max: options.follower_lag_bytes_max,
+            writer: Mutex::new(Writer::new(current, at, window, lanes + 1, cap)),
             shelf: Shelf::new(
                 disk,
                 options.segment_bytes,
@@ -292,13 +304,15 @@ impl Log {
     }
 
     /// Makes the segments below `lsn` available again, after a snapshot that holds everything
-    /// before it. Keeps what is not durable and what a follower still has to read. Blocking: one
-    /// rename or removal per segment, one sync of the directory.
+    /// before it. Keeps what is not durable and what a follower still has to read, if that is not
+    /// more than [`Options::follower_lag_bytes_max`]. Blocking: one rename or removal per segment,
+    /// one sync of the directory.
     pub fn truncate_before(&self, lsn: Lsn) -> io::Result<()> {
         let followers = self.followers.lock();
-        let held = followers.iter().map(|slot| slot.position()).min().unwrap_or(lsn);
         let durable = self.durable();
-        let floor = lsn.min(durable).min(held);
+        let wanted = lsn.min(durable);
+        self.give_up_laggards(&followers, wanted);
+        let floor = oldest_held(&followers).map_or(wanted, |held| wanted.min(held));
         let old: Vec<Segment> = {
             let mut segments = self.segments.lock();
             // A segment is durable itself, header and all, only once a record in it is.
@@ -308,6 +322,19 @@ impl Log {
         };
         drop(followers);
         if old.is_empty() { Ok(()) } else { self.shelf.recycle(old) }
+    }
+
+    /// Takes the hold from followers that stand in the way and are too far behind.
+    fn give_up_laggards(&self, followers: &[Arc<Slot>], wanted: Lsn) {
+        let written = self.written();
+        for slot in followers.iter().filter(|slot| slot.holds() && slot.position() < wanted) {
+            let position = slot.position();
+            let lag_bytes = written.0.saturating_sub(position.0);
+            if lag_bytes > self.follower_lag_bytes_max {
+                tracing::warn!(position = position.0, lag_bytes, "gave up a follower of the log");
+                slot.lose_hold();
+            }
+        }
     }
 
     /// Has a file ready for the next segment. The writer's helper thread does this by itself; a
@@ -320,7 +347,7 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let counters = *self.counters.lock();
         let (durable, written, next) = (self.durable(), self.written(), self.next());
-        let slowest = self.followers.lock().iter().map(|slot| slot.position()).min();
+        let slowest = oldest_held(&self.followers.lock());
         LogStats {
             groups: counters.groups,
             records: counters.records,

@@ -11,7 +11,13 @@ use crate::log::{Log, Start};
 use crate::options::{Options, OptionsError};
 use crate::record::{KIND_MARK, Lsn, Record};
 use crate::scan::{Damage, Files, Scan, ScanError, Tail};
-use crate::segment::{Segment, activate, clear_tail, create_blank, file_name, rewrite};
+use crate::segment::{
+    Segment, activate, clear_tail, create_blank, file_name, read_carried, rewrite,
+};
+
+/// The first segment of a log is not larger, so that a new log is ready at once: the helper thread
+/// makes the second one while the first is filled.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Why the caller could not take a record, in its own words.
 pub type ReplayError = Box<dyn Error + Send + Sync>;
@@ -69,7 +75,7 @@ impl Log {
         options.check(lanes)?;
         let files = Files::load(&*disk)?;
         let mut records = 0;
-        let scan = files.scan(from, options.segment_bytes, &mut |record| {
+        let scan = files.scan(from, &mut |record| {
             if record.start < from || record.kind == KIND_MARK {
                 return Ok(());
             }
@@ -94,7 +100,10 @@ impl Log {
         let (salt, at) = (scan.salt, scan.end);
         let chain = scan.chain.into_iter().map(|scanned| scanned.segment);
         let segments: Vec<Segment> = scan.earlier.into_iter().chain(chain).collect();
-        let start = Start { disk, options, lanes, salt, segments, next_number, at };
+        let last = segments.last().expect("a chain is never empty");
+        let carried = read_carried(last, at)
+            .map_err(io_error(format!("reading the end of {}", file_name(last.number))))?;
+        let start = Start { disk, options, lanes, salt, segments, next_number, at, carried };
         Ok((Arc::new(Log::new(start)), recovered))
     }
 }
@@ -138,7 +147,7 @@ fn start_new(
     remove_all(&*disk, &leftovers)?;
     let number = leftovers.last().map_or(1, |last| last + 1);
     let name = file_name(number);
-    let first = create_blank(&*disk, number, options.segment_bytes)
+    let first = create_blank(&*disk, number, options.segment_bytes.min(FIRST_SEGMENT_BYTES))
         .and_then(|blank| {
             let segment = activate(blank, from, from, options.salt, 0)?;
             segment.file.sync()?;
@@ -147,7 +156,9 @@ fn start_new(
         .map_err(io_error(format!("making the first segment {name}")))?;
     let salt = options.salt;
     let (segments, next_number, at) = (vec![first], number + 1, from);
-    let start = Start { disk, options, lanes, salt, segments, next_number, at };
+    // A segment's first record starts a block.
+    let carried = Vec::new();
+    let start = Start { disk, options, lanes, salt, segments, next_number, at, carried };
     let recovered = Recovered { records: 0, end: from, tail: Tail::Clean };
     Ok((Arc::new(Log::new(start)), recovered))
 }

@@ -36,6 +36,9 @@ pub struct Options {
     pub sync: SyncPolicy,
     /// So many truncated segments are kept to be written again; the rest is removed.
     pub recycled_segments_max: usize,
+    /// A follower that is further behind than this keeps no segment from being truncated: it gets
+    /// an error and has to start again from a snapshot, so that it cannot fill the disk.
+    pub follower_lag_bytes_max: u64,
     /// Random number of a new log; an existing log keeps its own. It enters every checksum, so
     /// that no client can craft a value that looks like a record. 0 makes checksums predictable.
     pub salt: u64,
@@ -54,6 +57,7 @@ impl Default for Options {
             group_bytes_max: 1 << 20,
             sync: SyncPolicy::Always,
             recycled_segments_max: 4,
+            follower_lag_bytes_max: 1 << 30,
             salt: 0,
         }
     }

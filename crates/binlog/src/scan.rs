@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::record::{self, Checksum, Header, Lsn, MARK_BYTES, Record};
 use crate::segment::{
@@ -93,12 +94,13 @@ struct Found {
 }
 
 impl Found {
-    fn segment(&self, base: Lsn, segment_bytes: u64) -> Segment {
+    fn segment(&self, base: Lsn) -> Segment {
         Segment {
             number: self.number,
             base,
             file: Arc::clone(&self.file),
-            capacity_bytes: self.size_bytes.max(segment_bytes),
+            // Whole blocks: the last one is written to its end.
+            capacity_bytes: self.size_bytes - self.size_bytes % BLOCK_BYTES as u64,
         }
     }
 }
@@ -195,11 +197,10 @@ impl Files {
 
     /// Follows the chain from the segment that holds `from`, showing every valid record.
     ///
-    /// None if there is no log yet. `segment_bytes` is the least capacity of a segment.
+    /// None if there is no log yet.
     pub(crate) fn scan<E: From<ScanError>>(
         &self,
         from: Lsn,
-        segment_bytes: u64,
         visit: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<Option<Scan>, E> {
         let active: Vec<(&Found, SegmentHeader)> =
@@ -223,7 +224,7 @@ impl Files {
             if chain.last().is_some_and(|last| last.end != header.base) {
                 break;
             }
-            let segment = found.segment(header.base, segment_bytes);
+            let segment = found.segment(header.base);
             chain.push(read_segment(segment, found.size_bytes, checksum, &mut visit_and_note)?);
         }
         for (_, header) in &active[start..start + chain.len()] {
@@ -232,10 +233,8 @@ impl Files {
         let last = chain.last().expect("the start segment is in the chain");
         let (number, end) = (last.segment.number, last.end);
         let tail = self.judge_tail(&last.segment, end, checksum)?;
-        let earlier: Vec<Segment> = active[..start]
-            .iter()
-            .map(|(found, header)| found.segment(header.base, segment_bytes))
-            .collect();
+        let earlier: Vec<Segment> =
+            active[..start].iter().map(|(found, header)| found.segment(header.base)).collect();
         let keeps = |wanted: u64| {
             earlier.iter().chain(chain.iter().map(|one| &one.segment)).any(|s| s.number == wanted)
         };
@@ -281,7 +280,7 @@ impl Files {
 }
 
 fn load_file(disk: &dyn Disk, number: u64) -> Result<Found, ScanError> {
-    let file = disk.open(&file_name(number)).map_err(ScanError::io("opening", number))?;
+    let file = disk.open_direct(&file_name(number)).map_err(ScanError::io("opening", number))?;
     let size_bytes = file.size().map_err(ScanError::io("opening", number))?;
     let state = read_header(&*file, number).map_err(ScanError::io("reading", number))?;
     let header = match state {

@@ -18,6 +18,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
 use crate::record::Lsn;
 use crate::to_usize;
@@ -33,6 +34,11 @@ const HEADER_USED_BYTES: usize = 64;
 const FLAG_RECYCLED: u32 = 1;
 /// Whole files are read and written in pieces of this size.
 const CHUNK_BYTES: usize = 1 << 20;
+
+const _: () = assert!(
+    SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_BYTES) && CHUNK_BYTES.is_multiple_of(BLOCK_BYTES),
+    "headers and pieces are whole blocks of the disk"
+);
 
 /// What a valid segment header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +61,8 @@ pub(crate) enum HeaderState {
 }
 
 impl SegmentHeader {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+    pub(crate) fn encode(&self) -> AlignedBuffer {
+        let mut bytes = AlignedBuffer::new(SEGMENT_HEADER_BYTES);
         let header_bytes = u32::try_from(SEGMENT_HEADER_BYTES).expect("4096 fits");
         let flags = if self.recycled { FLAG_RECYCLED } else { 0 };
         bytes[..8].copy_from_slice(&MAGIC);
@@ -112,7 +118,7 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) base: Lsn,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Bytes of the file that may be used; what lies beyond is not allocated.
+    /// Bytes of the file that may be used, whole blocks; what lies beyond is not allocated.
     pub(crate) capacity_bytes: u64,
 }
 
@@ -151,10 +157,9 @@ pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<Header
 /// Durable on return. On error the half-made file is removed as far as the disk allows.
 pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io::Result<Blank> {
     let name = file_name(number);
-    let file = disk.create(&name)?;
-    let filled = write_zeros(&*file, 0, size_bytes)
-        .and_then(|()| file.sync())
-        .and_then(|()| disk.sync_dir());
+    let file = disk.create_direct(&name)?;
+    let filled =
+        write_zeros(&*file, size_bytes).and_then(|()| file.sync()).and_then(|()| disk.sync_dir());
     if let Err(error) = filled {
         // The first error is the one to report; a leftover file is removed at the next start.
         disk.remove(&name).ok();
@@ -163,11 +168,11 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io:
     Ok(Blank { number, file, size_bytes, recycled: false })
 }
 
-fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; to_usize((to - from).min(CHUNK_BYTES as u64))];
-    let mut at = from;
-    while at < to {
-        let count = (to - at).min(zeros.len() as u64);
+fn write_zeros(file: &dyn DiskFile, size_bytes: u64) -> io::Result<()> {
+    let zeros = AlignedBuffer::new(to_usize(size_bytes.min(CHUNK_BYTES as u64)));
+    let mut at = 0;
+    while at < size_bytes {
+        let count = (size_bytes - at).min(zeros.len() as u64);
         write_all_at(file, at, &zeros[..to_usize(count)])?;
         at += count;
     }
@@ -176,21 +181,13 @@ fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
 
 /// Writes zeros over everything from `from` to the end of the file that is not zero already.
 pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
-    let size = file.size()?;
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut at = from;
-    while at < size {
-        let want = to_usize((size - at).min(chunk.len() as u64));
-        let count = read_full_at(file, at, &mut chunk[..want])?;
-        if count == 0 {
-            break;
-        }
-        if chunk[..count].iter().any(|&byte| byte != 0) {
-            write_zeros(file, at, at + count as u64)?;
-        }
-        at += count as u64;
-    }
-    Ok(())
+    rewrite_blocks(file, from, file.size()?, &mut |at, blocks| {
+        let kept = to_usize(from.saturating_sub(at)).min(blocks.len());
+        let behind = &mut blocks[kept..];
+        let holds_bytes = behind.iter().any(|&byte| byte != 0);
+        behind.fill(0);
+        holds_bytes
+    })
 }
 
 /// Writes what is there once more, so that the next sync vouches for it.
@@ -199,18 +196,44 @@ pub(crate) fn clear_tail(file: &dyn DiskFile, from: u64) -> io::Result<()> {
 /// that are called clean but never reached the disk: they can be read, and syncing them again does
 /// nothing.
 pub(crate) fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
-    let mut chunk = vec![0; to_usize(to.saturating_sub(from).min(CHUNK_BYTES as u64))];
-    let mut at = from;
+    rewrite_blocks(file, from, to, &mut |_, _| true)
+}
+
+/// Reads all blocks that hold something between `from` and `to`, in pieces, shows each with its
+/// offset, and writes it if told so. Behind the end of the file there are zeros.
+fn rewrite_blocks(
+    file: &dyn DiskFile,
+    from: u64,
+    to: u64,
+    change: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+) -> io::Result<()> {
+    let block_bytes = file.block_bytes();
+    let mut at = from - from % block_bytes as u64;
+    let bytes = to.saturating_sub(at).min(CHUNK_BYTES as u64);
+    let mut chunk = AlignedBuffer::new(to_usize(bytes).next_multiple_of(block_bytes));
     while at < to {
-        let want = to_usize((to - at).min(chunk.len() as u64));
+        let want = to_usize((to - at).min(chunk.len() as u64)).next_multiple_of(block_bytes);
         let count = read_full_at(file, at, &mut chunk[..want])?;
         if count == 0 {
             break;
         }
-        write_all_at(file, at, &chunk[..count])?;
-        at += count as u64;
+        let blocks = &mut chunk[..count.next_multiple_of(block_bytes)];
+        blocks[count..].fill(0);
+        if change(at, blocks) {
+            write_all_at(file, at, blocks)?;
+        }
+        at += blocks.len() as u64;
     }
     Ok(())
+}
+
+/// What stands before `at` in its block: the next write has to repeat it.
+pub(crate) fn read_carried(segment: &Segment, at: Lsn) -> io::Result<Vec<u8>> {
+    let offset = segment.offset(at);
+    let count = offset % segment.file.block_bytes() as u64;
+    let mut bytes = vec![0; to_usize(count)];
+    let read = read_full_at(&*segment.file, offset - count, &mut bytes)?;
+    if read == bytes.len() { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Turns a blank file into a segment by writing its header. Durable with the next sync of the file.
@@ -248,13 +271,13 @@ mod tests {
         let mut want = b"MYRIADLG\x01\0\0\0\0\x10\0\0\x03\0\0\0\0\0\0\0".to_vec();
         want.extend_from_slice(b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0");
         want.extend_from_slice(b"\xbb\xaa\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(bytes[..60], want);
+        assert_eq!(bytes[..60], want[..]);
         assert_eq!(bytes[60..64], crc32c::crc32c(&want).to_le_bytes());
         assert!(bytes[64..].iter().all(|&byte| byte == 0));
         assert_eq!(bytes.len(), 4096);
         assert_eq!(SegmentHeader::decode(&bytes), Some(header));
         for at in 0..64 {
-            let mut flipped = bytes.clone();
+            let mut flipped = bytes.to_vec();
             flipped[at] ^= 0x10;
             assert_eq!(SegmentHeader::decode(&flipped), None, "byte {at}");
         }

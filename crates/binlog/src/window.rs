@@ -1,33 +1,58 @@
-//! Where records of several lanes become one gap-free run of bytes.
+//! Where records of several lanes become one gap-free run of bytes, in whole blocks of the disk.
 //!
 //! A position is a byte offset, so no merge is needed: every piece is copied to where it belongs.
 //! What lies beyond the complete part (an append took its position on a lane that was taken
 //! earlier) stays, with its holes, until the next group fills them.
+//!
+//! ```text
+//! base            written             complete       end
+//!  | carried        | new               | with holes  |
+//!  block     block     block     block     block
+//! ```
+//!
+//! The disk takes whole blocks, so the block in which a group ends is written with zeros behind the
+//! group, and once more with the next group, which begins with what is carried over from it.
 
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::lane::LaneBuffer;
 use crate::to_usize;
 
-/// Bytes of the log from `base` on; the first [`Window::complete`] of them have no holes.
+/// Bytes of the log from `base` on, which is where a block starts in the segment.
 #[derive(Debug)]
 pub(crate) struct Window {
     base: u64,
     /// Initialised memory; only what was placed means something.
-    bytes: Vec<u8>,
-    /// Bytes placed, holes not counted.
+    bytes: AlignedBuffer,
+    /// What the disk takes: a power of two, at most [`BLOCK_BYTES`].
+    block_bytes: usize,
+    /// Leading bytes that are in the file already; less than a block.
+    carried: usize,
+    /// Bytes placed behind those, holes not counted.
     placed: usize,
     /// Offset after the last byte placed.
     end: usize,
     /// Memory kept from group to group.
     bytes_kept: usize,
+    /// What stood where zeros are written behind a group.
+    aside: Vec<u8>,
 }
 
 impl Window {
-    pub(crate) fn new(base: u64, bytes_kept: usize) -> Self {
-        Self { base, bytes: Vec::new(), placed: 0, end: 0, bytes_kept }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.placed == 0
+    /// Goes on at `at`. `carried`: what stands in the file between there and the start of its block.
+    pub(crate) fn new(at: u64, carried: &[u8], block_bytes: usize, group_bytes_max: usize) -> Self {
+        let bytes_kept = group_bytes_max.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+        let mut bytes = AlignedBuffer::new(bytes_kept);
+        bytes[..carried.len()].copy_from_slice(carried);
+        Self {
+            base: at - carried.len() as u64,
+            bytes,
+            block_bytes,
+            carried: carried.len(),
+            placed: 0,
+            end: carried.len(),
+            bytes_kept,
+            aside: Vec::with_capacity(block_bytes),
+        }
     }
 
     /// Copies all of a lane's records to their places.
@@ -37,7 +62,7 @@ impl Window {
             let at = to_usize(run.start - self.base);
             let end = at + run.bytes;
             if end > self.bytes.len() {
-                self.bytes.resize(end.max(self.bytes_kept), 0);
+                self.grow(end);
             }
             self.bytes[at..end].copy_from_slice(&lane.bytes[from..from + run.bytes]);
             self.end = self.end.max(end);
@@ -46,30 +71,59 @@ impl Window {
         self.placed += from;
     }
 
-    /// The gap-free part. Everything below `limit` is known to have been placed; if there are no
-    /// holes at all, the part beyond is complete too.
-    pub(crate) fn complete(&self, limit: u64) -> &[u8] {
-        let sure = to_usize(limit.saturating_sub(self.base)).min(self.end);
-        let complete = if self.placed == self.end { self.end } else { sure };
-        &self.bytes[..complete]
+    /// A size of whole blocks, so that there is always room for the zeros behind a group.
+    #[cold]
+    fn grow(&mut self, end: usize) {
+        let half_more = self.bytes.len() / 2 * 3;
+        self.bytes.resize(end.max(half_more).next_multiple_of(BLOCK_BYTES));
     }
 
-    /// Drops `count` complete bytes at the front.
-    pub(crate) fn advance(&mut self, count: usize) {
+    /// Where the gap-free part ends. Everything below `limit` is known to have been placed; if there
+    /// are no holes at all, the part beyond is complete too.
+    pub(crate) fn complete(&self, limit: u64) -> u64 {
+        let end = self.base + self.end as u64;
+        let no_holes = self.carried + self.placed == self.end;
+        if no_holes { end } else { limit.min(end) }
+    }
+
+    /// What is to be written before the position `to`.
+    pub(crate) fn unwritten(&self, to: u64) -> &[u8] {
+        &self.bytes[self.carried..to_usize(to - self.base)]
+    }
+
+    /// Has `write` store the next `count` bytes, complete ones: hands it the position of a block's
+    /// start and whole blocks from there on, and on success goes on behind those bytes.
+    pub(crate) fn write<E>(
+        &mut self,
+        count: usize,
+        write: impl FnOnce(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let until = self.carried + count;
+        let padded = until.next_multiple_of(self.block_bytes);
+        self.aside.clear();
+        self.aside.extend_from_slice(&self.bytes[until..padded]);
+        self.bytes[until..padded].fill(0);
+        write(self.base, &self.bytes[..padded])?;
+        self.bytes[until..padded].copy_from_slice(&self.aside);
+        self.placed -= count;
+        self.carried = until % self.block_bytes;
+        self.drop_front(until - self.carried);
+        Ok(())
+    }
+
+    /// Goes on in a new segment: what follows what is written starts a block there.
+    pub(crate) fn start_block(&mut self) {
+        self.drop_front(self.carried);
+        self.carried = 0;
+    }
+
+    fn drop_front(&mut self, count: usize) {
         self.bytes.copy_within(count..self.end, 0);
         self.base += count as u64;
         self.end -= count;
-        self.placed -= count;
         if self.end <= self.bytes_kept && self.bytes.len() > 2 * self.bytes_kept {
-            self.bytes.truncate(self.bytes_kept);
-            self.bytes.shrink_to_fit();
+            self.bytes.resize(self.bytes_kept);
         }
-    }
-
-    /// Moves an empty window: its bytes went past it.
-    pub(crate) fn skip_to(&mut self, base: u64) {
-        debug_assert!(self.is_empty());
-        self.base = base;
     }
 }
 
@@ -89,26 +143,61 @@ mod tests {
         }
     }
 
+    /// Writes everything complete; returns where, and what.
+    fn write(window: &mut Window, limit: u64) -> (u64, Vec<u8>) {
+        let count = window.unwritten(window.complete(limit)).len();
+        let mut got = None;
+        window
+            .write(count, |at, bytes| {
+                got = Some((at, bytes.to_vec()));
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+        got.unwrap()
+    }
+
     #[test]
     fn holes_are_filled_by_the_next_group() {
-        let mut window = Window::new(50, 4);
+        let mut window = Window::new(50, b"", 1, 4);
         window.place(&lane(&[(52, b"cd"), (58, b"ij")]));
         window.place(&lane(&[(50, b"ab")]));
-        assert_eq!(window.complete(54), b"abcd");
-        window.advance(4);
-        assert_eq!(window.complete(54), b"");
+        assert_eq!(write(&mut window, 54), (50, b"abcd".to_vec()));
+        assert_eq!(window.complete(54), 54);
         window.place(&lane(&[(54, b"efgh")]));
-        assert_eq!(window.complete(58), b"efghij", "no hole is left, so all is complete");
-        window.advance(6);
-        assert!(window.is_empty());
+        assert_eq!(window.complete(58), 60, "no hole is left, so all is complete");
+        assert_eq!(write(&mut window, 58), (54, b"efghij".to_vec()));
+        assert_eq!((window.placed, window.end), (0, 0));
+    }
+
+    #[test]
+    fn a_partial_block_is_carried_and_padded_with_zeros() {
+        let mut window = Window::new(102, b"xy", 4, 4);
+        window.place(&lane(&[(102, b"abc"), (106, b"ef")]));
+        assert_eq!(write(&mut window, 105), (100, b"xyabc\0\0\0".to_vec()));
+        window.place(&lane(&[(105, b"d")]));
+        assert_eq!(window.unwritten(108), b"def", "the zeros were for the disk only");
+        assert_eq!(write(&mut window, 106), (104, b"cdef".to_vec()));
+        window.place(&lane(&[(108, b"gh")]));
+        assert_eq!(write(&mut window, 110), (108, b"gh\0\0".to_vec()), "nothing was carried");
+        window.place(&lane(&[(110, b"ij")]));
+        window.start_block();
+        assert_eq!(write(&mut window, 112), (110, b"ij\0\0".to_vec()), "as in a new segment");
+    }
+
+    #[test]
+    fn a_failed_write_moves_nothing() {
+        let mut window = Window::new(0, b"", 4, 4);
+        window.place(&lane(&[(0, b"abc")]));
+        window.write(3, |_, _| Err(())).unwrap_err();
+        assert_eq!((window.base, window.carried, window.complete(3)), (0, 0, 3));
     }
 
     #[test]
     fn memory_of_a_huge_group_is_given_back() {
-        let mut window = Window::new(0, 16);
-        window.place(&lane(&[(0, &[7; 1000])]));
-        assert_eq!(window.complete(1000).len(), 1000);
-        window.advance(1000);
-        assert_eq!(window.bytes.len(), 16);
+        let mut window = Window::new(0, b"", BLOCK_BYTES, 16);
+        window.place(&lane(&[(0, &vec![7; 100_000])]));
+        assert_eq!(write(&mut window, 100_000).1.len(), 25 * BLOCK_BYTES);
+        assert_eq!(window.bytes.len(), 2 * BLOCK_BYTES);
+        assert_eq!(window.end, 100_000 % BLOCK_BYTES);
     }
 }

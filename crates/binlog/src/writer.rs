@@ -80,12 +80,12 @@ impl Writer {
     pub(crate) fn new(
         segment: Segment,
         at: Lsn,
+        window: Window,
         lanes: usize,
         lane_cap_bytes: usize,
-        group_bytes_max: usize,
     ) -> Self {
         Self {
-            window: Window::new(at.0, group_bytes_max),
+            window,
             taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
             lane_cap_bytes,
             tail: WriteTail { segment, at, synced: at, unsynced: Vec::new() },
@@ -169,19 +169,11 @@ impl Log {
         for lane in &self.lanes {
             lane.wake_for_room();
         }
-        let from = tail.at;
-        if let Some(only) = gapless_lane(window, taken, from) {
-            self.write_run(tail, &only.bytes, clock)?;
-            window.skip_to(tail.at.0);
-        } else {
-            for lane in taken.iter() {
-                window.place(lane);
-            }
-            let complete = window.complete(limit.0);
-            let count = complete.len();
-            self.write_run(tail, complete, clock)?;
-            window.advance(count);
+        for lane in taken.iter() {
+            window.place(lane);
         }
+        let from = tail.at;
+        self.write_to(Lsn(window.complete(limit.0)), tail, window, clock)?;
         {
             let mut counters = self.counters.lock();
             counters.groups += 1;
@@ -195,15 +187,16 @@ impl Log {
         Ok(())
     }
 
-    /// Writes whole records at the tail, going on in a new segment where the current one is full.
-    fn write_run(
+    /// Writes the window's records before `end`, going on in a new segment where one is full.
+    fn write_to(
         &self,
+        end: Lsn,
         tail: &mut WriteTail,
-        bytes: &[u8],
+        window: &mut Window,
         clock: Clock<'_>,
     ) -> Result<(), Poisoned> {
-        let mut rest = bytes;
-        while let Some(first) = Header::decode(rest) {
+        while tail.at < end {
+            let rest = window.unwritten(end.0);
             let room = tail.segment.room(tail.at);
             let fits = if rest.len() as u64 <= room {
                 rest.len()
@@ -211,16 +204,19 @@ impl Log {
                 record::whole_records_within(rest, room)
             };
             if fits == 0 {
+                let first = Header::decode(rest).expect("complete bytes are whole records");
                 self.roll(tail, first.record_bytes() as u64, clock)?;
+                window.start_block();
                 continue;
             }
             let segment = &tail.segment;
-            write_all_at(&*segment.file, segment.offset(tail.at), &rest[..fits])
+            window
+                .write(fits, |at, blocks| {
+                    write_all_at(&*segment.file, segment.offset(Lsn(at)), blocks)
+                })
                 .map_err(failed("writing", segment.number))?;
             tail.at.0 += fits as u64;
-            rest = &rest[fits..];
         }
-        assert!(rest.is_empty(), "a run consists of whole records");
         Ok(())
     }
 
@@ -337,17 +333,6 @@ impl Log {
         }
         self.close(clock)
     }
-}
-
-/// The one lane that holds all that is to be written, without a gap: it needs no copy.
-fn gapless_lane<'a>(window: &Window, taken: &'a [LaneBuffer], from: Lsn) -> Option<&'a LaneBuffer> {
-    if !window.is_empty() {
-        return None;
-    }
-    let mut filled = taken.iter().filter(|lane| !lane.bytes.is_empty());
-    let only = filled.next()?;
-    let alone = filled.next().is_none();
-    (alone && only.runs.len() == 1 && only.runs[0].start == from.0).then_some(only)
 }
 
 /// The running writer. Dropped, it stops like [`WriterHandle::stop`], but says nothing of errors.

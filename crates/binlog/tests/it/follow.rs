@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use binlog::{Batch, FaultDisk, FollowError, Follower, Log, Lsn, Scope};
+use binlog::{Batch, FaultDisk, FollowError, Follower, Log, Lsn, Options, Scope};
 
-use crate::{Kept, append, no_time, open, sync};
+use crate::{Kept, append, no_time, open, open_from, small, sync};
 
 fn new_log() -> Arc<Log> {
     open(&Arc::new(FaultDisk::new(1))).0
@@ -89,6 +89,39 @@ fn holds_what_it_has_not_read() {
     assert!(matches!(gone, Err(FollowError::Truncated { .. })));
     let beyond = log.follow(Lsn(u64::MAX), Scope::Durable);
     assert!(matches!(beyond, Err(FollowError::Beyond { .. })));
+}
+
+#[test]
+fn who_is_too_far_behind_is_given_up() {
+    let options = Options { follower_lag_bytes_max: 10_000, ..small() };
+    let (log, _, _) = open_from(&Arc::new(FaultDisk::new(1)), options, 2, Lsn(0)).unwrap();
+    let mut kept = Vec::new();
+    let mut stuck = log.follow(Lsn(0), Scope::Durable).unwrap();
+    let mut near = log.follow(Lsn(0), Scope::Durable).unwrap();
+    let append_some = |kept: &mut Vec<Kept>, count| {
+        for _ in 0..count {
+            append(&log, kept, 0, &[1; 500]);
+            sync(&log);
+        }
+    };
+    append_some(&mut kept, 18);
+    log.truncate_before(log.next()).unwrap();
+    assert!(log.stats().segments > 1, "within the limit all is held");
+    append_some(&mut kept, 22);
+    assert_eq!(read_all(&mut near), payloads(&kept));
+    log.truncate_before(Lsn(0)).unwrap();
+    assert_eq!(log.stats().follower_lag_bytes, log.written().0, "nobody is in the way");
+    log.truncate_before(log.next()).unwrap();
+    assert_eq!((log.stats().segments, log.stats().follower_lag_bytes), (1, 0));
+    assert!(stuck.wait(Duration::from_mins(1)), "it must come to learn of it");
+    let mut batch = Batch::new();
+    for _ in 0..2 {
+        let given_up = stuck.next_batch(&mut batch);
+        let limit = Err(FollowError::GivenUp { at: Lsn(0), lag_bytes_max: 10_000 });
+        assert_eq!(format!("{given_up:?}"), format!("{limit:?}", limit = limit.map(|()| true)));
+    }
+    append_some(&mut kept, 1);
+    assert_eq!(read_all(&mut near), payloads(&kept[40..]), "the others go on");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base::time::MonoNs;
 use binlog::{
     AppendError, FaultDisk, Faults, Log, Lsn, Next, Options, Poisoned, StepOutcome, SyncPolicy,
+    Tail,
 };
 
 use crate::{append, no_time, open, open_from, small, sync};
@@ -49,6 +50,75 @@ fn one_group_syncs_all_lanes_at_once() {
     assert_eq!((stats.groups, stats.syncs, stats.records, stats.bytes), (1, 1, 10, 120));
     assert_eq!((stats.waiting_bytes, stats.unsynced_bytes), (0, 0));
     assert!((stats.records_per_sync() - 10.0).abs() < f64::EPSILON);
+}
+
+/// The files after several lives of a log with many small groups, all of them synced.
+fn files_after_many_groups(disk: FaultDisk) -> Vec<(String, Vec<u8>)> {
+    let disk = Arc::new(disk);
+    let mut kept = Vec::new();
+    for life in 0..5 {
+        let (log, recovered, got) = open(&disk);
+        assert_eq!(recovered.tail, Tail::Clean);
+        let lengths = |kept: &[crate::Kept]| -> Vec<usize> {
+            kept.iter().map(|record| record.payload.len()).collect()
+        };
+        assert_eq!(lengths(&got), lengths(&kept));
+        for n in 0..40 {
+            append(&log, &mut kept, n % 2, &vec![7; n * 29 + life]);
+            if n % 3 == 0 {
+                sync(&log);
+            }
+        }
+        sync(&log);
+        assert_eq!(log.durable(), log.next());
+        drop(log);
+        disk.power_cut();
+    }
+    let mut names = binlog::Disk::list(&*disk).unwrap();
+    names.sort();
+    names.into_iter().map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
+}
+
+#[test]
+fn whole_blocks_leave_the_same_files_as_single_bytes() {
+    let direct = files_after_many_groups(FaultDisk::new(1));
+    assert!(direct.len() > 10, "groups and lives end inside of blocks, and cross segments");
+    assert!(direct == files_after_many_groups(FaultDisk::buffered(1)));
+}
+
+#[test]
+fn a_partial_block_is_written_again_with_what_follows() {
+    let disk = Arc::new(FaultDisk::new(3));
+    let (log, _, mut kept) = open(&disk);
+    for n in 1..=20 {
+        let end = 4096 + usize::try_from(append(&log, &mut kept, 0, &[n; 30]).0).unwrap();
+        sync(&log);
+        let bytes = disk.contents("log-00000000000000000001.seg").unwrap();
+        assert_eq!(bytes[end - 30..end], [n; 30], "the newest record");
+        assert_eq!(bytes[4096 + 9..4096 + 39], [1; 30], "the oldest one in the same block");
+        let durable = 4096 + usize::try_from(log.durable().0).unwrap();
+        assert!(bytes[durable..].iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_restart_goes_on_inside_a_block() {
+    for disk in [FaultDisk::new(3), FaultDisk::buffered(3)] {
+        let disk = Arc::new(disk);
+        let (log, _, mut kept) = open(&disk);
+        append(&log, &mut kept, 0, b"before");
+        sync(&log);
+        drop(log);
+        disk.power_cut();
+        let (log, recovered, _) = open(&disk);
+        assert_eq!(recovered.end, kept[0].end);
+        append(&log, &mut kept, 0, b"behind");
+        sync(&log);
+        drop(log);
+        disk.power_cut();
+        let (_, _, got) = open(&disk);
+        assert_eq!(got, kept);
+    }
 }
 
 #[test]

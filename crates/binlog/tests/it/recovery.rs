@@ -267,8 +267,13 @@ fn a_callers_refusal_stops_the_replay() {
 fn a_real_directory_works_and_is_locked() {
     let name = format!("binlog-test-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let disk = Arc::new(FileDisk::open(&path).unwrap());
-    assert!(FileDisk::open(&path).is_err(), "one process at a time");
+    check_real_directory(&path, FileDisk::open(&path).unwrap());
+    check_real_directory(&path, FileDisk::open_buffered(&path).unwrap());
+}
+
+fn check_real_directory(path: &std::path::Path, disk: FileDisk) {
+    let disk = Arc::new(disk);
+    assert!(FileDisk::open(path).is_err(), "one process at a time");
     let mut got = Vec::new();
     for round in 0..3_u8 {
         got.clear();
@@ -287,10 +292,10 @@ fn a_real_directory_works_and_is_locked() {
         log.close(&no_time).unwrap();
     }
     assert_eq!(got.len(), 200);
-    let reader = FileDisk::read_only(&path).unwrap();
+    let reader = FileDisk::read_only(path).unwrap();
     let report = verify(&reader).unwrap();
     assert_eq!(report.tail, Tail::Clean);
     assert!(report.segments.len() > 2);
     assert!(binlog::Disk::remove(&reader, FIRST).is_err());
-    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::remove_dir_all(path).unwrap();
 }

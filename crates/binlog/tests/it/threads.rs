@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use base::time::MonoNs;
-use binlog::{Batch, Disk, FaultDisk, Log, Lsn, Options, Scope, SyncPolicy};
+use binlog::{Batch, Disk, FaultDisk, FileDisk, Log, Lsn, Options, Scope, SyncPolicy};
 
 use crate::open_from;
 
@@ -83,8 +83,8 @@ fn observe(log: &Log, done: &AtomicBool) -> u64 {
     looks
 }
 
-fn follow(log: &Arc<Log>, wanted: u32) -> Vec<Vec<u8>> {
-    let mut follower = log.follow(Lsn(0), Scope::Durable).unwrap();
+fn follow(log: &Arc<Log>, wanted: u32, scope: Scope) -> Vec<Vec<u8>> {
+    let mut follower = log.follow(Lsn(0), scope).unwrap();
     let mut batch = Batch::new();
     let mut got = Vec::new();
     while got.len() < wanted as usize {
@@ -102,8 +102,9 @@ fn run(policy: SyncPolicy, per_lane: u32, wait_every: u32) {
     let (log, _, _) = open_from(&disk, options(policy), LANES, Lsn(0)).unwrap();
     let writer = log.spawn_writer(counting_clock()).unwrap();
     let done = AtomicBool::new(false);
+    let lanes = u32::try_from(LANES).unwrap();
     thread::scope(|scope| {
-        let follower = scope.spawn(|| follow(&log, per_lane * u32::try_from(LANES).unwrap()));
+        let follower = scope.spawn(|| follow(&log, per_lane * lanes, Scope::Durable));
         let observer = scope.spawn(|| observe(&log, &done));
         let lanes: Vec<_> = (0..LANES)
             .map(|lane| {
@@ -127,6 +128,38 @@ fn run(policy: SyncPolicy, per_lane: u32, wait_every: u32) {
     let (_, recovered, kept) = open_from(&disk, options(policy), LANES, Lsn(0)).unwrap();
     assert_eq!(recovered.records, u64::from(per_lane) * LANES as u64);
     check_order(kept.iter().map(|record| &record.payload[..]), per_lane);
+}
+
+/// Reads go through the page cache while writes go past it.
+#[test]
+fn a_follower_reads_a_real_directory_while_it_is_written() {
+    let path = std::env::temp_dir().join(format!("binlog-threads-{}", std::process::id()));
+    let disk = Arc::new(FileDisk::open(&path).unwrap());
+    let (log, _) =
+        Log::open(disk, options(SyncPolicy::Never), LANES, Lsn(0), &mut |_| Ok(())).unwrap();
+    let writer = log.spawn_writer(counting_clock()).unwrap();
+    let per_lane = 3000;
+    let followed = thread::scope(|scope| {
+        let wanted = per_lane * u32::try_from(LANES).unwrap();
+        let follower = scope.spawn({
+            let log = &log;
+            move || follow(log, wanted, Scope::Written)
+        });
+        let lanes: Vec<_> = (0..LANES)
+            .map(|lane| {
+                let log = &log;
+                scope.spawn(move || run_lane(log, lane, per_lane, 50))
+            })
+            .collect();
+        for lane in lanes {
+            lane.join().unwrap();
+        }
+        log.request_write();
+        follower.join().unwrap()
+    });
+    check_order(followed.iter().map(Vec::as_slice), per_lane);
+    writer.stop().unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
 }
 
 #[test]
