@@ -1,5 +1,6 @@
 //! How fast records are appended, and what the log costs:
-//! `cargo run --release -p binlog --example append [directory] [buffered]`.
+//! `cargo run --release -p binlog --example append [directory [direct|buffered [bytes [threads]]]]`.
+//! With bytes (of a payload), or these and threads, only those cases are run.
 //!
 //! Nobody waits for the disk inside `append`; an appender whose lane is full yields until there is
 //! room, so each line is a sustained rate at which the writer keeps up. `log` is the CPU time of
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 use base::time::MonoNs;
 use binlog::{FileDisk, Log, Lsn, Options, SyncPolicy};
 
-const LANES: usize = 16;
+/// As many lanes as threads, as a server has one for each reactor, but not more than this.
+const LANES_MAX: usize = 16;
 
 struct Case {
     threads: usize,
@@ -27,24 +29,32 @@ fn main() {
     let path = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let path = path.join(format!("binlog-append-{}", std::process::id()));
     first_open(&path);
-    for payload_bytes in [5, 111, 1024] {
-        for threads in [1, 2, 15, 120, 480] {
+    let only = |nth| std::env::args().nth(nth).map(|text| text.parse::<usize>().unwrap());
+    let (only_bytes, only_threads) = (only(3), only(4));
+    for payload_bytes in [5, 111, 1024].into_iter().filter(|n| only_bytes.is_none_or(|o| o == *n)) {
+        for threads in
+            [1, 2, 15, 120, 480].into_iter().filter(|n| only_threads.is_none_or(|only| only == *n))
+        {
             let records = if payload_bytes == 5 { 20_000_000 } else { 800_000_000 / payload_bytes };
             run(&path, &Case { threads, payload_bytes, records });
         }
     }
-    append_only(&path);
-    for in_flight in [1, 64] {
-        synced(&path, in_flight);
+    if only_bytes.is_none() {
+        append_only(&path);
+    }
+    if only_threads.is_none() {
+        for in_flight in [1, 64] {
+            synced(&path, in_flight);
+        }
     }
 }
 
-fn open(path: &Path, sync: SyncPolicy) -> Arc<Log> {
+fn open(path: &Path, sync: SyncPolicy, lanes: usize) -> Arc<Log> {
     let buffered = std::env::args().nth(2).is_some_and(|mode| mode == "buffered");
     let opened = if buffered { FileDisk::open_buffered(path) } else { FileDisk::open(path) };
     let disk = Arc::new(opened.unwrap());
     let options = Options { sync, ..Options::default() };
-    Log::open(disk, options, LANES, Lsn(0), &mut |_| Ok(())).unwrap().0
+    Log::open(disk, options, lanes, Lsn(0), &mut |_| Ok(())).unwrap().0
 }
 
 fn clock() -> impl Fn() -> MonoNs + Send + 'static {
@@ -81,14 +91,15 @@ fn cpu() -> Cpu {
 /// How long a new log takes to be ready for its first record.
 fn first_open(path: &Path) {
     let started = Instant::now();
-    let log = open(path, SyncPolicy::Always);
+    let log = open(path, SyncPolicy::Always, 1);
     println!("a new log is ready after {:?}", started.elapsed());
     drop(log);
     fs::remove_dir_all(path).unwrap();
 }
 
 fn run(path: &Path, case: &Case) {
-    let log = open(path, SyncPolicy::Never);
+    let lanes = case.threads.min(LANES_MAX);
+    let log = open(path, SyncPolicy::Never, lanes);
     let writer = log.spawn_writer(clock()).unwrap();
     let before = cpu();
     let started = Instant::now();
@@ -96,7 +107,7 @@ fn run(path: &Path, case: &Case) {
         let appenders: Vec<_> = (0..case.threads)
             .map(|number| {
                 let log = &log;
-                scope.spawn(move || append(log, number % LANES, case))
+                scope.spawn(move || append(log, number % lanes, case))
             })
             .collect();
         appenders.into_iter().map(|appender| appender.join().unwrap()).sum::<u64>()
@@ -135,7 +146,7 @@ fn append(log: &Log, lane: usize, case: &Case) -> u64 {
 
 /// The cost of one append alone: the writer runs only between the measured bursts.
 fn append_only(path: &Path) {
-    let log = open(path, SyncPolicy::Never);
+    let log = open(path, SyncPolicy::Never, 1);
     for payload_bytes in [5, 111, 1024] {
         let payload = vec![7; payload_bytes];
         let (mut took, mut count) = (Duration::ZERO, 0_u32);
@@ -159,7 +170,7 @@ fn append_only(path: &Path) {
 
 /// One appender that waits for its records to be durable, so many at a time.
 fn synced(path: &Path, in_flight: u32) {
-    let log = open(path, SyncPolicy::Always);
+    let log = open(path, SyncPolicy::Always, 1);
     let writer = log.spawn_writer(clock()).unwrap();
     let waiting = thread::current();
     log.set_waker(0, Box::new(move || waiting.unpark()));
