@@ -327,12 +327,12 @@ impl State {
         }
         let fails = !has_power || self.rng.random_bool(self.faults.write_error);
         if fails {
-            // Sectors are written whole even if the write is not.
             count = self.rng.random_range(0..=count);
-            count -= count % block_bytes.min(SECTOR_BYTES);
         } else if count > block_bytes && self.rng.random_bool(self.faults.short_write) {
-            count = self.rng.random_range(1..=count / block_bytes) * block_bytes;
+            count = self.rng.random_range(block_bytes..=count);
         }
+        // A direct write may end after any sector, if it is not whole.
+        count -= count % block_bytes.min(SECTOR_BYTES);
         let file = self.files.get_mut(&inode).ok_or(ErrorKind::NotFound)?;
         file.write(offset, &bytes[..count]);
         match (has_power, fails) {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn direct_writes_are_short_by_whole_blocks_and_are_continued() {
+    fn short_direct_writes_are_continued_at_a_block() {
         for seed in 0..200 {
             let disk = FaultDisk::new(seed);
             let file = disk.create_direct("a").unwrap();

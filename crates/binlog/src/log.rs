@@ -120,6 +120,13 @@ fn oldest_held(followers: &[Arc<Slot>]) -> Option<Lsn> {
     followers.iter().filter(|slot| slot.holds()).map(|slot| slot.position()).min()
 }
 
+/// How many leading segments hold nothing from `floor` on. The last segment always stays.
+fn needless(segments: &[Segment], floor: Lsn, durable: Lsn) -> usize {
+    // A segment is durable itself, header and all, only once a record in it is.
+    let needless = |next: &&Segment| next.base <= floor && next.base < durable;
+    segments.iter().skip(1).take_while(needless).count()
+}
+
 impl Log {
     pub(crate) fn new(start: Start) -> Self {
         let Start { disk, options, lanes, salt, segments, next_number, at, carried } = start;
@@ -308,26 +315,23 @@ impl Log {
     /// more than [`Options::follower_lag_bytes_max`]. Blocking: one rename or removal per segment,
     /// one sync of the directory.
     pub fn truncate_before(&self, lsn: Lsn) -> io::Result<()> {
-        let followers = self.followers.lock();
-        let durable = self.durable();
-        let wanted = lsn.min(durable);
-        self.give_up_laggards(&followers, wanted);
-        let floor = oldest_held(&followers).map_or(wanted, |held| wanted.min(held));
         let old: Vec<Segment> = {
+            let followers = self.followers.lock();
             let mut segments = self.segments.lock();
-            // A segment is durable itself, header and all, only once a record in it is.
-            let needless = |next: &&Segment| next.base <= floor && next.base < durable;
-            let count = segments.iter().skip(1).take_while(needless).count();
+            let durable = self.durable();
+            let wanted = lsn.min(durable);
+            self.give_up_laggards(&followers, segments[needless(&segments, wanted, durable)].base);
+            let floor = oldest_held(&followers).map_or(wanted, |held| wanted.min(held));
+            let count = needless(&segments, floor, durable);
             segments.drain(..count).collect()
         };
-        drop(followers);
         if old.is_empty() { Ok(()) } else { self.shelf.recycle(old) }
     }
 
-    /// Takes the hold from followers that stand in the way and are too far behind.
-    fn give_up_laggards(&self, followers: &[Arc<Slot>], wanted: Lsn) {
+    /// Takes the hold from followers that are too far behind and keep a segment before `first_kept`.
+    fn give_up_laggards(&self, followers: &[Arc<Slot>], first_kept: Lsn) {
         let written = self.written();
-        for slot in followers.iter().filter(|slot| slot.holds() && slot.position() < wanted) {
+        for slot in followers.iter().filter(|slot| slot.holds() && slot.position() < first_kept) {
             let position = slot.position();
             let lag_bytes = written.0.saturating_sub(position.0);
             if lag_bytes > self.follower_lag_bytes_max {

@@ -38,8 +38,8 @@ pub struct Options {
     pub sync: SyncPolicy,
     /// So many truncated segments are kept to be written again; the rest is removed.
     pub recycled_segments_max: usize,
-    /// A follower that is further behind than this keeps no segment from being truncated: it gets
-    /// an error and has to start again from a snapshot, so that it cannot fill the disk.
+    /// A follower that is further behind than this when it keeps a segment from being truncated is
+    /// given up: it gets an error and has to start again from a snapshot. So it cannot fill the disk.
     pub follower_lag_bytes_max: u64,
     /// Random number of a new log; an existing log keeps its own. It enters every checksum, so
     /// that no client can craft a value that looks like a record. 0 makes checksums predictable.
