@@ -20,6 +20,7 @@ use crate::published::{ClientRow, Tally};
 use crate::records;
 use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, Prepared, prepare};
+use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait, WaitReply};
 use crate::resp::{CommandId, monitor_line};
 use crate::shared::{Mail, Shared, params};
@@ -267,17 +268,30 @@ impl Server {
     fn prepare(&mut self, session: &Session, input: &[u8]) {
         self.prepared.clear();
         let keyspace = &self.shared.keyspace;
+        let mut known = None;
         for index in 0..self.batch.len() {
-            let prepared = prepare(&self.shared, self.batch.get(index, input));
+            let args = self.batch.get(index, input);
+            let prepared = prepare(&self.shared, args, known);
+            // A subcommand has its container's name, which says nothing of the next one.
+            let is_whole = |id: &CommandId| REGISTRY.entry(*id).parent.is_none();
+            known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
+            if let Some(hash) = prepared.hash {
+                keyspace.prefetch_stripe(hash);
+            }
             self.prepared.push(prepared);
         }
         if self.prepared.len() < 2 {
             return;
         }
         let hashes = || self.prepared.iter().filter_map(|prepared| prepared.hash);
-        hashes().for_each(|hash| keyspace.prefetch_stripe(hash));
         hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, hash));
         hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
+    }
+
+    /// Pending output above which the next request waits: a batch of short requests can ask for
+    /// gigabytes.
+    fn output_pause_bytes(&self) -> usize {
+        usize::try_from(self.worker.settings.output_pause_bytes).unwrap_or(usize::MAX)
     }
 
     /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must
@@ -288,6 +302,7 @@ impl Server {
         input: &[u8],
         out: &mut Output,
     ) -> Option<usize> {
+        let pause_bytes = self.output_pause_bytes();
         let mut executor = Executor {
             shared: &self.shared,
             params: &self.params,
@@ -297,8 +312,12 @@ impl Server {
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
             let args = self.batch.get(index, input);
+            let start = out.buffer().len();
             let gate = executor.request(session, *prepared, args, out.buffer());
-            if gate > executor.worker.durable {
+            if executor.is_lost(gate) {
+                executor.reply_lost(session, start, out.buffer());
+                out.hold(0);
+            } else if gate > executor.worker.durable {
                 executor.worker.note_gate(gate, session.last_command);
                 out.hold(gate);
             } else {
@@ -308,7 +327,8 @@ impl Server {
                 return Some(index);
             }
             let goes_on = !session.closing && session.wait.is_none();
-            if !goes_on || executor.worker.has_new_settings {
+            let is_full = out.pending_bytes() > pause_bytes;
+            if !goes_on || is_full || executor.worker.has_new_settings {
                 return Some(index + 1);
             }
         }
@@ -358,15 +378,18 @@ impl Server {
     }
 
     /// Looks at the connections' buffers for CLIENT LIST.
-    fn survey(&mut self, connections: &mut Connections<'_, Session>) {
+    fn survey(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
         if self.now.mono.since(self.surveyed) < SURVEY_NS {
             return;
         }
         self.surveyed = self.now.mono;
         let mut published = self.shared.published[self.worker.index].lock();
-        for (info, _) in connections.list() {
+        for (info, session) in connections.list() {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
+            }
+            if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
+                cx.abort(info.id);
             }
         }
     }
@@ -505,7 +528,7 @@ impl Server {
         let hz = self.worker.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
-        self.survey(connections);
+        self.survey(cx, connections);
         self.account_memory();
         self.worker.accounts.flush();
         if self.worker.index == 0 {
@@ -590,8 +613,10 @@ impl Handler for Server {
             }
             let rest = &input[consumed..];
             let limits = self.limits(session);
+            // One by one before AUTH, as the limits change with it.
+            let requests_max = if session.authenticated { BATCH_REQUESTS_MAX } else { 1 };
             let decode_start = self.worker.clock.now();
-            let taken = session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut self.batch);
+            let taken = session.decoder.decode(rest, &limits, requests_max, &mut self.batch);
             self.prepare(session, rest);
             self.worker.stamp = self.worker.clock.now();
             let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
@@ -614,7 +639,12 @@ impl Handler for Server {
             if self.worker.has_new_settings {
                 self.derive_params();
             }
+            // The peer has to take its replies before it gets more.
+            let is_full = out.pending_bytes() > self.output_pause_bytes();
             if left_at.is_some() {
+                if is_full {
+                    break Next::Again;
+                }
                 continue;
             }
             if let Some(error) = self.batch.error() {
@@ -624,10 +654,10 @@ impl Handler for Server {
                 session.closing = true;
                 break Next::Close;
             }
-            if self.batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
+            if self.batch.len() < requests_max || consumed == input.len() {
                 break Next::Read { needed: unread_needed(session, input.len() - consumed) };
             }
-            if self.worker.clock.delta_ns(started, self.worker.stamp) > SERVED_NS_MAX {
+            if is_full || self.worker.clock.delta_ns(started, self.worker.stamp) > SERVED_NS_MAX {
                 break Next::Again;
             }
         };
@@ -691,8 +721,12 @@ impl Handler for Server {
     ) {
         match mail {
             Mail::Monitor(lines) => {
-                for (_, _, _, out) in connections.iter().filter(|(_, _, s, _)| s.monitor) {
+                let hard_bytes = self.worker.settings.client_output_buffer_limit.pubsub.hard_bytes;
+                for (id, _, _, out) in connections.iter().filter(|(_, _, s, _)| s.monitor) {
                     out.buffer().extend_from_slice(&lines);
+                    if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {
+                        cx.abort(id); // what others do must not fill the memory until the next survey
+                    }
                 }
             }
             // Not after its output is sent: who does not read is killed for just that.
@@ -796,6 +830,28 @@ impl Server {
         session.closing = true;
         Some(Next::Close)
     }
+}
+
+/// Whether the peer has left more of its replies unread than `client-output-buffer-limit` allows.
+/// A connection in MONITOR gets what it did not ask for, and so counts to class pubsub.
+fn is_output_over(
+    settings: &Settings,
+    session: &mut Session,
+    pending_bytes: usize,
+    now: MonoNs,
+) -> bool {
+    let limits = &settings.client_output_buffer_limit;
+    let limit = if session.monitor { limits.pubsub } else { limits.normal };
+    let pending_bytes = pending_bytes as u64;
+    let since = &mut session.details.above_soft_since;
+    if limit.soft_bytes == 0 || pending_bytes <= limit.soft_bytes {
+        *since = None;
+    } else if since.is_none() {
+        *since = Some(now);
+    }
+    let soft_ns = limit.soft_seconds.saturating_mul(1_000_000_000);
+    let is_over_soft = since.is_some_and(|since| now.since(since) >= soft_ns);
+    is_over_soft || (limit.hard_bytes != 0 && pending_bytes > limit.hard_bytes)
 }
 
 /// Unread bytes that must be there before the unfinished request can be complete; 0: unknown.

@@ -27,6 +27,7 @@ impl Record {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.written.clear();
+        self.written.shrink_to(KEPT_BYTES_MAX / size_of::<(u8, u64)>());
         self.flushed = false;
     }
 }
@@ -50,7 +51,19 @@ pub(crate) struct Cx<'a> {
     pub(crate) in_exec: bool,
 }
 
+/// Bytes of one reply: a request of a few bytes can ask for a large value a million times.
+pub(crate) const REPLY_BYTES_MAX: usize = 1 << 30;
+
 impl Cx<'_> {
+    /// For commands that show a value as often as they are asked to.
+    #[inline]
+    pub(crate) fn check_reply(&self) -> Done {
+        if self.reply.out.len() <= REPLY_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Fail::text("ERR reply is too large"))
+    }
+
     #[inline]
     pub(crate) fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         self.shared.keyspace.key(bytes)

@@ -34,12 +34,20 @@ pub(crate) struct Executor<'a> {
     pub(crate) now: Now,
 }
 
-/// Finds the command of a request and, if it has one key, that key's hash.
+/// Finds the command of a request and, if it has one key, that key's hash. `known`: the name and
+/// command of the request before, which is mostly the same.
 #[inline]
-pub(crate) fn prepare(shared: &Shared, args: Args<'_>) -> Prepared {
-    let Some(mut id) = REGISTRY.find(args.get(0)) else {
-        return Prepared { id: None, hash: None };
+pub(crate) fn prepare(
+    shared: &Shared,
+    args: Args<'_>,
+    known: Option<(&[u8], CommandId)>,
+) -> Prepared {
+    let name = args.get(0);
+    let found = match known {
+        Some((known, id)) if known == name => Some(id),
+        _ => REGISTRY.find(name),
     };
+    let Some(mut id) = found else { return Prepared { id: None, hash: None } };
     let mut command = REGISTRY.entry(id).command;
     if command.flags.has(Flags::CONTAINER)
         && let Some(child) = args.try_get(1).and_then(|name| REGISTRY.find_child(id, name))
@@ -238,13 +246,25 @@ impl<'a> Executor<'a> {
 
     #[inline]
     fn check_log(&self) -> Done {
-        if self.shared.log.poisoned().is_none() {
-            return Ok(());
+        if self.shared.log.poisoned().is_none() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
+    }
+
+    /// Whether a reply that waits for `gate` would wait for ever.
+    #[inline]
+    pub(crate) fn is_lost(&self, gate: u64) -> bool {
+        gate > self.worker.durable
+            && self.shared.log.poisoned().is_some()
+            && gate > self.shared.log.durable().0
+    }
+
+    /// Replaces a reply whose gate never opens: what it says may not be there after a restart.
+    #[cold]
+    pub(crate) fn reply_lost(&mut self, session: &Session, start: usize, out: &mut Vec<u8>) {
+        out.truncate(start);
+        self.worker.tally.error(None, LOG_FAILED);
+        if session.reply_mode == ReplyMode::On {
+            writer(session, out).error(LOG_FAILED);
         }
-        Err(Fail::text(
-            "MISCONF Errors writing to the log: writes are refused. Check the server's log, \
-             mend the disk and restart.",
-        ))
     }
 
     #[inline]
@@ -327,6 +347,10 @@ impl<'a> Executor<'a> {
     }
 }
 
+/// Why a write is refused, and a read of what may be lost.
+const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
+                          server's log, mend the disk and restart.";
+
 /// Database and hash of each key that a command touches.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
@@ -341,7 +365,8 @@ impl Cx<'_> {
         let command = REGISTRY.entry(id).command;
         let is_held = self.session.no_touch && command.name != generic::TOUCH.name;
         self.locked.params().access.hold(is_held);
-        if let Err(fail) = (command.run)(self, args) {
+        // Also what a transaction has gathered counts; the command has done its work all the same.
+        if let Err(fail) = (command.run)(self, args).and_then(|()| self.check_reply()) {
             let text = fail.to_string();
             self.reply.out.truncate(start);
             self.reply.error(&text);

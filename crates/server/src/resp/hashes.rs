@@ -9,7 +9,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, float, integer, is_option};
+use super::cx::{Cx, REPLY_BYTES_MAX, float, integer, is_option};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum_text};
@@ -158,7 +158,9 @@ fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let fields = args.skip(2);
     cx.reply.array(fields.len());
     for field in fields {
-        reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
+        if cx.reply.out.len() <= REPLY_BYTES_MAX {
+            reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
+        }
     }
     Ok(())
 }

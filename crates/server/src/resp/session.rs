@@ -1,5 +1,6 @@
 //! What one RESP connection remembers between requests.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use base::time::MonoNs;
@@ -40,8 +41,8 @@ pub(crate) struct Transaction {
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) flag: WatchFlag,
-    /// Database, key, and whether it was past its expiry already when the watch began.
-    pub(crate) keys: Vec<(u8, Box<[u8]>, bool)>,
+    /// Database and key, and whether it was past its expiry already when the watch began.
+    pub(crate) keys: HashMap<(u8, Box<[u8]>), bool>,
 }
 
 /// The parts that most requests do not look at.
@@ -50,6 +51,8 @@ pub(crate) struct Details {
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) opened: MonoNs,
+    /// Since when more output is pending than the soft limit allows.
+    pub(crate) above_soft_since: Option<MonoNs>,
     pub(crate) name: String,
     pub(crate) library_name: String,
     pub(crate) library_version: String,
@@ -136,6 +139,7 @@ impl Session {
                 remote: peer.remote,
                 local: peer.local,
                 opened,
+                above_soft_since: None,
                 name: String::new(),
                 library_name: String::new(),
                 library_version: String::new(),

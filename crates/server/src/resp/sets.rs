@@ -10,7 +10,7 @@ use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::Cx;
+use super::cx::{Cx, REPLY_BYTES_MAX};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 
@@ -410,7 +410,9 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
         || cx.worker.random(),
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
-            member.with_bytes(|bytes| cx.reply.bulk(bytes));
+            if cx.reply.out.len() <= REPLY_BYTES_MAX {
+                member.with_bytes(|bytes| cx.reply.bulk(bytes));
+            }
         },
     );
     Ok(())

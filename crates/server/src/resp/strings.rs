@@ -285,6 +285,7 @@ fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
             Some(Value::String(value)) => cx.reply.bulk(value),
             _ => cx.reply.null(),
         }
+        cx.check_reply()?;
     }
     Ok(())
 }

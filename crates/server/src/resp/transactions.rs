@@ -93,7 +93,7 @@ fn watched_key_changed(cx: &Cx<'_>) -> bool {
             || watched
                 .keys
                 .iter()
-                .any(|(db, key, overdue)| !overdue && cx.locked.is_overdue(*db, cx.key(key)))
+                .any(|((db, key), overdue)| !overdue && cx.locked.is_overdue(*db, cx.key(key)))
     })
 }
 
@@ -143,14 +143,15 @@ fn watch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         let key = cx.key(bytes);
         let overdue = cx.locked.is_overdue(cx.db, key);
         let watched = cx.session.watched.get_or_insert_with(Box::<Watched>::default);
-        if watched.keys.iter().any(|(db, known, _)| *db == cx.db && **known == *bytes) {
+        let name = (cx.db, Box::from(bytes));
+        if watched.keys.contains_key(&name) {
             continue;
         }
         if watched.keys.len() >= session::WATCHED_KEYS_MAX {
             return Err(Fail::text("ERR too many watched keys"));
         }
         cx.locked.watch(cx.db, key, &watched.flag);
-        watched.keys.push((cx.db, bytes.into(), overdue));
+        watched.keys.insert(name, overdue);
     }
     cx.reply.ok();
     Ok(())
@@ -224,7 +225,7 @@ pub(crate) fn list_keys(
     keys: &mut Keys,
 ) -> bool {
     let watched = session.watched.iter().flat_map(|watched| &watched.keys);
-    keys.extend(watched.map(|(db, key, _)| (*db, hash_of(key))));
+    keys.extend(watched.map(|((db, key), _)| (*db, hash_of(key))));
     let queued = session.transaction.as_deref().map_or(&[][..], |t: &Transaction| &t.queued);
     let mut db = session.db;
     for (id, args) in queued {

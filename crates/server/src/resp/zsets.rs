@@ -7,7 +7,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, is_option};
+use super::cx::{Cx, REPLY_BYTES_MAX, is_option};
 use super::fail::Fail;
 use super::scan::parse_cursor;
 use super::sets::{
@@ -430,7 +430,9 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Do
         || cx.worker.random(),
         |rank| {
             let (member, score) = zset.get_index(rank).expect("the rank is below the length");
-            shape.row(&mut cx.reply, member, score);
+            if cx.reply.out.len() <= REPLY_BYTES_MAX {
+                shape.row(&mut cx.reply, member, score);
+            }
         },
     );
     Ok(())
