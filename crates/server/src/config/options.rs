@@ -223,7 +223,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Section::Durability,
         "log-lane-bytes-max",
         bytes!(log_lane_bytes_max, 4 * KIB, 64 * MIB),
-        "128kb",
+        "256kb",
         Change::Start,
         "Log records that one reactor gathers for the next group, or its share of `log-group-bytes-max` if that is less; at the cap it stops reading requests until the group is written.",
     ),
