@@ -185,7 +185,7 @@ impl<'a> Executor<'a> {
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
             self.make_room()?;
         }
-        if command.flags.has(Flags::WRITE) {
+        if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
             self.check_log()?;
         }
         if session.transaction.is_some() {
@@ -348,7 +348,7 @@ impl<'a> Executor<'a> {
 }
 
 /// Why a write is refused, and a read of what may be lost.
-const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
+pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
                           server's log, mend the disk and restart.";
 
 /// Database and hash of each key that a command touches.

@@ -208,14 +208,23 @@ pub(crate) fn abort(session: &mut Session, reason: &str) -> String {
 pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
     session.transaction.as_deref().is_some_and(|open| {
         if is_exec(command) {
-            return open
-                .queued
-                .iter()
-                .any(|(id, _)| REGISTRY.entry(*id).command.flags.has(Flags::DENYOOM));
+            return any_queued(open, Flags::DENYOOM);
         }
         let ends = [&DISCARD, &connection::QUIT, &connection::RESET];
         ends.iter().all(|known| known.name != command.name)
     })
+}
+
+/// Whether a command is the EXEC of a transaction that may change data.
+// Source: Redis 7.2 `server.c`, `processCommand`
+#[inline]
+pub(crate) fn writes(session: &Session, command: &Command) -> bool {
+    let open = session.transaction.as_deref();
+    open.is_some_and(|open| is_exec(command) && any_queued(open, Flags::WRITE))
+}
+
+fn any_queued(open: &Transaction, flag: Flags) -> bool {
+    open.queued.iter().any(|(id, _)| REGISTRY.entry(*id).command.flags.has(flag))
 }
 
 /// Lists database and hash of every key that EXEC will touch. True when it needs all stripes.
