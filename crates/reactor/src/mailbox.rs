@@ -66,6 +66,11 @@ impl Waker {
         changed.is_ok()
     }
 
+    /// Whether somebody has called and no turn has begun since.
+    pub(crate) fn is_called(&self) -> bool {
+        self.inner.state.load(Ordering::Acquire) == CALLED
+    }
+
     /// After waiting: true if somebody called.
     pub(crate) fn wake_up(&self) -> bool {
         self.inner.state.swap(AWAKE, Ordering::AcqRel) == CALLED

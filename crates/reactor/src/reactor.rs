@@ -202,6 +202,16 @@ impl<H: Handler> Reactor<H> {
         self.publish();
     }
 
+    /// Whether a live reactor would begin its next turn now instead of waiting. Only for the
+    /// simulated driver, which is asked for its events without any harm.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.core.polls
+            || self.has_work()
+            || self.station().waker.is_called()
+            || self.deadline().is_some_and(|at| at <= self.driver.now().mono)
+            || self.driver.wait(Some(0)) > 0
+    }
+
     /// Whether the next turn has something to do even if nothing happens.
     pub(crate) fn has_work(&self) -> bool {
         !self.again.is_empty()

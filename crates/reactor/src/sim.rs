@@ -102,19 +102,33 @@ impl<H: Handler> Sim<H> {
     /// One turn of every reactor, in order. False if none had anything to do.
     pub fn turn(&mut self) -> bool {
         let mut worked = false;
-        for (reactor, ended) in self.reactors.iter_mut().zip(&mut self.ended) {
-            if *ended {
-                continue;
-            }
-            let turn = reactor.turn();
-            worked |= turn.worked || reactor.has_work();
-            if turn.ended {
-                reactor.end();
-                *ended = true;
-                worked = true;
-            }
+        for index in 0..self.reactors.len() {
+            worked |= self.turn_of(index);
         }
         worked
+    }
+
+    fn turn_of(&mut self, index: usize) -> bool {
+        if self.ended[index] {
+            return false;
+        }
+        let reactor = &mut self.reactors[index];
+        let turn = reactor.turn();
+        if turn.ended {
+            reactor.end();
+            self.ended[index] = true;
+        }
+        turn.worked || turn.ended || reactor.has_work()
+    }
+
+    /// One turn of one reactor, but only if a live one would begin it now instead of waiting: so a
+    /// call that nobody makes is a turn that does not come. False if it waits or has ended.
+    pub fn step(&mut self, reactor: usize) -> bool {
+        let is_due = !self.ended[reactor] && self.reactors[reactor].is_due();
+        if is_due {
+            self.turn_of(reactor);
+        }
+        is_due
     }
 
     /// Turns until nothing happens any more without the clock or the clients. Returns how many.
