@@ -16,20 +16,22 @@ const NUDGE_PERIOD: Duration = Duration::from_secs(1);
 /// An allocation of this size goes to the allocator's arenas, past all its caches.
 const NUDGE_BYTES: usize = 32 << 20;
 
-/// A thread that drops what it is given.
-#[derive(Debug)]
+/// A thread that drops what it is given. Before it is started, the caller drops it.
+#[derive(Debug, Default)]
 pub(crate) struct Janitor {
     sender: Mutex<Option<SyncSender<Trash>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Janitor {
-    pub(crate) fn start() -> std::io::Result<Janitor> {
+    pub(crate) fn start(&self) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Trash>(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("janitor".to_owned())
             .spawn(move || work(&receiver))?;
-        Ok(Janitor { sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        *self.sender.lock() = Some(sender);
+        *self.thread.lock() = Some(thread);
+        Ok(())
     }
 
     /// Frees light trash here and hands heavy trash over.

@@ -22,6 +22,8 @@ mod recovery;
 mod resp;
 mod serve;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod slowlog;
 mod snapshots;
 mod worker;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use base::time::UnixMs;
 use binlog::{Disk, Log, Lsn, Options, Record, SyncPolicy, Tail};
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params, STRIPES};
 
 use crate::clock;
@@ -44,30 +47,32 @@ fn log_options(settings: &Settings, salt: u64) -> Options {
     }
 }
 
-/// Reads the data back. `lanes`: one per reactor.
+/// Reads the data back. `lanes`: one per reactor. `random` seeds a new keyspace and a new log.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     settings: &Settings,
     lanes: usize,
+    now: UnixMs,
+    random: u64,
 ) -> anyhow::Result<Recovered> {
-    let start = clock::now();
-    let random = rand::random::<u64>();
-    let loading = params(settings, start.unix, random, random);
+    let start = clock::mono_now();
+    let salt = SmallRng::seed_from_u64(random).next_u64();
+    let loading = params(settings, now, random, random);
     let loaded = snapshots::load(&**disk, &loading).context("loading the snapshot")?;
     let (keyspace, floors, snapshot_keys, snapshot_unix_ms) = match loaded {
         Some(loaded) => (loaded.keyspace, loaded.floors, loaded.keys, loaded.taken_unix_ms),
-        None => (Keyspace::new(random), vec![0; STRIPES], 0, start.unix.0),
+        None => (Keyspace::new(random), vec![0; STRIPES], 0, now.0),
     };
     let from = Lsn(floors.iter().copied().min().unwrap_or(0));
-    let replaying = params(settings, start.unix, keyspace.seed(), random);
-    let options = log_options(settings, rand::random::<u64>());
+    let replaying = params(settings, now, keyspace.seed(), random);
+    let options = log_options(settings, salt);
     let mut replay = |record: Record<'_>| replay_record(&keyspace, &replaying, &floors, record);
     let (log, recovered) = Log::open(Arc::clone(disk), options, lanes, from, &mut replay)
         .context("recovering the log")?;
     if let Tail::Torn { file, offset, .. } = &recovered.tail {
         tracing::warn!(file, offset, "the log ended in a group that was never acknowledged: cut");
     }
-    let took_ms = clock::mono_now().since(start.mono) / 1_000_000;
+    let took_ms = clock::mono_now().since(start) / 1_000_000;
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
     let snapshot_position = from.0;

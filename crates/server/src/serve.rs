@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use base::stages::CycleClock;
+use base::time::Now;
 use binlog::{Disk, FileDisk};
 use parking_lot::Mutex;
 use rand::RngCore as _;
-use reactor::{Control, Group, Limits, Listener, Signal};
+use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
 use crate::janitor::Janitor;
@@ -44,10 +46,13 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         count => count,
     };
-    let recovered = recovery::recover(&disk, &settings, reactors)
+    let started = clock::now();
+    let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
         .with_context(|| format!("recovering the data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
-    let shared = Arc::new(build_shared(config, &settings, &disk, recovered, reactors)?);
+    let cycles = CycleClock::new();
+    let shared = Arc::new(build_shared(config, &disk, recovered, reactors, started, cycles));
+    shared.janitor.start().context("starting the janitor thread")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     let group = start_group(&shared, &settings, reactors)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
@@ -60,15 +65,17 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     ran.context("running the reactors")
 }
 
-fn build_shared(
+/// Everything that reactors share. Starts no thread.
+pub(crate) fn build_shared(
     config: Config,
-    settings: &Settings,
     disk: &Arc<dyn Disk>,
     recovered: Recovered,
     reactors: usize,
-) -> anyhow::Result<Shared> {
-    let memory = MemoryTrackers::new(settings, machine_memory_bytes());
-    let started = clock::now();
+    started: Now,
+    cycles: CycleClock,
+) -> Shared {
+    let settings = config.settings().clone();
+    let memory = MemoryTrackers::new(&settings, machine_memory_bytes());
     let (_, store_bytes) = recovered.keyspace.stats(started.unix);
     memory.store.consume(store_bytes as u64);
     let snapshots =
@@ -80,11 +87,12 @@ fn build_shared(
             .map_or_else(|_| String::new(), |path| path.display().to_string()),
         addresses: OnceLock::new(),
     };
-    Ok(Shared {
+    Shared {
+        cycles,
         keyspace: recovered.keyspace,
         log: recovered.log,
         config: Mutex::new(config),
-        settings: ArcSwap::from_pointee(settings.clone()),
+        settings: ArcSwap::from_pointee(settings),
         memory,
         published: (0..reactors).map(|_| Mutex::new(Published::new(REGISTRY.len()))).collect(),
         moving: Mutex::new(HashMap::new()),
@@ -93,7 +101,7 @@ fn build_shared(
         slowlog: Mutex::new(Slowlog::default()),
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
-        janitor: Janitor::start().context("starting the janitor thread")?,
+        janitor: Janitor::default(),
         snapshots,
         recovery: recovered.report,
         pause: Pause::default(),
@@ -102,7 +110,15 @@ fn build_shared(
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),
-    })
+    }
+}
+
+/// The handler of one reactor, which the log and the other threads can wake from now on.
+pub(crate) fn join_group(shared: &Arc<Shared>, index: usize, links: &Links<Mail>) -> Server {
+    let links = shared.links.get_or_init(|| links.clone());
+    let waker = links.wakers().nth(index).expect("one waker per reactor");
+    shared.log.set_waker(index, Box::new(move || waker.wake()));
+    Server::new(Arc::clone(shared), index)
 }
 
 /// 40 hexadecimal digits, as a Redis run id.
@@ -132,13 +148,8 @@ fn start_group(
         limits,
         drain_timeout_ms: settings.shutdown_timeout_ms,
     };
-    let group = Group::start(&config, listeners, |index, links| {
-        let links = shared.links.get_or_init(|| links.clone());
-        let waker = links.wakers().nth(index).expect("one waker per reactor");
-        shared.log.set_waker(index, Box::new(move || waker.wake()));
-        Server::new(Arc::clone(shared), index)
-    })
-    .context("starting the reactors")?;
+    let join = |index, links: &Links<Mail>| join_group(shared, index, links);
+    let group = Group::start(&config, listeners, join).context("starting the reactors")?;
     // Their first turns start the housekeeping, whether or not anybody connects.
     for waker in group.links().wakers() {
         waker.wake();

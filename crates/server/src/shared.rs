@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use base::stages::CycleClock;
 use base::time::{MonoNs, Now, UnixMs};
 use binlog::Log;
 use parking_lot::Mutex;
@@ -94,6 +95,8 @@ pub(crate) struct RecoveryReport {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Measures commands; copied by every reactor.
+    pub(crate) cycles: CycleClock,
     pub(crate) keyspace: Keyspace,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,

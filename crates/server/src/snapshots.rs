@@ -82,14 +82,20 @@ impl Snapshots {
 
     /// Starts the thread that takes them.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
-        let (sender, receiver) = sync_channel(1);
+        let taker = self.taker();
         let of_thread = Arc::clone(shared);
         let thread = std::thread::Builder::new()
             .name("snapshot".to_owned())
-            .spawn(move || run(&of_thread, &receiver))?;
-        *self.requests.lock() = Some(sender);
+            .spawn(move || run(&of_thread, taker))?;
         *self.thread.lock() = Some(thread);
         Ok(())
+    }
+
+    /// The worker that takes them; from now on they can be asked for. One per server.
+    pub(crate) fn taker(&self) -> Taker {
+        let (sender, requests) = sync_channel(1);
+        *self.requests.lock() = Some(sender);
+        Taker { requests, running: None }
     }
 
     /// Waits for a running snapshot and ends the thread.
@@ -136,22 +142,103 @@ impl Snapshots {
     }
 }
 
-fn run(shared: &Arc<Shared>, requests: &Receiver<u64>) {
-    while let Ok(number) = requests.recv() {
-        let (began, records_before) = (crate::clock::mono_now(), shared.log.stats().records);
+fn run(shared: &Shared, mut taker: Taker) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    while let Ok(number) = taker.requests.recv() {
+        taker.begin(shared, number);
+        loop {
+            match taker.step(shared) {
+                Progress::More => {}
+                Progress::WaitsForLog => std::thread::sleep(PAUSE),
+                Progress::Idle => break,
+            }
+        }
+    }
+}
+
+/// Takes the snapshots that are asked for, in small steps: the thread's work without the thread.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    requests: Receiver<u64>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    began: MonoNs,
+    records_before: u64,
+    /// None before the first step.
+    file: Option<Draft>,
+}
+
+/// What [`Taker::step`] has to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is no snapshot to take.
+    Idle,
+    More,
+    /// Nothing, before the log is durable up to what the snapshot holds.
+    WaitsForLog,
+}
+
+impl Taker {
+    /// Begins the snapshot that was asked for, if there is one.
+    #[cfg(test)]
+    pub(crate) fn take_request(&mut self, shared: &Shared) {
+        if self.running.is_none()
+            && let Ok(number) = self.requests.try_recv()
+        {
+            self.begin(shared, number);
+        }
+    }
+
+    fn begin(&mut self, shared: &Shared, number: u64) {
+        let began = crate::clock::mono_now();
         shared.snapshots.status.lock().began = began;
-        let written = write_snapshot(&*shared.snapshots.disk, shared);
-        let took_ms = crate::clock::mono_now().since(began) / 1_000_000;
-        let ok = written.is_ok();
+        let records_before = shared.log.stats().records;
+        self.running = Some(Running { number, began, records_before, file: None });
+    }
+
+    /// Writes the next part of the snapshot that was begun.
+    pub(crate) fn step(&mut self, shared: &Shared) -> Progress {
+        let Some(running) = &mut self.running else { return Progress::Idle };
+        let ended = match running.step(&*shared.snapshots.disk, shared) {
+            Ok(Step::More) => return Progress::More,
+            Ok(Step::WaitsForLog) => return Progress::WaitsForLog,
+            Ok(Step::Done(written)) => Ok(written),
+            Err(error) => Err(error),
+        };
+        running.end(shared, ended);
+        self.running = None;
+        Progress::Idle
+    }
+}
+
+impl Running {
+    fn step(&mut self, disk: &dyn Disk, shared: &Shared) -> io::Result<Step> {
+        match &mut self.file {
+            Some(draft) => draft.step(disk, shared),
+            empty => {
+                *empty = Some(Draft::create(disk, shared.keyspace.seed())?);
+                Ok(Step::More)
+            }
+        }
+    }
+
+    fn end(&self, shared: &Shared, ended: io::Result<Written>) {
+        let number = self.number;
+        let took_ms = crate::clock::mono_now().since(self.began) / 1_000_000;
+        let ok = ended.is_ok();
         let mut status = shared.snapshots.status.lock();
         status.running = None;
         status.last_ok = ok;
         status.last_took_ms = took_ms;
         status.finished += 1;
-        match written {
+        match ended {
             Ok(written) => {
                 status.succeeded += 1;
-                status.records_before = records_before;
+                status.records_before = self.records_before;
                 status.last_unix_ms = crate::clock::unix_now().0;
                 status.last_bytes = written.bytes;
                 status.last_keys = written.keys;
@@ -172,6 +259,7 @@ struct Written {
 }
 
 /// Bytes on their way into a file, in large pieces.
+#[derive(Debug)]
 struct Pieces {
     file: Arc<dyn DiskFile>,
     buffer: Vec<u8>,
@@ -210,48 +298,90 @@ fn snapshot_names(disk: &dyn Disk) -> io::Result<Vec<(u64, String)>> {
     Ok(names)
 }
 
-fn write_snapshot(disk: &dyn Disk, shared: &Shared) -> io::Result<Written> {
-    if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
-        disk.remove(TEMPORARY_NAME)?;
-    }
-    let file = disk.create(TEMPORARY_NAME)?;
-    let mut pieces = Pieces { file, buffer: Vec::new(), offset: 0 };
-    pieces.put(&header(shared.keyspace.seed(), crate::clock::unix_now()))?;
-    let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
-    let (mut keys, mut first, mut last) = (0, u64::MAX, 0);
-    for stripe in 0..STRIPES {
-        shared.keyspace.snapshot_stripe(stripe, || shared.log.next().0, &mut block);
-        pieces.put(&block_header(&block))?;
-        pieces.put(&block.bytes)?;
-        keys += block.keys;
-        first = first.min(block.lsn);
-        last = last.max(block.lsn);
-    }
-    pieces.put(&end(keys))?;
-    pieces.flush()?;
-    pieces.file.sync()?;
-    wait_until_durable(shared, last)?;
-    let name = file_name(first);
-    disk.rename(TEMPORARY_NAME, &name)?;
-    disk.sync_dir()?;
-    for (_, old) in snapshot_names(disk)?.into_iter().filter(|(position, _)| *position < first) {
-        disk.remove(&old)?;
-    }
-    shared.log.truncate_before(Lsn(first))?;
-    Ok(Written { keys, bytes: pieces.offset })
+/// A snapshot that is being written and has no name yet.
+#[derive(Debug)]
+struct Draft {
+    pieces: Pieces,
+    block: SnapshotBlock,
+    next_stripe: usize,
+    keys: u64,
+    /// Lowest and highest position of a stripe.
+    first: u64,
+    last: u64,
+    is_synced: bool,
 }
 
-fn wait_until_durable(shared: &Shared, position: u64) -> io::Result<()> {
-    const PAUSE: Duration = Duration::from_millis(1);
-    // Records below `position` may still be on their way into a lane; `next` counts them already.
-    while shared.log.durable().0 < position {
-        if let Some(cause) = shared.log.poisoned() {
-            return Err(io::Error::other(cause.to_string()));
+enum Step {
+    More,
+    WaitsForLog,
+    Done(Written),
+}
+
+impl Draft {
+    fn create(disk: &dyn Disk, seed: u64) -> io::Result<Draft> {
+        if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
+            disk.remove(TEMPORARY_NAME)?;
         }
-        shared.log.request_sync(Lsn(position));
-        std::thread::sleep(PAUSE);
+        let file = disk.create(TEMPORARY_NAME)?;
+        let mut pieces = Pieces { file, buffer: Vec::new(), offset: 0 };
+        pieces.put(&header(seed, crate::clock::unix_now()))?;
+        let block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
+        Ok(Draft {
+            pieces,
+            block,
+            next_stripe: 0,
+            keys: 0,
+            first: u64::MAX,
+            last: 0,
+            is_synced: false,
+        })
     }
-    Ok(())
+
+    fn step(&mut self, disk: &dyn Disk, shared: &Shared) -> io::Result<Step> {
+        if self.next_stripe < STRIPES {
+            self.put_stripe(shared)?;
+            return Ok(Step::More);
+        }
+        if !self.is_synced {
+            self.pieces.put(&end(self.keys))?;
+            self.pieces.flush()?;
+            self.pieces.file.sync()?;
+            self.is_synced = true;
+        }
+        // Records below `last` may still be on their way into a lane; `next` counts them already.
+        if shared.log.durable().0 < self.last {
+            if let Some(cause) = shared.log.poisoned() {
+                return Err(io::Error::other(cause.to_string()));
+            }
+            shared.log.request_sync(Lsn(self.last));
+            return Ok(Step::WaitsForLog);
+        }
+        self.publish(disk, shared)?;
+        Ok(Step::Done(Written { keys: self.keys, bytes: self.pieces.offset }))
+    }
+
+    fn put_stripe(&mut self, shared: &Shared) -> io::Result<()> {
+        let Draft { block, pieces, .. } = self;
+        shared.keyspace.snapshot_stripe(self.next_stripe, || shared.log.next().0, block);
+        pieces.put(&block_header(block))?;
+        pieces.put(&block.bytes)?;
+        self.next_stripe += 1;
+        self.keys += block.keys;
+        self.first = self.first.min(block.lsn);
+        self.last = self.last.max(block.lsn);
+        Ok(())
+    }
+
+    /// Gives it its name; then what it replaces can go.
+    fn publish(&self, disk: &dyn Disk, shared: &Shared) -> io::Result<()> {
+        disk.rename(TEMPORARY_NAME, &file_name(self.first))?;
+        disk.sync_dir()?;
+        let names = snapshot_names(disk)?;
+        for (_, old) in names.into_iter().filter(|(position, _)| *position < self.first) {
+            disk.remove(&old)?;
+        }
+        shared.log.truncate_before(Lsn(self.first))
+    }
 }
 
 fn header(seed: u64, now: UnixMs) -> [u8; HEADER_BYTES] {

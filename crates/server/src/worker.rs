@@ -83,7 +83,7 @@ struct LogWait {
 
 impl Worker {
     fn new(shared: &Shared, index: usize) -> Worker {
-        let clock = CycleClock::new();
+        let clock = shared.cycles.clone();
         let settings = shared.settings.load_full();
         let mut worker = Worker {
             index,

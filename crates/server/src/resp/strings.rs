@@ -276,7 +276,6 @@ pub(crate) const MGET: Command = Command {
     ..Command::EMPTY
 };
 
-#[expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     cx.reply.array(args.len() - 1);
     for bytes in args.iter().skip(1) {

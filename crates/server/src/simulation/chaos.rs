@@ -1,0 +1,292 @@
+//! What happens in a run, decided by its seed: commands, turns, time, faults, crashes.
+
+use binlog::Faults as DiskFaults;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use reactor::Faults as NetworkFaults;
+
+use super::model::{Bytes, Command, command};
+use super::world::{Canary, Plan, World};
+use crate::config::Durability;
+
+/// Names say of which type a key mostly is.
+const KEYS: [&str; 11] = [
+    "text0", "text1", "text2", "hash0", "hash1", "list0", "list1", "set0", "set1", "zset0", "zset1",
+];
+const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
+const CLIENTS_MAX: usize = 5;
+const ACTIONS_MAX: usize = 220;
+
+/// Commands whose answers tell everything about the data, but for the names of other keys.
+pub(super) fn questions() -> Vec<Command> {
+    let ask = |key: &str| {
+        let of_members = |name: &str| command(&[&[name, key], MEMBERS.as_slice()].concat());
+        vec![
+            command(&["GET", key]),
+            command(&["HLEN", key]),
+            of_members("HMGET"),
+            command(&["LRANGE", key, "0", "-1"]),
+            command(&["SCARD", key]),
+            of_members("SMISMEMBER"),
+            command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+            command(&["PEXPIRETIME", key]),
+        ]
+    };
+    KEYS.iter().flat_map(|key| ask(key)).collect()
+}
+
+/// Runs a server of this seed through all of its lives.
+pub(super) fn run(seed: u64, canary: Option<Canary>) {
+    let mut world = World::new(seed, plan(seed, canary));
+    let lives = world.random.random_range(1..=3);
+    for _ in 0..lives {
+        live(&mut world);
+    }
+}
+
+fn plan(seed: u64, canary: Option<Canary>) -> Plan {
+    use rand::SeedableRng;
+    let mut random = SmallRng::seed_from_u64(!seed);
+    Plan {
+        reactors: random.random_range(1..=3),
+        durability: pick(
+            &mut random,
+            &[Durability::Always, Durability::Always, Durability::Interval],
+        ),
+        segment_bytes: 4096 * random.random_range(2..=8),
+        lane_bytes: 4096 * random.random_range(1..=4),
+        step_ns: pick(&mut random, &[0, 100, 5_000, 40_000]),
+        canary,
+        options: Vec::new(),
+    }
+}
+
+fn pick<T: Copy>(random: &mut SmallRng, choices: &[T]) -> T {
+    choices[random.random_range(0..choices.len())]
+}
+
+/// One life: from a start to a crash and the recovery from it.
+fn live(world: &mut World) {
+    let random = &mut world.random;
+    let network = pick(random, &[NetworkFaults::default(), NetworkFaults::harmless()]);
+    let actions = random.random_range(10..=ACTIONS_MAX);
+    let faults_from = random.random_range(0..actions);
+    let faults = disk_faults(random);
+    let clients = random.random_range(1..=CLIENTS_MAX);
+    let settles = random.random_bool(0.3);
+    world.sim().set_faults(network);
+    (0..clients).for_each(|_| greet(world));
+    let mut is_on = true;
+    for number in 0..actions {
+        if number == faults_from {
+            world.disk.set_faults(faults);
+        }
+        act(world);
+        is_on = world.is_powered();
+        if !is_on {
+            break;
+        }
+    }
+    if is_on && settles {
+        world.disk.set_faults(DiskFaults::default());
+        world.settle();
+        check_settled(world);
+    }
+    let power_cut = !is_on || world.chance(0.8);
+    let recovery_faults = recovery_faults(&mut world.random);
+    world.crash(power_cut, recovery_faults);
+}
+
+fn disk_faults(random: &mut SmallRng) -> DiskFaults {
+    let mut faults =
+        DiskFaults { short_write: pick(random, &[0.0, 0.0, 0.3]), ..DiskFaults::default() };
+    match random.random_range(0..10) {
+        0..3 => faults.power_off_after = Some(random.random_range(0..60)),
+        3 => faults.write_error = 0.1,
+        4 => faults.sync_error = 0.1,
+        5 => faults.capacity_bytes = Some(random.random_range(20_000..400_000)),
+        _ => {}
+    }
+    faults
+}
+
+fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
+    let mut faults = DiskFaults::default();
+    match random.random_range(0..10) {
+        0..2 => faults.power_off_after = Some(random.random_range(0..30)),
+        2 => faults.write_error = 0.2,
+        3 => faults.sync_error = 0.2,
+        _ => {}
+    }
+    faults
+}
+
+/// After everything has come to rest.
+fn check_settled(world: &mut World) {
+    if world.log_failed() {
+        check_failed_log(world);
+    } else {
+        world.check_served();
+    }
+}
+
+/// No reply is held for ever, writes are refused, and what is durable can be read.
+fn check_failed_log(world: &mut World) {
+    for client in world.clients.iter().filter(|client| !client.is_over()) {
+        assert!(client.is_served(), "a connection waits for a log that has failed");
+    }
+    let durable = world.shared().log.durable().0;
+    let keys = world.oracle.durable_keys(durable);
+    let refused = world.oracle.refused;
+    let reader = world.connect();
+    world.send(reader, command(&["CLIENT", "DURABILITY", "always"]));
+    for key in keys {
+        world.send(reader, vec![b"GET".to_vec(), key]);
+    }
+    world.send(reader, command(&["SET", "text0", "never"]));
+    world.settle();
+    assert_eq!(world.oracle.refused, refused, "a reader of durable data was refused");
+    let reader = &world.clients[reader];
+    assert!(!reader.sim.is_closed(), "a reader of durable data was closed");
+    assert!(reader.is_served(), "a reader of durable data was not answered");
+}
+
+/// A client comes.
+fn greet(world: &mut World) {
+    let client = world.connect();
+    let word = pick(&mut world.random, &["always", "always", "always", "interval", "never"]);
+    world.send(client, command(&["CLIENT", "DURABILITY", word]));
+}
+
+fn act(world: &mut World) {
+    let client = world.random.random_range(0..world.clients.len());
+    let reactor = world.random.random_range(0..world.plan.reactors);
+    match world.random.random_range(0..100) {
+        0..30 => talk(world, client),
+        30..60 => {
+            world.step(reactor);
+        }
+        60..72 => {
+            world.write_log();
+        }
+        72..84 => world.receive(client),
+        84..90 => {
+            let ns = pick(&mut world.random, &[1_000, 100_000, 3_000_000, 40_000_000, 150_000_000]);
+            world.advance(ns);
+        }
+        90 => world.begin_snapshot(),
+        91..95 => {
+            let steps = world.random.random_range(1..3000);
+            world.go_on_with_snapshot(steps);
+        }
+        95 => world.prepare_segment(),
+        96 => {
+            world.migrate(client, reactor);
+        }
+        97 => leave(world, client),
+        98 => {
+            let window = world.random.random_range(1..2000);
+            world.clients[client].sim.set_window(window);
+        }
+        _ => greet_another(world),
+    }
+}
+
+/// A client goes away, in one way or another.
+fn leave(world: &mut World, client: usize) {
+    let resets = world.chance(0.5);
+    let client = &mut world.clients[client];
+    if resets {
+        client.sim.reset();
+    } else {
+        client.sim.close();
+    }
+    client.is_gone = true;
+}
+
+fn greet_another(world: &mut World) {
+    if world.clients.len() < CLIENTS_MAX {
+        greet(world);
+    }
+}
+
+/// A client sends something.
+fn talk(world: &mut World, client: usize) {
+    if world.clients[client].is_over() {
+        world.reconnect(client);
+        return;
+    }
+    let count = pick(&mut world.random, &[1, 1, 1, 2, 5, 20]);
+    for _ in 0..count {
+        let is_in_multi = world.clients[client].is_in_multi;
+        let next = match (is_in_multi, world.random.random_range(0..10)) {
+            (true, 0..4) => command(&["EXEC"]),
+            (false, 0) => command(&["MULTI"]),
+            _ => random_command(&mut world.random),
+        };
+        world.send(client, next);
+    }
+}
+
+fn key_of(random: &mut SmallRng, kind: &str) -> Bytes {
+    let fitting: Vec<&str> = KEYS.iter().filter(|key| key.starts_with(kind)).copied().collect();
+    let any = random.random_bool(0.1);
+    pick(random, if any { &KEYS } else { &fitting }).as_bytes().to_vec()
+}
+
+/// Mostly short, sometimes longer than a lane or a segment.
+fn value_of(random: &mut SmallRng) -> Bytes {
+    let number = random.random::<u32>().to_string();
+    let repeats = match random.random_range(0..40) {
+        0 => 1500,
+        1..4 => 100,
+        _ => 1,
+    };
+    number.repeat(repeats).into_bytes()
+}
+
+fn random_command(random: &mut SmallRng) -> Command {
+    let member = pick(random, &MEMBERS).as_bytes().to_vec();
+    let small = random.random_range(1..300).to_string().into_bytes();
+    let value = value_of(random);
+    let (text, other) = (key_of(random, "text"), key_of(random, "text"));
+    let (hash, list) = (key_of(random, "hash"), key_of(random, "list"));
+    let (set, scores) = (key_of(random, "set"), key_of(random, "zset"));
+    let any = key_of(random, "");
+    let words = |name: &str, words: Vec<Bytes>| [vec![name.into()], words].concat();
+    match random.random_range(0..60) {
+        0..6 => words("SET", vec![text, value]),
+        6 => words("SET", vec![text, value, b"PX".to_vec(), small]),
+        7 => words("SET", vec![text, value, b"NX".to_vec()]),
+        8..12 => words("APPEND", vec![text, value]),
+        12..16 => words("INCR", vec![text]),
+        16..18 => words("MSET", vec![text, value.clone(), other, small]),
+        18..20 => words("MGET", vec![text, other]),
+        20..25 => words("GET", vec![text]),
+        25..28 => words("HSET", vec![hash, member, value]),
+        28 => words("HDEL", vec![hash, member]),
+        29 => words("HMGET", vec![hash, member]),
+        30..33 => words("LPUSH", vec![list, value, small]),
+        33 => words("RPUSH", vec![list, value]),
+        34 => words("LPOP", vec![list]),
+        35..37 => words("RPOP", vec![list]),
+        37 => words("LRANGE", vec![list, b"0".to_vec(), b"-1".to_vec()]),
+        38..40 => words("SADD", vec![set, member]),
+        40 => words("SREM", vec![set, member]),
+        41 => words("SMISMEMBER", vec![set, member]),
+        42..44 => words("ZADD", vec![scores, small, member]),
+        44 => words("ZREM", vec![scores, member]),
+        45 => {
+            let all = ["0", "-1", "WITHSCORES"].map(|word| word.as_bytes().to_vec());
+            words("ZRANGE", [vec![scores], all.to_vec()].concat())
+        }
+        46..48 => words("DEL", vec![any, text]),
+        48 => words("EXISTS", vec![any, text]),
+        49..52 => words("PEXPIRE", vec![any, small]),
+        52 => words("PERSIST", vec![any]),
+        53 => words("PEXPIRETIME", vec![any]),
+        54..57 => words("RENAME", vec![any, text]),
+        57 => words("FLUSHDB", vec![]),
+        _ => words("GET", vec![any]),
+    }
+}

@@ -1,0 +1,11 @@
+//! The whole server on one thread, from a seed: reactors, log, snapshots and recovery are the real
+//! ones, the network and the disk are in memory and fail.
+//!
+//! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
+//! clients are told and what a crash has left, `chaos` decides what happens next.
+
+mod chaos;
+mod model;
+mod oracle;
+mod tests;
+mod world;

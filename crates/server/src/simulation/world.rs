@@ -1,0 +1,525 @@
+//! A server, its clients, its disk and its crashes.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use base::stages::CycleClock;
+use base::time::Now;
+use binlog::{Disk, FaultDisk};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use reactor::{
+    ConnId, Connections, Context, Flow, Handler, Limits, Links, Output, Peer, Sim, SimClient,
+};
+use wire::resp::{Reply, decode_reply};
+
+use super::model::{Bytes, Command, Model, command};
+use super::oracle::{Call, Oracle, Session};
+use crate::config::{Config, Durability, Settings};
+use crate::recovery::recover;
+use crate::serve::{apply_limits, build_shared, join_group};
+use crate::shared::{Mail, Shared};
+use crate::snapshots::{Progress, Taker};
+use crate::worker::Server;
+
+/// More rounds than this without coming to rest are a livelock.
+const ROUNDS_MAX: usize = 20_000;
+/// Time that passes when nobody has anything to do: the log writes what nobody asked for, and
+/// reactors tick.
+const IDLE_NS: u64 = 10_000_000;
+const DRAIN_TIMEOUT_MS: u64 = 5_000;
+/// What the faults of the disk are called: with them a start may fail.
+const INJECTED: [&str; 2] = ["the power is off", "device error"];
+
+/// A server that is broken on purpose: the oracle must see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Canary {
+    /// Replies leave before what they show is durable.
+    OpensGates,
+    /// A reply overtakes those before it.
+    Reorders,
+}
+
+/// What kind of server it is, the same in all of its lives.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) reactors: usize,
+    pub(super) durability: Durability,
+    pub(super) segment_bytes: u64,
+    pub(super) lane_bytes: u64,
+    /// The time that each measurement of the server takes.
+    pub(super) step_ns: u64,
+    pub(super) canary: Option<Canary>,
+    /// More options, as on the command line.
+    pub(super) options: Vec<(&'static str, String)>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            reactors: 2,
+            durability: Durability::Always,
+            segment_bytes: 32 * 1024,
+            lane_bytes: 16 * 1024,
+            step_ns: 100,
+            canary: None,
+            options: Vec::new(),
+        }
+    }
+}
+
+/// What a reactor has run of a connection's input.
+#[derive(Debug)]
+struct Noted {
+    id: ConnId,
+    consumed: usize,
+    call: Call,
+}
+
+type Journal = Rc<RefCell<VecDeque<Noted>>>;
+
+/// The server's handler, with a journal of the order in which input was run.
+pub(super) struct Witness {
+    server: Server,
+    shared: Arc<Shared>,
+    journal: Journal,
+    canary: Option<Canary>,
+}
+
+impl Handler for Witness {
+    type Session = crate::resp::Session;
+    type Mail = Mail;
+
+    fn open(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        peer: &Peer,
+        out: &mut Output,
+    ) -> Self::Session {
+        self.server.open(cx, id, peer, out)
+    }
+
+    fn data(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        session: &mut Self::Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let log = &self.shared.log;
+        let (before, log_failed) = (log.next().0, log.poisoned().is_some());
+        let start = out.buffer().len();
+        let flow = self.server.data(cx, id, session, input, out);
+        if self.canary == Some(Canary::Reorders) {
+            out.buffer()[start..].reverse();
+        }
+        let now_ms = cx.now().unix.0;
+        let call = Call { now_ms, before, after: self.shared.log.next().0, log_failed };
+        self.journal.borrow_mut().push_back(Noted { id, consumed: flow.consumed, call });
+        flow
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Self::Session) {
+        self.server.closed(cx, id, session);
+    }
+
+    fn peer_left(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
+        self.server.peer_left(id, session)
+    }
+
+    fn depart(&mut self, id: ConnId, session: &mut Self::Session) {
+        self.server.depart(id, session);
+    }
+
+    fn arrive(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Self::Session) {
+        self.server.arrive(cx, id, session);
+    }
+
+    fn may_migrate(&self, session: &Self::Session) -> bool {
+        self.server.may_migrate(session)
+    }
+
+    fn may_expire(&self, session: &Self::Session) -> bool {
+        self.server.may_expire(session)
+    }
+
+    fn mail(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Self::Session>,
+        mail: Mail,
+    ) {
+        self.server.mail(cx, connections, mail);
+    }
+
+    fn timer(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Self::Session>,
+        token: u64,
+    ) {
+        self.server.timer(cx, connections, token);
+    }
+
+    fn before_wait(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Self::Session>,
+    ) {
+        self.server.before_wait(cx, connections);
+        if self.canary == Some(Canary::OpensGates) {
+            cx.set_level(self.shared.log.next().0);
+        }
+    }
+
+    fn draining(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Self::Session>,
+    ) {
+        self.server.draining(cx, connections);
+    }
+}
+
+/// The far end of a connection, and what the oracle knows of it.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) sim: SimClient,
+    pub(super) session: Session,
+    /// Commands that the server has not run, with their length on the wire.
+    sent: VecDeque<(Command, usize)>,
+    /// The client broke the connection or went away.
+    pub(super) is_gone: bool,
+    /// It has sent MULTI, but no EXEC since.
+    pub(super) is_in_multi: bool,
+}
+
+impl Client {
+    /// Everything that was sent has been answered.
+    pub(super) fn is_served(&self) -> bool {
+        self.sent.is_empty() && self.session.outstanding() == 0
+    }
+
+    /// Nothing more can be sent to it or come from it.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_gone || self.sim.is_closed()
+    }
+}
+
+/// The server from one start to its end.
+struct Life {
+    sim: Sim<Witness>,
+    shared: Arc<Shared>,
+    taker: Taker,
+}
+
+pub(super) struct World {
+    pub(super) random: SmallRng,
+    pub(super) disk: Arc<FaultDisk>,
+    pub(super) plan: Plan,
+    pub(super) clients: Vec<Client>,
+    /// Clients that others have replaced; the server may still run what they have sent.
+    departed: Vec<Client>,
+    pub(super) oracle: Oracle,
+    life: Life,
+    journal: Journal,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, plan: Plan) -> World {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let disk = Arc::new(FaultDisk::new(random.next_u64()));
+        let journal = Journal::default();
+        let life = begin_life(&plan, &disk, &journal, Now::default(), &mut random).unwrap();
+        let (clients, departed, oracle) = (Vec::new(), Vec::new(), Oracle::default());
+        World { random, disk, plan, clients, departed, oracle, life, journal }
+    }
+
+    pub(super) fn sim(&mut self) -> &mut Sim<Witness> {
+        &mut self.life.sim
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.life.shared
+    }
+
+    pub(super) fn log_failed(&self) -> bool {
+        self.life.shared.log.poisoned().is_some()
+    }
+
+    /// A new client; returns its number.
+    pub(super) fn connect(&mut self) -> usize {
+        let session = Session::new(self.plan.durability == Durability::Always);
+        let sim = self.life.sim.connect();
+        let sent = VecDeque::new();
+        self.clients.push(Client { sim, session, sent, is_gone: false, is_in_multi: false });
+        self.clients.len() - 1
+    }
+
+    /// Puts another client in the place of one that is gone.
+    pub(super) fn reconnect(&mut self, client: usize) {
+        self.connect();
+        let old = self.clients.swap_remove(client);
+        self.departed.push(old);
+    }
+
+    pub(super) fn send(&mut self, client: usize, command: Command) {
+        let mut bytes = Vec::new();
+        encode(&command, &mut bytes);
+        let client = &mut self.clients[client];
+        match command[0].as_slice() {
+            b"MULTI" => client.is_in_multi = true,
+            b"EXEC" => client.is_in_multi = false,
+            _ => {}
+        }
+        client.sim.send(&bytes);
+        client.sent.push_back((command, bytes.len()));
+    }
+
+    /// One turn of a reactor if it is due. False if it is not.
+    pub(super) fn step(&mut self, reactor: usize) -> bool {
+        let worked = self.life.sim.step(reactor);
+        self.read_journal();
+        worked
+    }
+
+    fn read_journal(&mut self) {
+        while let Some(Noted { id, consumed, call }) = self.journal.borrow_mut().pop_front() {
+            let mut clients = self.clients.iter_mut().chain(&mut self.departed);
+            // The one who asks after a crash is none of them.
+            let Some(client) = clients.find(|client| client.sim.id() == id) else { continue };
+            let mut left = consumed;
+            while left > 0 {
+                let (command, bytes) = client.sent.pop_front().expect("only what was sent is run");
+                left = left.checked_sub(bytes).expect("requests are run whole");
+                self.oracle.ran(&mut client.session, command, call);
+            }
+        }
+    }
+
+    /// Takes and judges what has arrived at a client.
+    pub(super) fn receive(&mut self, client: usize) {
+        let durable = self.life.shared.log.durable().0;
+        let client = &mut self.clients[client];
+        let bytes = client.sim.received();
+        self.oracle.arrived(&mut client.session, &bytes, durable);
+    }
+
+    pub(super) fn receive_all(&mut self) {
+        (0..self.clients.len()).for_each(|client| self.receive(client));
+    }
+
+    /// One round of the log's writer.
+    pub(super) fn write_log(&mut self) -> bool {
+        let now = self.life.sim.now().mono;
+        let outcome = self.life.shared.log.writer_step(&|| now);
+        outcome.bytes_written > 0 || outcome.synced
+    }
+
+    pub(super) fn advance(&mut self, ns: u64) {
+        self.life.sim.advance(ns);
+    }
+
+    /// Asks for a snapshot, unless one is being taken.
+    pub(super) fn begin_snapshot(&mut self) {
+        let Life { shared, taker, .. } = &mut self.life;
+        if shared.snapshots.begin(shared.log.next().0).is_ok() {
+            taker.take_request(shared);
+        }
+    }
+
+    /// Takes the next parts of a snapshot that has begun.
+    pub(super) fn go_on_with_snapshot(&mut self, steps: usize) -> Progress {
+        let Life { shared, taker, .. } = &mut self.life;
+        let mut progress = Progress::More;
+        for _ in 0..steps {
+            if progress == Progress::More {
+                progress = taker.step(shared);
+            }
+        }
+        progress
+    }
+
+    /// Runs everything until nothing happens any more, with time passing in between.
+    pub(super) fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..ROUNDS_MAX {
+            let mut worked = self.write_log();
+            for reactor in 0..self.plan.reactors {
+                worked |= self.step(reactor);
+            }
+            self.receive_all();
+            if worked {
+                quiet = 0;
+            } else {
+                self.advance(IDLE_NS);
+                quiet += 1;
+            }
+            // Longer than a tick of the reactors and of the log.
+            let everybody_served = self.clients.iter().all(|one| one.is_over() || one.is_served());
+            if quiet > 30 || (everybody_served && quiet > 2) {
+                return;
+            }
+        }
+        panic!("the server does not come to rest");
+    }
+
+    /// After [`World::settle`] without faults of the log: everybody is served.
+    pub(super) fn check_served(&self) {
+        for (number, client) in self.clients.iter().enumerate().filter(|(_, one)| !one.is_gone) {
+            assert!(!client.sim.is_closed(), "client {number} was closed for no reason");
+            assert!(
+                client.is_served(),
+                "client {number} waits for {} replies, and {} commands were not run",
+                client.session.outstanding(),
+                client.sent.len()
+            );
+        }
+    }
+
+    /// The server dies; with `power_cut` the machine does too. It starts again, if need be after
+    /// it has died in recovery, and must have kept what it promised.
+    pub(super) fn crash(&mut self, power_cut: bool, recovery_faults: binlog::Faults) {
+        self.receive_all();
+        self.clients.clear();
+        self.departed.clear();
+        self.journal.borrow_mut().clear();
+        let now = self.life.sim.now();
+        self.disk.set_faults(binlog::Faults::default());
+        if power_cut {
+            self.disk.power_cut();
+        }
+        self.disk.set_faults(recovery_faults);
+        let World { plan, disk, journal, random, .. } = self;
+        let begun = begin_life(plan, disk, journal, now, random);
+        self.life = begun
+            .or_else(|error| {
+                let text = format!("{error:#}");
+                let is_injected = INJECTED.iter().any(|cause| text.contains(cause));
+                assert!(is_injected, "the server does not start again: {text}");
+                disk.set_faults(binlog::Faults::default());
+                if recovery_faults.power_off_after.is_some() {
+                    disk.power_cut();
+                }
+                begin_life(plan, disk, journal, now, random)
+            })
+            .unwrap_or_else(|error| panic!("the server does not start again: {error:#}"));
+        self.disk.set_faults(binlog::Faults::default());
+        self.compare();
+    }
+
+    /// Compares the recovered data with the model, and goes on from there.
+    fn compare(&mut self) {
+        let end = self.life.shared.log.next().0;
+        let questions = super::chaos::questions();
+        let mut bytes = Vec::new();
+        for question in questions.iter().chain([&command(&["KEYS", "*"])]) {
+            encode(question, &mut bytes);
+        }
+        let client = self.life.sim.connect();
+        client.send(&bytes);
+        for _ in 0..ROUNDS_MAX {
+            let mut worked = self.write_log();
+            for reactor in 0..self.plan.reactors {
+                worked |= self.step(reactor);
+            }
+            if !worked {
+                break;
+            }
+        }
+        let answers = client.received();
+        client.close();
+        let now_ms = self.life.sim.now().unix.0;
+        self.oracle.recovered(end, |model| fits(model, &questions, &answers, now_ms));
+    }
+
+    /// False after the power went in the middle of a change of the disk.
+    pub(super) fn is_powered(&self) -> bool {
+        self.disk.list().is_ok()
+    }
+
+    /// What the log's helper thread does. The writer meets the same disk, and fails for both.
+    pub(super) fn prepare_segment(&mut self) {
+        let _ = self.life.shared.log.prepare_segment();
+    }
+
+    /// Another reactor for a connection.
+    pub(super) fn migrate(&mut self, client: usize, reactor: usize) -> bool {
+        let id = self.clients[client].sim.id();
+        self.life.sim.migrate(id, reactor)
+    }
+
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
+        self.random.random_bool(probability)
+    }
+}
+
+fn begin_life(
+    plan: &Plan,
+    disk: &Arc<FaultDisk>,
+    journal: &Journal,
+    now: Now,
+    random: &mut SmallRng,
+) -> anyhow::Result<Life> {
+    let mut config = Config::default();
+    config.take_argument("durability", plan.durability.word())?;
+    for (name, value) in &plan.options {
+        config.take_argument(name, value)?;
+    }
+    let settings = Settings {
+        // Smaller than the options allow, so that few commands fill them.
+        log_segment_bytes: plan.segment_bytes,
+        log_lane_bytes_max: plan.lane_bytes,
+        log_group_bytes_max: plan.lane_bytes * plan.reactors as u64,
+        ..config.settings().clone()
+    };
+    let disk: Arc<dyn Disk> = Arc::<FaultDisk>::clone(disk);
+    let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
+    let limits = Arc::new(Limits::default());
+    apply_limits(&limits, &settings);
+    let clock = CycleClock::stepping(plan.step_ns);
+    let shared = Arc::new(build_shared(config, &disk, recovered, plan.reactors, now, clock));
+    let group = reactor::Config {
+        reactors: plan.reactors,
+        placement: reactor::Placement::RoundRobin,
+        limits,
+        drain_timeout_ms: DRAIN_TIMEOUT_MS,
+    };
+    let witness = |index, links: &Links<Mail>| Witness {
+        server: join_group(&shared, index, links),
+        shared: Arc::clone(&shared),
+        journal: Rc::clone(journal),
+        canary: plan.canary,
+    };
+    let mut sim = Sim::new(&group, reactor::Faults::default(), random.next_u64(), witness);
+    sim.advance(now.mono.since(sim.now().mono));
+    sim.links().wakers().for_each(|waker| waker.wake());
+    let taker = shared.snapshots.taker();
+    Ok(Life { sim, shared, taker })
+}
+
+fn encode(command: &Command, bytes: &mut Bytes) {
+    let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+    wire::resp::encode_request(&words, bytes);
+}
+
+/// Whether a server with the data of the model would have answered so. The last answer names all
+/// keys, in any order.
+fn fits(model: &Model, questions: &[Command], answers: &[u8], now_ms: u64) -> bool {
+    let mut expected = Vec::new();
+    let mut model = model.clone();
+    for question in questions {
+        model.run(question, now_ms, &mut expected);
+    }
+    let Some(rest) = answers.strip_prefix(expected.as_slice()) else { return false };
+    let Ok(Some((Reply::Array(items), _))) = decode_reply(rest) else { return false };
+    let names = items.into_iter().map(|item| match item {
+        Reply::Bulk(name) => name,
+        other => panic!("KEYS answered {other:?}"),
+    });
+    names.collect::<BTreeSet<Bytes>>() == model.names(now_ms)
+}
