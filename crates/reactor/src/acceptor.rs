@@ -84,6 +84,8 @@ pub(crate) struct Acceptor {
     deliver: Box<dyn Deliver>,
     placement: Placement,
     placer: Placer,
+    /// What descriptors allow; the rest of them is for the log and other files.
+    connections_possible: u64,
     /// Given up for a moment to accept and refuse a connection when descriptors run out; without
     /// it such a connection would stay in the queue and wake the loop for ever.
     spare: Option<OwnedFd>,
@@ -98,6 +100,7 @@ impl Acceptor {
         commons: Arc<Commons>,
         deliver: Box<dyn Deliver>,
         placement: Placement,
+        connections_possible: u64,
     ) -> std::io::Result<Acceptor> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let stopper = Stopper::new()?;
@@ -115,6 +118,7 @@ impl Acceptor {
             deliver,
             placement,
             placer: Placer::default(),
+            connections_possible,
             spare: open_spare(),
             keepalive_s: None,
             is_resting: false,
@@ -205,7 +209,8 @@ impl Acceptor {
     }
 
     fn take(&mut self, listener: usize, socket: OwnedFd, remote: Option<std::net::SocketAddr>) {
-        let connections_max = self.commons.limits.connections_max.get();
+        let connections_max =
+            self.commons.limits.connections_max.get().min(self.connections_possible);
         let source = &self.listeners[listener];
         if self.commons.connections.load(Ordering::Relaxed) as u64 >= connections_max {
             self.commons.acceptor.count_over_limit();

@@ -144,6 +144,7 @@ impl<M: Send + 'static> Group<M> {
             Arc::clone(&links.commons),
             Box::new(deliver),
             config.placement,
+            descriptors.connections_possible,
         )?;
         let epolls = links.wakers().map(|waker| EpollDriver::open(&waker));
         let epolls: Vec<OwnedFd> =
@@ -237,6 +238,7 @@ fn raise_descriptors(reactors: usize) -> Descriptors {
     let reserved = DESCRIPTORS_RESERVED + 2 * reactors as u64;
     Descriptors {
         files_max: limit.current,
-        connections_possible: limit.current.unwrap_or(u64::MAX).saturating_sub(reserved),
+        // At least one, so that somebody can look what is wrong.
+        connections_possible: limit.current.unwrap_or(u64::MAX).saturating_sub(reserved).max(1),
     }
 }

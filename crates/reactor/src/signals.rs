@@ -35,8 +35,13 @@ pub(crate) struct Signals {
 
 /// Blocks the signals that a group takes, in the calling thread and all threads it starts from now
 /// on: for programs that start other threads before [`crate::Group::start`].
+///
+/// SIGXFSZ is blocked as well, and taken by nobody: a file that may not grow (`ulimit -f`) is then an
+/// error of the write, as a full disk is, and not the end of the process.
 pub fn block_signals() -> std::io::Result<()> {
-    Ok(signal_set().thread_block()?)
+    let mut set = signal_set();
+    set.add(Posix::SIGXFSZ);
+    Ok(set.thread_block()?)
 }
 
 fn signal_set() -> SigSet {
