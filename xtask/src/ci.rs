@@ -8,10 +8,12 @@ use anyhow::{Result, bail};
 
 use crate::process::Target;
 use crate::tally::Tally;
-use crate::{clients, steps, tidy, transcript};
+use crate::{clients, hostile, steps, tidy, transcript};
 
 /// Kill -9 under load, recover, compare: how often.
 const CRASH_ROUNDS: &str = "20";
+/// Which garbage hostile clients send.
+const HOSTILE_SEED: u64 = 1;
 
 /// What a step found; `None`: it does not apply here, and why was printed.
 type StepResult = Result<Option<Tally>>;
@@ -23,7 +25,7 @@ struct Step {
 }
 
 /// In this order: cheap ones first, so that a mistake shows early.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -34,6 +36,7 @@ const STEPS: [Step; 11] = [
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
     Step { name: "crash", run: run_crash },
+    Step { name: "hostile", run: run_hostile },
     Step { name: "deny", run: run_deny },
 ];
 
@@ -122,6 +125,16 @@ fn run_crash(root: &Path) -> StepResult {
         return Ok(None);
     }
     steps::run_counted(&mut cargo(root, &["xtask", "crash", "--rounds", CRASH_ROUNDS])).map(Some)
+}
+
+/// The seed is fixed, so that a failure is not hidden by the next run.
+fn run_hostile(root: &Path) -> StepResult {
+    let options = hostile::Options { target: Target::Myriad, seed: HOSTILE_SEED, filter: None };
+    let verdict = hostile::run(root, &options)?;
+    if verdict.skipped > 0 {
+        println!("{} hostile checks were SKIPPED: see above", verdict.skipped);
+    }
+    Ok(Some(verdict.tally))
 }
 
 /// Without the advisories: their database is fetched, and a change of the world must not fail an

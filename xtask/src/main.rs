@@ -5,6 +5,7 @@
 mod ci;
 mod clients;
 mod crash;
+mod hostile;
 mod process;
 mod resp;
 mod steps;
@@ -32,6 +33,8 @@ Chores of the project.
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
                                              kill -9 under load, restart, compare; 20 rounds
+  cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
+                                             clients that mean harm; about a minute
 
 SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
 
@@ -68,6 +71,7 @@ fn run() -> Result<bool> {
         "transcripts" => run_transcripts(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
+        "hostile" => run_hostile(&mut parser),
         other => bail!("no chore {other:?}: see cargo xtask --help"),
     }
 }
@@ -134,6 +138,25 @@ fn run_crash(parser: &mut lexopt::Parser) -> Result<bool> {
     }
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     Ok(finish(crash::run(&root()?, &crash::Options { subject, rounds, seed })?))
+}
+
+fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut target, mut seed, mut filter) = (Target::Myriad, None, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => target = Target::parse(&parser.value()?.string()?)?,
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Value(text) if filter.is_none() => filter = Some(text.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if target == Target::Redis {
+        bail!("--server takes myriad or HOST:PORT here");
+    }
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let verdict = hostile::run(&root()?, &hostile::Options { target, seed, filter })?;
+    println!("{verdict}");
+    Ok(verdict.tally.failed == 0)
 }
 
 /// Prints the last line of a run.

@@ -1,0 +1,181 @@
+//! `cargo xtask hostile`: a client that means harm, against a server that must not mind.
+//!
+//! Every check starts a server of its own, plays one kind of mischief, and looks at three things:
+//! the answers are the documented ones (`docs/limits.md`), memory is flat afterwards, and another,
+//! well-behaved client was served all the time. The last is judged by the requests that it
+//! completed, never by the clock: a time only says when something counts as hanging. Then the
+//! server is stopped by SIGTERM: it must end with 0 and must not have panicked.
+
+mod ask;
+mod bystander;
+mod bytes;
+mod crowds;
+mod disk;
+mod memory;
+mod refusals;
+mod replies;
+mod requests;
+mod subject;
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use self::subject::Subject;
+use crate::process::Target;
+use crate::tally::Tally;
+
+/// Something that has not happened after this time never will.
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often something is looked at that announces nothing.
+const POLL: Duration = Duration::from_millis(1);
+/// Options of every server, unless a check says otherwise. Later ones win.
+const OPTIONS: &[&str] = &["--resp", "127.0.0.1:0", "--reactors", "2", "--log-level", "warn"];
+
+/// What the command line chooses.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) target: Target,
+    pub(crate) seed: u64,
+    /// Only checks whose name contains this.
+    pub(crate) filter: Option<String>,
+}
+
+/// What every check is told.
+#[derive(Debug)]
+struct Scene<'a> {
+    root: &'a Path,
+    target: &'a Target,
+    seed: u64,
+}
+
+/// How a check that did not fail went.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    /// This machine does not allow it, and why.
+    Skipped(String),
+}
+
+/// One kind of mischief.
+struct Check {
+    name: &'static str,
+    /// False: the server must be started with other options, or must end.
+    suits_any_server: bool,
+    run: fn(&Scene<'_>) -> Result<Outcome>,
+}
+
+impl Scene<'_> {
+    /// A server with `options` besides the usual ones.
+    fn start(&self, options: &[&str]) -> Result<Subject> {
+        match self.target {
+            Target::Address(address) => Ok(Subject::at(address)),
+            Target::Myriad | Target::Redis => Subject::start(self.root, options),
+        }
+    }
+}
+
+/// Counts of a run. Skipped checks are no part of a [`Tally`], but are shown with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Verdict {
+    pub(crate) tally: Tally,
+    pub(crate) skipped: u64,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, {} skipped", self.tally, self.skipped)
+    }
+}
+
+fn checks() -> impl Iterator<Item = &'static Check> {
+    let lists: [&[Check]; 7] = [
+        bytes::CHECKS,
+        crowds::CHECKS,
+        replies::CHECKS,
+        requests::CHECKS,
+        memory::CHECKS,
+        disk::CHECKS,
+        refusals::CHECKS,
+    ];
+    lists.into_iter().flatten()
+}
+
+/// Runs all checks that the options choose; goes on after a failure.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict> {
+    raise_descriptors();
+    println!("hostile: seed {}", options.seed);
+    let scene = Scene { root, target: &options.target, seed: options.seed };
+    let mut verdict = Verdict::default();
+    for check in checks() {
+        if options.filter.as_ref().is_some_and(|filter| !check.name.contains(filter.as_str())) {
+            continue;
+        }
+        let started = Instant::now();
+        let result = if check.suits_any_server || !matches!(options.target, Target::Address(_)) {
+            (check.run)(&scene)
+        } else {
+            Ok(Outcome::Skipped("it needs a server of its own".into()))
+        };
+        let took_s = started.elapsed().as_secs_f64();
+        match result {
+            Ok(Outcome::Passed) => {
+                println!("ok      {} ({took_s:.1} s)", check.name);
+                verdict.tally.passed += 1;
+            }
+            Ok(Outcome::Skipped(reason)) => {
+                println!("SKIPPED {}: {reason}", check.name);
+                verdict.skipped += 1;
+            }
+            Err(error) => {
+                println!("FAILED  {} ({took_s:.1} s): {error:#}", check.name);
+                verdict.tally.failed += 1;
+            }
+        }
+    }
+    if verdict == Verdict::default() {
+        bail!("no check is called {:?}", options.filter.as_deref().unwrap_or_default());
+    }
+    Ok(verdict)
+}
+
+/// Ten thousand connections need as many descriptors, here and in the servers that inherit them.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused: the check that needs them says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Waits until `condition` holds.
+fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let started = Instant::now();
+    while !condition()? {
+        if started.elapsed() > HANG_TIMEOUT {
+            bail!("{what}: still not so after {HANG_TIMEOUT:?}");
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut seen = HashSet::new();
+        assert!(checks().all(|check| seen.insert(check.name)));
+    }
+
+    #[test]
+    fn the_verdict_is_a_tally_and_the_skipped() {
+        let verdict = Verdict { tally: Tally { passed: 3, failed: 1 }, skipped: 2 };
+        assert_eq!(verdict.to_string(), "3 passed, 1 failed, 2 skipped");
+    }
+}

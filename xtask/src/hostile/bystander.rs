@@ -1,0 +1,99 @@
+//! A well-behaved client that must be served whatever the others do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, bail};
+
+use super::ask::{expect_bulk, expect_simple};
+use super::until;
+use crate::resp::Connection;
+
+/// What it does, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Habit {
+    /// SET and GET of a key of its own: what it wrote must be there.
+    Writes,
+    /// PING and ECHO: where the data is flushed, evicted or read-only.
+    Talks,
+}
+
+/// A client on its own connection and thread.
+#[derive(Debug)]
+pub(super) struct Bystander {
+    state: Arc<State>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    completed: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Bystander {
+    pub(super) fn start(address: &str, habit: Habit) -> Result<Bystander> {
+        let mut connection = Connection::open(address)?;
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        let thread = thread::spawn(move || {
+            let mut round = 0_u64;
+            while !shared.stopping.load(Ordering::Relaxed) {
+                round += 1;
+                one_round(&mut connection, habit, round)
+                    .with_context(|| format!("the bystander, after {round} rounds"))?;
+                shared.completed.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let bystander = Bystander { state, thread: Some(thread) };
+        bystander.completes(1)?;
+        Ok(bystander)
+    }
+
+    /// Rounds so far.
+    pub(super) fn completed(&self) -> u64 {
+        self.state.completed.load(Ordering::Relaxed)
+    }
+
+    /// Waits for `rounds` more.
+    pub(super) fn completes(&self, rounds: u64) -> Result<()> {
+        let wanted = self.completed() + rounds;
+        let result =
+            until(
+                "the bystander is served",
+                || Ok(self.completed() >= wanted || self.has_failed()),
+            );
+        if self.has_failed() {
+            bail!("the bystander has failed");
+        }
+        result
+    }
+
+    /// Ends it, and says whether it was always served.
+    pub(super) fn stop(mut self) -> Result<u64> {
+        self.state.stopping.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("stopped once")?;
+        thread.join().ok().context("the bystander panicked")??;
+        Ok(self.completed())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+fn one_round(connection: &mut Connection, habit: Habit, round: u64) -> Result<()> {
+    let round = round.to_string();
+    match habit {
+        Habit::Writes => {
+            expect_simple(&connection.call(&["SET", "bystander", &round])?, "OK")?;
+            expect_bulk(&connection.call(&["GET", "bystander"])?, round.as_bytes())
+        }
+        Habit::Talks => {
+            expect_simple(&connection.call(&["PING"])?, "PONG")?;
+            expect_bulk(&connection.call(&["ECHO", &round])?, round.as_bytes())
+        }
+    }
+}

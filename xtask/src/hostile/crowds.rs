@@ -1,0 +1,256 @@
+//! Too many connections, and connections that end badly.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, getrlimit};
+
+use super::ask::{self, connect, expect_bytes, expect_simple, read_to_end, request};
+use super::bystander::{Bystander, Habit};
+use super::subject::Subject;
+use super::{Check, Outcome, Scene, until};
+use crate::process::TempDir;
+
+/// The promise of the server.
+const CROWD: usize = 10_000;
+/// Descriptors that this process and the server need besides those of the crowd.
+const DESCRIPTORS_BESIDES: u64 = 200;
+/// What one connection that has just been served may cost.
+const CONNECTION_BYTES_MAX: u64 = 8 << 10;
+/// Rounds of the bystander that show that it is served.
+const ROUNDS: u64 = 50;
+const CLIENTS_MAX: usize = 50;
+const DESCRIPTORS_FEW: usize = 200;
+const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
+/// How long a connection listens that may have been accepted.
+const LISTENED: Duration = Duration::from_millis(20);
+/// How long the processor time of a server is watched that refuses connections.
+const WATCHED: Duration = Duration::from_millis(500);
+/// Of the watched time: a loop that spins takes all of it.
+const BUSY_PERCENT_MAX: u64 = 50;
+const RESETS: usize = 2000;
+const HALF_OPEN: usize = 200;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "10,000 connections at once", suits_any_server: false, run: crowd },
+    Check { name: "maxclients", suits_any_server: false, run: clients_max },
+    Check { name: "few descriptors", suits_any_server: false, run: few_descriptors },
+    Check { name: "no descriptors left", suits_any_server: false, run: no_descriptors },
+    Check { name: "half-open connections", suits_any_server: true, run: half_open },
+    Check { name: "reset storm", suits_any_server: true, run: resets },
+];
+
+fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
+    let needed = CROWD as u64 + DESCRIPTORS_BESIDES;
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if allowed < needed {
+        return Ok(Outcome::Skipped(format!(
+            "{needed} descriptors are needed and {allowed} allowed: ulimit -n"
+        )));
+    }
+    let subject = scene.start(&["--maxclients", "10100"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut streams = Vec::with_capacity(CROWD);
+    for number in 0..CROWD {
+        streams.push(connect(&subject.address).with_context(|| format!("connection {number}"))?);
+    }
+    for (number, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(&request(&["ECHO", &number.to_string()]))?;
+    }
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let text = number.to_string();
+        expect_bytes(stream, format!("${}\r\n{text}\r\n", text.len()).as_bytes())?;
+    }
+    bystander.completes(ROUNDS)?;
+    let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
+    ensure!(
+        grown_bytes <= CROWD as u64 * CONNECTION_BYTES_MAX,
+        "{CROWD} connections cost {} KiB",
+        grown_bytes >> 10
+    );
+    ensure!(subject.info_number("connected_clients")? >= CROWD as u64, "INFO counts fewer");
+    // Resets leave no port behind in the kernel, so that the next run finds them all.
+    streams.into_iter().try_for_each(ask::reset)?;
+    subject.until_connections(1)?;
+    bystander.stop()?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn clients_max(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--maxclients", &CLIENTS_MAX.to_string()])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for _ in 1..CLIENTS_MAX {
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(b"PING\r\n")?;
+        expect_bytes(&mut stream, b"+PONG\r\n")?;
+        streams.push(stream);
+    }
+    for _ in 0..CLIENTS_MAX {
+        let answer = read_to_end(&mut connect(&subject.address)?)?;
+        ensure!(answer == REFUSAL, "over maxclients: {}", ask::shown(&answer));
+    }
+    bystander.completes(ROUNDS)?;
+    for stream in &mut streams {
+        stream.write_all(b"PING\r\n")?;
+        expect_bytes(stream, b"+PONG\r\n")?;
+    }
+    drop(streams);
+    until_accepted(&subject)?;
+    bystander.stop()?;
+    let rejected = subject.info_number("rejected_connections")?;
+    ensure!(rejected >= CLIENTS_MAX as u64, "INFO counts {rejected} rejected connections");
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Few descriptors at the start: connections leave enough of them for the log.
+fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
+    let directory = TempDir::new("hostile")?;
+    let limit = format!("--nofile={DESCRIPTORS_FEW}");
+    let options = ["--log-segment-bytes", "64kb", "--log-group-bytes-max", "32kb"];
+    let options = [&options[..], &["--log-lane-bytes-max", "16kb"]].concat();
+    let subject = Subject::start_on(scene.root, directory.path(), &options, &[&limit])?;
+    let mut control = subject.connect()?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let served = crowd_of(&subject, 2 * DESCRIPTORS_FEW)?;
+    ensure!(served.len() < DESCRIPTORS_FEW, "{} served", served.len());
+    let value = vec![b'v'; 8 << 10];
+    for round in 0..100 {
+        let answer = control.call(&[b"SET".as_slice(), b"rolls", &value])?;
+        expect_simple(&answer, "OK").with_context(|| format!("write {round}: segments roll"))?;
+    }
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop((served, control));
+    until_accepted(&subject)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// No descriptors later: the kernel offers connections that cannot be accepted.
+fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
+    const LEFT: u64 = 20;
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    subject.limit_descriptors(LEFT)?;
+    let served = crowd_of(&subject, 200)?;
+    ensure!(served.len() as u64 <= LEFT, "{} served", served.len());
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    // The bystander's descriptor is free again; one connection later nothing is.
+    let mut waiting = crowd_of(&subject, 50)?;
+    let before_ms = subject.cpu_ms()?;
+    std::thread::sleep(WATCHED);
+    let used_ms = u128::from(subject.cpu_ms()? - before_ms);
+    let allowed_ms = WATCHED.as_millis() * u128::from(BUSY_PERCENT_MAX) / 100;
+    ensure!(used_ms <= allowed_ms, "{used_ms} ms of processor in {WATCHED:?} of doing nothing");
+    waiting.extend(served);
+    for stream in &mut waiting {
+        stream.write_all(b"PING\r\n")?;
+        expect_bytes(stream, b"+PONG\r\n")?;
+    }
+    drop(waiting);
+    until_accepted(&subject)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Opens `count` connections at once. Returns those that are served; the others must be refused in
+/// the documented words, or by a reset if they spoke first.
+fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        streams.push(connect(&subject.address)?);
+    }
+    let (mut served, mut told) = (Vec::new(), 0);
+    for (number, mut stream) in streams.into_iter().enumerate() {
+        // Every other one only listens, and must be told.
+        if number % 2 == 0 {
+            let mut first = [0; 1];
+            // Refused already: then the answer says so.
+            let _ = stream.write_all(b"PING\r\n");
+            if stream.read(&mut first).is_ok_and(|count| count == 1) && first == *b"+" {
+                expect_bytes(&mut stream, b"PONG\r\n")?;
+                served.push(stream);
+            }
+            continue;
+        }
+        stream.set_read_timeout(Some(LISTENED))?;
+        let mut answer = Vec::new();
+        // An accepted connection stays silent until the timeout, and is given up.
+        if stream.read_to_end(&mut answer).is_ok() {
+            ensure!(answer == REFUSAL, "refused by {}", ask::shown(&answer));
+            told += 1;
+        }
+    }
+    ensure!(!served.is_empty() && told > 0, "{} served, {told} told", served.len());
+    Ok(served)
+}
+
+/// Connections are accepted again.
+fn until_accepted(subject: &Subject) -> Result<()> {
+    until("a new connection is served", || {
+        let mut stream = connect(&subject.address)?;
+        // Refused once more: that is what is waited for to end.
+        let _ = stream.write_all(b"PING\r\n");
+        let _ = stream.shutdown(Shutdown::Write);
+        Ok(read_to_end(&mut stream)? == b"+PONG\r\n")
+    })
+}
+
+/// Peers that say nothing, and peers that stop talking before they are answered.
+fn half_open(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let mut silent = Vec::new();
+    for _ in 0..HALF_OPEN {
+        silent.push(connect(&subject.address)?);
+        let answer = ask::say_and_leave(&subject.address, &request(&["SET", "half", "open"]))?;
+        ensure!(answer == b"+OK\r\n", "half-open: {}", ask::shown(&answer));
+    }
+    bystander.completes(ROUNDS)?;
+    for stream in &mut silent {
+        ask::expect_silence(stream)?;
+    }
+    drop(silent);
+    subject.until_connections(1)?;
+    bystander.stop()?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Resets in the middle of requests, of replies, of transactions and of waits.
+fn resets(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let value = vec![b'v'; 256 << 10];
+    let set = request(&[b"SET".as_slice(), b"large", &value]);
+    ensure!(ask::say_and_leave(&subject.address, &set)? == b"+OK\r\n", "SET");
+    let before_bytes = subject.resident_bytes()?;
+    let mischief: [Vec<u8>; 6] = [
+        Vec::new(),
+        b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$1000\r\nhalf".to_vec(),
+        request(&["GET", "large"]).repeat(20),
+        [request(&["WATCH", "a", "b"]), request(&["MULTI"]), request(&["GET", "large"])].concat(),
+        request(&["DEBUG", "SLEEP", "1000"]),
+        request(&["SET", "reset", "storm"]).repeat(100),
+    ];
+    for bytes in mischief.iter().cycle().take(RESETS) {
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(bytes)?;
+        ask::reset(stream)?;
+    }
+    bystander.completes(ROUNDS)?;
+    subject.until_connections(1)?;
+    subject.until_flat(before_bytes)?;
+    let info = subject.info()?;
+    ensure!(info.get("blocked_clients").is_some_and(|it| it == "0"), "clients stay blocked");
+    bystander.stop()?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,168 @@
+//! Disks that are full, and files that may not grow.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::ask::{expect_bulk, expect_error, expect_simple};
+use super::bystander::{Bystander, Habit};
+use super::subject::Subject;
+use super::{Check, Outcome, Scene, until};
+use crate::process::TempDir;
+use crate::resp::{Connection, Value};
+
+/// Rounds of the bystander that show that it is served.
+const ROUNDS: u64 = 100;
+const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Check the server's \
+                       log, mend the disk and restart.";
+const SMALL_SEGMENTS: [&str; 4] = ["--log-segment-bytes", "1mb", "--log-group-bytes-max", "512kb"];
+const VALUE_BYTES: usize = 16 << 10;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "a full disk", suits_any_server: false, run: full },
+    Check { name: "files that may not grow", suits_any_server: false, run: file_limit },
+];
+
+/// A file system in memory, unmounted with the value.
+#[derive(Debug)]
+pub(super) struct Mounted {
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Mounted {
+    /// None where this user may not mount.
+    pub(super) fn new(options: &str) -> Result<Option<Mounted>> {
+        let directory = TempDir::new("mount")?;
+        let path = directory.path().to_owned();
+        let is_mounted = mount(&["-t", "tmpfs", "-o", options, "tmpfs"], &path);
+        Ok(is_mounted.then_some(Mounted { path, _directory: directory }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn remount(&self, options: &str) -> Result<()> {
+        ensure!(mount(&["-o", &format!("remount,{options}")], &self.path), "remount {options}");
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: a killed server may still hold files. What stays mounted is seen by its path.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+fn mount(arguments: &[&str], path: &Path) -> bool {
+    let mut command = Command::new("mount");
+    command.args(arguments).arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Writes until the log fails. Returns how many writes were acknowledged.
+fn write_until_refused(subject: &Subject, value: &[u8]) -> Result<u64> {
+    let mut connection = subject.connect()?;
+    for number in 0..10_000 {
+        let key = format!("key:{number}");
+        match connection.call(&[b"SET".as_slice(), key.as_bytes(), value]) {
+            Ok(Value::Simple(_)) => {}
+            // Undecided: nobody can say whether it will be found, so nothing is said.
+            Err(_) => return Ok(number),
+            Ok(other) => {
+                expect_error(&other, MISCONF)?;
+                return Ok(number);
+            }
+        }
+    }
+    bail!("the disk never fails")
+}
+
+/// Writes are refused, reads are answered, whoever asks.
+fn expect_read_only(subject: &Subject, acknowledged: u64, value: &[u8]) -> Result<()> {
+    let mut connection = subject.connect()?;
+    until("writes are refused", || {
+        let answer = connection.call(&["SET", "late", "x"])?;
+        expect_error(&answer, MISCONF).map(|()| true)
+    })?;
+    expect_error(&connection.call(&["FLUSHALL"])?, MISCONF)?;
+    for number in 0..acknowledged {
+        let key = format!("key:{number}");
+        expect_bulk(&connection.call(&["GET", &key])?, value).context(key)?;
+    }
+    expect_bulk(&connection.call(&["ECHO", "still here"])?, b"still here")?;
+    // What may be lost is not shown, and the one who asks is told why.
+    let undecided = format!("key:{acknowledged}");
+    for request in [&["GET", &undecided][..], &["DBSIZE"], &["KEYS", "*"], &["SCAN", "0"]] {
+        answered(&mut connection, request)?;
+    }
+    Ok(())
+}
+
+fn answered(connection: &mut Connection, request: &[&str]) -> Result<()> {
+    connection.call(request).map(drop).with_context(|| format!("{request:?} after the failure"))
+}
+
+/// SIGTERM of a server whose log has failed: it says so by its exit code, and why.
+fn end_with_reason(mut subject: Subject) -> Result<()> {
+    subject.terminate()?;
+    let ended = subject.wait()?;
+    ensure!(ended.status.code() == Some(1), "{}: {}", ended.status, ended.stderr);
+    ensure!(ended.stderr.contains("closing the log"), "no reason in {}", ended.stderr);
+    Ok(())
+}
+
+fn full(scene: &Scene<'_>) -> Result<Outcome> {
+    let Some(mounted) = Mounted::new("size=12m")? else {
+        return Ok(Outcome::Skipped("this user may not mount a small file system".into()));
+    };
+    let data = mounted.path().join("data");
+    let value = vec![b'v'; VALUE_BYTES];
+    let subject = Subject::start_on(scene.root, &data, &SMALL_SEGMENTS, &[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let acknowledged = write_until_refused(&subject, &value)?;
+    expect_read_only(&subject, acknowledged, &value)?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    end_with_reason(subject)?;
+    // With more room the server starts again, and has everything that was acknowledged.
+    mounted.remount("size=64m")?;
+    let subject = Subject::start_on(scene.root, &data, &SMALL_SEGMENTS, &[])?;
+    let mut connection = subject.connect()?;
+    for number in 0..acknowledged {
+        let key = format!("key:{number}");
+        expect_bulk(&connection.call(&["GET", &key])?, &value).context(key)?;
+    }
+    expect_simple(&connection.call(&["SET", "late", "x"])?, "OK")?;
+    drop(connection);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// `RLIMIT_FSIZE`: the kernel refuses, and sends a signal that would end the process.
+fn file_limit(scene: &Scene<'_>) -> Result<Outcome> {
+    let directory = TempDir::new("hostile")?;
+    let limits = ["--fsize=2097152"];
+    let value = vec![b'v'; VALUE_BYTES];
+    let subject = Subject::start_on(scene.root, directory.path(), &SMALL_SEGMENTS, &limits)?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let mut connection = subject.connect()?;
+    for number in 0..10 {
+        let key = format!("key:{number}");
+        expect_simple(&connection.call(&[b"SET".as_slice(), key.as_bytes(), &value])?, "OK")?;
+    }
+    // A record larger than a segment gets a file of its own, which is too large.
+    let large = vec![b'v'; 3 << 20];
+    // An undecided write has no answer.
+    if let Ok(answer) = connection.call(&[b"SET".as_slice(), b"large", &large]) {
+        expect_error(&answer, MISCONF)?;
+    }
+    expect_read_only(&subject, 10, &value)?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    end_with_reason(subject)?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,199 @@
+//! Data that does not fit, and data that goes away under load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, ensure};
+
+use super::ask::{
+    connect, expect_bulk, expect_error, expect_integer, expect_simple, request, reset,
+};
+use super::bystander::{Bystander, Habit};
+use super::{Check, Outcome, Scene};
+use crate::resp::{Connection, Value};
+
+/// Rounds of the bystander that show that it is served.
+const ROUNDS: u64 = 100;
+const LIMIT_BYTES: u64 = 32 << 20;
+/// What may be above the limit: what reactors have not told yet, and connections.
+const OVER_BYTES_MAX: u64 = 4 << 20;
+/// How much more than the limit is written.
+const EXCESS: u64 = 4;
+const VALUE_BYTES: usize = 16 << 10;
+const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// Writes that are sent together.
+const BATCH: u64 = 64;
+const FLUSHES: usize = 100;
+const WRITERS: usize = 4;
+/// `read-buffer-memory-limit` of the check.
+const READ_BUFFER_BYTES: u64 = 64 << 20;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "maxmemory with noeviction", suits_any_server: false, run: no_eviction },
+    Check { name: "maxmemory with allkeys-lru", suits_any_server: false, run: eviction },
+    Check { name: "FLUSHALL under load", suits_any_server: false, run: flush },
+    Check { name: "read-buffer-memory-limit", suits_any_server: false, run: read_buffers },
+];
+
+fn no_eviction(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--maxmemory", &LIMIT_BYTES.to_string()])?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let value = vec![b'v'; VALUE_BYTES];
+    let mut connection = subject.connect()?;
+    let mut written = 0_u64;
+    let refusal = loop {
+        let key = format!("key:{written}");
+        match connection.call(&[b"SET".as_slice(), key.as_bytes(), &value])? {
+            Value::Simple(_) => written += 1,
+            other => break other,
+        }
+        ensure!(written * (VALUE_BYTES as u64) < 2 * LIMIT_BYTES, "maxmemory is not reached");
+    };
+    expect_error(&refusal, OOM)?;
+    let used_bytes = subject.info_number("used_memory")?;
+    ensure!(used_bytes <= LIMIT_BYTES + OVER_BYTES_MAX, "used_memory is {used_bytes}");
+    // Reads and removals go on, and make room again.
+    expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
+    for number in 0..written.min(200) {
+        expect_integer(&connection.call(&["DEL", &format!("key:{number}")])?, 1)?;
+    }
+    super::until("there is room again", || {
+        let answer = connection.call(&[b"SET".as_slice(), b"again", &value])?;
+        Ok(answer == Value::Simple(b"OK".to_vec()))
+    })?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(connection);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
+    let limit = LIMIT_BYTES.to_string();
+    let subject = scene.start(&["--maxmemory", &limit, "--maxmemory-policy", "allkeys-lru"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let value = vec![b'v'; VALUE_BYTES];
+    let mut connection = subject.connect()?;
+    let keys = LIMIT_BYTES * EXCESS / VALUE_BYTES as u64;
+    for first in (0..keys).step_by(usize::try_from(BATCH)?) {
+        for number in first..first + BATCH {
+            let key = format!("key:{number}");
+            connection.send(&[b"SET".as_slice(), key.as_bytes(), &value])?;
+        }
+        for _ in 0..BATCH {
+            expect_simple(&connection.read()?, "OK")?;
+        }
+        let used_bytes = subject.info_number("used_memory")?;
+        ensure!(used_bytes <= LIMIT_BYTES + OVER_BYTES_MAX, "used_memory is {used_bytes}");
+    }
+    ensure!(subject.info_number("evicted_keys")? > 0, "nothing was evicted");
+    let last = format!("key:{}", keys - 1);
+    expect_bulk(&connection.call(&["GET", &last])?, &value)?;
+    let resident_bytes = subject.resident_bytes()?;
+    ensure!(resident_bytes < 4 * LIMIT_BYTES, "{} MiB resident", resident_bytes >> 20);
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(connection);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Writers that go on until told to end.
+fn writers(address: &str, stopping: &Arc<AtomicBool>) -> Result<Vec<JoinHandle<Result<()>>>> {
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let mut connection = Connection::open(address)?;
+        let stopping = Arc::clone(stopping);
+        writers.push(thread::spawn(move || -> Result<()> {
+            let mut batch = Vec::new();
+            for number in 0..100 {
+                let key = format!("key:{writer}:{number}");
+                batch.extend(request(&["SET", &key, "value"]));
+                batch.extend(request(&["RPUSH", &format!("list:{writer}"), "element"]));
+            }
+            while !stopping.load(Ordering::Relaxed) {
+                connection.send_raw(&batch)?;
+                for _ in 0..200 {
+                    if let Value::Error(text) = connection.read()? {
+                        anyhow::bail!("a write is answered {}", text.escape_ascii());
+                    }
+                }
+            }
+            Ok(())
+        }));
+    }
+    Ok(writers)
+}
+
+fn flush(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let before_bytes = subject.resident_bytes()?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    let writers = writers(&subject.address, &stopping)?;
+    let mut control = subject.connect()?;
+    for number in 0..FLUSHES {
+        let how = if number % 2 == 0 { "SYNC" } else { "ASYNC" };
+        expect_simple(&control.call(&["FLUSHALL", how])?, "OK")?;
+    }
+    stopping.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.join().ok().context("a writer panicked")??;
+    }
+    expect_simple(&control.call(&["FLUSHALL"])?, "OK")?;
+    expect_integer(&control.call(&["DBSIZE"])?, 0)?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(control);
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Many large requests that are never finished: those that come too many are told so.
+fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
+    use std::io::{Read, Write};
+    const HALVES: usize = 64;
+    const HALF_BYTES: usize = 4 << 20;
+    let limit = READ_BUFFER_BYTES.to_string();
+    let subject = scene.start(&["--read-buffer-memory-limit", &limit])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut half = b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$8388608\r\n".to_vec();
+    half.resize(HALF_BYTES, b'v');
+    let mut streams = Vec::new();
+    for _ in 0..HALVES {
+        let mut stream = connect(&subject.address)?;
+        // Refused half-way: the answer says so.
+        let _ = stream.write_all(&half);
+        streams.push(stream);
+    }
+    bystander.completes(ROUNDS)?;
+    let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
+    ensure!(
+        grown_bytes <= 2 * READ_BUFFER_BYTES,
+        "unfinished requests cost {} MiB",
+        grown_bytes >> 20
+    );
+    let mut refused = 0;
+    for stream in &mut streams {
+        stream.set_nonblocking(true)?;
+        let mut buffer = [0; 128];
+        if let Ok(count @ 1..) = stream.read(&mut buffer) {
+            let answer = &buffer[..count];
+            ensure!(answer.starts_with(b"-OOM "), "refused by {}", answer.escape_ascii());
+            refused += 1;
+        }
+    }
+    ensure!(refused > 0, "nobody is told");
+    streams.into_iter().try_for_each(reset)?;
+    subject.until_connections(1)?;
+    // And there is room again.
+    let value = vec![b'v'; HALF_BYTES];
+    expect_simple(&subject.connect()?.call(&[b"SET".as_slice(), b"x", &value])?, "OK")?;
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,212 @@
+//! Peers that ask for more than they read, and pipelines without an end.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use super::ask::{self, connect, expect_simple, read_to_end, request};
+use super::bystander::{Bystander, Habit};
+use super::subject::Subject;
+use super::{Check, Outcome, Scene, until};
+
+/// Rounds of the bystander that show that it is served.
+const ROUNDS: u64 = 200;
+const LARGE_BYTES: usize = 1 << 20;
+const NON_READERS: usize = 20;
+/// Requests of a peer that does not read: their replies would be 4 GiB in all.
+const UNREAD_REPLIES: usize = 200;
+/// What a peer that does not read may hold: `output-pause-bytes`, one reply, and as much again
+/// for the growth of its buffer.
+const UNREAD_BYTES_MAX: u64 = 2 * (LARGE_BYTES as u64 + (1 << 20));
+const PINGS: usize = 1_000_000;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "replies that nobody reads", suits_any_server: true, run: unread },
+    Check { name: "client-output-buffer-limit", suits_any_server: false, run: output_limit },
+    Check { name: "MONITOR that nobody reads", suits_any_server: false, run: monitors },
+    Check { name: "a pipeline of a million", suits_any_server: true, run: pipeline },
+    Check { name: "SIGTERM in the middle of pipelines", suits_any_server: false, run: terminate },
+];
+
+fn store_large(subject: &Subject) -> Result<()> {
+    let value = vec![b'v'; LARGE_BYTES];
+    expect_simple(&subject.connect()?.call(&[b"SET".as_slice(), b"large", &value])?, "OK")
+}
+
+fn unread(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    store_large(&subject)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut streams = Vec::new();
+    for _ in 0..NON_READERS {
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(&request(&["GET", "large"]).repeat(UNREAD_REPLIES))?;
+        streams.push(stream);
+    }
+    bystander.completes(ROUNDS)?;
+    let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
+    let allowed_bytes = NON_READERS as u64 * UNREAD_BYTES_MAX + (32 << 20);
+    ensure!(
+        grown_bytes <= allowed_bytes,
+        "{NON_READERS} peers that do not read cost {} MiB",
+        grown_bytes >> 20
+    );
+    // Who reads after all gets all of it.
+    let mut late = streams.pop().context("there are many")?;
+    late.shutdown(std::net::Shutdown::Write)?;
+    let reply_bytes = format!("${LARGE_BYTES}\r\n").len() + LARGE_BYTES + 2;
+    let got_bytes = drain(&mut late)?;
+    ensure!(got_bytes == reply_bytes * UNREAD_REPLIES, "read late: {got_bytes} bytes");
+    streams.into_iter().try_for_each(ask::reset)?;
+    subject.until_connections(1)?;
+    subject.until_flat(before_bytes)?;
+    bystander.stop()?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Reads to the end, and counts.
+fn drain(stream: &mut TcpStream) -> Result<usize> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        match stream.read(&mut buffer).context("read late")? {
+            0 => return Ok(bytes),
+            count => bytes += count,
+        }
+    }
+}
+
+/// Above the limit the connection is closed; below it, it only waits.
+fn output_limit(scene: &Scene<'_>) -> Result<Outcome> {
+    for limit in ["normal 8mb 0 0", "normal 0 4mb 1"] {
+        let subject = scene.start(&[
+            "--output-pause-bytes",
+            "16mb",
+            "--client-output-buffer-limit",
+            limit,
+        ])?;
+        let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+        store_large(&subject)?;
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(&request(&["GET", "large"]).repeat(UNREAD_REPLIES))?;
+        subject.until_connections(1).with_context(|| format!("{limit}: the peer stays"))?;
+        let got_bytes = read_to_end(&mut stream)?.len();
+        ensure!(got_bytes < UNREAD_REPLIES * LARGE_BYTES, "{limit}: it got everything");
+        bystander.completes(ROUNDS)?;
+        bystander.stop()?;
+        subject.stop()?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// What others do is sent to a peer that does not read: it is closed before it costs much.
+fn monitors(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--client-output-buffer-limit", "pubsub 4mb 0 0"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut stream = connect(&subject.address)?;
+    stream.write_all(b"MONITOR\r\n")?;
+    let mut ok = [0; 5];
+    stream.read_exact(&mut ok)?;
+    let mut talker = subject.connect()?;
+    let text = "x".repeat(100);
+    let batch = request(&["ECHO", &text]).repeat(1000);
+    let mut rounds = 0;
+    until("the monitor is closed", || {
+        talker.send_raw(&batch)?;
+        for _ in 0..1000 {
+            talker.read()?;
+        }
+        rounds += 1;
+        ensure!(rounds < 1000, "a monitor that does not read is kept after {rounds},000 lines");
+        Ok(subject.info_number("connected_clients")? <= 3)
+    })?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(talker);
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn pipeline(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut stream = connect(&subject.address)?;
+    let mut writing = stream.try_clone()?;
+    let writer = thread::spawn(move || -> Result<()> {
+        let batch = b"PING\r\n".repeat(1000);
+        (0..PINGS / 1000).try_for_each(|_| writing.write_all(&batch))?;
+        Ok(writing.shutdown(std::net::Shutdown::Write)?)
+    });
+    // The server must stop reading, or hold the replies: both without harm.
+    bystander.completes(ROUNDS)?;
+    let answers = read_to_end(&mut stream)?;
+    writer.join().ok().context("the writer panicked")??;
+    ensure!(answers == b"+PONG\r\n".repeat(PINGS), "{} bytes of answers", answers.len());
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// What was answered before the end is there after it.
+fn terminate(scene: &Scene<'_>) -> Result<Outcome> {
+    const CLIENTS: usize = 8;
+    let directory = crate::process::TempDir::new("hostile")?;
+    let mut subject = Subject::start_on(scene.root, directory.path(), &[], &[])?;
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let mut stream = connect(&subject.address)?;
+        let mut reading = stream.try_clone()?;
+        let batch = request(&["INCR", &format!("counter{number}")]).repeat(100);
+        // Writes until the server is gone.
+        thread::spawn(move || while stream.write_all(&batch).is_ok() {});
+        let (sender, started) = std::sync::mpsc::channel();
+        let reader = thread::spawn(move || -> Result<u64> {
+            let (mut last, mut line) = (0, Vec::new());
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = reading.read(&mut buffer) {
+                for byte in &buffer[..count] {
+                    match byte {
+                        b'\n' => {
+                            let text = String::from_utf8_lossy(&line).trim().to_owned();
+                            let number = text.strip_prefix(':').with_context(|| text.clone())?;
+                            ensure!(number.parse::<u64>()? == last + 1, "{text} after {last}");
+                            last += 1;
+                            line.clear();
+                        }
+                        byte => line.push(*byte),
+                    }
+                }
+                // Nobody waits for the later ones.
+                let _ = sender.send(());
+            }
+            Ok(last)
+        });
+        clients.push((reader, started));
+    }
+    for (_, started) in &clients {
+        started.recv_timeout(super::HANG_TIMEOUT).context("a pipeline does not start")?;
+    }
+    subject.terminate()?;
+    let ended = subject.wait()?;
+    ensure!(ended.status.success(), "{}: {}", ended.status, ended.stderr);
+    let again = Subject::start_on(scene.root, directory.path(), &[], &[])?;
+    let mut control = again.connect()?;
+    for (number, (reader, _)) in clients.into_iter().enumerate() {
+        let answered = reader.join().ok().context("a reader panicked")??;
+        let answer = control.call(&["INCRBY", &format!("counter{number}"), "0"])?;
+        let crate::resp::Value::Scalar(text) = &answer else { anyhow::bail!("{answer:?}") };
+        let stored: u64 = text[1..].parse()?;
+        ensure!(stored >= answered, "counter{number}: {answered} answered, {stored} stored");
+    }
+    drop(control);
+    again.stop()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,238 @@
+//! Requests that are valid and huge, or take for ever.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::ask::{
+    connect, expect_bytes, expect_closed, expect_error, expect_integer, expect_silence,
+    expect_simple, request, reset,
+};
+use super::bystander::{Bystander, Habit};
+use super::subject::Subject;
+use super::{Check, Outcome, Scene, until};
+use crate::resp::{Connection, Value};
+
+/// Rounds of the bystander that show that it is served.
+const ROUNDS: u64 = 200;
+const KEYS: usize = 1_000_000;
+/// How often all keys are listed.
+const LISTINGS: u64 = 2;
+/// Commands that one transaction queues.
+const QUEUED_MAX: usize = 1 << 20;
+/// Keys that one connection watches.
+const WATCHED_MAX: usize = 1 << 16;
+/// `proto-max-bulk-len`.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "DEBUG SLEEP", suits_any_server: true, run: sleep },
+    Check { name: "KEYS * of a million keys", suits_any_server: false, run: keys },
+    Check { name: "MULTI with a million commands", suits_any_server: false, run: transaction },
+    Check { name: "WATCH floods", suits_any_server: false, run: watches },
+    Check { name: "a value of 512 MB", suits_any_server: false, run: large_value },
+    Check { name: "a reply larger than memory", suits_any_server: false, run: large_reply },
+];
+
+/// One sleeps, the others do not. Its leaving ends its sleep.
+fn sleep(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let mut sleepers = Vec::new();
+    for _ in 0..8 {
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(&request(&["DEBUG", "SLEEP", "100000"]))?;
+        sleepers.push(stream);
+    }
+    bystander.completes(ROUNDS)?;
+    sleepers.iter_mut().try_for_each(expect_silence)?;
+    drop(sleepers);
+    subject.until_connections(1)?;
+    bystander.stop()?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn fill(subject: &Subject, keys: usize) -> Result<()> {
+    const KEYS_PER_REQUEST: usize = 1000;
+    let mut connection = subject.connect()?;
+    for first in (0..keys).step_by(KEYS_PER_REQUEST) {
+        let mut args = vec!["MSET".to_owned()];
+        for number in first..(first + KEYS_PER_REQUEST).min(keys) {
+            args.push(format!("key:{number}"));
+            args.push(number.to_string());
+        }
+        expect_simple(&connection.call(&args)?, "OK")?;
+    }
+    Ok(())
+}
+
+fn keys(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--durability", "never"])?;
+    fill(&subject, KEYS)?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut greedy = subject.connect()?;
+    let served_before = bystander.completed();
+    for _ in 0..LISTINGS {
+        match greedy.call(&["KEYS", "*"])? {
+            Value::Array(Some(keys)) => ensure!(keys.len() == KEYS + 1, "{} keys", keys.len()),
+            other => bail!("KEYS answers {other:?}"),
+        }
+    }
+    let served = bystander.completed() - served_before;
+    ensure!(served >= LISTINGS, "{served} rounds of the bystander beside {LISTINGS} listings");
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(greedy);
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn transaction(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--durability", "never"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let served_before = bystander.completed();
+    let mut connection = queue(&subject, QUEUED_MAX)?;
+    let Value::Array(Some(replies)) = connection.call(&["EXEC"])? else { bail!("EXEC fails") };
+    ensure!(replies.len() == QUEUED_MAX, "{} replies", replies.len());
+    expect_integer(replies.last().context("many")?, QUEUED_MAX as u64)?;
+    ensure!(bystander.completed() > served_before, "nobody was served beside the transaction");
+    drop((replies, connection));
+    let mut connection = queue(&subject, QUEUED_MAX)?;
+    let one_more = connection.call(&["INCR", "n"])?;
+    expect_error(&one_more, "ERR transaction is too large")?;
+    let text = "EXECABORT Transaction discarded because of previous errors.";
+    expect_error(&connection.call(&["EXEC"])?, text)?;
+    expect_simple(&connection.call(&["PING"])?, "PONG")?;
+    drop(connection);
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// A connection with `count` commands in its transaction.
+fn queue(subject: &Subject, count: usize) -> Result<Connection> {
+    let mut connection = subject.connect()?;
+    expect_simple(&connection.call(&["MULTI"])?, "OK")?;
+    let incr = request(&["INCR", "n"]);
+    for first in (0..count).step_by(4096) {
+        let batch = 4096.min(count - first);
+        connection.send_raw(&incr.repeat(batch))?;
+        for _ in 0..batch {
+            expect_simple(&connection.read()?, "QUEUED")?;
+        }
+    }
+    Ok(connection)
+}
+
+fn watches(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&[])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let names: Vec<String> = (0..WATCHED_MAX).map(|number| format!("watched:{number}")).collect();
+    let watch = request(&[&["WATCH".to_owned()][..], &names].concat());
+    let mut watchers = Vec::new();
+    for _ in 0..8 {
+        let mut stream = connect(&subject.address)?;
+        stream.write_all(&watch)?;
+        // The same keys again cost nothing.
+        stream.write_all(&watch)?;
+        stream.write_all(&request(&["WATCH", "one more"]))?;
+        watchers.push(stream);
+    }
+    for stream in &mut watchers {
+        expect_bytes(stream, b"+OK\r\n+OK\r\n-ERR too many watched keys\r\n")?;
+    }
+    bystander.completes(ROUNDS)?;
+    // One of many keys is enough.
+    expect_simple(&subject.connect()?.call(&["SET", "watched:40000", "x"])?, "OK")?;
+    for stream in &mut watchers {
+        stream.write_all(&[request(&["MULTI"]), request(&["EXEC"])].concat())?;
+        expect_bytes(stream, b"+OK\r\n*-1\r\n")?;
+    }
+    drop(watchers);
+    subject.until_connections(1)?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn large_value(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(&["--durability", "never"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let served_before = bystander.completed();
+    let mut connection = connect(&subject.address)?;
+    let announced = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${VALUE_BYTES_MAX}\r\n");
+    connection.write_all(announced.as_bytes())?;
+    let chunk = vec![b'v'; 1 << 20];
+    for _ in 0..VALUE_BYTES_MAX / chunk.len() {
+        connection.write_all(&chunk)?;
+    }
+    connection.write_all(b"\r\n")?;
+    expect_bytes(&mut connection, b"+OK\r\n")?;
+    ensure!(bystander.completed() > served_before, "nobody was served beside the large value");
+    let mut control = subject.connect()?;
+    expect_integer(&control.call(&["STRLEN", "large"])?, VALUE_BYTES_MAX as u64)?;
+    let too_long = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    expect_error(&control.call(&["APPEND", "large", "x"])?, too_long)?;
+    let end = VALUE_BYTES_MAX.to_string();
+    expect_error(&control.call(&["SETRANGE", "large", &end, "x"])?, too_long)?;
+    let longer = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${}\r\n", VALUE_BYTES_MAX + 1);
+    let refusal = b"-ERR Protocol error: invalid bulk length\r\n";
+    expect_closed(&subject.address, longer.as_bytes(), refusal)?;
+    bystander.completes(ROUNDS)?;
+    expect_integer(&control.call(&["DEL", "large"])?, 1)?;
+    drop((connection, control));
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Error replies since the start.
+fn errors(subject: &Subject) -> Result<u64> {
+    subject.info_number("total_error_replies")
+}
+
+/// One small request whose reply would be 64 GiB, alone and in a transaction.
+fn large_reply(scene: &Scene<'_>) -> Result<Outcome> {
+    const VALUE_BYTES: usize = 64 << 20;
+    const TIMES: usize = 1024;
+    let subject = scene.start(&["--durability", "never"])?;
+    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let before_bytes = subject.resident_bytes()?;
+    let mut control = subject.connect()?;
+    let value = vec![b'v'; VALUE_BYTES];
+    expect_simple(&control.call(&[b"SET".as_slice(), b"large", &value])?, "OK")?;
+    let mget = [&["MGET"][..], &["large"; TIMES]].concat();
+    expect_error(&control.call(&mget)?, "ERR reply is too large")?;
+    // Each of these alone is small enough: they only come one by one.
+    let mut stream = connect(&subject.address)?;
+    stream.write_all(&request(&["GET", "large"]).repeat(TIMES))?;
+    bystander.completes(ROUNDS)?;
+    reset(stream)?;
+    let mut queued = connect(&subject.address)?;
+    queued.write_all(&request(&["MULTI"]))?;
+    queued.write_all(&request(&["GET", "large"]).repeat(TIMES))?;
+    // Nobody has to read a gigabyte to see that the transaction ends with errors.
+    let errors_before = errors(&subject)?;
+    queued.write_all(&request(&["EXEC"]))?;
+    until("the transaction's last replies are refused", || Ok(errors(&subject)? > errors_before))?;
+    bystander.completes(ROUNDS)?;
+    reset(queued)?;
+    bystander.completes(ROUNDS)?;
+    expect_integer(&control.call(&["DEL", "large"])?, 1)?;
+    drop(control);
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,259 @@
+//! The server that is harmed: its process, what it costs, and how it ends.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+use super::{HANG_TIMEOUT, OPTIONS, until};
+use crate::process::TempDir;
+use crate::resp::{Connection, Value};
+
+/// What an allocator may keep after an attack that is over.
+const SLACK_BYTES: u64 = 96 << 20;
+/// Ticks per second of the times in `/proc`, the same on every Linux.
+const TICKS_PER_S: u64 = 100;
+
+/// A server to be harmed.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) address: String,
+    /// None: somebody else's server.
+    running: Option<Running>,
+    /// The directory that goes with the server, unless the check brought one.
+    _directory: Option<TempDir>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    stderr: Option<JoinHandle<String>>,
+}
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) stderr: String,
+}
+
+impl Subject {
+    /// Somebody else's server.
+    pub(super) fn at(address: &str) -> Subject {
+        Subject { address: address.to_owned(), running: None, _directory: None }
+    }
+
+    /// A server on an empty directory.
+    pub(super) fn start(root: &Path, options: &[&str]) -> Result<Subject> {
+        let directory = TempDir::new("hostile")?;
+        let subject = Self::start_on(root, directory.path(), options, &[])?;
+        Ok(Subject { _directory: Some(directory), ..subject })
+    }
+
+    /// A server on `directory`, started by `prlimit` with `limits` if there are any.
+    pub(super) fn start_on(
+        root: &Path,
+        directory: &Path,
+        options: &[&str],
+        limits: &[&str],
+    ) -> Result<Subject> {
+        let mut child = command(root, directory, options, limits)?
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start the server")?;
+        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
+        let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
+        // Read to the end, so that no pipe ever fills; both end with the server.
+        let stderr = thread::spawn(move || collect(stderr));
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let address = line.strip_prefix("ready resp=").and_then(|it| it.split(' ').next());
+                if let Some(address) = address {
+                    // Nobody listens any more when the start has timed out.
+                    let _ = sender.send(address.to_owned());
+                }
+            }
+        });
+        let mut running = Running { child, stderr: Some(stderr) };
+        match receiver.recv_timeout(HANG_TIMEOUT) {
+            Ok(address) => Ok(Subject { address, running: Some(running), _directory: None }),
+            Err(RecvTimeoutError::Timeout) => bail!("the server is not ready: it hangs"),
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = running.wait()?;
+                bail!("the server does not start: {}: {}", ended.status, ended.stderr.trim())
+            }
+        }
+    }
+
+    pub(super) fn connect(&self) -> Result<Connection> {
+        Connection::open(&self.address)
+    }
+
+    /// Memory that the process holds.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        match &self.running {
+            Some(running) => {
+                let path = format!("/proc/{}/status", running.child.id());
+                let text = fs::read_to_string(path).context("read the server's status")?;
+                let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+                let kib = line.context("no VmRSS")?.trim().trim_end_matches("kB").trim();
+                Ok(kib.parse::<u64>()? * 1024)
+            }
+            None => self.info_number("used_memory_rss"),
+        }
+    }
+
+    /// Processor time that the process has used, in milliseconds. Only of a server of our own.
+    pub(super) fn cpu_ms(&self) -> Result<u64> {
+        let running = self.running.as_ref().context("not our server")?;
+        let text = fs::read_to_string(format!("/proc/{}/stat", running.child.id()))?;
+        // Source: proc_pid_stat(5): utime and stime are the 12th and 13th after the name.
+        let (_, rest) = text.rsplit_once(')').context("no name in stat")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("short")?.parse()?) };
+        Ok((ticks(11)? + ticks(12)?) * 1000 / TICKS_PER_S)
+    }
+
+    /// Takes descriptors away: only `left` more than the process has open now.
+    pub(super) fn limit_descriptors(&self, left: u64) -> Result<()> {
+        let running = self.running.as_ref().context("not our server")?;
+        let open = fs::read_dir(format!("/proc/{}/fd", running.child.id()))?.count() as u64;
+        let limit = Rlimit { current: Some(open + left), maximum: Some(open + left) };
+        prlimit(Some(Pid::from_child(&running.child)), Resource::Nofile, limit)
+            .map(drop)
+            .context("limit the server's descriptors")
+    }
+
+    /// All of INFO.
+    pub(super) fn info(&self) -> Result<HashMap<String, String>> {
+        match self.connect()?.call(&["INFO", "everything"])? {
+            Value::Bulk(Some(text)) => Ok(String::from_utf8_lossy(&text)
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect()),
+            other => bail!("INFO answers {other:?}"),
+        }
+    }
+
+    pub(super) fn info_number(&self, name: &str) -> Result<u64> {
+        let info = self.info()?;
+        let value = info.get(name).with_context(|| format!("INFO has no {name}"))?;
+        value.parse().with_context(|| format!("INFO {name}: {value}"))
+    }
+
+    /// Waits until only `count` connections are left, the one that asks aside.
+    pub(super) fn until_connections(&self, count: u64) -> Result<()> {
+        until(&format!("{count} connections"), || {
+            Ok(self.info_number("connected_clients")? <= count + 1)
+        })
+    }
+
+    /// Memory has come back to about what it was. The allocator takes its time.
+    pub(super) fn until_flat(&self, before_bytes: u64) -> Result<()> {
+        let mut held_bytes = 0;
+        let settled = until("memory is flat", || {
+            held_bytes = self.resident_bytes()?;
+            Ok(held_bytes <= before_bytes + SLACK_BYTES)
+        });
+        settled.with_context(|| {
+            format!("{} MiB resident, before {} MiB", held_bytes >> 20, before_bytes >> 20)
+        })
+    }
+
+    /// Asks the process to end.
+    pub(super) fn terminate(&self) -> Result<()> {
+        let running = self.running.as_ref().context("not our server")?;
+        kill_process(Pid::from_child(&running.child), Signal::TERM).context("signal the server")
+    }
+
+    /// Waits for the end.
+    pub(super) fn wait(&mut self) -> Result<Ended> {
+        self.running.as_mut().context("not our server")?.wait()
+    }
+
+    /// SIGTERM: must end well. A server of somebody else must still answer.
+    pub(super) fn stop(self) -> Result<()> {
+        if self.running.is_none() {
+            return super::ask::expect_simple(&self.connect()?.call(&["PING"])?, "PONG");
+        }
+        self.end()
+    }
+
+    /// SIGTERM: must end well.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.terminate()?;
+        let ended = self.wait()?;
+        if !ended.status.success() {
+            bail!("after SIGTERM the server ends with {}: {}", ended.status, ended.stderr.trim());
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    /// Waits for the end; a panic is an error whatever the status.
+    fn wait(&mut self) -> Result<Ended> {
+        let mut status = None;
+        until("the server has ended", || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        let stderr = self.stderr.take().context("waited for twice")?;
+        let stderr = stderr.join().ok().context("the reader of stderr panicked")?;
+        if stderr.contains("panicked at") {
+            bail!("the server panicked: {}", stderr.trim());
+        }
+        Ok(Ended { status: status.context("until says so")?, stderr })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when the process is already gone, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a server that must refuse to start.
+pub(super) fn refused(root: &Path, directory: &Path, options: &[&str]) -> Result<Ended> {
+    let mut command = command(root, directory, options, &[])?;
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
+    let stderr = Some(thread::spawn(move || collect(stderr)));
+    Running { child, stderr }.wait()
+}
+
+fn command(root: &Path, directory: &Path, options: &[&str], limits: &[&str]) -> Result<Command> {
+    let binary = root.join("target/release/myriad");
+    if !binary.exists() {
+        bail!("{} is missing: cargo build --release -p myriad", binary.display());
+    }
+    let mut command = if limits.is_empty() {
+        Command::new(&binary)
+    } else {
+        let mut command = Command::new("prlimit");
+        command.args(limits).arg(&binary);
+        command
+    };
+    command.arg("serve").args(OPTIONS).arg("--dir").arg(directory).args(options);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// What a pipe brings, as far as it can be read.
+fn collect(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // A pipe fails when the process is gone: what came before is what there is.
+    let _ = pipe.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
