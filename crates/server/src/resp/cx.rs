@@ -20,15 +20,25 @@ pub(crate) struct Record {
     pub(crate) flushed: bool,
 }
 
+/// A record of a big value must not hold its memory for ever.
+const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
+
 impl Record {
     pub(crate) fn clear(&mut self) {
-        /// A record of a big value must not hold its memory for ever.
-        const KEPT_BYTES_MAX: usize = 256 * 1024;
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES_MAX);
         self.written.clear();
-        self.written.shrink_to(KEPT_BYTES_MAX / size_of::<(u8, u64)>());
         self.flushed = false;
+    }
+
+    /// Gives the memory of a big record back. At once: this reactor's next command may be far away.
+    #[inline]
+    pub(crate) fn trim(&mut self) {
+        if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
+            self.bytes = Vec::new();
+        }
+        if self.written.capacity() > RECORD_BYTES_KEPT_MAX / size_of::<(u8, u64)>() {
+            self.written = Vec::new();
+        }
     }
 }
 

@@ -303,6 +303,7 @@ impl<'a> Executor<'a> {
         let gate = cx.seal(command, &keys);
         cx.feed_monitors(command, args);
         cx.unlock();
+        self.record.trim();
         gate
     }
 
