@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use reactor::Faults as NetworkFaults;
 
 use super::model::{Bytes, Command, command};
-use super::world::{Canary, Plan, World};
+use super::world::{Canary, Plan, Seen, World};
 use crate::config::Durability;
 
 /// Names say of which type a key mostly is.
@@ -36,12 +36,13 @@ pub(super) fn questions() -> Vec<Command> {
 }
 
 /// Runs a server of this seed through all of its lives.
-pub(super) fn run(seed: u64, canary: Option<Canary>) {
+pub(super) fn run(seed: u64, canary: Option<Canary>) -> Seen {
     let mut world = World::new(seed, plan(seed, canary));
     let lives = world.random.random_range(1..=3);
     for _ in 0..lives {
         live(&mut world);
     }
+    world.seen
 }
 
 fn plan(seed: u64, canary: Option<Canary>) -> Plan {
@@ -84,6 +85,7 @@ fn live(world: &mut World) {
         act(world);
         is_on = world.is_powered();
         if !is_on {
+            world.seen.power_failures += 1;
             break;
         }
     }
@@ -124,6 +126,7 @@ fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
 /// After everything has come to rest.
 fn check_settled(world: &mut World) {
     if world.log_failed() {
+        world.seen.failed_logs += 1;
         check_failed_log(world);
     } else {
         world.check_served();

@@ -2,9 +2,12 @@
 //! ones, the network and the disk are in memory and fail.
 //!
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
-//! clients are told and what a crash has left, `chaos` decides what happens next.
+//! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
+//! parts of it.
 
+mod behaviour;
 mod chaos;
+mod lying_disk;
 mod model;
 mod oracle;
 mod tests;

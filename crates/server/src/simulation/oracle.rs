@@ -255,8 +255,9 @@ impl Oracle {
     }
 
     /// The server has died and come back with a log that ends at `end`. `fits` says whether the
-    /// recovered data are those of a model. Goes on from there.
-    pub(super) fn recovered(&mut self, end: u64, fits: impl Fn(&Model) -> bool) {
+    /// recovered data are those of a model. Goes on from there; returns how many commands are
+    /// lost.
+    pub(super) fn recovered(&mut self, end: u64, fits: impl Fn(&Model) -> bool) -> usize {
         let kept = self.history.iter().take_while(|one| one.call.after <= end).count();
         let possible =
             self.history.iter().take_while(|one| one.call.before < end).count().max(kept);
@@ -289,7 +290,9 @@ impl Oracle {
             self.promised,
             self.history[self.promised - 1]
         );
+        let lost = self.history.len() - number;
         *self = Oracle { base: model.clone(), model, ..Oracle::default() };
+        lost
     }
 }
 

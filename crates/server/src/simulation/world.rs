@@ -15,6 +15,7 @@ use reactor::{
 };
 use wire::resp::{Reply, decode_reply};
 
+use super::lying_disk::LyingDisk;
 use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
 use crate::config::{Config, Durability, Settings};
@@ -40,6 +41,8 @@ pub(super) enum Canary {
     OpensGates,
     /// A reply overtakes those before it.
     Reorders,
+    /// The disk says that it has synced, and has not.
+    LyingDisk,
 }
 
 /// What kind of server it is, the same in all of its lives.
@@ -67,6 +70,37 @@ impl Default for Plan {
             canary: None,
             options: Vec::new(),
         }
+    }
+}
+
+/// How often the runs came to what they are for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Ends of the logs that were recovered, added up.
+    pub(super) log_bytes: u64,
+    pub(super) failed_logs: usize,
+    pub(super) power_failures: usize,
+    pub(super) failed_starts: usize,
+    /// Recoveries from a snapshot.
+    pub(super) snapshots: usize,
+    /// Recoveries from several segments.
+    pub(super) segments: usize,
+    /// Recoveries that did not find everything.
+    pub(super) losses: usize,
+    /// Connections that moved.
+    pub(super) moves: usize,
+}
+
+impl std::ops::AddAssign for Seen {
+    fn add_assign(&mut self, other: Seen) {
+        self.log_bytes += other.log_bytes;
+        self.failed_logs += other.failed_logs;
+        self.power_failures += other.power_failures;
+        self.failed_starts += other.failed_starts;
+        self.snapshots += other.snapshots;
+        self.segments += other.segments;
+        self.losses += other.losses;
+        self.moves += other.moves;
     }
 }
 
@@ -204,6 +238,11 @@ impl Client {
         self.sent.is_empty() && self.session.outstanding() == 0
     }
 
+    /// Commands that the server has not run.
+    pub(super) fn waiting(&self) -> usize {
+        self.sent.len()
+    }
+
     /// Nothing more can be sent to it or come from it.
     pub(super) fn is_over(&self) -> bool {
         self.is_gone || self.sim.is_closed()
@@ -225,6 +264,7 @@ pub(super) struct World {
     /// Clients that others have replaced; the server may still run what they have sent.
     departed: Vec<Client>,
     pub(super) oracle: Oracle,
+    pub(super) seen: Seen,
     life: Life,
     journal: Journal,
 }
@@ -236,7 +276,8 @@ impl World {
         let journal = Journal::default();
         let life = begin_life(&plan, &disk, &journal, Now::default(), &mut random).unwrap();
         let (clients, departed, oracle) = (Vec::new(), Vec::new(), Oracle::default());
-        World { random, disk, plan, clients, departed, oracle, life, journal }
+        let seen = Seen::default();
+        World { random, disk, plan, clients, departed, oracle, seen, life, journal }
     }
 
     pub(super) fn sim(&mut self) -> &mut Sim<Witness> {
@@ -394,13 +435,14 @@ impl World {
             self.disk.power_cut();
         }
         self.disk.set_faults(recovery_faults);
-        let World { plan, disk, journal, random, .. } = self;
+        let World { plan, disk, journal, random, seen, .. } = self;
         let begun = begin_life(plan, disk, journal, now, random);
         self.life = begun
             .or_else(|error| {
                 let text = format!("{error:#}");
                 let is_injected = INJECTED.iter().any(|cause| text.contains(cause));
                 assert!(is_injected, "the server does not start again: {text}");
+                seen.failed_starts += 1;
                 disk.set_faults(binlog::Faults::default());
                 if recovery_faults.power_off_after.is_some() {
                     disk.power_cut();
@@ -409,12 +451,17 @@ impl World {
             })
             .unwrap_or_else(|error| panic!("the server does not start again: {error:#}"));
         self.disk.set_faults(binlog::Faults::default());
+        let names = self.disk.list().unwrap();
+        let snapshots = names.iter().filter(|name| name.starts_with("snapshot")).count();
+        self.seen.snapshots += snapshots;
+        self.seen.segments += usize::from(names.len() - snapshots > 1);
         self.compare();
     }
 
     /// Compares the recovered data with the model, and goes on from there.
     fn compare(&mut self) {
         let end = self.life.shared.log.next().0;
+        self.seen.log_bytes += end;
         let questions = super::chaos::questions();
         let mut bytes = Vec::new();
         for question in questions.iter().chain([&command(&["KEYS", "*"])]) {
@@ -434,7 +481,8 @@ impl World {
         let answers = client.received();
         client.close();
         let now_ms = self.life.sim.now().unix.0;
-        self.oracle.recovered(end, |model| fits(model, &questions, &answers, now_ms));
+        let lost = self.oracle.recovered(end, |model| fits(model, &questions, &answers, now_ms));
+        self.seen.losses += usize::from(lost > 0);
     }
 
     /// False after the power went in the middle of a change of the disk.
@@ -450,7 +498,9 @@ impl World {
     /// Another reactor for a connection.
     pub(super) fn migrate(&mut self, client: usize, reactor: usize) -> bool {
         let id = self.clients[client].sim.id();
-        self.life.sim.migrate(id, reactor)
+        let moves = self.life.sim.migrate(id, reactor);
+        self.seen.moves += usize::from(moves);
+        moves
     }
 
     pub(super) fn chance(&mut self, probability: f64) -> bool {
@@ -477,7 +527,10 @@ fn begin_life(
         log_group_bytes_max: plan.lane_bytes * plan.reactors as u64,
         ..config.settings().clone()
     };
-    let disk: Arc<dyn Disk> = Arc::<FaultDisk>::clone(disk);
+    let disk: Arc<dyn Disk> = match plan.canary {
+        Some(Canary::LyingDisk) => Arc::new(LyingDisk(Arc::clone(disk))),
+        _ => Arc::<FaultDisk>::clone(disk),
+    };
     let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
     let limits = Arc::new(Limits::default());
     apply_limits(&limits, &settings);

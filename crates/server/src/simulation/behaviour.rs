@@ -1,0 +1,198 @@
+//! Single behaviours of the server, each from a fixed seed.
+
+use binlog::Faults as DiskFaults;
+
+use super::model::{Command, command};
+use super::world::{Plan, World};
+
+const SEED: u64 = 1;
+
+fn set(key: &str, value: &str) -> Command {
+    command(&["SET", key, value])
+}
+
+fn get(key: &str) -> Command {
+    command(&["GET", key])
+}
+
+/// A connection whose replies wait for no log.
+fn connect_hasty(world: &mut World) -> usize {
+    let client = world.connect();
+    world.send(client, command(&["CLIENT", "DURABILITY", "never"]));
+    client
+}
+
+/// Runs the reactors, but neither log nor clock, until they wait.
+fn run_reactors(world: &mut World) {
+    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
+}
+
+fn is_served(world: &mut World, client: usize) -> bool {
+    world.receive(client);
+    world.clients[client].is_served()
+}
+
+#[test]
+fn a_reply_waits_for_the_log_and_a_read_of_another_key_does_not() {
+    let mut world = World::new(SEED, Plan::default());
+    let (writer, reader) = (world.connect(), world.connect());
+    world.send(writer, set("text0", "new"));
+    run_reactors(&mut world);
+    world.send(reader, get("text1"));
+    run_reactors(&mut world);
+    assert!(!is_served(&mut world, writer));
+    assert!(is_served(&mut world, reader));
+    world.send(reader, get("text0"));
+    run_reactors(&mut world);
+    assert!(!is_served(&mut world, reader), "a read has shown what may be lost");
+    world.write_log();
+    run_reactors(&mut world);
+    assert!(is_served(&mut world, writer) && is_served(&mut world, reader));
+}
+
+#[test]
+fn a_slow_reader_is_paused_and_keeps_little_memory() {
+    const PAUSE_BYTES: usize = 64 * 1024;
+    let options = vec![("output-pause-bytes", PAUSE_BYTES.to_string())];
+    let plan = Plan { reactors: 1, options, ..Plan::default() };
+    let mut world = World::new(SEED, plan);
+    let (slow, other) = (world.connect(), world.connect());
+    world.send(slow, set("text0", &"x".repeat(4096)));
+    world.settle();
+    world.clients[slow].sim.set_window(0);
+    for _ in 0..2000 {
+        world.send(slow, get("text0"));
+    }
+    run_reactors(&mut world);
+    let id = world.clients[slow].sim.id();
+    let info = world.sim().info(id).expect("it stays connected");
+    // The batch that was begun is finished.
+    assert!(info.output_bytes >= PAUSE_BYTES, "{info:?}");
+    assert!(info.output_bytes < PAUSE_BYTES + 64 * 5000, "{info:?}");
+    world.send(other, get("text1"));
+    run_reactors(&mut world);
+    assert!(is_served(&mut world, other), "a slow reader has stopped another connection");
+    world.clients[slow].sim.set_window(usize::MAX);
+    world.settle();
+    world.check_served();
+}
+
+#[test]
+fn a_long_pipeline_does_not_starve_a_small_client() {
+    let plan = Plan { reactors: 1, step_ns: 10_000, ..Plan::default() };
+    let mut world = World::new(SEED, plan);
+    let (greedy, small) = (connect_hasty(&mut world), connect_hasty(&mut world));
+    world.settle();
+    for _ in 0..5000 {
+        world.send(greedy, get("text0"));
+    }
+    world.step(0);
+    world.send(small, get("text0"));
+    world.step(0);
+    world.step(0);
+    assert!(is_served(&mut world, small));
+    assert!(!is_served(&mut world, greedy), "the pipeline was too short to prove anything");
+    world.settle();
+    world.check_served();
+}
+
+#[test]
+fn a_full_lane_stops_requests_and_loses_none() {
+    let plan = Plan { reactors: 1, lane_bytes: 4096, ..Plan::default() };
+    let mut world = World::new(SEED, plan);
+    let clients = [world.connect(), connect_hasty(&mut world)];
+    for number in 0..1000 {
+        for client in clients {
+            world.send(client, command(&["APPEND", "text0", &number.to_string()]));
+        }
+    }
+    run_reactors(&mut world);
+    world.receive_all();
+    assert!(world.clients.iter().all(|client| client.waiting() > 500), "the lane was never full");
+    world.settle();
+    world.check_served();
+}
+
+#[test]
+fn draining_answers_what_was_received() {
+    let mut world = World::new(SEED, Plan::default());
+    let clients = [world.connect(), world.connect(), connect_hasty(&mut world)];
+    for client in clients {
+        for number in 0..100 {
+            world.send(client, command(&["APPEND", "text0", &number.to_string()]));
+        }
+    }
+    run_reactors(&mut world);
+    world.sim().drain();
+    world.settle();
+    assert!(world.sim().is_ended());
+    assert!(world.clients.iter().all(|client| client.sim.is_closed() && client.is_served()));
+    world.crash(true, DiskFaults::default());
+}
+
+#[test]
+fn expiry_is_in_the_log() {
+    let mut world = World::new(SEED, Plan::default());
+    let client = world.connect();
+    world.send(client, command(&["SET", "text0", "x", "PX", "50"]));
+    world.send(client, set("text1", "x"));
+    world.settle();
+    world.advance(1_000_000_000);
+    world.settle();
+    world.plan.options.push(("active-expire", "no".to_owned()));
+    world.crash(true, DiskFaults::default());
+    let now = world.sim().now().unix;
+    let (databases, _) = world.shared().keyspace.stats(now);
+    assert_eq!(databases[0].keys, 1, "recovery has brought an expired key back");
+}
+
+#[test]
+fn held_replies_move_with_their_connection() {
+    let mut world = World::new(SEED, Plan::default());
+    let (client, reader) = (world.connect(), world.connect());
+    world.send(client, set("text0", "x"));
+    run_reactors(&mut world);
+    let id = world.clients[client].sim.id();
+    let from = world.sim().place_of(id).expect("it is connected");
+    assert!(world.migrate(client, 1 - from));
+    run_reactors(&mut world);
+    assert_eq!(world.sim().place_of(id), Some(1 - from));
+    assert!(!is_served(&mut world, client));
+    world.send(client, get("text0"));
+    world.send(reader, get("text0"));
+    world.settle();
+    world.check_served();
+}
+
+#[test]
+fn after_a_failed_sync_nothing_held_leaves_and_writes_are_refused() {
+    let mut world = World::new(SEED, Plan::default());
+    let (writer, late, hasty) = (world.connect(), world.connect(), connect_hasty(&mut world));
+    world.send(writer, set("text0", "kept"));
+    for client in [late, hasty] {
+        world.send(client, command(&["MULTI"]));
+        world.send(client, set("text1", "x"));
+    }
+    world.settle();
+    world.disk.set_faults(DiskFaults { sync_error: 1.0, ..DiskFaults::default() });
+    world.send(writer, set("text2", "lost"));
+    world.settle();
+    assert!(world.log_failed());
+    assert!(world.clients[writer].sim.is_closed() && !world.clients[writer].is_served());
+    for client in [late, hasty] {
+        world.send(client, command(&["EXEC"]));
+        world.send(client, set("text1", "x"));
+        world.send(client, get("text0"));
+        world.send(client, get("text1"));
+    }
+    world.settle();
+    assert!(world.clients[late].is_served() && world.clients[hasty].is_served());
+    world.crash(true, DiskFaults::default());
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        assert_eq!(super::chaos::run(seed, None), super::chaos::run(seed, None));
+    }
+}
