@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
 
 use crate::handler::ConnId;
@@ -163,8 +162,6 @@ pub(crate) struct Core<M> {
     /// Mail of this turn by addressee, delivered at its end with one lock each.
     pub(crate) outbox: Vec<Vec<M>>,
     pub(crate) counters: Counters,
-    /// For what is too short for the clock of the turn.
-    pub(crate) cycles: CycleClock,
     pub(crate) links: Links<M>,
 }
 
@@ -182,7 +179,6 @@ impl<M> Core<M> {
             polls: false,
             outbox: links.mailboxes.iter().map(|_| Vec::new()).collect(),
             counters: Counters::default(),
-            cycles: CycleClock::new(),
             links,
         }
     }

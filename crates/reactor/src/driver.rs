@@ -118,6 +118,14 @@ impl Driver {
         }
     }
 
+    /// A reading for differences only, finer and cheaper than the clock.
+    pub(crate) fn stamp_ns(&mut self) -> u64 {
+        match self {
+            Driver::Epoll(driver) => driver.stamp_ns(),
+            Driver::Sim(driver) => driver.now().mono.0,
+        }
+    }
+
     pub(crate) fn register(
         &mut self,
         socket: &Socket,

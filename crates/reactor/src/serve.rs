@@ -237,9 +237,9 @@ impl<H: Handler> Reactor<H> {
         if !bytes.is_empty() {
             core.counters.writes += 1;
             // Two readings of the cycle counter, 20 ns beside a system call of microseconds.
-            let started = core.cycles.now();
+            let started = driver.stamp_ns();
             let written = driver.write(&connection.socket, bytes);
-            core.counters.write_ns += core.cycles.delta_ns(started, core.cycles.now());
+            core.counters.write_ns += driver.stamp_ns().saturating_sub(started);
             let count = match written {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
