@@ -150,6 +150,8 @@ fn expiry_is_in_the_log() {
 fn held_replies_move_with_their_connection() {
     let mut world = World::new(SEED, Plan::default());
     let (client, reader) = (world.connect(), world.connect());
+    // The reactors' first turns are over, and no tick is near: only the log can wake them.
+    world.settle();
     world.send(client, set("text0", "x"));
     run_reactors(&mut world);
     let id = world.clients[client].sim.id();
@@ -158,6 +160,9 @@ fn held_replies_move_with_their_connection() {
     run_reactors(&mut world);
     assert_eq!(world.sim().place_of(id), Some(1 - from));
     assert!(!is_served(&mut world, client));
+    world.write_log();
+    run_reactors(&mut world);
+    assert!(is_served(&mut world, client), "nobody told the new reactor that the log has come");
     world.send(client, get("text0"));
     world.send(reader, get("text0"));
     world.settle();
