@@ -29,7 +29,6 @@ impl Flags {
     pub(crate) const BLOCKING: Flags = Flags(1 << 6);
     pub(crate) const LOADING: Flags = Flags(1 << 7);
     pub(crate) const STALE: Flags = Flags(1 << 8);
-    pub(crate) const SKIP_MONITOR: Flags = Flags(1 << 9);
     pub(crate) const SKIP_SLOWLOG: Flags = Flags(1 << 10);
     pub(crate) const FAST: Flags = Flags(1 << 11);
     /// Allowed before authentication.
@@ -37,6 +36,7 @@ impl Flags {
     pub(crate) const MOVABLEKEYS: Flags = Flags(1 << 13);
     pub(crate) const NO_MULTI: Flags = Flags(1 << 14);
     pub(crate) const ALLOW_BUSY: Flags = Flags(1 << 15);
+    pub(crate) const NO_ASYNC_LOADING: Flags = Flags(1 << 9);
     /// Ours: runs with every stripe locked (KEYS, DBSIZE, FLUSHALL).
     pub(crate) const ALL_KEYS: Flags = Flags(1 << 20);
     /// Ours: looks at what reactors publish of themselves, so this one publishes first.
@@ -57,12 +57,12 @@ impl Flags {
         (Flags::BLOCKING, "blocking"),
         (Flags::LOADING, "loading"),
         (Flags::STALE, "stale"),
-        (Flags::SKIP_MONITOR, "skip_monitor"),
         (Flags::SKIP_SLOWLOG, "skip_slowlog"),
         (Flags::FAST, "fast"),
         (Flags::NO_AUTH, "no_auth"),
         (Flags::NO_MULTI, "no_multi"),
         (Flags::MOVABLEKEYS, "movablekeys"),
+        (Flags::NO_ASYNC_LOADING, "no_async_loading"),
         (Flags::ALLOW_BUSY, "allow_busy"),
     ];
 

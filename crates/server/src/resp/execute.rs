@@ -355,8 +355,6 @@ pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes a
 /// Database and hash of each key that a command touches.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
-const MONITOR_SKIPS: Flags = Flags::SKIP_MONITOR.and(Flags::ADMIN);
-
 impl Cx<'_> {
     /// Runs one command: the only one of the request, or one of a transaction.
     #[inline]
@@ -396,7 +394,7 @@ impl Cx<'_> {
     /// Shows a command that has run to the clients that run MONITOR.
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
-        if self.shared.is_monitored() && !command.flags.has(MONITOR_SKIPS) {
+        if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
             self.worker.feed_monitors(self.session, self.now, args);
         }
     }

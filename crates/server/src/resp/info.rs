@@ -30,6 +30,7 @@ pub(crate) const INFO: Command = Command {
     arity: -1,
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::SEES_STATS).and(Flags::LOCKS_STRIPES),
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    more_categories: &["@dangerous"],
     run: info,
     ..Command::EMPTY
 };

@@ -92,7 +92,7 @@ pub(crate) const SAVE: Command = Command {
     complexity: "O(N) in the number of keys",
     group: Group::Server,
     arity: 1,
-    flags: ADMIN.and(Flags::NO_MULTI),
+    flags: ADMIN.and(Flags::NO_MULTI).and(Flags::NO_ASYNC_LOADING),
     run: save,
     ..Command::EMPTY
 };
@@ -115,7 +115,7 @@ pub(crate) const BGSAVE: Command = Command {
     complexity: "O(1); the snapshot itself is O(N)",
     group: Group::Server,
     arity: -1,
-    flags: ADMIN,
+    flags: ADMIN.and(Flags::NO_ASYNC_LOADING),
     run: bgsave,
     ..Command::EMPTY
 };

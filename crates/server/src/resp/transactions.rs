@@ -46,16 +46,12 @@ pub(crate) const EXEC: Command = Command {
     complexity: "Depends on the queued commands",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT
-        .and(Flags::LOADING)
-        .and(Flags::STALE)
-        .and(Flags::SKIP_MONITOR)
-        .and(Flags::SKIP_SLOWLOG),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
     run: exec,
     ..Command::EMPTY
 };
 
-fn exec(cx: &mut Cx<'_>, exec_args: Args<'_>) -> Done {
+fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
@@ -79,9 +75,6 @@ fn exec(cx: &mut Cx<'_>, exec_args: Args<'_>) -> Done {
         }
         cx.call(*id, args.as_args());
         cx.feed_monitors(command, args.as_args());
-    }
-    if cx.shared.is_monitored() {
-        cx.worker.feed_monitors(cx.session, cx.now, exec_args);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::chaos;
-use super::world::{Canary, Seen};
+use super::world::{Canary, Plan, Seen, World};
 
 /// Seeds that each `cargo test` tries.
 const SEEDS: u64 = 1000;
@@ -67,4 +67,48 @@ fn a_broken_server_is_caught() {
         let caught = (0..20).filter(is_caught).count();
         assert!(caught >= 10, "{canary:?} was caught by {caught} of 20 seeds");
     }
+}
+
+/// Turns of one reactor until it rests.
+fn turn(world: &mut World, reactor: usize) {
+    while world.step(reactor) {}
+}
+
+/// CLIENT KILL from reactor `from` of a connection that goes from reactor 0 to reactor 1, before or
+/// after it leaves.
+#[track_caller]
+fn check_killed(from: usize, leaves_first: bool) {
+    let mut world = World::new(1, Plan::default());
+    let (killer, victim) = (world.sim().connect(), world.sim().connect());
+    for reactor in [0, 1, 0, 1] {
+        turn(&mut world, reactor);
+        world.sim().migrate(killer.id(), from);
+        world.sim().migrate(victim.id(), 0);
+    }
+    let kill = |world: &mut World| {
+        killer.send(format!("CLIENT KILL ID {}\r\n", victim.id().0).as_bytes());
+        turn(world, from);
+    };
+    if leaves_first {
+        assert!(world.sim().migrate(victim.id(), 1));
+        kill(&mut world);
+    } else {
+        kill(&mut world);
+        assert!(world.sim().migrate(victim.id(), 1));
+    }
+    assert_eq!(killer.received(), b":1\r\n");
+    killer.send(b"CLIENT LIST\r\n");
+    for reactor in [from, 0, 1] {
+        turn(&mut world, reactor);
+    }
+    let list = String::from_utf8(killer.received()).unwrap();
+    assert_eq!(list.lines().filter(|line| line.starts_with("id=")).count(), 1, "{list}");
+    assert!(victim.is_closed(), "a connection survived CLIENT KILL by moving");
+}
+
+#[test]
+fn a_connection_that_moves_is_killed() {
+    check_killed(0, true);
+    // The order goes to the reactor that the connection has left when it comes.
+    check_killed(1, false);
 }
