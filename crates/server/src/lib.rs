@@ -1,6 +1,6 @@
 //! The data server: sessions of the Redis protocol on reactors, one shared keyspace, one log.
 //!
-//! [`serve`] runs it. The path of a request: `worker` (bytes to requests, one reactor) ->
+//! [`serve`] runs it. The path of a request: `handler` (bytes to requests, one reactor) ->
 //! `resp::execute` (locks, runs, logs, gates) -> a command's function in `resp/<family>.rs` ->
 //! `store` by mutations -> `binlog`; the reply leaves when its gate opens.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod clock;
 pub mod config;
 mod evict;
 mod expire;
+mod handler;
 mod janitor;
 mod latency;
 mod logging;

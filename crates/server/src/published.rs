@@ -11,9 +11,9 @@ use base::stages::{Stage, StageTimers};
 use base::time::MonoNs;
 
 use crate::config::Durability;
+use crate::handler::CLIENT_BYTES;
 use crate::resp::session::Wait;
 use crate::resp::{CommandId, Session};
-use crate::worker::CLIENT_BYTES;
 
 /// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
 const ERROR_KINDS_MAX: usize = 128;

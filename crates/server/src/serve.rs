@@ -15,6 +15,7 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
+use crate::handler::Server;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::Published;
@@ -24,7 +25,6 @@ use crate::resp::registry::REGISTRY;
 use crate::shared::{Identity, Mail, Rates, Shared};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
-use crate::worker::Server;
 use crate::{clock, logging};
 
 /// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.

@@ -19,11 +19,11 @@ use super::lying_disk::LyingDisk;
 use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
 use crate::config::{Config, Durability, Settings};
+use crate::handler::Server;
 use crate::recovery::recover;
 use crate::serve::{apply_limits, build_shared, join_group};
 use crate::shared::{Mail, Shared};
 use crate::snapshots::{Progress, Taker};
-use crate::worker::Server;
 
 /// More rounds than this without coming to rest are a livelock.
 const ROUNDS_MAX: usize = 20_000;

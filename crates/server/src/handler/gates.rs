@@ -1,0 +1,104 @@
+//! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
+
+use super::Server;
+use crate::latency::LatencyEvent;
+use crate::resp::session::Session;
+use crate::shared::Mail;
+use base::stages::Stage;
+use binlog::Lsn;
+use reactor::{ConnId, Connections, Context};
+
+/// Longest time for which a busy reactor gathers requests before it asks the log for a group. An idle
+/// reactor asks at once. See `docs/decisions/0001-gather-before-a-group.md`.
+const GATHER_NS_MAX: u64 = 1_000_000;
+
+impl Server {
+    /// Tells the log what this turn wants of it, and opens the gates that it has reached.
+    pub(super) fn settle_with_log(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let durable = self.shared.log.durable();
+        self.worker.durable = durable.0;
+        cx.set_level(durable.0);
+        self.record_log_waits(durable.0);
+        if self.worker.gate_max > durable.0 && !self.gathers(cx) {
+            let log = &self.shared.log;
+            log.request_sync(Lsn(self.worker.gate_max));
+            log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
+            if log.poisoned().is_some() {
+                self.give_up_held_replies(cx, connections);
+            }
+        }
+        if !self.roomless.is_empty() && self.shared.log.has_room(self.worker.index) {
+            for id in std::mem::take(&mut self.roomless) {
+                if let Some((session, _)) = connections.get_mut(id) {
+                    session.wait = None;
+                    cx.resume(id);
+                }
+            }
+        }
+    }
+
+    /// Whether a group should wait for requests that are ready on this reactor right now. A group
+    /// costs its core about 20 us, so while there is work it is worth more members: the reactor
+    /// looks once more, and asks for the group when nothing was ready, or after a moment.
+    pub(super) fn gathers(&mut self, cx: &mut Context<'_, Mail>) -> bool {
+        let gate_max = self.worker.gate_max;
+        if gate_max <= self.asked_gate {
+            return false;
+        }
+        let since = *self.gathering_since.get_or_insert(self.now.mono);
+        if std::mem::take(&mut self.served) && self.now.mono.since(since) < GATHER_NS_MAX {
+            cx.poll();
+            return true;
+        }
+        self.gathering_since = None;
+        self.asked_gate = gate_max;
+        false
+    }
+
+    /// The log will never reach some gates: nobody can say whether those writes will be found after
+    /// a restart, so their connections are closed without an answer.
+    pub(super) fn give_up_held_replies(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if !self.log_failed {
+            self.log_failed = true;
+            tracing::error!("the log has failed: writes are refused from now on");
+        }
+        let held: Vec<ConnId> = connections
+            .iter()
+            .filter(|(_, _, _, out)| out.held_bytes() > 0)
+            .map(|(id, ..)| id)
+            .collect();
+        for id in held {
+            cx.abort(id);
+        }
+        self.worker.gate_max = self.worker.durable;
+    }
+
+    pub(super) fn record_log_waits(&mut self, durable: u64) {
+        let waits = &mut self.worker.log_waits;
+        if waits.front().is_none_or(|wait| wait.gate > durable) {
+            return;
+        }
+        let stamp = self.worker.clock.now();
+        let mut longest_ns = 0;
+        let mut published = self.shared.published[self.worker.index].lock();
+        while let Some(wait) = waits.front().filter(|wait| wait.gate <= durable) {
+            let ns = self.worker.clock.delta_ns(wait.since, stamp);
+            published.timers.record_n(usize::from(wait.command), Stage::WaitForLog, ns, wait.count);
+            longest_ns = longest_ns.max(ns);
+            waits.pop_front();
+        }
+        drop(published);
+        if self.worker.is_latency_event(longest_ns) {
+            let ms = longest_ns / 1_000_000;
+            self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, ms);
+        }
+    }
+}

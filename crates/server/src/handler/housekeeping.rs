@@ -1,0 +1,130 @@
+//! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
+
+use super::{Server, TICK};
+use crate::config::Settings;
+use crate::latency::LatencyEvent;
+use crate::resp::session::Session;
+use crate::shared::Mail;
+use base::time::MonoNs;
+use reactor::{Connections, Context};
+use std::sync::atomic::Ordering;
+
+/// How often CLIENT LIST is told of the connections' buffers.
+const SURVEY_NS: u64 = 1_000_000_000;
+
+impl Server {
+    /// Looks at the connections' buffers for CLIENT LIST.
+    pub(super) fn survey(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if self.now.mono.since(self.surveyed) < SURVEY_NS {
+            return;
+        }
+        self.surveyed = self.now.mono;
+        let mut published = self.shared.published[self.worker.index].lock();
+        for (info, session) in connections.list() {
+            if let Some(row) = published.clients.get_mut(&info.id.0) {
+                row.measure(&info);
+            }
+            if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
+                cx.abort(info.id);
+            }
+        }
+    }
+
+    pub(super) fn record_writes(&mut self, cx: &Context<'_, Mail>) {
+        let write_ns = cx.stats().write_ns;
+        let ns = write_ns - std::mem::replace(&mut self.worker.write_ns, write_ns);
+        if ns > 0 && self.worker.tally.has_unwritten() {
+            let mut published = self.shared.published[self.worker.index].lock();
+            self.worker.tally.written(&mut published, ns);
+        }
+    }
+
+    pub(super) fn account_memory(&mut self) {
+        let grown_bytes = std::mem::take(&mut self.worker.store_bytes);
+        self.worker.accounts.store_grew(grown_bytes);
+    }
+
+    /// Background work of this reactor, `hz` times a second.
+    pub(super) fn tick(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let hz = self.worker.settings.hz.max(1) as u64;
+        cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
+        self.expire_due();
+        self.survey(cx, connections);
+        self.account_memory();
+        self.worker.accounts.flush();
+        if self.worker.index == 0 {
+            self.sample_rates();
+        }
+    }
+
+    pub(super) fn sample_rates(&mut self) {
+        let counters = self.shared.links().stats_sum();
+        let commands = self.shared.totals().commands;
+        let totals = [commands, counters.input_bytes, counters.output_bytes];
+        self.shared.rates.sample(self.now.mono, totals);
+        let log = self.shared.log.stats();
+        let lane_bytes: usize = log.lane_bytes.iter().sum();
+        self.worker.accounts.log_holds(lane_bytes as u64);
+        if log.syncs > self.log_syncs && self.worker.is_latency_event(log.sync_ns_last) {
+            let took_ms = log.sync_ns_last / 1_000_000;
+            self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, took_ms);
+        }
+        self.log_syncs = log.syncs;
+        self.shared.snapshots.consider(&self.shared, &self.worker.settings);
+    }
+
+    /// Deletes keys whose time has come in this reactor's share of the stripes.
+    pub(super) fn expire_due(&mut self) {
+        let is_on = self.worker.settings.active_expire
+            && self.shared.active_expire.load(Ordering::Relaxed)
+            && self.shared.pause.until(self.now.mono).is_none();
+        if !is_on {
+            return;
+        }
+        let reactors = self.shared.published.len();
+        let mut cycle = crate::expire::Cycle {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+        };
+        self.next_expiry_stripe = cycle.run(self.next_expiry_stripe, reactors);
+    }
+
+    pub(super) fn deliver_monitor_feed(&mut self) {
+        if !self.worker.monitor_feed.is_empty() {
+            let lines = std::mem::take(&mut self.worker.monitor_feed);
+            self.shared.broadcast(&Mail::Monitor(lines.into()));
+        }
+    }
+}
+
+/// Whether the peer has left more of its replies unread than `client-output-buffer-limit` allows.
+/// A connection in MONITOR gets what it did not ask for, and so counts to class pubsub.
+fn is_output_over(
+    settings: &Settings,
+    session: &mut Session,
+    pending_bytes: usize,
+    now: MonoNs,
+) -> bool {
+    let limits = &settings.client_output_buffer_limit;
+    let limit = if session.monitor { limits.pubsub } else { limits.normal };
+    let pending_bytes = pending_bytes as u64;
+    let since = &mut session.details.above_soft_since;
+    if limit.soft_bytes == 0 || pending_bytes <= limit.soft_bytes {
+        *since = None;
+    } else if since.is_none() {
+        *since = Some(now);
+    }
+    let soft_ns = limit.soft_seconds.saturating_mul(1_000_000_000);
+    let is_over_soft = since.is_some_and(|since| now.since(since) >= soft_ns);
+    is_over_soft || (limit.hard_bytes != 0 && pending_bytes > limit.hard_bytes)
+}

@@ -1,0 +1,84 @@
+//! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
+
+use super::{PAUSE_OVER, Server};
+use crate::resp::session::{Session, Wait, WaitReply};
+use crate::shared::{Mail, Shared};
+use base::time::MonoNs;
+use reactor::{Connections, Context, Output};
+use std::sync::atomic::Ordering;
+use wire::resp::ReplyWriter;
+
+impl Server {
+    pub(super) fn begin_wait(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session) {
+        self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
+        match session.wait {
+            // The end of time is "for ever": only CLIENT UNBLOCK or the peer's leaving end it.
+            Some(Wait::Until { at, .. }) if at != MonoNs(u64::MAX) => {
+                let token = self.next_token;
+                self.next_token += 1;
+                self.timed.insert(token, session.id);
+                cx.set_timer(at, token);
+            }
+            Some(Wait::Pause) => {
+                self.postponed.insert(session.id);
+            }
+            Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Room) | None => {}
+        }
+    }
+
+    /// Lets connections go on that CLIENT PAUSE stopped, or asks for a turn when it is over.
+    pub(super) fn end_pause(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if self.postponed.is_empty() {
+            return;
+        }
+        if let Some(until) = self.shared.pause.until(cx.now().mono) {
+            if until != self.pause_timer {
+                self.pause_timer = until;
+                cx.set_timer(until, PAUSE_OVER);
+            }
+            return;
+        }
+        for id in std::mem::take(&mut self.postponed) {
+            if let Some((session, _)) = connections.get_mut(id) {
+                session.wait = None;
+                self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+                cx.resume(id);
+            }
+        }
+    }
+
+    /// Ends a connection's wait and lets it go on.
+    pub(super) fn end_wait(
+        shared: &Shared,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        write: impl FnOnce(&mut ReplyWriter<'_>),
+        out: &mut Output,
+    ) {
+        session.wait = None;
+        shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        write(&mut ReplyWriter::new(out.buffer(), session.protocol));
+        out.hold(session.last_gate);
+        cx.resume(session.id);
+        let mut published = shared.published[cx.index()].lock();
+        if let Some(row) = published.clients.get_mut(&session.id.0) {
+            row.update(session, cx.now().mono);
+        }
+    }
+}
+
+pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
+    match reply {
+        WaitReply::Ok => writer.ok(),
+        WaitReply::Integer(number) => writer.integer(number),
+        WaitReply::Pair(local, replicas) => {
+            writer.array(2);
+            writer.integer(local);
+            writer.integer(replicas);
+        }
+    }
+}
