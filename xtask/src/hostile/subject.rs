@@ -157,12 +157,18 @@ impl Subject {
         })
     }
 
-    /// Memory has come back to about what it was. The allocator takes its time.
+    /// Memory has come back to about what it was.
     pub(super) fn until_flat(&self, before_bytes: u64) -> Result<()> {
+        self.until_held(before_bytes, SLACK_BYTES)
+    }
+
+    /// Memory has grown by no more than this. What is freed stays resident for about a second: the
+    /// allocator takes its time.
+    pub(super) fn until_held(&self, before_bytes: u64, growth_bytes_max: u64) -> Result<()> {
         let mut held_bytes = 0;
         let settled = until("memory is flat", || {
             held_bytes = self.resident_bytes()?;
-            Ok(held_bytes <= before_bytes + SLACK_BYTES)
+            Ok(held_bytes <= before_bytes + growth_bytes_max)
         });
         settled.with_context(|| {
             format!("{} MiB resident, before {} MiB", held_bytes >> 20, before_bytes >> 20)
