@@ -11,8 +11,10 @@
 //! offset 12 bytes[capacity]
 //! ```
 //!
-//! Measured against `Box<[u8]>` slots (1 M keys, pipeline 64): see `docs/performance.md`.
-//! Oracle: the tests run every operation beside a `Vec<u8>`; they pass under miri.
+//! What it is worth: eight bytes per slot, at 10 million keys 11.8 bytes per key (the table is 68 %
+//! full), a twelfth of what redis-server takes for such a key; and one cache line per lookup of a
+//! bucket instead of two. `docs/performance.md` has the whole account.
+//! Oracle: the tests run every operation beside a `Vec<u8>`, with fewer cases under miri.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks are allocated with ALIGN, that of u32")]
 
