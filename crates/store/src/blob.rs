@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What it is worth: eight bytes per slot, at 10 million keys 11.8 bytes per key (the table is 68 %
-//! full), a twelfth of what redis-server takes for such a key; and one cache line per lookup of a
+//! full), a seventeenth of what redis-server takes for such a key; and one cache line per lookup of a
 //! bucket instead of two. `docs/performance.md` has the whole account.
 //! Oracle: the tests run every operation beside a `Vec<u8>`, with fewer cases under miri.
 

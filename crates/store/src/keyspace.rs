@@ -147,7 +147,7 @@ impl Keyspace {
         Locked::new(self, params, guards)
     }
 
-    /// Locks everything. Costs about 60 us: for commands that are about all keys.
+    /// Locks everything. Costs 4,096 locks of 10 ns: for commands that are about all keys.
     pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
         let guards = (0..STRIPES).map(|stripe| self.guard(stripe)).collect();
         Locked::new(self, params, guards)

@@ -3,9 +3,8 @@
 //! A block is a sequence of `Set` and `Put` mutations in the bytes of [`crate::Mutation`], so that
 //! there is one codec, one golden test and one way in.
 //!
-//! Known weakness: a stripe stays locked while it is encoded. At 10 M keys that is 2,441 keys or
-//! about 100 us; a single collection of a million members holds its stripe for tens of
-//! milliseconds. Other stripes are not affected.
+//! Known weakness: a stripe stays locked while it is encoded. At 10 M keys that is 2,441 keys; a
+//! single collection of a million members holds its stripe for as long as it takes to encode. Other stripes are not affected.
 
 use crate::entry::Entry;
 use crate::keyspace::{Keyspace, Params, StoreError};
