@@ -23,6 +23,7 @@ Usage:
   myriad serve [OPTIONS]        Serve the data of a directory
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
+  myriad lab COMMAND            Measure servers: see myriad lab --help
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
   myriad --version              Print the version
@@ -75,19 +76,26 @@ enum Command {
     LogVerify {
         dir: PathBuf,
     },
+    /// The lab reads the rest of the command line itself.
+    Lab,
 }
 
 fn main() -> ExitCode {
-    let command = match parse(&mut Parser::from_env()) {
+    let mut parser = Parser::from_env();
+    let command = match parse(&mut parser) {
         Ok(command) => command,
         Err(error) => {
             complain(&error.to_string());
             return ExitCode::from(2);
         }
     };
-    match run(command) {
+    match run(command, &mut parser) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<lexopt::Error>() => {
+            complain(&error.to_string());
+            ExitCode::from(2)
+        }
         Err(error) => {
             complain(&format!("{error:#}"));
             ExitCode::FAILURE
@@ -95,7 +103,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
     match command {
         Command::Print(text) => {
             let mut out = io::stdout().lock();
@@ -105,6 +113,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(config) => server::serve(*config),
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
+        Command::Lab => lab::run(parser),
     }
 }
 
@@ -117,6 +126,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
+            Some("lab") => Ok(Command::Lab),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)

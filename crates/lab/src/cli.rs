@@ -1,0 +1,57 @@
+//! `myriad lab ...`: one row per subcommand.
+
+use anyhow::{Result, bail};
+use lexopt::Parser;
+
+/// One subcommand.
+pub(crate) struct Subcommand {
+    pub(crate) name: &'static str,
+    /// What it does, in a few words, for the list of all.
+    pub(crate) about: &'static str,
+    /// Reads its own arguments, `--help` included, and does it.
+    pub(crate) run: fn(&mut Parser) -> Result<()>,
+}
+
+const SUBCOMMANDS: &[Subcommand] = &[];
+
+/// The text of `myriad lab --help`.
+pub fn help() -> String {
+    let mut text = String::from(
+        "Measures servers: Myriad or a peer.\n\nUsage: myriad lab <COMMAND> [ARGUMENTS]\n\n",
+    );
+    for subcommand in SUBCOMMANDS {
+        text.push_str(&row(subcommand));
+    }
+    text.push_str("\nEvery command takes --help.\n");
+    text
+}
+
+fn row(subcommand: &Subcommand) -> String {
+    format!("  {:<18} {}\n", subcommand.name, subcommand.about)
+}
+
+/// Does what the rest of the command line asks for: the name of a subcommand, then its arguments.
+pub fn run(parser: &mut Parser) -> Result<()> {
+    use lexopt::prelude::*;
+    match parser.next()? {
+        None => bail!("a command is missing; see myriad lab --help"),
+        Some(Short('h') | Long("help")) => print(&help()),
+        Some(Value(name)) if name == "help" => print(&help()),
+        Some(Value(name)) => {
+            let wanted = SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name);
+            match wanted {
+                Some(subcommand) => (subcommand.run)(parser),
+                None => bail!("unknown command lab {}; see myriad lab --help", name.display()),
+            }
+        }
+        Some(other) => Err(other.unexpected().into()),
+    }
+}
+
+/// Writes to standard output; a reader that has gone away is an error that the program ignores.
+pub(crate) fn print(text: &str) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}

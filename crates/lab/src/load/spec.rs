@@ -1,0 +1,257 @@
+//! What a load generator is asked for, and what it answers: JSON, one [`LoadSpec`] on standard
+//! input, one [`LoadEvent`] per line on standard output.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::ThreadUse;
+
+/// Everything that decides what load is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadSpec {
+    pub work: Work,
+    pub warmup: Warmup,
+    /// Length of the measured phase.
+    pub duration_ms: u64,
+    /// The measured phase ends earlier when so many operations are done.
+    pub operations_max: Option<u64>,
+    /// Operations are counted per window of this length.
+    pub window_ms: u64,
+    /// Cores that the generator may use; empty: all.
+    pub cpus: Vec<usize>,
+    /// Same seed, same keys, sizes and arrivals.
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Requests over TCP.
+    Socket(SocketWork),
+    /// Appends to a log in the generator's own process.
+    Append(AppendWork),
+}
+
+/// When measuring begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Warmup {
+    /// After so long.
+    Fixed { ms: u64 },
+    /// When the rate has become steady, after `max_ms` at the latest.
+    Steady { max_ms: u64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketWork {
+    pub protocol: Protocol,
+    pub address: SocketAddr,
+    /// Sent as AUTH first, if there is one.
+    pub password: Option<String>,
+    /// Generator threads, each a reactor.
+    pub threads: usize,
+    pub connections: usize,
+    /// Callers that share the connections; 0: one per connection.
+    pub users: usize,
+    pub sharing: Sharing,
+    /// Requests that a user sends at once, waiting for all their replies before the next.
+    pub pipeline: usize,
+    pub arrival: Arrival,
+    /// Commands and how often each is chosen.
+    pub mix: Vec<Operation>,
+    pub keys: Keys,
+    /// Length of what `{value}` stands for.
+    pub value_bytes: Sizes,
+    /// Sent once on each connection before the load.
+    pub setup: Vec<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    Resp,
+    /// The text protocol of memcached: mixes may use `get` and `set` only.
+    Memcached,
+}
+
+/// How users share connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// A user borrows a connection for one round trip; others wait for it.
+    Blocking,
+    /// Requests of all users are on their way at the same time.
+    Multiplexed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrival {
+    /// A user sends its next request when the last reply has come.
+    Closed,
+    /// Requests are due at times that do not depend on replies.
+    Open { per_second: f64, schedule: Schedule },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    Even,
+    Poisson,
+}
+
+/// A command as its words. In a word, `{key}`, `{value}`, `{number}` (uniform, below the number of
+/// keys) and `{operation}` (counts up) stand for what they name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operation {
+    pub weight: f64,
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    pub prefix: String,
+    /// Keys are the prefix and a number below this, with 12 digits.
+    pub count: u64,
+    pub distribution: Distribution,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    Uniform,
+    /// Few keys are asked for often: the k-th most popular with a weight of `1 / k^exponent`.
+    Zipfian {
+        exponent: f64,
+    },
+    /// Zipfian, counted back from the key written last.
+    Latest {
+        exponent: f64,
+    },
+    /// One after the other, shared by all connections.
+    Sequential,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizes {
+    Fixed(usize),
+    /// Uniform, both ends included.
+    Between(usize, usize),
+}
+
+/// Appends to a log by threads of the generator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppendWork {
+    pub mode: LogMode,
+    pub threads: usize,
+    pub record_bytes: usize,
+    pub wait: WaitFor,
+    pub commit: Commit,
+    /// A new directory for the log; removed afterwards.
+    pub directory: PathBuf,
+}
+
+/// Which log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogMode {
+    /// Lanes and one writer: the server's.
+    Lanes,
+    /// One lock, held while each record is written (source document 4: Pika).
+    Mutex,
+    /// Whoever comes first writes for all who wait; they sleep on a condition variable.
+    LeaderCondvar,
+    /// The same; they sleep on a futex of their own.
+    LeaderFutex,
+}
+
+/// What a thread waits for before its next append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitFor {
+    /// Its place in the order.
+    Ticket,
+    /// Its record is written, and synced if groups are.
+    Commit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Commit {
+    /// Written, never synced.
+    Written,
+    /// Each write is synced.
+    Synced,
+    /// Synced every so often.
+    Interval { ms: u64 },
+}
+
+/// What the generator says while it works.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum LoadEvent {
+    /// All connections are open and load begins.
+    Connected,
+    /// The warm-up is over: what is counted begins now.
+    Measuring {
+        warmup_ms: u64,
+    },
+    /// A window of the measured phase has ended.
+    Window {
+        operations: u64,
+    },
+    /// What is counted has ended; replies that are on their way are still awaited.
+    Measured,
+    Done(Box<LoadReport>),
+    /// There is no result, and this is why.
+    Failed {
+        reason: String,
+    },
+}
+
+/// What was counted in the measured phase.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    pub duration_ns: u64,
+    pub operations: u64,
+    /// Error replies by their first word.
+    pub errors: BTreeMap<String, u64>,
+    /// Requests without a reply, the whole run through.
+    pub lost: u64,
+    /// Connections that the server closed.
+    pub broken_connections: u64,
+    /// Operations per window.
+    pub windows: Vec<u64>,
+    /// From the time at which a request was due, as a histogram in nanoseconds (HDR V2, base64).
+    pub latency_corrected: String,
+    /// From the time at which it was sent: blind for what a stalled server kept from being sent.
+    pub latency_raw: String,
+    /// How late requests left (99th percentile), for reasons that are the generator's own.
+    pub lag_ns_p99: u64,
+    /// The generator's threads.
+    pub threads: Vec<ThreadUse>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub log: Option<LogReport>,
+}
+
+/// What a log did in the measured phase.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogReport {
+    pub writes: u64,
+    pub syncs: u64,
+    pub bytes: u64,
+    /// Records per write, as a histogram (HDR V2, base64); likewise bytes per write.
+    pub records_per_write: String,
+    pub bytes_per_write: String,
+    pub process_cpu_ns: u64,
+}

@@ -1,0 +1,85 @@
+//! One measurement: a line of JSON in `rows.jsonl`, from which everything else is computed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::{LoadReport, LoadSpec};
+use crate::measure::ThreadUse;
+
+/// One repeat of one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The experiment's name, as in its definition: `s1.t6`.
+    pub table: String,
+    /// Position of the cell in the grid, and which repeat of it this is, both from 0.
+    pub cell: usize,
+    pub repeat: usize,
+    /// What the grid varies, by name: `server.reactors`, `load.connections`.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    pub subject: SubjectRow,
+    pub load: LoadSpec,
+    pub report: LoadReport,
+    /// Hash of the definition: rows of another definition are never resumed.
+    pub definition: String,
+    /// Commit of the lab, with `-dirty` if the tree had changes; empty if unknown.
+    pub commit: String,
+    /// Hash of the machine's description, which stands beside the rows in `machine.json`.
+    pub machine: String,
+    pub started_unix_ms: u64,
+    pub warmup_ms: u64,
+    /// The subject's threads during the measured phase.
+    pub threads: Vec<ThreadUse>,
+    pub resident_bytes: u64,
+    /// Per operation, by the subject's own counters: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
+    pub counters: BTreeMap<String, f64>,
+    /// Changes of the kernel's TCP counters: `ListenOverflows`, `TCPRetransSegs`.
+    pub tcp: BTreeMap<String, u64>,
+    pub verdict: Verdict,
+    /// Why the verdict is what it is; empty when it is `ok`.
+    pub reasons: Vec<String>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubjectRow {
+    /// `myriad`, `redis-server`, ...; `log` for appends in the generator's own process.
+    pub kind: String,
+    pub version: String,
+    pub command_line: Vec<String>,
+    /// Cores it was pinned to; empty: not pinned.
+    pub cpus: Vec<usize>,
+}
+
+/// Whether a row may be believed. Only `ok` enters headline figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Ok,
+    /// The generator was the limit, not the server.
+    ClientBound,
+    /// The rate varied too much within the row or between repeats.
+    Noisy,
+    /// Other programs, the hypervisor or the clock frequency changed the machine meanwhile.
+    EnvChanged,
+    /// No reply for a long time.
+    Stalled,
+    /// Requests without a reply, or with a wrong one.
+    Lossy,
+}
+
+impl Row {
+    /// Processor time of the subject, in nanoseconds per operation.
+    pub fn cpu_ns_per_operation(&self) -> f64 {
+        per(self.threads.iter().map(ThreadUse::cpu_ns).sum(), self.report.operations)
+    }
+
+    pub fn operations_per_second(&self) -> f64 {
+        per(self.report.operations, self.report.duration_ns) * 1e9
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per(amount: u64, count: u64) -> f64 {
+    amount as f64 / count.max(1) as f64
+}
