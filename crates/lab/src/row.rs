@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{LoadReport, LoadSpec};
-use crate::measure::ThreadUse;
+use crate::measure::{Noise, ThreadUse};
 
 /// One repeat of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,7 @@ pub struct Row {
     pub counters: BTreeMap<String, f64>,
     /// Changes of the kernel's TCP counters: `ListenOverflows`, `TCPRetransSegs`.
     pub tcp: BTreeMap<String, u64>,
+    pub noise: Noise,
     pub verdict: Verdict,
     /// Why the verdict is what it is; empty when it is `ok`.
     pub reasons: Vec<String>,
@@ -66,6 +67,10 @@ pub enum Verdict {
     Stalled,
     /// Requests without a reply, or with a wrong one.
     Lossy,
+    /// There is no result: the subject or the generator failed.
+    Failed,
+    /// There is no result: the subject is not installed.
+    Skipped,
 }
 
 impl Row {

@@ -20,3 +20,17 @@ impl ThreadUse {
         self.user_ns + self.system_ns
     }
 }
+
+/// What else went on in the machine during the measured phase.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// Share of all processor time that the hypervisor gave to others, 0 to 1.
+    pub steal: f64,
+    /// Cores that other programs used: neither the lab, nor its generator, nor the subject, nor
+    /// threads of the kernel.
+    pub foreign_cores: f64,
+    /// The program that used most of it; empty if none stands out.
+    pub foreign_name: String,
+    /// How long the measurement was put off until the machine was quiet.
+    pub waited_ms: u64,
+}
