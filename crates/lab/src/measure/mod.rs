@@ -1,5 +1,7 @@
 //! What the system knows about processes, the network and the machine.
 
+pub mod threads;
+
 use serde::{Deserialize, Serialize};
 
 /// What one thread has used between two looks at it.
