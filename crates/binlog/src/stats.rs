@@ -11,7 +11,11 @@ pub struct LogStats {
     /// Users' records and marks written.
     pub records: u64,
     pub bytes: u64,
+    /// System calls that write to segments; a group takes one or more.
+    pub writes: u64,
     pub syncs: u64,
+    /// System calls that sync segments; a sync of the log takes one for each file it concerns.
+    pub file_syncs: u64,
     pub sync_ns_last: u64,
     pub sync_ns_sum: u64,
     pub sync_ns_max: u64,
@@ -44,7 +48,9 @@ pub(crate) struct Counters {
     pub(crate) groups: u64,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    pub(crate) writes: u64,
     pub(crate) syncs: u64,
+    pub(crate) file_syncs: u64,
     pub(crate) sync_ns_last: u64,
     pub(crate) sync_ns_sum: u64,
     pub(crate) sync_ns_max: u64,
@@ -57,7 +63,9 @@ impl Default for Counters {
             groups: 0,
             records: 0,
             bytes: 0,
+            writes: 0,
             syncs: 0,
+            file_syncs: 0,
             sync_ns_last: 0,
             sync_ns_sum: 0,
             sync_ns_max: 0,

@@ -66,6 +66,8 @@ struct WriteTail {
     synced: Lsn,
     /// Filled segments that are not synced, oldest first.
     unsynced: Vec<Segment>,
+    /// Write system calls so far.
+    writes: u64,
 }
 
 /// What a round shall do.
@@ -88,7 +90,7 @@ impl Writer {
             window,
             taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
             lane_cap_bytes,
-            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new() },
+            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new(), writes: 0 },
             marked: Lsn(0),
             written_at: MonoNs(0),
             synced_at: MonoNs(0),
@@ -179,6 +181,7 @@ impl Log {
             counters.groups += 1;
             counters.records += taken.iter().map(|lane| lane.records).sum::<u64>();
             counters.bytes += tail.at.0 - from.0;
+            counters.writes = tail.writes;
         }
         for lane in taken {
             lane.reset(*lane_cap_bytes);
@@ -216,6 +219,7 @@ impl Log {
                 })
                 .map_err(failed("writing", segment.number))?;
             tail.at.0 += fits as u64;
+            tail.writes += 1;
         }
         Ok(())
     }
@@ -242,6 +246,7 @@ impl Log {
         let number = blank.number;
         tail.segment = activate(blank, tail.at, tail.synced, self.salt, first_record_bytes)
             .map_err(failed("writing the header of", number))?;
+        tail.writes += 1;
         self.segments.lock().push(tail.segment.clone());
         Ok(())
     }
@@ -251,9 +256,14 @@ impl Log {
         for segment in tail.unsynced.iter().chain([&tail.segment]) {
             segment.file.sync().map_err(failed("syncing", segment.number))?;
         }
+        let took_ns = clock().since(started);
+        {
+            let mut counters = self.counters.lock();
+            counters.count_sync(took_ns);
+            counters.file_syncs += tail.unsynced.len() as u64 + 1;
+        }
         tail.unsynced.clear();
         tail.synced = tail.at;
-        self.counters.lock().count_sync(clock().since(started));
         self.publish_durable(tail.synced);
         Ok(())
     }

@@ -143,6 +143,7 @@ impl Acceptor {
             self.apply_keepalive()?;
             events.clear();
             let timeout = self.is_resting.then_some(&REST);
+            self.commons.acceptor.count_wait();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
                 Ok(0) => self.rest(false)?,
                 Ok(_) | Err(Errno::INTR) => {}
@@ -182,6 +183,7 @@ impl Acceptor {
     fn accept(&mut self, listener: usize) -> std::io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTS_MAX {
+            self.commons.acceptor.count_call();
             match rustix::net::acceptfrom_with(&self.listeners[listener], flags) {
                 Ok((socket, remote)) => {
                     let remote = remote.and_then(std_address);
@@ -238,6 +240,7 @@ impl Acceptor {
         };
         drop(spare);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        self.commons.acceptor.count_call();
         let accepted = rustix::net::accept_with(&self.listeners[listener], flags);
         let is_done = match &accepted {
             Ok(socket) => {

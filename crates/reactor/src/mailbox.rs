@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -28,6 +28,8 @@ pub struct Waker {
 #[derive(Debug)]
 struct WakerInner {
     state: AtomicU8,
+    /// Calls that cost a system call.
+    writes: AtomicU64,
     /// None in the simulator, whose reactors never block.
     eventfd: Option<OwnedFd>,
 }
@@ -44,7 +46,11 @@ impl Waker {
     }
 
     fn with(eventfd: Option<OwnedFd>) -> Waker {
-        Waker { inner: Arc::new(WakerInner { state: AtomicU8::new(AWAKE), eventfd }) }
+        Waker { inner: Arc::new(WakerInner {
+            state: AtomicU8::new(AWAKE),
+            writes: AtomicU64::new(0),
+            eventfd,
+        }) }
     }
 
     /// The reactor runs a turn soon, and that turn sees everything written before this call.
@@ -53,6 +59,7 @@ impl Waker {
         if before == ASLEEP
             && let Some(eventfd) = &self.inner.eventfd
         {
+            self.inner.writes.fetch_add(1, Ordering::Relaxed);
             // The only possible failure is a full counter, which means that the reactor has
             // been called 2^64 times and is readable anyway.
             let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
@@ -74,6 +81,11 @@ impl Waker {
     /// After waiting: true if somebody called.
     pub(crate) fn wake_up(&self) -> bool {
         self.inner.state.swap(AWAKE, Ordering::AcqRel) == CALLED
+    }
+
+    /// How many calls cost a system call.
+    pub(crate) fn writes(&self) -> u64 {
+        self.inner.writes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -207,6 +219,7 @@ mod tests {
         let mut count = [0_u8; 8];
         rustix::io::read(waker.fd().unwrap(), &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 1);
+        assert_eq!(waker.writes(), 1);
     }
 
     #[test]

@@ -353,6 +353,7 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn publish(&mut self) {
         self.core.counters.connections = self.table.len() as u64;
         self.core.counters.held_bytes = self.held_bytes as u64;
+        self.core.counters.wakes = self.station().waker.writes();
         self.station().stats.publish(&self.core.counters);
     }
 

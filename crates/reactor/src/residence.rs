@@ -36,6 +36,7 @@ impl<H: Handler> Reactor<H> {
         }
         let Some(mut connection) = self.table.remove(token) else { return false };
         self.driver.deregister(&connection.socket);
+        self.core.counters.interest_changes += 1;
         self.held_bytes -= std::mem::take(&mut connection.held_counted);
         connection.is_holder = false;
         connection.recent_cost = 0;
@@ -79,6 +80,7 @@ impl<H: Handler> Reactor<H> {
         let (interest, waits) = (connection.interest, connection.stops.has(Stops::AGAIN));
         let token = self.table.insert(connection);
         let Some(connection) = self.table.get_mut(token) else { return };
+        self.core.counters.interest_changes += 1;
         if let Err(error) = self.driver.register(&connection.socket, token, interest) {
             tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
             return self.remove(token);

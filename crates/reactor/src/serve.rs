@@ -192,6 +192,7 @@ impl<H: Handler> Reactor<H> {
         if interest != connection.interest {
             connection.interest = interest;
             self.driver.set_interest(&connection.socket, token, interest);
+            self.core.counters.interest_changes += 1;
         }
     }
 
@@ -258,6 +259,7 @@ impl<H: Handler> Reactor<H> {
         if is_blocked != connection.interest.has(Interest::WRITE) {
             connection.interest = connection.wanted(is_blocked);
             driver.set_interest(&connection.socket, token, connection.interest);
+            core.counters.interest_changes += 1;
         }
         true
     }
@@ -348,6 +350,7 @@ impl<H: Handler> Reactor<H> {
     fn discard(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         self.input.clear();
+        self.core.counters.reads += 1;
         if matches!(self.driver.read(&connection.socket, &mut self.input), Io::Done(0) | Io::Broken)
         {
             self.remove(token);

@@ -53,7 +53,12 @@ counters! {
     busy_ns,
     /// Time inside of waiting.
     wait_ns,
+    /// Each is one wait system call.
     turns,
+    /// System calls that change what is waited for.
+    interest_changes,
+    /// Times another thread had to wake this reactor out of its wait, a system call of that thread.
+    wakes,
     /// Read system calls, and the bytes they brought.
     reads,
     input_bytes,
@@ -82,6 +87,8 @@ counters! {
 /// Counters of the acceptor. A refused connection was accepted by the kernel and closed by us.
 #[derive(Debug, Default)]
 pub struct AcceptorStats {
+    calls: AtomicU64,
+    waits: AtomicU64,
     accepted: AtomicU64,
     refused_over_limit: AtomicU64,
     refused_no_descriptor: AtomicU64,
@@ -91,6 +98,10 @@ pub struct AcceptorStats {
 /// A reading of [`AcceptorStats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptorCounters {
+    /// Accept system calls, those that found nothing included.
+    pub calls: u64,
+    /// Wait system calls.
+    pub waits: u64,
     pub accepted: u64,
     /// Refused because of `connections_max`.
     pub refused_over_limit: u64,
@@ -100,7 +111,30 @@ pub struct AcceptorCounters {
     pub errors: u64,
 }
 
+impl AcceptorCounters {
+    /// What was counted after `earlier` was read.
+    #[must_use]
+    pub fn since(&self, earlier: &AcceptorCounters) -> AcceptorCounters {
+        AcceptorCounters {
+            calls: self.calls - earlier.calls,
+            waits: self.waits - earlier.waits,
+            accepted: self.accepted - earlier.accepted,
+            refused_over_limit: self.refused_over_limit - earlier.refused_over_limit,
+            refused_no_descriptor: self.refused_no_descriptor - earlier.refused_no_descriptor,
+            errors: self.errors - earlier.errors,
+        }
+    }
+}
+
 impl AcceptorStats {
+    pub(crate) fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
@@ -119,6 +153,8 @@ impl AcceptorStats {
 
     pub fn read(&self) -> AcceptorCounters {
         AcceptorCounters {
+            calls: self.calls.load(Ordering::Relaxed),
+            waits: self.waits.load(Ordering::Relaxed),
             accepted: self.accepted.load(Ordering::Relaxed),
             refused_over_limit: self.refused_over_limit.load(Ordering::Relaxed),
             refused_no_descriptor: self.refused_no_descriptor.load(Ordering::Relaxed),

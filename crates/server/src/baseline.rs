@@ -1,20 +1,42 @@
 //! What CONFIG RESETSTAT remembers: INFO shows how far the counters went since.
 
 use reactor::{AcceptorCounters, Counters, Links};
+use store::LockWaits;
 
-/// The counters of reactors and acceptor at one moment; the default is the start.
+use crate::shared::Shared;
+
+/// The counters at one moment; the default is the start.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline {
     reactors: Vec<Counters>,
     acceptor: AcceptorCounters,
+    log: LogCalls,
+    lock_waits: LockWaits,
+}
+
+/// System calls of the log.
+#[derive(Debug, Default)]
+pub(crate) struct LogCalls {
+    pub(crate) writes: u64,
+    pub(crate) syncs: u64,
+}
+
+impl LogCalls {
+    fn read(log: &binlog::Log) -> LogCalls {
+        let stats = log.stats();
+        LogCalls { writes: stats.writes, syncs: stats.file_syncs }
+    }
 }
 
 impl Baseline {
     /// The counters as they are now.
-    pub(crate) fn take<M>(links: &Links<M>) -> Baseline {
+    pub(crate) fn take(shared: &Shared) -> Baseline {
+        let links = shared.links();
         Baseline {
             reactors: (0..links.reactors()).map(|index| links.stats(index)).collect(),
             acceptor: links.acceptor_stats().read(),
+            log: LogCalls::read(&shared.log),
+            lock_waits: shared.keyspace.lock_waits(),
         }
     }
 
@@ -31,11 +53,20 @@ impl Baseline {
         sum
     }
 
-    /// Connections refused since, for whatever reason.
-    pub(crate) fn refused<M>(&self, links: &Links<M>) -> u64 {
-        let refused = |counters: &AcceptorCounters| {
-            counters.refused_over_limit + counters.refused_no_descriptor
-        };
-        refused(&links.acceptor_stats().read()) - refused(&self.acceptor)
+    /// What the acceptor counted since.
+    pub(crate) fn acceptor<M>(&self, links: &Links<M>) -> AcceptorCounters {
+        links.acceptor_stats().read().since(&self.acceptor)
+    }
+
+    /// What the log's writer did since.
+    pub(crate) fn log(&self, log: &binlog::Log) -> LogCalls {
+        let now = LogCalls::read(log);
+        LogCalls { writes: now.writes - self.log.writes, syncs: now.syncs - self.log.syncs }
+    }
+
+    /// Waits for stripes since.
+    pub(crate) fn lock_waits(&self, keyspace: &store::Keyspace) -> LockWaits {
+        let now = keyspace.lock_waits();
+        LockWaits { count: now.count - self.lock_waits.count, ns: now.ns - self.lock_waits.ns }
     }
 }

@@ -1,7 +1,9 @@
 //! All stripes, and how a set of them is locked without ever waiting in a circle.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::stages::CycleClock;
 use base::time::UnixMs;
 use foldhash::quality::FixedState;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,12 +74,31 @@ impl ScanCursor {
 #[derive(Debug, Default)]
 struct Slot(Mutex<Stripe>);
 
+/// How often a stripe was found locked, and how long was waited in all; a wait that goes on is
+/// counted, its time not yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// Written only by who has waited; away from what every request reads.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct LockWaitCounters {
+    count: AtomicU64,
+    ns: AtomicU64,
+}
+
 /// The shared data. All methods take `&self`: any reactor may call them at any time.
 #[derive(Debug)]
 pub struct Keyspace {
     slots: Box<[Slot]>,
     hasher: FixedState,
     seed: u64,
+    /// Read only by who has to wait for a stripe, to count how long; nothing else depends on it.
+    cycles: CycleClock,
+    waits: LockWaitCounters,
 }
 
 impl Keyspace {
@@ -85,7 +106,13 @@ impl Keyspace {
     /// since what it says of a stripe holds for these hashes only.
     pub fn new(seed: u64) -> Keyspace {
         let slots = (0..STRIPES).map(|_| Slot::default()).collect();
-        Keyspace { slots, hasher: FixedState::with_seed(seed), seed }
+        Keyspace {
+            slots,
+            hasher: FixedState::with_seed(seed),
+            seed,
+            cycles: CycleClock::new(),
+            waits: LockWaitCounters::default(),
+        }
     }
 
     pub fn seed(&self) -> u64 {
@@ -127,7 +154,7 @@ impl Keyspace {
 
     fn guard(&self, stripe: usize) -> Guard<'_> {
         let index = u16::try_from(stripe).expect("STRIPES fits u16");
-        Guard { index, stripe: self.slots[stripe].0.lock() }
+        Guard { index, stripe: self.stripe(stripe) }
     }
 
     /// Locks the stripe of one key.
@@ -164,15 +191,35 @@ impl Keyspace {
         self.slots[stripe].0.try_lock().is_some_and(|stripe| stripe.has_due(now))
     }
 
+    #[inline]
     pub(crate) fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
-        self.slots[index].0.lock()
+        let slot = &self.slots[index].0;
+        slot.try_lock().unwrap_or_else(|| self.wait_for(slot))
+    }
+
+    #[cold]
+    fn wait_for<'a>(&self, slot: &'a Mutex<Stripe>) -> MutexGuard<'a, Stripe> {
+        self.waits.count.fetch_add(1, Ordering::Relaxed);
+        let started = self.cycles.now();
+        let guard = slot.lock();
+        let waited_ns = self.cycles.delta_ns(started, self.cycles.now());
+        self.waits.ns.fetch_add(waited_ns, Ordering::Relaxed);
+        guard
+    }
+
+    /// Waits for stripes since the start. An uncontended lock costs nothing to count.
+    pub fn lock_waits(&self) -> LockWaits {
+        LockWaits {
+            count: self.waits.count.load(Ordering::Relaxed),
+            ns: self.waits.ns.load(Ordering::Relaxed),
+        }
     }
 
     /// What each database holds, and the bytes of all. Locks one stripe after the other: the caller
     /// must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
         let mut sums = StatsSums::default();
-        self.slots.iter().for_each(|slot| slot.0.lock().add_stats(&mut sums));
+        (0..STRIPES).for_each(|index| self.stripe(index).add_stats(&mut sums));
         sums.finish(now)
     }
 

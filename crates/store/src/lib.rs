@@ -1,6 +1,7 @@
 //! The data: a striped keyspace shared by all reactors, values by type, and the one writer.
 //!
-//! *Must never know*: protocols, files, sockets, clocks. Time and the hash seed are arguments.
+//! *Must never know*: protocols, files, sockets, clocks. Time and the hash seed are arguments. The cycle
+//! counter is read by who waits for a lock, and only to count it.
 //!
 //! Data changes only through [`Locked::apply`] of a [`Mutation`], live and in recovery, so whatever
 //! the log holds is all that it takes to get the data back.
@@ -28,7 +29,7 @@ mod watch;
 
 pub use access::{AccessClock, AccessRule};
 pub use evict::{Candidate, EvictionPolicy};
-pub use keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
+pub use keyspace::{DbStats, Keyspace, LockWaits, Params, ScanCursor, StoreError};
 pub use locked::{Locked, Lookups, Value, ValueKind};
 pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored};
 pub use snapshot::{SnapshotBlock, load_block};

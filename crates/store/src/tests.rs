@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::types::{Compact, Encoding};
 use crate::{
     AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, Lookups, Mutation,
-    Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag, load_block,
+    LockWaits, Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -397,4 +397,26 @@ fn lookups_are_counted_until_they_are_taken() {
     assert!(locked.get(1, key).is_none());
     assert_eq!(locked.take_lookups(), Lookups { hits: 2, misses: 1 });
     assert_eq!(locked.take_lookups(), Lookups::default());
+}
+
+#[test]
+fn only_waiting_for_a_stripe_is_counted() {
+    let (store, first) = (Keyspace::new(1), params(1));
+    let hash = store.hash(b"k");
+    drop(store.lock_one(hash, &first));
+    assert_eq!(store.lock_waits(), LockWaits::default());
+    let held = store.lock_one(hash, &first);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let second = params(1);
+            drop(store.lock_one(hash, &second));
+        });
+        while store.lock_waits().count == 0 {
+            std::thread::yield_now();
+        }
+        drop(held);
+    });
+    let waits = store.lock_waits();
+    assert_eq!(waits.count, 1);
+    assert!(waits.ns > 0);
 }

@@ -104,7 +104,7 @@ fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for published in &cx.shared.published {
         published.lock().reset();
     }
-    cx.shared.baseline.store(Arc::new(Baseline::take(cx.shared.links())));
+    cx.shared.baseline.store(Arc::new(Baseline::take(cx.shared)));
     cx.reply.ok();
     Ok(())
 }

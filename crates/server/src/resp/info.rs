@@ -65,6 +65,7 @@ const SECTIONS: &[Section] = &[
     section("Errorstats", load::errors),
     on_request("Latencystats", load::latencies),
     section("Reactors", load::reactors),
+    section("Counters", load::counters),
     section("Cluster", |page| page.field("cluster_enabled", 0)),
     section("Keyspace", data::keyspace),
 ];

@@ -1,4 +1,4 @@
-//! INFO commandstats, errorstats, latencystats, reactors: where the work is.
+//! INFO commandstats, errorstats, latencystats, reactors, counters: where the work is.
 
 use std::collections::BTreeMap;
 
@@ -89,11 +89,14 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
         let load_percent = f64::from(links.load_ppm(index)) / 10_000.0;
         let value = format!(
             "load_percent={load_percent:.1},busy_ms={},connections={},ops={ops},reads={},writes={},\
-             input_bytes={},output_bytes={},migrated_in={},migrated_out={},held_bytes={}",
+             epoll_waits={},epoll_ctls={},wakes={},input_bytes={},output_bytes={},migrated_in={},migrated_out={},held_bytes={}",
             counters.busy_ns / 1_000_000,
             counters.connections,
             counters.reads,
             counters.writes,
+            counters.turns,
+            counters.interest_changes,
+            counters.wakes,
             counters.input_bytes,
             counters.output_bytes,
             counters.migrated_in,
@@ -102,4 +105,23 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
         );
         page.field(&format!("r{index:02}"), value);
     }
+}
+
+/// What requests make the system do, of all threads together: divided by the number of commands
+/// it is the cost of each. `docs/counters.md` says what each counts.
+pub(super) fn counters(page: &mut Page<'_, '_>) {
+    let shared = page.cx.shared;
+    let (links, baseline) = (shared.links(), shared.baseline.load());
+    let (reactors, acceptor) = (baseline.sum(links), baseline.acceptor(links));
+    let (log, waits) = (baseline.log(&shared.log), baseline.lock_waits(&shared.keyspace));
+    page.field("syscalls_epoll_wait", reactors.turns + acceptor.waits);
+    page.field("syscalls_epoll_ctl", reactors.interest_changes);
+    page.field("syscalls_read", reactors.reads);
+    page.field("syscalls_send", reactors.writes);
+    page.field("syscalls_accept", acceptor.calls);
+    page.field("syscalls_eventfd_write", reactors.wakes);
+    page.field("syscalls_log_write", log.writes);
+    page.field("syscalls_log_sync", log.syncs);
+    page.field("lock_waits", waits.count);
+    page.field("lock_wait_ns", waits.ns);
 }

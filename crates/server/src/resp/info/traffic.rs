@@ -32,7 +32,9 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("total_net_output_bytes", counters.output_bytes);
     page.field("instantaneous_input_kbps", kib(input));
     page.field("instantaneous_output_kbps", kib(output));
-    page.field("rejected_connections", baseline.refused(shared.links()));
+    let acceptor = baseline.acceptor(shared.links());
+    let refused = acceptor.refused_over_limit + acceptor.refused_no_descriptor;
+    page.field("rejected_connections", refused);
     page.field("expired_keys", totals.expired_keys);
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
