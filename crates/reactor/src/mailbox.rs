@@ -46,11 +46,13 @@ impl Waker {
     }
 
     fn with(eventfd: Option<OwnedFd>) -> Waker {
-        Waker { inner: Arc::new(WakerInner {
-            state: AtomicU8::new(AWAKE),
-            writes: AtomicU64::new(0),
-            eventfd,
-        }) }
+        Waker {
+            inner: Arc::new(WakerInner {
+                state: AtomicU8::new(AWAKE),
+                writes: AtomicU64::new(0),
+                eventfd,
+            }),
+        }
     }
 
     /// The reactor runs a turn soon, and that turn sees everything written before this call.

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use crate::types::{Compact, Encoding};
 use crate::{
-    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, Lookups, Mutation,
-    LockWaits, Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag, load_block,
+    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, LockWaits, Lookups,
+    Mutation, Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag,
+    load_block,
 };
 
 fn params(now: u64) -> Params {
