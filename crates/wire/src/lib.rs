@@ -6,4 +6,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cql;
 pub mod resp;

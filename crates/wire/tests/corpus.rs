@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wire::resp::check;
+use wire::{cql, resp::check};
 
 /// A corpus with fewer files has been lost, and its test would pass on nothing.
 const FILES_MIN: usize = 20;
@@ -21,6 +21,30 @@ fn replies() {
     for (path, data) in corpus("resp_reply") {
         println!("{}", path.display());
         check::check_reply(&data);
+    }
+}
+
+#[test]
+fn cql_requests() {
+    for (path, data) in corpus("cql_request") {
+        println!("{}", path.display());
+        cql::check::check_requests(&data);
+    }
+}
+
+#[test]
+fn cql_responses() {
+    for (path, data) in corpus("cql_response") {
+        println!("{}", path.display());
+        cql::check::check_responses(&data);
+    }
+}
+
+#[test]
+fn cql_segments() {
+    for (path, data) in corpus("cql_segment") {
+        println!("{}", path.display());
+        cql::check::check_segments(&data);
     }
 }
 

@@ -1,0 +1,111 @@
+//! Compressed bodies.
+
+use super::limits::{Limits, MalformedBody};
+
+/// An algorithm that a client may ask for in STARTUP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Versions 3 to 5.
+    Lz4,
+    /// Versions 3 and 4.
+    Snappy,
+}
+
+impl Compression {
+    /// The name in OPTIONS and STARTUP.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lz4 => "lz4",
+            Self::Snappy => "snappy",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Lz4, Self::Snappy].into_iter().find(|known| known.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Appends the compressed form of a body, as it stands in an envelope of versions 3 and 4.
+    // Source: native_protocol_v4.spec 5 "Compression"
+    pub(super) fn compress(self, body: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Lz4 => {
+                let length = u32::try_from(body.len()).expect("a body is far below 4 GiB");
+                out.extend_from_slice(&length.to_be_bytes());
+                out.extend_from_slice(&lz4_flex::block::compress(body));
+            }
+            Self::Snappy => {
+                let compressed = snap::raw::Encoder::new().compress_vec(body);
+                out.extend_from_slice(&compressed.expect("a body is far below 4 GiB"));
+            }
+        }
+    }
+
+    /// The body of an envelope whose flag says that it is compressed. What it says to become is
+    /// checked against the limits before memory is taken for it.
+    pub fn decompress(self, body: &[u8], limits: &Limits) -> Result<Vec<u8>, MalformedBody> {
+        match self {
+            Self::Lz4 => {
+                let (length, block) = body.split_first_chunk().ok_or(MalformedBody::Compression)?;
+                let length = u32::from_be_bytes(*length) as usize;
+                lz4_block(block, length, limits.body_bytes_max).ok_or(MalformedBody::Compression)
+            }
+            Self::Snappy => {
+                let length = snap::raw::decompress_len(body);
+                match length {
+                    Ok(length) if length <= limits.body_bytes_max => snap::raw::Decoder::new()
+                        .decompress_vec(body)
+                        .map_err(|_| MalformedBody::Compression),
+                    _ => Err(MalformedBody::Compression),
+                }
+            }
+        }
+    }
+}
+
+/// The most that one byte of an LZ4 block can become.
+const LZ4_RATIO_MAX: usize = 255;
+
+/// Decompresses a block that must become exactly `length` bytes.
+pub(super) fn lz4_block(block: &[u8], length: usize, length_max: usize) -> Option<Vec<u8>> {
+    if length > length_max || length > block.len().saturating_mul(LZ4_RATIO_MAX) {
+        return None;
+    }
+    let mut body = vec![0; length];
+    let count = lz4_flex::block::decompress_into(block, &mut body).ok()?;
+    (count == length).then_some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_survive_both_algorithms() {
+        for compression in [Compression::Lz4, Compression::Snappy] {
+            for body in [Vec::new(), b"abc".to_vec(), vec![b'x'; 100_000]] {
+                let mut out = Vec::new();
+                compression.compress(&body, &mut out);
+                let back = compression.decompress(&out, &Limits::DEFAULT);
+                assert_eq!(back.as_ref(), Ok(&body), "{compression:?}");
+            }
+            assert_eq!(Compression::from_name(compression.name()), Some(compression));
+        }
+    }
+
+    #[test]
+    fn what_it_says_to_become_is_limited() {
+        let limits = Limits { body_bytes_max: 1000 };
+        for compression in [Compression::Lz4, Compression::Snappy] {
+            let mut out = Vec::new();
+            compression.compress(&[0; 1001], &mut out);
+            assert_eq!(compression.decompress(&out, &limits), Err(MalformedBody::Compression));
+            for cut in 0..out.len() {
+                assert!(compression.decompress(&out[..cut], &Limits::DEFAULT).is_err(), "{cut}");
+            }
+        }
+        // 200 MB from 8 bytes.
+        let bomb = [0x0b, 0xeb, 0xc2, 0x00, 1, 2, 3, 4];
+        let refused = Compression::Lz4.decompress(&bomb, &Limits::DEFAULT);
+        assert_eq!(refused, Err(MalformedBody::Compression));
+    }
+}

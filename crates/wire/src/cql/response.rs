@@ -1,0 +1,394 @@
+//! What servers answer: the server's side.
+
+use super::compression::Compression;
+use super::envelope::{self, Direction, Flags, Opcode, Version};
+use super::notation::{Notation, Value};
+use super::request::Consistency;
+use super::types::ColumnType;
+
+/// The stream of events: they answer no request.
+pub const EVENT_STREAM: i16 = -1;
+
+/// What stands in front of the response in its body.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Notes<'a> {
+    /// The request asked for tracing.
+    pub tracing_id: Option<[u8; 16]>,
+    pub warnings: &'a [&'a str],
+    pub custom_payload: &'a [(&'a str, Option<&'a [u8]>)],
+}
+
+/// Why a request failed, with what its code says besides the message.
+// Source: native_protocol_v5.spec 8 "Error codes"
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind<'a> {
+    Server,
+    Protocol,
+    BadCredentials,
+    Unavailable {
+        consistency: Consistency,
+        required: i32,
+        alive: i32,
+    },
+    Overloaded,
+    Syntax,
+    Unauthorized,
+    Invalid,
+    Config,
+    /// The table is empty if it is the keyspace that exists.
+    AlreadyExists {
+        keyspace: &'a str,
+        table: &'a str,
+    },
+    Unprepared {
+        id: &'a [u8],
+    },
+}
+
+impl ErrorKind<'_> {
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Server => 0x0000,
+            Self::Protocol => 0x000A,
+            Self::BadCredentials => 0x0100,
+            Self::Unavailable { .. } => 0x1000,
+            Self::Overloaded => 0x1001,
+            Self::Syntax => 0x2000,
+            Self::Unauthorized => 0x2100,
+            Self::Invalid => 0x2200,
+            Self::Config => 0x2300,
+            Self::AlreadyExists { .. } => 0x2400,
+            Self::Unprepared { .. } => 0x2500,
+        }
+    }
+}
+
+/// A change of the schema, as a result and as an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchemaChange<'a> {
+    /// `CREATED`, `UPDATED` or `DROPPED`.
+    pub change: &'a str,
+    pub target: SchemaTarget<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaTarget<'a> {
+    Keyspace(&'a str),
+    Table { keyspace: &'a str, name: &'a str },
+    Type { keyspace: &'a str, name: &'a str },
+}
+
+impl SchemaChange<'_> {
+    // Source: native_protocol_v5.spec 4.2.5.5 "Schema_change"
+    fn encode(&self, body: &mut Vec<u8>) {
+        body.put_string(self.change);
+        match self.target {
+            SchemaTarget::Keyspace(keyspace) => {
+                body.put_string("KEYSPACE");
+                body.put_string(keyspace);
+            }
+            SchemaTarget::Table { keyspace, name } => {
+                body.put_string("TABLE");
+                body.put_string(keyspace);
+                body.put_string(name);
+            }
+            SchemaTarget::Type { keyspace, name } => {
+                body.put_string("TYPE");
+                body.put_string(keyspace);
+                body.put_string(name);
+            }
+        }
+    }
+}
+
+/// A column of a result, or a marker of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub column_type: ColumnType,
+}
+
+/// What clients are told of the columns of one table.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns<'a> {
+    pub keyspace: &'a str,
+    pub table: &'a str,
+    pub columns: &'a [Column],
+}
+
+impl Columns<'_> {
+    /// Names and types, with the table said once.
+    fn encode(&self, version: Version, body: &mut Vec<u8>) {
+        body.put_string(self.keyspace);
+        body.put_string(self.table);
+        for column in self.columns {
+            body.put_string(&column.name);
+            column.column_type.encode(version, body);
+        }
+    }
+}
+
+/// What a prepared statement is, for the client that prepared it.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared<'a> {
+    pub id: &'a [u8],
+    /// Sent in version 5.
+    pub result_metadata_id: &'a [u8],
+    pub markers: Columns<'a>,
+    /// Which markers make up the partition key, in its order; empty if not all are markers.
+    pub partition_key: &'a [u16],
+    /// None for statements that give no rows.
+    pub result: Option<Columns<'a>>,
+}
+
+// Source: native_protocol_v5.spec 4.2.5.2 "Rows", flags of metadata
+const GLOBAL_TABLE: i32 = 0x01;
+const HAS_MORE_PAGES: i32 = 0x02;
+const NO_METADATA: i32 = 0x04;
+const METADATA_CHANGED: i32 = 0x08;
+
+/// What stands before the rows of a result.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsMetadata<'a> {
+    pub columns: Columns<'a>,
+    /// The client has the columns already: only their number is sent.
+    pub skip_columns: bool,
+    /// Where the next page begins, if there is one.
+    pub paging_state: Option<&'a [u8]>,
+    /// Version 5: the client's metadata is of an older table, this is its new id.
+    pub new_metadata_id: Option<&'a [u8]>,
+}
+
+/// Appends responses to one buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseEncoder<'a> {
+    pub version: Version,
+    /// What bodies are compressed with, in versions 3 and 4.
+    pub compression: Option<Compression>,
+    pub notes: Notes<'a>,
+}
+
+// Source: native_protocol_v5.spec 4.2 "Responses"
+impl ResponseEncoder<'_> {
+    /// Nothing in front of the response, nothing compressed.
+    pub fn plain(version: Version) -> Self {
+        ResponseEncoder { version, compression: None, notes: Notes::default() }
+    }
+
+    pub fn error(&self, stream: i16, kind: ErrorKind<'_>, message: &str, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Error, out, |body| {
+            body.put_int(kind.code());
+            body.put_string(cut(message));
+            match kind {
+                ErrorKind::Unavailable { consistency, required, alive } => {
+                    body.put_short(consistency as u16);
+                    body.put_int(required);
+                    body.put_int(alive);
+                }
+                ErrorKind::AlreadyExists { keyspace, table } => {
+                    body.put_string(keyspace);
+                    body.put_string(table);
+                }
+                ErrorKind::Unprepared { id } => body.put_short_bytes(id),
+                _ => {}
+            }
+        });
+    }
+
+    pub fn ready(&self, stream: i16, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Ready, out, |_| {});
+    }
+
+    /// `authenticator` is a class name that drivers know.
+    pub fn authenticate(&self, stream: i16, authenticator: &str, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Authenticate, out, |body| body.put_string(authenticator));
+    }
+
+    pub fn auth_success(&self, stream: i16, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::AuthSuccess, out, |body| body.put_value(Value::Null));
+    }
+
+    pub fn supported(&self, stream: i16, options: &[(&str, &[&str])], out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Supported, out, |body| body.put_string_multimap(options));
+    }
+
+    pub fn void(&self, stream: i16, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Result, out, |body| body.put_int(1));
+    }
+
+    pub fn set_keyspace(&self, stream: i16, keyspace: &str, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Result, out, |body| {
+            body.put_int(3);
+            body.put_string(keyspace);
+        });
+    }
+
+    pub fn schema_changed(&self, stream: i16, change: &SchemaChange<'_>, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Result, out, |body| {
+            body.put_int(5);
+            change.encode(body);
+        });
+    }
+
+    pub fn schema_event(&self, change: &SchemaChange<'_>, out: &mut Vec<u8>) {
+        self.message(EVENT_STREAM, Opcode::Event, out, |body| {
+            body.put_string("SCHEMA_CHANGE");
+            change.encode(body);
+        });
+    }
+
+    // Source: native_protocol_v5.spec 4.2.5.4 "Prepared"
+    pub fn prepared(&self, stream: i16, prepared: &Prepared<'_>, out: &mut Vec<u8>) {
+        self.message(stream, Opcode::Result, out, |body| {
+            body.put_int(4);
+            body.put_short_bytes(prepared.id);
+            if self.version == Version::V5 {
+                body.put_short_bytes(prepared.result_metadata_id);
+            }
+            let markers = prepared.markers;
+            body.put_int(if markers.columns.is_empty() { 0 } else { GLOBAL_TABLE });
+            body.put_count(markers.columns.len());
+            if self.version >= Version::V4 {
+                body.put_count(prepared.partition_key.len());
+                for &index in prepared.partition_key {
+                    body.put_short(index);
+                }
+            }
+            if !markers.columns.is_empty() {
+                markers.encode(self.version, body);
+            }
+            match prepared.result {
+                None => {
+                    body.put_int(NO_METADATA);
+                    body.put_int(0);
+                }
+                Some(columns) => {
+                    body.put_int(GLOBAL_TABLE);
+                    body.put_count(columns.columns.len());
+                    columns.encode(self.version, body);
+                }
+            }
+        });
+    }
+
+    /// Begins a result with rows; its cells follow through the [`RowsEncoder`].
+    pub fn rows<'o>(
+        &self,
+        stream: i16,
+        metadata: &RowsMetadata<'_>,
+        out: &'o mut Vec<u8>,
+    ) -> RowsEncoder<'o> {
+        let start = self.begin(stream, Opcode::Result, out);
+        out.put_int(2);
+        let new_id = metadata.new_metadata_id.filter(|_| self.version == Version::V5);
+        let flags = [
+            (GLOBAL_TABLE, !metadata.skip_columns),
+            (HAS_MORE_PAGES, metadata.paging_state.is_some()),
+            (NO_METADATA, metadata.skip_columns),
+            (METADATA_CHANGED, new_id.is_some()),
+        ];
+        out.put_int(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum());
+        out.put_count(metadata.columns.columns.len());
+        if let Some(paging_state) = metadata.paging_state {
+            out.put_bytes(paging_state);
+        }
+        if let Some(id) = new_id {
+            out.put_short_bytes(id);
+        }
+        if !metadata.skip_columns {
+            metadata.columns.encode(self.version, out);
+        }
+        let count_at = out.len();
+        out.put_int(0);
+        RowsEncoder { out, start, count_at, rows: 0, compression: self.compression }
+    }
+
+    fn message(
+        &self,
+        stream: i16,
+        opcode: Opcode,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.begin(stream, opcode, out);
+        write(out);
+        super::compress_body(out, start, self.compression);
+        envelope::end(out, start);
+    }
+
+    /// Header and notes.
+    fn begin(&self, stream: i16, opcode: Opcode, out: &mut Vec<u8>) -> usize {
+        let Notes { tracing_id, warnings, custom_payload } = self.notes;
+        let flags = [
+            (Flags::TRACING, tracing_id.is_some()),
+            (Flags::WARNING, !warnings.is_empty()),
+            (Flags::CUSTOM_PAYLOAD, !custom_payload.is_empty()),
+        ];
+        let flags = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum();
+        let direction = Direction::Response;
+        let start = envelope::begin(out, direction, self.version, Flags(flags), stream, opcode);
+        if let Some(id) = tracing_id {
+            out.put(&id);
+        }
+        if !warnings.is_empty() {
+            out.put_string_list(warnings);
+        }
+        if !custom_payload.is_empty() {
+            out.put_bytes_map(custom_payload);
+        }
+        start
+    }
+}
+
+/// Messages are strings of 16-bit length; statements that they quote are not.
+fn cut(message: &str) -> &str {
+    &message[..message.floor_char_boundary(usize::from(u16::MAX))]
+}
+
+/// Appends the cells of a result, row by row. [`RowsEncoder::finish`] must follow.
+#[derive(Debug)]
+pub struct RowsEncoder<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    count_at: usize,
+    rows: usize,
+    compression: Option<Compression>,
+}
+
+impl RowsEncoder<'_> {
+    /// One more cell of the row; as many as there are columns make it whole.
+    pub fn cell(&mut self, bytes: Option<&[u8]>) {
+        self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));
+    }
+
+    /// A cell that `write` appends: its length is filled in afterwards.
+    pub fn cell_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let length_at = self.out.len();
+        self.out.put_int(0);
+        write(self.out);
+        let bytes = self.out.len() - length_at - 4;
+        let length = i32::try_from(bytes).expect("a cell is below 2 GiB");
+        self.out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// All cells of a row were appended.
+    pub fn end_row(&mut self) {
+        self.rows += 1;
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of the response so far.
+    pub fn bytes(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    pub fn finish(self) {
+        let rows = i32::try_from(self.rows).expect("a page is below 2^31 rows");
+        self.out[self.count_at..self.count_at + 4].copy_from_slice(&rows.to_be_bytes());
+        super::compress_body(self.out, self.start, self.compression);
+        envelope::end(self.out, self.start);
+    }
+}
