@@ -10,9 +10,12 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+pub mod definition;
 pub mod load;
 pub mod measure;
 pub mod row;
+pub mod stats;
+pub mod subject;
 
 pub use cli::{help, run};
 pub use row::{Row, Verdict};

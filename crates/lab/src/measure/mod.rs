@@ -36,3 +36,13 @@ pub struct Noise {
     /// How long the measurement was put off until the machine was quiet.
     pub waited_ms: u64,
 }
+
+/// The first 8 bytes of a digest, as 16 hexadecimal digits: enough to tell experiments and
+/// machines apart.
+pub(crate) fn short_hash(digest: &[u8]) -> String {
+    use std::fmt::Write;
+    digest.iter().take(8).fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
+}

@@ -1,0 +1,383 @@
+//! The text of a definition: which keys there are, their defaults and limits.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::grid::{self, Node, Point};
+use super::{Cell, Definition, REPEATS_MAX, set_duration};
+use crate::load::{
+    AppendWork, Arrival, Commit, Distribution, Keys, LoadSpec, LogMode, Operation, Protocol,
+    Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+};
+use crate::subject::{Kind, SubjectSpec};
+
+/// A phase that fills a server ends by its operations; this is for one that never does.
+const PHASE_MS_MAX: u64 = 600_000;
+const CONNECTIONS_MAX: usize = 100_000;
+const PIPELINE_MAX: usize = 100_000;
+const THREADS_MAX: usize = 10_000;
+
+/// What is wrong, and at which byte of the text.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) reason: String,
+}
+
+impl Fault {
+    pub(super) fn at(at: usize, reason: String) -> Self {
+        Self { at, reason }
+    }
+}
+
+impl From<toml::de::Error> for Fault {
+    fn from(error: toml::de::Error) -> Self {
+        let at = error.span().map_or(0, |span| span.start);
+        Self { at, reason: error.message().trim_end().replace('\n', ", ") }
+    }
+}
+
+/// All keys but `grid` and `cell`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<Load> {
+    name: Spanned<String>,
+    title: String,
+    source: Option<String>,
+    #[serde(default = "three")]
+    repeats: Spanned<usize>,
+    #[serde(default = "three_seconds_ms")]
+    cell_ms: Spanned<u64>,
+    #[serde(default = "steady")]
+    warmup: Warmup,
+    budget_s: Option<u64>,
+    subject: SubjectSpec,
+    load: Load,
+    #[serde(default)]
+    phase: Vec<Phase>,
+}
+
+/// The head alone, to know what kind of load follows.
+#[derive(Debug, Deserialize)]
+struct Head {
+    kind: Kind,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Phase {
+    operations: u64,
+    /// Read from the tree, where it is laid over the load of the cell.
+    #[serde(default, rename = "load")]
+    _load: Option<serde::de::IgnoredAny>,
+}
+
+fn three() -> Spanned<usize> {
+    Spanned::new(0..0, 3)
+}
+
+fn three_seconds_ms() -> Spanned<u64> {
+    Spanned::new(0..0, 3_000)
+}
+
+fn steady() -> Warmup {
+    Warmup::Steady { max_ms: 2_000 }
+}
+
+/// `[load]` of a server.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SocketLoad {
+    cpus: Vec<usize>,
+    seed: u64,
+    window_ms: u64,
+    operations_max: Option<u64>,
+    /// That of the server.
+    protocol: Option<Protocol>,
+    password: Option<String>,
+    /// One per core of the generator.
+    threads: Option<Spanned<usize>>,
+    connections: Spanned<usize>,
+    users: usize,
+    sharing: Sharing,
+    pipeline: Spanned<usize>,
+    arrival: Arrival,
+    mix: Spanned<Vec<Operation>>,
+    keys: PartialKeys,
+    value_bytes: Sizes,
+    setup: Vec<Vec<String>>,
+}
+
+impl Default for SocketLoad {
+    fn default() -> Self {
+        let words = ["SET", "{key}", "{value}"].map(String::from).to_vec();
+        Self {
+            cpus: Vec::new(),
+            seed: 1,
+            window_ms: 100,
+            operations_max: None,
+            protocol: None,
+            password: None,
+            threads: None,
+            connections: Spanned::new(0..0, 1),
+            users: 0,
+            sharing: Sharing::Blocking,
+            pipeline: Spanned::new(0..0, 1),
+            arrival: Arrival::Closed,
+            mix: Spanned::new(0..0, vec![Operation { weight: 1.0, words }]),
+            keys: PartialKeys::default(),
+            value_bytes: Sizes::Fixed(80),
+            setup: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PartialKeys {
+    prefix: String,
+    count: u64,
+    distribution: Distribution,
+}
+
+impl Default for PartialKeys {
+    fn default() -> Self {
+        Self { prefix: "key:".into(), count: 1_000_000, distribution: Distribution::Uniform }
+    }
+}
+
+/// `[load]` of `kind = "log"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AppendLoad {
+    cpus: Vec<usize>,
+    seed: u64,
+    window_ms: u64,
+    operations_max: Option<u64>,
+    mode: LogMode,
+    threads: Spanned<usize>,
+    record_bytes: usize,
+    wait: WaitFor,
+    commit: Commit,
+}
+
+impl Default for AppendLoad {
+    fn default() -> Self {
+        Self {
+            cpus: Vec::new(),
+            seed: 1,
+            window_ms: 100,
+            operations_max: None,
+            mode: LogMode::Lanes,
+            threads: Spanned::new(0..0, 1),
+            record_bytes: 5,
+            wait: WaitFor::Ticket,
+            commit: Commit::Written,
+        }
+    }
+}
+
+/// A kind of `[load]`: what it asks a generator for.
+trait Load: DeserializeOwned {
+    /// Warm-up and duration are the file's.
+    fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault>;
+}
+
+impl Load for SocketLoad {
+    fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
+        let threads = self.threads.unwrap_or_else(|| Spanned::new(0..0, self.cpus.len().max(1)));
+        let native = match subject.kind {
+            Kind::Memcached => Protocol::Memcached,
+            _ => Protocol::Resp,
+        };
+        if self.mix.get_ref().is_empty() {
+            return Err(Fault::at(self.mix.span().start, "mix must not be empty".into()));
+        }
+        let keys = self.keys;
+        let work = SocketWork {
+            protocol: self.protocol.unwrap_or(native),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            password: self.password,
+            threads: within("threads", &threads, THREADS_MAX)?,
+            connections: within("connections", &self.connections, CONNECTIONS_MAX)?,
+            users: self.users,
+            sharing: self.sharing,
+            pipeline: within("pipeline", &self.pipeline, PIPELINE_MAX)?,
+            arrival: self.arrival,
+            mix: self.mix.into_inner(),
+            keys: Keys { prefix: keys.prefix, count: keys.count, distribution: keys.distribution },
+            value_bytes: self.value_bytes,
+            setup: self.setup,
+        };
+        Ok(LoadSpec {
+            work: Work::Socket(work),
+            warmup,
+            duration_ms: 0,
+            operations_max: self.operations_max,
+            window_ms: self.window_ms,
+            cpus: self.cpus,
+            seed: self.seed,
+        })
+    }
+}
+
+impl Load for AppendLoad {
+    fn spec(self, _: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
+        let work = AppendWork {
+            mode: self.mode,
+            threads: within("threads", &self.threads, THREADS_MAX)?,
+            record_bytes: self.record_bytes,
+            wait: self.wait,
+            commit: self.commit,
+            directory: PathBuf::new(),
+        };
+        Ok(LoadSpec {
+            work: Work::Append(work),
+            warmup,
+            duration_ms: 0,
+            operations_max: self.operations_max,
+            window_ms: self.window_ms,
+            cpus: self.cpus,
+            seed: self.seed,
+        })
+    }
+}
+
+fn within(name: &str, value: &Spanned<usize>, max: usize) -> Result<usize, Fault> {
+    let at = value.span().start;
+    match *value.get_ref() {
+        0 => Err(Fault::at(at, format!("{name} must be 1 or more"))),
+        number if number > max => Err(Fault::at(at, format!("{name} must be {max} or less"))),
+        number => Ok(number),
+    }
+}
+
+/// Reads a value of the file as a type, with the place of what is wrong.
+pub(super) fn read<T: DeserializeOwned>(node: Node<'_>) -> Result<T, Fault> {
+    Ok(T::deserialize(ValueDeserializer::from(node))?)
+}
+
+/// Reads the whole text.
+pub(super) fn parse(text: &str) -> Result<Definition, Fault> {
+    let mut tree = DeTable::parse(text)?.into_inner();
+    let cells = tree.remove("cell");
+    let grid = tree.remove("grid");
+    let points = grid::points(cells.as_ref(), grid.as_ref())?;
+    let mut head = None;
+    let mut cells = Vec::with_capacity(points.len());
+    for point in &points {
+        let (definition, cell) = read_cell(&tree, point)?;
+        head.get_or_insert(definition);
+        cells.push(cell);
+    }
+    let head = head.expect("axes are never empty, so there is a point");
+    Ok(Definition { cells, text: text.to_owned(), ..head })
+}
+
+/// The file with the values of one point set: its head, which is the same for all, and the cell.
+fn read_cell<'text>(
+    tree: &DeTable<'text>,
+    point: &Point<'text>,
+) -> Result<(Definition, Cell), Fault> {
+    let mut tree = tree.clone();
+    grid::set_all(&mut tree, point);
+    let Some(subject) = tree.get("subject") else {
+        // A missing title or a wrong name is the better news.
+        return Err(read_file::<SocketLoad>(&tree)
+            .err()
+            .filter(|fault| !fault.reason.contains("`subject`"))
+            .unwrap_or_else(|| Fault::at(0, "missing table [subject]".into())));
+    };
+    match read::<Head>(subject.clone())?.kind {
+        Kind::Log => cell_of::<AppendLoad>(tree, point),
+        _ => cell_of::<SocketLoad>(tree, point),
+    }
+}
+
+fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definition, Cell), Fault> {
+    if !tree.contains_key("load") {
+        let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
+        tree.insert(Spanned::new(0..0, "load".into()), empty);
+    }
+    let file: File<L> = read_file(&tree)?;
+    check(&file)?;
+    let mut phases = Vec::with_capacity(file.phase.len());
+    for (index, phase) in file.phase.iter().enumerate() {
+        phases.push(phase_spec::<L>(&tree, index, phase, &file.subject)?);
+    }
+    let mut load = file.load.spec(&file.subject, file.warmup)?;
+    set_duration(&mut load, file.cell_ms.into_inner());
+    let cell = Cell { parameters: grid::parameters(point)?, subject: file.subject, phases, load };
+    let definition = Definition {
+        name: file.name.into_inner(),
+        title: file.title,
+        source: file.source,
+        repeats: file.repeats.into_inner(),
+        budget_s: file.budget_s,
+        cells: Vec::new(),
+        text: String::new(),
+    };
+    Ok((definition, cell))
+}
+
+fn read_file<L: DeserializeOwned>(tree: &DeTable<'_>) -> Result<File<L>, Fault> {
+    read(Spanned::new(0..0, DeValue::Table(tree.clone())))
+}
+
+fn check<L>(file: &File<L>) -> Result<(), Fault> {
+    let name = file.name.get_ref();
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-_".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+        let reason =
+            format!("name wants lower-case letters, digits, '.', '-' and '_', not {name:?}");
+        return Err(Fault::at(file.name.span().start, reason));
+    }
+    if !(1..=REPEATS_MAX).contains(file.repeats.get_ref()) {
+        let reason = format!("repeats must be 1 to {REPEATS_MAX}");
+        return Err(Fault::at(file.repeats.span().start, reason));
+    }
+    if *file.cell_ms.get_ref() == 0 {
+        return Err(Fault::at(file.cell_ms.span().start, "cell_ms must be 1 or more".into()));
+    }
+    Ok(())
+}
+
+/// The load of the cell with what the phase says of its own laid over it.
+fn phase_spec<L: Load>(
+    tree: &DeTable<'_>,
+    index: usize,
+    phase: &Phase,
+    subject: &SubjectSpec,
+) -> Result<LoadSpec, Fault> {
+    let mut load = tree.get("load").cloned().expect("it was put there");
+    let phases = tree.get("phase").and_then(|node| node.get_ref().as_array());
+    let own = phases.and_then(|phases| phases.get(index)?.get_ref().get("load"));
+    if let Some(own) = own {
+        lay_over(load.get_mut(), own.get_ref());
+    }
+    let mut spec = read::<L>(load)?.spec(subject, Warmup::Fixed { ms: 0 })?;
+    set_duration(&mut spec, PHASE_MS_MAX);
+    spec.operations_max = Some(phase.operations);
+    Ok(spec)
+}
+
+/// Key by key; of tables below the first, only `keys` is completed rather than replaced.
+fn lay_over<'text>(load: &mut DeValue<'text>, own: &DeValue<'text>) {
+    let (DeValue::Table(load), DeValue::Table(own)) = (load, own) else { return };
+    for (key, value) in own {
+        let word = key.get_ref().as_ref();
+        if word == "keys"
+            && let Some(keys) = load.get_mut(word)
+        {
+            lay_over(keys.get_mut(), value.get_ref());
+            continue;
+        }
+        load.remove(word);
+        load.insert(key.clone(), value.clone());
+    }
+}

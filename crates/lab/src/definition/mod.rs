@@ -1,0 +1,390 @@
+//! An experiment as a file: what is started, what load it gets, and what varies.
+//!
+//! A definition is TOML. Its grid names paths into the file itself; each point of the grid is a
+//! [`Cell`], made by setting those paths and reading the file again, so that a value in a grid is
+//! checked exactly like one in its place, and errors point to where it stands.
+
+mod file;
+mod grid;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::load::{LoadSpec, Warmup};
+use crate::subject::SubjectSpec;
+
+/// Shorter measured phases say nothing, whatever the budget.
+pub const CELL_MS_MIN: u64 = 300;
+/// Of a quick run: enough to see that everything works, and roughly how fast.
+const QUICK_CELL_MS: u64 = 500;
+const QUICK_WARMUP_MS_MAX: u64 = 500;
+/// More measurements than anyone waits for are a slip of the pen.
+pub const CELLS_MAX: usize = 10_000;
+pub const REPEATS_MAX: usize = 1_000;
+/// Windows per measured phase, at least: fewer leave nothing to judge its steadiness by.
+const WINDOWS_MIN: u64 = 10;
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// Also the name of the folder of results: lower-case letters, digits, `.`, `-` and `_`.
+    pub name: String,
+    pub title: String,
+    /// The table of a source document that it re-runs.
+    pub source: Option<String>,
+    /// Measurements of each cell.
+    pub repeats: usize,
+    /// What the whole run may take. Measured phases become shorter to fit, down to
+    /// [`CELL_MS_MIN`].
+    pub budget_s: Option<u64>,
+    /// In the order of the grid: the list written first varies slowest.
+    pub cells: Vec<Cell>,
+    /// The file as it was read.
+    pub text: String,
+}
+
+/// One point of the grid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What the grid sets, by path: `load.connections`.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    pub subject: SubjectSpec,
+    /// Loads that come before the measured one, on the same server.
+    pub phases: Vec<LoadSpec>,
+    /// The measured load. Addresses and directories are filled in when the subject has started.
+    pub load: LoadSpec,
+}
+
+/// A definition that cannot be used, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{}:{line}: {reason}", path.display())]
+pub struct DefinitionError {
+    pub path: PathBuf,
+    /// From 1.
+    pub line: usize,
+    pub reason: String,
+}
+
+impl Definition {
+    /// Reads the file at `path`.
+    pub fn read(path: &Path) -> Result<Self, DefinitionError> {
+        let text = fs::read_to_string(path).map_err(|error| DefinitionError {
+            path: path.to_owned(),
+            line: 1,
+            reason: error.to_string(),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a definition; `path` only appears in errors. O(cells) in time and space.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, DefinitionError> {
+        file::parse(text).map_err(|fault| DefinitionError {
+            path: path.to_owned(),
+            line: line_of(text, fault.at),
+            reason: fault.reason,
+        })
+    }
+
+    /// One repeat and short phases, for a first look.
+    pub fn make_quick(&mut self) {
+        self.repeats = 1;
+        self.budget_s = None;
+        for cell in &mut self.cells {
+            cell.load.warmup = shortened(cell.load.warmup);
+            let cell_ms = cell.load.duration_ms.min(QUICK_CELL_MS);
+            set_duration(&mut cell.load, cell_ms);
+        }
+    }
+
+    /// Sets the length of every measured phase.
+    pub fn set_cell_ms(&mut self, cell_ms: u64) {
+        for cell in &mut self.cells {
+            set_duration(&mut cell.load, cell_ms);
+        }
+    }
+
+    /// Names what is measured: rows with another hash are of another experiment. Title, repeats
+    /// and budget do not change it, nor do comments.
+    pub fn hash(&self) -> String {
+        let content = serde_json::to_vec(&(&self.name, &self.cells))
+            .expect("cells have only text for keys, and no number that JSON lacks");
+        crate::measure::short_hash(&Sha256::digest(content))
+    }
+}
+
+/// Sets the measured phase, and windows short enough for it.
+pub fn set_duration(load: &mut LoadSpec, duration_ms: u64) {
+    load.duration_ms = duration_ms;
+    load.window_ms = load.window_ms.min(duration_ms / WINDOWS_MIN).max(1);
+}
+
+fn shortened(warmup: Warmup) -> Warmup {
+    match warmup {
+        Warmup::Fixed { ms } => Warmup::Fixed { ms: ms.min(QUICK_WARMUP_MS_MAX) },
+        Warmup::Steady { max_ms } => Warmup::Steady { max_ms: max_ms.min(QUICK_WARMUP_MS_MAX) },
+    }
+}
+
+/// The line, from 1, of the byte at `at`.
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::load::{Arrival, Commit, Distribution, LogMode, Sizes, Work};
+    use crate::subject::Kind;
+
+    const SMALL: &str = "\
+name = \"small\"
+title = \"A small one\"
+
+[subject]
+kind = \"myriad\"
+";
+
+    fn parsed(more: &str) -> Definition {
+        Definition::parse(&format!("{SMALL}{more}"), Path::new("a.toml")).unwrap()
+    }
+
+    /// What follows the five lines of [`SMALL`] is refused with this text.
+    #[track_caller]
+    fn check_fault(more: &str, expected: &str) {
+        let error = Definition::parse(&format!("{SMALL}{more}"), Path::new("a.toml"));
+        assert_eq!(error.unwrap_err().to_string(), expected);
+    }
+
+    fn socket(load: &LoadSpec) -> &crate::load::SocketWork {
+        match &load.work {
+            Work::Socket(work) => work,
+            Work::Append(work) => panic!("{work:?}"),
+        }
+    }
+
+    fn values(definition: &Definition, parameter: &str) -> Vec<serde_json::Value> {
+        definition.cells.iter().map(|cell| cell.parameters[parameter].clone()).collect()
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let definition = parsed("");
+        assert_eq!((definition.repeats, definition.budget_s), (3, None));
+        let [cell] = definition.cells.as_slice() else { panic!("one cell") };
+        assert!(cell.parameters.is_empty());
+        assert_eq!(cell.subject.kind, Kind::Myriad);
+        assert_eq!(cell.load.duration_ms, 3_000);
+        assert_eq!(cell.load.warmup, Warmup::Steady { max_ms: 2_000 });
+        let work = socket(&cell.load);
+        assert_eq!((work.threads, work.connections, work.pipeline), (1, 1, 1));
+        assert_eq!(work.mix[0].words, ["SET", "{key}", "{value}"]);
+        assert_eq!(work.value_bytes, Sizes::Fixed(80));
+    }
+
+    #[test]
+    fn a_product_varies_its_last_list_fastest() {
+        let definition = parsed(
+            "[grid]\n\"load.pipeline\" = [1, 16]\n\"load.connections\" = [1, 8, 64]\n\
+             \"subject.options.reactors\" = [2]\n",
+        );
+        assert_eq!(values(&definition, "load.pipeline"), [1, 1, 1, 16, 16, 16]);
+        assert_eq!(values(&definition, "load.connections"), [1, 8, 64, 1, 8, 64]);
+        let last = &definition.cells[5];
+        assert_eq!(socket(&last.load).connections, 64);
+        assert_eq!(socket(&last.load).pipeline, 16);
+        assert_eq!(last.subject.options["reactors"].to_string(), "2");
+    }
+
+    #[test]
+    fn zipped_lists_are_walked_together() {
+        let definition = parsed(
+            "[grid]\nzip = [[\"load.users\", \"load.connections\"]]\n\"load.users\" = [8, 64]\n\
+             \"load.pipeline\" = [1, 4]\n\"load.connections\" = [2, 4]\n",
+        );
+        assert_eq!(values(&definition, "load.users"), [8, 8, 64, 64]);
+        assert_eq!(values(&definition, "load.connections"), [2, 2, 4, 4]);
+        assert_eq!(values(&definition, "load.pipeline"), [1, 4, 1, 4]);
+    }
+
+    #[test]
+    fn cells_may_be_written_out_and_crossed_with_a_grid() {
+        let definition = parsed(
+            "[[cell]]\n\"load.connections\" = 3\n[[cell]]\nload.connections = 5\n\
+             load.keys.count = 7\n[grid]\nsubject.kind = [\"myriad\", \"redis-server\"]\n",
+        );
+        assert_eq!(values(&definition, "load.connections"), [3, 3, 5, 5]);
+        assert_eq!(
+            values(&definition, "subject.kind")[..2],
+            [json!("myriad"), json!("redis-server")]
+        );
+        assert_eq!(socket(&definition.cells[2].load).keys.count, 7);
+        assert_eq!(socket(&definition.cells[2].load).keys.prefix, "key:");
+        assert_eq!(definition.cells[3].subject.kind, Kind::RedisServer);
+    }
+
+    #[test]
+    fn a_grid_replaces_tables_whole() {
+        let definition = parsed(
+            "[load]\nvalue_bytes = { fixed = 80 }\n[grid]\n\
+             \"load.value_bytes\" = [{ fixed = 5 }, { between = [1, 9] }]\n\
+             \"load.arrival.open.schedule\" = [\"even\"]\n\
+             \"load.arrival.open.per_second\" = [100, 2.5]\n",
+        );
+        assert_eq!(definition.cells.len(), 4);
+        assert_eq!(socket(&definition.cells[2].load).value_bytes, Sizes::Between(1, 9));
+        let Arrival::Open { per_second, .. } = socket(&definition.cells[3].load).arrival else {
+            panic!("open");
+        };
+        assert!((per_second - 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn phases_add_to_the_load_of_their_cell() {
+        let definition = parsed(
+            "[load]\nkeys = { count = 500 }\nconnections = 9\n[[phase]]\noperations = 500\n\
+             load = { keys.distribution = \"sequential\", pipeline = 64 }\n\
+             [grid]\n\"load.connections\" = [2, 4]\n",
+        );
+        let [phase] = definition.cells[1].phases.as_slice() else { panic!("one phase") };
+        assert_eq!(phase.operations_max, Some(500));
+        assert_eq!(phase.warmup, Warmup::Fixed { ms: 0 });
+        let work = socket(phase);
+        assert_eq!((work.pipeline, work.connections, work.keys.count), (64, 4, 500));
+        assert_eq!(work.keys.distribution, Distribution::Sequential);
+        assert_eq!(socket(&definition.cells[1].load).keys.distribution, Distribution::Uniform);
+    }
+
+    #[test]
+    fn appends_have_their_own_load() {
+        let text = "name = \"s4\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n[load]\n\
+                    mode = \"leader-futex\"\nthreads = 15\ncommit = { interval = { ms = 10 } }\n";
+        let definition = Definition::parse(text, Path::new("a.toml")).unwrap();
+        let Work::Append(work) = &definition.cells[0].load.work else { panic!("appends") };
+        assert_eq!((work.mode, work.threads), (LogMode::LeaderFutex, 15));
+        assert_eq!(work.commit, Commit::Interval { ms: 10 });
+        let error = Definition::parse(&format!("{text}pipeline = 4\n"), Path::new("a.toml"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("a.toml:9: unknown field `pipeline`"), "{error}");
+    }
+
+    #[test]
+    fn faults_point_to_their_line() {
+        check_fault(
+            "cpu = [0]\n",
+            "a.toml:6: unknown field `cpu`, expected one of `kind`, \
+            `binary`, `cpus`, `options`, `directory`",
+        );
+        check_fault(
+            "[load]\nwarmup = 1\n",
+            "a.toml:7: unknown field `warmup`, expected one of \
+            `cpus`, `seed`, `window_ms`, `operations_max`, `protocol`, `password`, `threads`, \
+            `connections`, `users`, `sharing`, `pipeline`, `arrival`, `mix`, `keys`, \
+            `value_bytes`, `setup`",
+        );
+        check_fault(
+            "[grids]\n",
+            "a.toml:6: unknown field `grids`, expected one of `name`, `title`, \
+            `source`, `repeats`, `cell_ms`, `warmup`, `budget_s`, `subject`, `load`, `phase`",
+        );
+        check_fault(
+            "[grid]\n\"load.connections\" = [1,\n  \"many\"]\n",
+            "a.toml:8: invalid type: string \"many\", expected usize",
+        );
+        check_fault(
+            "[grid]\n\"load.conections\" = [1]\n",
+            "a.toml:7: unknown field `conections`, expected one of `cpus`, `seed`, `window_ms`, \
+             `operations_max`, `protocol`, `password`, `threads`, `connections`, `users`, \
+             `sharing`, `pipeline`, `arrival`, `mix`, `keys`, `value_bytes`, `setup`",
+        );
+        check_fault(
+            "[grid]\n\"name\" = [\"a\"]\n",
+            "a.toml:7: a grid cannot set name: it sets subject, load, warmup and cell_ms",
+        );
+        check_fault("[grid]\n\"load.users\" = 3\n", "a.toml:7: load.users wants a list of values");
+        check_fault("[grid]\n\"load.users\" = []\n", "a.toml:7: load.users has no values");
+        check_fault(
+            "[grid]\nzip = [[\"load.users\", \"load.pipeline\"]]\n\"load.users\" = [1, 2]\n\
+             \"load.pipeline\" = [1]\n",
+            "a.toml:7: lists that are walked together differ in length: load.users has 2 values, \
+             load.pipeline has 1",
+        );
+        check_fault(
+            "[grid]\nzip = [[\"load.users\"]]\n",
+            "a.toml:7: zip names load.users, which has no list in the grid",
+        );
+        check_fault(
+            "[grid]\nzip = [\"load.users\"]\n\"load.users\" = [1]\n",
+            "a.toml:7: zip wants lists of paths: [[\"load.users\", \"load.connections\"]]",
+        );
+        check_fault("[[phase]]\n", "a.toml:6: missing field `operations`");
+        check_fault("[load]\nconnections = 0\n", "a.toml:7: connections must be 1 or more");
+        check_fault("[load]\nmix = []\n", "a.toml:7: mix must not be empty");
+    }
+
+    #[test]
+    fn faults_of_the_head_point_to_their_line() {
+        let check = |text: &str, expected: &str| {
+            let error = Definition::parse(text, Path::new("b.toml")).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        };
+        check(
+            "name = \"x\"\ntitle = 3\n",
+            "b.toml:2: invalid type: integer `3`, expected a string",
+        );
+        check("name = \"x\"\n", "b.toml:1: missing field `title`");
+        check("name = \"x\"\ntitle = \"t\"\n", "b.toml:1: missing table [subject]");
+        check(
+            "name = \"x\"\ntitle = \"t\"\n[subject]\ncpus = []\n",
+            "b.toml:3: missing field `kind`",
+        );
+        check(
+            "name = \"x\"\ntitle = \"t\"\n[subject]\nkind = \"mongo\"\n",
+            "b.toml:4: unknown variant `mongo`, expected one of `myriad`, `redis-server`, \
+             `valkey-server`, `memcached`, `log`",
+        );
+        let rest = "title = \"t\"\n[subject]\nkind = \"myriad\"\n";
+        check(
+            &format!("name = \"a/b\"\n{rest}"),
+            "b.toml:1: name wants lower-case letters, digits, '.', '-' and '_', not \"a/b\"",
+        );
+        check(&format!("name = \"a\"\nrepeats = 0\n{rest}"), "b.toml:2: repeats must be 1 to 1000");
+        check("name = ", "b.toml:1: string values must be quoted, expected literal string");
+    }
+
+    #[test]
+    fn too_many_cells_are_refused() {
+        let many: Vec<String> = (1..=200).map(|number| number.to_string()).collect();
+        let many = many.join(", ");
+        check_fault(
+            &format!("[grid]\n\"load.users\" = [{many}]\n\"load.connections\" = [{many}]\n"),
+            "a.toml:6: 40000 cells; at most 10000 are allowed",
+        );
+    }
+
+    #[test]
+    fn the_hash_is_of_what_is_measured() {
+        let hash = parsed("").hash();
+        assert_eq!(hash, parsed("# a comment\n").hash());
+        assert_ne!(hash, parsed("cpus = [1]\n").hash());
+        let mut quick = parsed("");
+        quick.make_quick();
+        assert_ne!(hash, quick.hash());
+        assert_eq!(hash.len(), 16);
+    }
+
+    #[test]
+    fn quick_is_short() {
+        let mut definition = parsed("[load]\nwindow_ms = 100\n");
+        definition.make_quick();
+        assert_eq!(definition.repeats, 1);
+        let load = &definition.cells[0].load;
+        assert_eq!((load.duration_ms, load.window_ms), (500, 50));
+        assert_eq!(load.warmup, Warmup::Steady { max_ms: 500 });
+    }
+}

@@ -1,0 +1,155 @@
+//! How a process is started: which program, on which cores, ending with us.
+
+use std::env;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::SubjectError;
+use super::spec::{Kind, Place, SubjectSpec};
+
+/// Everything that decides one start of a server.
+#[derive(Debug)]
+pub(super) struct Launch {
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// Port 0 until the server has said which.
+    pub(super) address: SocketAddr,
+}
+
+impl Launch {
+    pub(super) fn new(spec: &SubjectSpec, program: &Path, directory: &Path) -> io::Result<Self> {
+        let port = if spec.kind.announces() { 0 } else { free_port()? };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let is_root = rustix::process::geteuid().is_root();
+        let directory = directory.display().to_string();
+        let place = Place { directory: &directory, address, is_root };
+        let arguments = spec.kind.arguments(place, &spec.options);
+        Ok(Self { program: program.to_owned(), arguments, address })
+    }
+
+    pub(super) fn command(&self) -> Command {
+        ending_with_us(&self.program, &self.arguments)
+    }
+
+    /// As rows show it.
+    pub(super) fn words(&self) -> Vec<String> {
+        let program = self.program.display().to_string();
+        [vec![program], self.arguments.clone()].concat()
+    }
+}
+
+/// A command whose process the kernel kills when the thread that starts it ends, in a process
+/// group of its own, so that a Ctrl-C on the terminal is left to the lab.
+///
+/// The kernel must be told by the process itself; `setpriv` does it. Where that is not installed,
+/// processes of a lab that is killed live on.
+pub(crate) fn ending_with_us(program: &Path, arguments: &[String]) -> Command {
+    let mut command = match find_program("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    command.args(arguments).process_group(0);
+    command
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The program of a subject: a path as it is given, a name looked up on PATH, this program for
+/// Myriad.
+pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
+    let found = match &spec.binary {
+        Some(path) if path.components().count() > 1 => {
+            path.is_file().then(|| env::current_dir().map(|here| here.join(path)).ok()).flatten()
+        }
+        Some(name) => find_program(&name.to_string_lossy()),
+        None if spec.kind == Kind::Myriad => env::current_exe().ok(),
+        None => find_program(spec.kind.program()),
+    };
+    found.ok_or(SubjectError::NotInstalled(spec.kind))
+}
+
+/// Looks for an executable file on PATH.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The first line that the program says of itself; empty if it says nothing.
+pub(super) fn version(program: &Path, kind: Kind) -> String {
+    let flag = if kind == Kind::Memcached { "-V" } else { "--version" };
+    let output = Command::new(program).arg(flag).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let line = text.unwrap_or_default();
+    line.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// Those of `cpus` that this thread may use; none left means no pinning.
+pub fn available_cpus(cpus: &[usize]) -> Vec<usize> {
+    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+    let is_there = |cpu: &usize| *cpu < CpuSet::MAX_CPU && allowed.is_set(*cpu);
+    cpus.iter().copied().filter(is_there).collect()
+}
+
+/// Starts a child that may use only `cpus` (all, if empty). The calling thread is pinned for that
+/// moment, because a child starts with the affinity of its parent.
+pub fn spawn_pinned(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
+    if cpus.is_empty() {
+        return command.spawn();
+    }
+    let before = sched_getaffinity(None)?;
+    let mut pinned = CpuSet::new();
+    for cpu in cpus {
+        pinned.set(*cpu);
+    }
+    sched_setaffinity(None, &pinned)?;
+    let child = command.spawn();
+    sched_setaffinity(None, &before)?;
+    child
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn allowed_cpus_of_child(cpus: &[usize]) -> String {
+        let mut command = Command::new("grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]).stdout(Stdio::piped());
+        let output = spawn_pinned(&mut command, cpus).unwrap().wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_whitespace().nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_child_is_pinned_and_we_are_not() {
+        let before = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();
+        assert_eq!(allowed_cpus_of_child(&[first]), first.to_string());
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+
+    #[test]
+    fn cores_that_are_not_there_are_left_out() {
+        assert_eq!(available_cpus(&[CpuSet::MAX_CPU + 1]), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn arguments_reach_the_program_behind_its_guard() {
+        let mut command = ending_with_us(Path::new("echo"), &["--a".into(), "b c".into()]);
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "--a b c\n");
+    }
+}

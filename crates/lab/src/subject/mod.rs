@@ -1,0 +1,285 @@
+//! Servers under test: started with an empty directory and a free port, asked for their counters,
+//! stopped with the value that holds them.
+
+mod command;
+mod probe;
+mod scratch;
+mod spec;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use command::{available_cpus, find_program, spawn_pinned};
+pub use scratch::Scratch;
+pub use spec::{Kind, OptionValue, SubjectSpec};
+
+use crate::row::SubjectRow;
+use command::Launch;
+
+/// A server that does not answer within this time has failed; recovery of a large log is no part
+/// of starting on an empty directory.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Between finding a free port and using it, another program may take it.
+const START_ATTEMPTS: usize = 5;
+/// A server that has not stopped by then is killed: its directory is thrown away in any case.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Of the end of a server's output, in an error.
+const OUTPUT_CHARS_MAX: usize = 1_000;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum SubjectError {
+    #[error("{0} is not installed: it is not found on PATH")]
+    NotInstalled(Kind),
+    #[error("{0} runs inside the generator: there is no server to start")]
+    NoServer(Kind),
+    #[error("{program} did not start: {reason}")]
+    NotStarted { program: String, reason: String },
+    #[error("ask {address} for its counters: {source}")]
+    Counters { address: SocketAddr, source: io::Error },
+    #[error("prepare {what}: {source}")]
+    Prepare { what: String, source: io::Error },
+}
+
+/// A running server. Dropping it stops the process and removes its directory.
+///
+/// If the lab itself is killed, the kernel kills the server with the thread that started it, where
+/// `setpriv` (util-linux) is installed.
+#[derive(Debug)]
+pub struct Subject {
+    child: Child,
+    address: SocketAddr,
+    password: Option<String>,
+    row: SubjectRow,
+    kind: Kind,
+    /// Removed after the process has ended.
+    _scratch: Scratch,
+}
+
+impl Subject {
+    /// Starts a server and waits until it answers.
+    pub fn start(spec: &SubjectSpec) -> Result<Self, SubjectError> {
+        if spec.kind == Kind::Log {
+            return Err(SubjectError::NoServer(spec.kind));
+        }
+        let program = command::program(spec)?;
+        let version = command::version(&program, spec.kind);
+        let mut attempts = 1..=START_ATTEMPTS;
+        loop {
+            let attempt = attempts.next();
+            match Self::try_start(spec, &program, &version) {
+                Err(SubjectError::NotStarted { reason, .. })
+                    if attempt < Some(START_ATTEMPTS) && spec::is_port_taken(&reason) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn try_start(spec: &SubjectSpec, program: &Path, version: &str) -> Result<Self, SubjectError> {
+        let prepare = |what: &str, source| SubjectError::Prepare { what: what.into(), source };
+        let parent = spec.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let scratch = Scratch::new(&parent).map_err(|e| prepare("a directory", e))?;
+        let launch = Launch::new(spec, program, scratch.path())
+            .map_err(|error| prepare("a free port", error))?;
+        let output_path = scratch.path().join("output");
+        let output = File::create(&output_path).map_err(|e| prepare("a file for output", e))?;
+        let errors = output.try_clone().map_err(|e| prepare("a file for output", e))?;
+        let mut command = launch.command();
+        command.current_dir(scratch.path()).stdin(Stdio::null()).stdout(output).stderr(errors);
+        let cpus = available_cpus(&spec.cpus);
+        let child = spawn_pinned(&mut command, &cpus)
+            .map_err(|error| not_started(program, error.to_string()))?;
+        let mut subject = Self {
+            child,
+            address: launch.address,
+            password: spec.password(),
+            row: SubjectRow {
+                kind: spec.kind.to_string(),
+                version: version.to_owned(),
+                command_line: launch.words(),
+                cpus,
+            },
+            kind: spec.kind,
+            _scratch: scratch,
+        };
+        subject.wait_until_ready(program, &output_path)?;
+        Ok(subject)
+    }
+
+    fn wait_until_ready(&mut self, program: &Path, output: &Path) -> Result<(), SubjectError> {
+        let deadline = now() + START_TIMEOUT;
+        loop {
+            if let Some(address) = self.kind.announced(&read_lossy(output)) {
+                self.address = address;
+            }
+            if self.address.port() != 0 && probe::answers(self.kind, self.address).is_ok() {
+                return Ok(());
+            }
+            let status = self.child.try_wait();
+            let status = status.map_err(|error| not_started(program, error.to_string()))?;
+            if let Some(status) = status {
+                return Err(not_started(program, ended(status, &read_lossy(output))));
+            }
+            if now() > deadline {
+                let said = tail(&read_lossy(output));
+                let reason = format!("no answer within {START_TIMEOUT:?}; it said: {said}");
+                return Err(not_started(program, reason));
+            }
+            pause();
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What stands in rows about it.
+    pub fn row(&self) -> &SubjectRow {
+        &self.row
+    }
+
+    /// The password that its options set.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// Totals that the server itself counts since its start, by name: system calls as
+    /// `syscalls_read`, lock waits as `lock_waits` and `lock_wait_ns`. Empty for servers that
+    /// count none. Costs the server one request.
+    pub fn counters(&self) -> Result<BTreeMap<String, f64>, SubjectError> {
+        if self.kind != Kind::Myriad {
+            return Ok(BTreeMap::new());
+        }
+        let text = probe::info(self.address, self.password.as_deref());
+        let address = self.address;
+        let text = text.map_err(|source| SubjectError::Counters { address, source })?;
+        Ok(probe::counters(&text))
+    }
+
+    /// Whether the process still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        stop(&mut self.child);
+    }
+}
+
+/// Ends a child: asks it to, then kills it. It has been waited for when this returns.
+pub fn stop(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // Fails only when the process is already gone, which is what is wanted.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = now() + STOP_TIMEOUT;
+    while now() < deadline {
+        match child.try_wait() {
+            Ok(None) => pause(),
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn not_started(program: &Path, reason: String) -> SubjectError {
+    SubjectError::NotStarted { program: program.display().to_string(), reason }
+}
+
+fn ended(status: ExitStatus, output: &str) -> String {
+    match tail(output) {
+        said if said.is_empty() => format!("it ended with {status}"),
+        said => format!("it ended with {status} and said: {said}"),
+    }
+}
+
+/// A missing or strange output is no reason to fail: the server's answer is what counts.
+fn read_lossy(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn tail(text: &str) -> String {
+    let text = text.trim();
+    let skipped = text.chars().count().saturating_sub(OUTPUT_CHARS_MAX);
+    text.chars().skip(skipped).collect()
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn pause() {
+    thread::sleep(POLL_INTERVAL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(kind: Kind) -> SubjectSpec {
+        SubjectSpec {
+            kind,
+            binary: None,
+            cpus: Vec::new(),
+            options: BTreeMap::new(),
+            directory: None,
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let missing =
+            SubjectSpec { binary: Some("no-such-server".into()), ..spec(Kind::Memcached) };
+        let error = Subject::start(&missing).unwrap_err();
+        assert!(matches!(error, SubjectError::NotInstalled(Kind::Memcached)), "{error}");
+        let error = Subject::start(&spec(Kind::Log)).unwrap_err();
+        assert_eq!(error.to_string(), "log runs inside the generator: there is no server to start");
+    }
+
+    /// A program that ends at once: its words are in the error.
+    #[test]
+    fn a_server_that_ends_is_quoted() {
+        let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+        let path = scratch.path().join("server");
+        fs::write(&path, "#!/bin/sh\necho no memory left\nexit 3\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, mode).unwrap();
+        let broken = SubjectSpec { binary: Some(path), ..spec(Kind::RedisServer) };
+        let error = Subject::start(&broken).unwrap_err().to_string();
+        assert!(
+            error.ends_with("it ended with exit status: 3 and said: no memory left"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_child_that_ignores_the_request_is_killed() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let output = child.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
+        stop(&mut child);
+        assert!(child.try_wait().unwrap().is_some());
+    }
+}

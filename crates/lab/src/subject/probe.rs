@@ -1,0 +1,142 @@
+//! Asks a server, with a connection of its own each time.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::spec::Kind;
+
+/// A server on this machine answers at once, or something is wrong.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// INFO is a few KiB; more than this is not INFO.
+const INFO_BYTES_MAX: usize = 1 << 20;
+const LINE_BYTES_MAX: u64 = 4 << 10;
+/// Counters of the server that become figures per operation.
+const COUNTER_PREFIXES: [&str; 2] = ["syscalls_", "lock_"];
+
+/// Succeeds when the server accepts a connection and answers a request.
+pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
+    let mut stream = connect(address)?;
+    let question: &[u8] = match kind {
+        Kind::Memcached => b"version\r\n",
+        _ => b"PING\r\n",
+    };
+    stream.get_mut().write_all(question)?;
+    let line = read_line(&mut stream)?;
+    if line.starts_with("-LOADING") {
+        return Err(io::Error::other(line));
+    }
+    Ok(())
+}
+
+/// INFO of a server of the Redis protocol: its section about reactors.
+pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<String> {
+    let mut stream = connect(address)?;
+    if let Some(password) = password {
+        stream.get_mut().write_all(&request(&["AUTH", password]))?;
+        let line = read_line(&mut stream)?;
+        if !line.starts_with('+') {
+            return Err(io::Error::other(line));
+        }
+    }
+    stream.get_mut().write_all(&request(&["INFO", "reactors"]))?;
+    read_bulk(&mut stream)
+}
+
+/// Lines `name:number` whose names are those of counters.
+pub(super) fn counters(text: &str) -> BTreeMap<String, f64> {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs
+        .filter(|(name, _)| COUNTER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
+        .collect()
+}
+
+fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+    }
+    bytes
+}
+
+/// A line without its end.
+fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    stream.take(LINE_BYTES_MAX).read_line(&mut line)?;
+    match line.strip_suffix("\r\n") {
+        Some(line) => Ok(line.to_owned()),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("half a line: {line:?}"))),
+    }
+}
+
+fn read_bulk(stream: &mut impl BufRead) -> io::Result<String> {
+    let line = read_line(stream)?;
+    let bytes = line.strip_prefix('$').and_then(|digits| digits.parse().ok());
+    let bytes = bytes.filter(|bytes| *bytes <= INFO_BYTES_MAX);
+    let bytes: usize = bytes.ok_or_else(|| io::Error::other(line))?;
+    let mut text = vec![0; bytes + 2];
+    stream.read_exact(&mut text)?;
+    text.truncate(bytes);
+    String::from_utf8(text).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    /// A server that gives these bytes to whoever connects, whatever is asked.
+    fn answering(bytes: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut question = [0; 512];
+            assert!(stream.read(&mut question).unwrap() > 0);
+            stream.write_all(bytes).unwrap();
+        });
+        address
+    }
+
+    #[test]
+    fn a_server_is_up_when_it_answers() {
+        answers(Kind::RedisServer, answering(b"+PONG\r\n")).unwrap();
+        answers(Kind::RedisServer, answering(b"-NOAUTH Authentication required.\r\n")).unwrap();
+        answers(Kind::Memcached, answering(b"VERSION 1.6.18\r\n")).unwrap();
+        for bytes in [&b"-LOADING Redis is loading\r\n"[..], b"", b"+PON"] {
+            assert!(answers(Kind::RedisServer, answering(bytes)).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn info_is_one_bulk() {
+        let text = info(answering(b"$9\r\na:1\r\nb:2.\r\n"), None).unwrap();
+        assert_eq!(text, "a:1\r\nb:2.");
+        for bytes in [&b"-ERR unknown\r\n"[..], b"$99999999\r\n", b"$5\r\nab", b"$-1\r\n"] {
+            assert!(info(answering(bytes), None).is_err(), "{bytes:?}");
+        }
+        let error = info(answering(b"-WRONGPASS no\r\n"), Some("x")).unwrap_err();
+        assert_eq!(error.to_string(), "-WRONGPASS no");
+    }
+
+    #[test]
+    fn counters_are_numbers_with_their_names() {
+        let found = counters(
+            "# Reactors\r\nreactors:2\r\nsyscalls_read:12\r\nlock_wait_ns:3\r\nlock_note:x\r\n",
+        );
+        let expected = [("lock_wait_ns".to_owned(), 3.0), ("syscalls_read".to_owned(), 12.0)];
+        assert_eq!(found, BTreeMap::from(expected));
+    }
+}

@@ -1,0 +1,221 @@
+//! What is started, and how each kind of server is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A server to be measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectSpec {
+    pub kind: Kind,
+    /// Its program; without, this one for Myriad, and for others what is found on PATH.
+    pub binary: Option<PathBuf>,
+    /// Cores that it may use; empty: all. Cores that this machine lacks are left out.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
+    /// Options of its command line, as `--name value`.
+    #[serde(default)]
+    pub options: BTreeMap<String, OptionValue>,
+    /// Where its own new directory is made; without, the system's place for temporary files.
+    pub directory: Option<PathBuf>,
+}
+
+impl SubjectSpec {
+    /// The password that its options ask for.
+    pub(crate) fn password(&self) -> Option<String> {
+        self.options.get("requirepass").map(ToString::to_string)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    Myriad,
+    RedisServer,
+    ValkeyServer,
+    Memcached,
+    /// A log without a server: the generator's own process is what is measured.
+    Log,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.program())
+    }
+}
+
+/// The value of an option.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OptionValue {
+    Switch(bool),
+    Whole(i64),
+    Real(f64),
+    Text(String),
+}
+
+/// As servers write it: `yes` and `no` for switches.
+impl fmt::Display for OptionValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch(true) => formatter.write_str("yes"),
+            Self::Switch(false) => formatter.write_str("no"),
+            Self::Whole(number) => number.fmt(formatter),
+            Self::Real(number) => number.fmt(formatter),
+            Self::Text(text) => text.fmt(formatter),
+        }
+    }
+}
+
+/// Facts of one measurement's start that decide the command line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) directory: &'a str,
+    pub(super) address: SocketAddr,
+    /// memcached refuses to be root without being told a user.
+    pub(super) is_root: bool,
+}
+
+impl Kind {
+    /// The name of the program, which is that of the kind.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Myriad => "myriad",
+            Self::RedisServer => "redis-server",
+            Self::ValkeyServer => "valkey-server",
+            Self::Memcached => "memcached",
+            Self::Log => "log",
+        }
+    }
+
+    /// Whether the server chooses its own port and says which.
+    pub(super) fn announces(self) -> bool {
+        self == Self::Myriad
+    }
+
+    /// The address in the server's output: `ready resp=127.0.0.1:6379`.
+    pub(super) fn announced(self, output: &str) -> Option<SocketAddr> {
+        if !self.announces() {
+            return None;
+        }
+        // A line without its end may still lack digits.
+        let complete = &output[..=output.rfind('\n')?];
+        let words = complete.lines().find_map(|line| line.strip_prefix("ready "))?;
+        words.split(' ').find_map(|word| word.strip_prefix("resp=")?.parse().ok())
+    }
+
+    /// Arguments: where it shall run, then defaults that a short-lived server needs unless
+    /// `options` say otherwise, then `options`.
+    pub(super) fn arguments(
+        self,
+        place: Place<'_>,
+        options: &BTreeMap<String, OptionValue>,
+    ) -> Vec<String> {
+        let (host, port) = (place.address.ip().to_string(), place.address.port().to_string());
+        let mut words: Vec<&str> = Vec::new();
+        let mut defaults: Vec<(&str, &str)> = Vec::new();
+        match self {
+            Self::Myriad => {
+                words.push("serve");
+                defaults.push(("dir", place.directory));
+            }
+            Self::RedisServer | Self::ValkeyServer => {
+                words.extend(["--bind", &host, "--port", &port]);
+                defaults.extend([("dir", place.directory), ("save", ""), ("appendonly", "no")]);
+            }
+            Self::Memcached => {
+                words.extend(["-l", &host, "-p", &port, "-U", "0"]);
+                if place.is_root {
+                    words.extend(["-u", "root"]);
+                }
+            }
+            Self::Log => {}
+        }
+        let mut words: Vec<String> = words.into_iter().map(String::from).collect();
+        if self == Self::Myriad {
+            words.extend(["--resp".to_owned(), place.address.to_string()]);
+        }
+        for (name, value) in defaults {
+            if !options.contains_key(name) {
+                words.extend([format!("--{name}"), value.to_owned()]);
+            }
+        }
+        for (name, value) in options {
+            match self {
+                Self::Memcached => words.push(format!("--{name}={value}")),
+                _ => words.extend([format!("--{name}"), value.to_string()]),
+            }
+        }
+        words
+    }
+}
+
+/// Whether a server's last words are that someone else has its port.
+pub(super) fn is_port_taken(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    reason.contains("address already in use") || reason.contains("failed listening on port")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, options: &[(&str, OptionValue)], expected: &str) {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let port = if kind.announces() { 0 } else { 7_000 };
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let place = Place { directory: "/d", address, is_root: true };
+        assert_eq!(kind.arguments(place, &options.collect()).join(" "), expected);
+    }
+
+    #[test]
+    fn every_kind_has_its_command_line() {
+        let threads = [("threads", OptionValue::Whole(2))];
+        check(
+            Kind::Myriad,
+            &[
+                ("reactors", OptionValue::Whole(1)),
+                ("durability", OptionValue::Text("never".into())),
+            ],
+            "serve --resp 127.0.0.1:0 --dir /d --durability never --reactors 1",
+        );
+        check(
+            Kind::RedisServer,
+            &[],
+            "--bind 127.0.0.1 --port 7000 --dir /d --save  --appendonly no",
+        );
+        check(
+            Kind::ValkeyServer,
+            &[("appendonly", OptionValue::Switch(true))],
+            "--bind 127.0.0.1 --port 7000 --dir /d --save  --appendonly yes",
+        );
+        check(Kind::Memcached, &threads, "-l 127.0.0.1 -p 7000 -U 0 -u root --threads=2");
+    }
+
+    #[test]
+    fn the_address_is_read_from_a_whole_line_only() {
+        let check = |output: &str, expected: Option<&str>| {
+            let found = Kind::Myriad.announced(output).map(|address| address.to_string());
+            assert_eq!(found.as_deref(), expected, "{output:?}");
+        };
+        check("", None);
+        check("ready resp=127.0.0.1:63", None);
+        check("noise\nready resp=127.0.0.1:6379\nmore", Some("127.0.0.1:6379"));
+        check("ready cql=127.0.0.1:1 resp=[::1]:2\n", Some("[::1]:2"));
+        assert_eq!(Kind::RedisServer.announced("ready resp=127.0.0.1:1\n"), None);
+    }
+
+    #[test]
+    fn options_read_as_in_files() {
+        let spec: SubjectSpec = toml::from_str(
+            "kind = \"redis-server\"\noptions = { a = true, b = 3, c = \"x y\", d = 0.5 }",
+        )
+        .unwrap();
+        let values: Vec<String> = spec.options.values().map(ToString::to_string).collect();
+        assert_eq!(values, ["yes", "3", "x y", "0.5"]);
+    }
+}
