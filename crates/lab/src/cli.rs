@@ -12,7 +12,10 @@ pub(crate) struct Subcommand {
     pub(crate) run: fn(&mut Parser) -> Result<()>,
 }
 
-const SUBCOMMANDS: &[Subcommand] = &[];
+#[rustfmt::skip]
+const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
+];
 
 /// The text of `myriad lab --help`.
 pub fn help() -> String {
