@@ -14,6 +14,7 @@ pub(crate) struct Subcommand {
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
+    crate::profile::SUBCOMMAND,
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
 ];
 

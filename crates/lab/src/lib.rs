@@ -13,6 +13,7 @@ mod cli;
 pub mod definition;
 pub mod load;
 pub mod measure;
+pub mod profile;
 pub mod repro;
 pub mod row;
 pub mod stats;

@@ -1,0 +1,277 @@
+//! From addresses to names of functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Elf, Kernel, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+
+use super::ProfileError;
+use super::sampler::Address;
+
+const KERNEL_SYMBOLS: &str = "/proc/kallsyms";
+
+/// Code that a process has mapped from a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// Of `start`, in the file.
+    offset: u64,
+    /// Empty: from no file.
+    path: String,
+}
+
+/// Where the names of a process's functions are to be found.
+pub(super) struct Symbols {
+    mappings: Vec<Mapping>,
+    executable: Option<Executable>,
+}
+
+/// The program itself, held open: it may be built anew while it is being profiled.
+struct Executable {
+    path: String,
+    file: File,
+}
+
+/// What was found out about addresses.
+pub(super) struct Names {
+    /// The functions at an address: the one that was compiled, then those that are inlined there,
+    /// from the outermost on. Never empty.
+    pub(super) functions: BTreeMap<Address, Vec<String>>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Symbols {
+    pub(super) fn of(pid: u32) -> Result<Self, ProfileError> {
+        let path = format!("/proc/{pid}/maps");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ProfileError::NoProcess { pid });
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let paranoid = super::sampler::kernel_setting("perf_event_paranoid");
+                return Err(ProfileError::Forbidden { pid, paranoid });
+            }
+            Err(source) => return Err(ProfileError::Read { path, source }),
+        };
+        let link = format!("/proc/{pid}/exe");
+        let executable = match (fs::read_link(&link), File::open(&link)) {
+            (Ok(path), Ok(file)) => {
+                Some(Executable { path: path.to_string_lossy().into_owned(), file })
+            }
+            _ => None, // a thread of the kernel has none
+        };
+        Ok(Self { mappings: parse_mappings(&text), executable })
+    }
+
+    /// Takes in what the process has loaded meanwhile; nothing, if it has ended.
+    pub(super) fn look_again(&mut self, pid: u32) {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
+        let mappings = parse_mappings(&text);
+        if !mappings.is_empty() {
+            self.mappings = mappings;
+        }
+    }
+
+    /// Names for all addresses; those that are not known have a name in brackets.
+    pub(super) fn names<'a>(&self, addresses: impl Iterator<Item = &'a Address>) -> Names {
+        let mut names = Names { functions: BTreeMap::new(), notes: Vec::new() };
+        let mut kernel = BTreeSet::new();
+        let mut files: BTreeMap<&str, BTreeSet<(u64, u64)>> = BTreeMap::new();
+        for address in addresses {
+            match *address {
+                Address::Kernel(at) => {
+                    kernel.insert(at);
+                }
+                Address::User(at) => match self.mapping(at) {
+                    Some(mapping) => {
+                        let offset = at - mapping.start + mapping.offset;
+                        files.entry(&mapping.path).or_default().insert((at, offset));
+                    }
+                    None => names.put(Address::User(at), vec!["[unknown]".to_owned()]),
+                },
+            }
+        }
+        let symbolizer = Symbolizer::new();
+        names.add_kernel(&symbolizer, &kernel);
+        for (path, places) in files {
+            names.add_file(&symbolizer, path, &self.file(path), &places);
+        }
+        names
+    }
+
+    fn mapping(&self, address: u64) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapping = self.mappings[..after].last()?;
+        (address < mapping.end).then_some(mapping)
+    }
+
+    /// Where the contents of a mapped file are to be read.
+    fn file(&self, path: &str) -> PathBuf {
+        match &self.executable {
+            Some(executable) if executable.path == path => {
+                PathBuf::from(format!("/proc/self/fd/{}", executable.file.as_raw_fd()))
+            }
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
+impl Names {
+    fn put(&mut self, address: Address, functions: Vec<String>) {
+        self.functions.insert(address, functions);
+    }
+
+    fn add_kernel(&mut self, symbolizer: &Symbolizer, addresses: &BTreeSet<u64>) {
+        if addresses.is_empty() {
+            return;
+        }
+        let input: Vec<u64> = addresses.iter().copied().collect();
+        let source = Kernel {
+            kallsyms: MaybeDefault::Some(PathBuf::from(KERNEL_SYMBOLS)),
+            vmlinux: MaybeDefault::None,
+            ..Kernel::default()
+        };
+        let found = if kernel_symbols_are_hidden() {
+            Err("its addresses are hidden from this user".to_owned())
+        } else {
+            symbolizer
+                .symbolize(&Source::Kernel(source), Input::AbsAddr(&input))
+                .map_err(|error| error.to_string())
+        };
+        match found {
+            Ok(found) => {
+                for (at, symbol) in input.iter().zip(found) {
+                    let name = functions(&symbol).pop().unwrap_or_else(|| "[kernel]".to_owned());
+                    self.put(Address::Kernel(*at), vec![name + "_[k]"]);
+                }
+            }
+            Err(reason) => {
+                self.notes.push(format!("no names from {KERNEL_SYMBOLS}: {reason}"));
+                for at in addresses {
+                    self.put(Address::Kernel(*at), vec!["[kernel]_[k]".to_owned()]);
+                }
+            }
+        }
+    }
+
+    /// `path` is what the mapping says, `file` where it is read; `places` are addresses and the
+    /// offsets in the file that are mapped there.
+    fn add_file(
+        &mut self,
+        symbolizer: &Symbolizer,
+        path: &str,
+        file: &Path,
+        places: &BTreeSet<(u64, u64)>,
+    ) {
+        let unknown = match path.rsplit('/').next() {
+            _ if path.starts_with('[') => path.to_owned(),
+            Some(name) if !name.is_empty() => format!("[{name}]"),
+            _ => "[no file]".to_owned(),
+        };
+        let offsets: Vec<u64> = places.iter().map(|(_, offset)| *offset).collect();
+        let found = if path.starts_with('/') {
+            let source = Source::Elf(Elf::new(file));
+            symbolizer.symbolize(&source, Input::FileOffset(&offsets)).unwrap_or_else(|error| {
+                self.notes.push(format!("no names from {path}: {error}"));
+                Vec::new()
+            })
+        } else {
+            Vec::new()
+        };
+        let mut found = found.iter();
+        for (at, _) in places {
+            let mut functions = found.next().map(functions).unwrap_or_default();
+            if functions.is_empty() {
+                functions.push(unknown.clone());
+            }
+            self.put(Address::User(*at), functions);
+        }
+    }
+}
+
+/// The compiled function, then the inlined ones; none if it is not known.
+fn functions(symbol: &Symbolized<'_>) -> Vec<String> {
+    let Some(symbol) = symbol.as_sym() else { return Vec::new() };
+    let mut names = vec![clean(&symbol.name)];
+    names.extend(symbol.inlined.iter().map(|inlined| clean(&inlined.name) + "_[i]"));
+    names
+}
+
+/// Without the hash that older compilers put at the end, and without what separates stacks.
+fn clean(name: &str) -> String {
+    let name = match name.rsplit_once("::h") {
+        Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            name
+        }
+        _ => name,
+    };
+    name.replace(';', ",").replace('\n', " ")
+}
+
+/// A user who is not root may find zeros there instead of addresses.
+fn kernel_symbols_are_hidden() -> bool {
+    use std::io::Read;
+    let mut start = [0; 16];
+    let read = File::open(KERNEL_SYMBOLS).and_then(|mut file| file.read_exact(&mut start));
+    read.is_err() || start == [b'0'; 16]
+}
+
+/// The mappings with code, in order of their addresses.
+fn parse_mappings(text: &str) -> Vec<Mapping> {
+    text.lines().filter_map(parse_mapping).collect()
+}
+
+/// None: no code. Source: `proc_pid_maps(5)`.
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?;
+    let offset = fields.next()?;
+    let path = fields.nth(2).unwrap_or_default().trim_start();
+    if !permissions.contains('x') {
+        return None;
+    }
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        path: path.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_in_the_list_of_mappings() {
+        let mappings = parse_mappings(
+            "55d0-55e0 r--p 00000000 fe:00 12    /opt/a b\n\
+             55e0-55f0 r-xp 00000010 fe:00 12    /opt/a b\n\
+             7f00-7f10 r-xp 00000000 00:00 0 \n\
+             7ff0-7fff r-xp 00000000 00:00 0     [vdso]\n",
+        );
+        let symbols = Symbols { mappings, executable: None };
+        let expected =
+            Mapping { start: 0x55e0, end: 0x55f0, offset: 0x10, path: "/opt/a b".to_owned() };
+        assert_eq!(symbols.mapping(0x55ef), Some(&expected));
+        assert_eq!(symbols.mapping(0x55f0), None);
+        assert_eq!(symbols.mapping(0x55d0), None);
+        assert_eq!(symbols.mapping(0x7f00).map(|mapping| mapping.path.as_str()), Some(""));
+        assert_eq!(symbols.mapping(0x7ff1).map(|mapping| mapping.path.as_str()), Some("[vdso]"));
+    }
+
+    #[test]
+    fn names_lose_what_says_nothing() {
+        assert_eq!(clean("a::b::h0123456789abcdef"), "a::b");
+        assert_eq!(clean("a::hash"), "a::hash");
+        assert_eq!(clean("<[u8; 4]>::len"), "<[u8, 4]>::len");
+    }
+}
