@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod commit;
 mod disk;
 mod fault_disk;
 mod follow;
@@ -41,7 +42,7 @@ pub use options::{Options, OptionsError, SyncPolicy};
 pub use record::{KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record};
 pub use scan::{Damage, ScanError, Tail};
 pub use segment::SEGMENT_HEADER_BYTES;
-pub use stats::{LogStats, SYNC_LATENCY_BUCKETS};
+pub use stats::{GroupSizes, LogStats, SYNC_LATENCY_BUCKETS};
 pub use writer::{Next, StepOutcome, WriterHandle};
 
 const _: () = assert!(usize::BITS == 64, "byte positions are held in memory sizes and back");

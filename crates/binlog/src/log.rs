@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
+use crate::commit::Committers;
 use crate::disk::Disk;
 use crate::follow::Slot;
 use crate::lane::Lane;
@@ -15,7 +16,7 @@ use crate::options::{Options, SyncPolicy};
 use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
-use crate::stats::{Counters, LogStats};
+use crate::stats::{Counters, GroupSizes, GroupSizesCounter, LogStats};
 use crate::window::Window;
 use crate::writer::Writer;
 
@@ -93,6 +94,8 @@ pub struct Log {
     pub(crate) writer: Mutex<Writer>,
     pub(crate) shelf: Shelf,
     pub(crate) counters: Mutex<Counters>,
+    pub(crate) group_sizes: Mutex<GroupSizesCounter>,
+    pub(crate) committers: Committers,
     signal: Mutex<bool>,
     signal_changed: Condvar,
     pub(crate) stopping: AtomicBool,
@@ -164,6 +167,8 @@ impl Log {
                 next_number,
             ),
             counters: Mutex::new(Counters::default()),
+            group_sizes: Mutex::new(GroupSizesCounter::default()),
+            committers: Committers::default(),
             signal: Mutex::new(false),
             signal_changed: Condvar::new(),
             stopping: AtomicBool::new(false),
@@ -372,6 +377,11 @@ impl Log {
         }
     }
 
+    /// How many records and bytes each write took. Copies two histograms: for reports.
+    pub fn group_sizes(&self) -> GroupSizes {
+        self.group_sizes.lock().sizes()
+    }
+
     pub(crate) fn publish_written(&self, written: Lsn) {
         self.positions.0.written.store(written.0, Ordering::SeqCst);
         self.publish_to_followers();
@@ -405,6 +415,7 @@ impl Log {
             lane.wake_for_room();
             lane.waiter.disarm_and_wake();
         }
+        self.committers.wake_all();
         for slot in self.followers.lock().iter() {
             slot.wake();
         }
@@ -412,6 +423,15 @@ impl Log {
 
     pub(crate) fn sync_requested(&self) -> Lsn {
         Lsn(self.requests.0.sync_to.load(Ordering::SeqCst))
+    }
+
+    /// Asks for a group without waking the writer: the caller is about to do its work.
+    pub(crate) fn note_request(&self, sync_to: Option<Lsn>) {
+        let requests = &self.requests.0;
+        requests.write.store(true, Ordering::SeqCst);
+        if let Some(lsn) = sync_to {
+            requests.sync_to.fetch_max(lsn.0, Ordering::SeqCst);
+        }
     }
 
     /// Whether a write was asked for since the last call.

@@ -1,5 +1,7 @@
 //! What the log has done so far, for pages and metrics.
 
+use hdrhistogram::Histogram;
+
 /// Bucket `i` counts syncs that took `2^i` to `2^(i+1)` nanoseconds; the last one also longer ones.
 pub const SYNC_LATENCY_BUCKETS: usize = 36;
 
@@ -85,9 +87,69 @@ impl Counters {
     }
 }
 
+/// How large writes were, one value per write, since the start of the process. A value is at most
+/// 1 % off.
+#[derive(Debug, Clone)]
+pub struct GroupSizes {
+    pub records: Histogram<u64>,
+    pub bytes: Histogram<u64>,
+}
+
+impl Default for GroupSizes {
+    fn default() -> Self {
+        let empty = || Histogram::new(2).expect("two digits are allowed");
+        Self { records: empty(), bytes: empty() }
+    }
+}
+
+/// Counts writes of one size in a row together, so that a log of equal writes pays one comparison
+/// for each.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSizesCounter {
+    counted: GroupSizes,
+    last_records: u64,
+    last_bytes: u64,
+    /// Writes of the last size that are not in `counted` yet.
+    last_count: u64,
+}
+
+impl GroupSizesCounter {
+    #[inline]
+    pub(crate) fn count(&mut self, records: u64, bytes: u64) {
+        if (records, bytes) != (self.last_records, self.last_bytes) {
+            self.flush();
+            (self.last_records, self.last_bytes) = (records, bytes);
+        }
+        self.last_count += 1;
+    }
+
+    fn flush(&mut self) {
+        self.counted.records.saturating_record_n(self.last_records, self.last_count);
+        self.counted.bytes.saturating_record_n(self.last_bytes, self.last_count);
+        self.last_count = 0;
+    }
+
+    pub(crate) fn sizes(&mut self) -> GroupSizes {
+        self.flush();
+        self.counted.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_count_every_write_once() {
+        let mut counter = GroupSizesCounter::default();
+        for (records, bytes) in [(1, 14), (1, 14), (3, 42), (1, 14)] {
+            counter.count(records, bytes);
+        }
+        let sizes = counter.sizes();
+        assert_eq!((sizes.records.count_at(1), sizes.records.count_at(3)), (3, 1));
+        assert_eq!((sizes.bytes.count_at(14), sizes.bytes.count_at(42)), (3, 1));
+        assert_eq!((counter.sizes().records.len(), counter.sizes().bytes.len()), (4, 4));
+    }
 
     #[test]
     fn syncs_fall_into_their_buckets() {

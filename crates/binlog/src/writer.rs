@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use base::time::MonoNs;
+use parking_lot::MutexGuard;
 
 use crate::disk::write_all_at;
 use crate::lane::LaneBuffer;
@@ -106,21 +107,41 @@ impl Log {
     /// One round of the writer: writes and syncs what was asked for or what is due at `clock()`.
     /// A failure poisons the log and is seen in [`Log::poisoned`].
     pub fn writer_step(&self, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
-        let mut writer = self.writer.lock();
+        let writer = self.writer.lock();
+        self.step(writer, clock)
+    }
+
+    /// As [`Log::writer_step`]; None if somebody else is at it.
+    pub(crate) fn try_writer_step(&self, clock: &dyn Fn() -> MonoNs) -> Option<StepOutcome> {
+        let writer = self.writer.try_lock()?;
+        Some(self.step(writer, clock))
+    }
+
+    fn step(&self, mut writer: MutexGuard<'_, Writer>, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
+        let group = self.committers.begin_group();
+        let outcome = self.locked_step(&mut writer, clock);
+        drop(writer);
+        if self.committers.end_group(group) {
+            self.wake_writer();
+        }
+        outcome
+    }
+
+    fn locked_step(&self, writer: &mut Writer, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
         let mut outcome = StepOutcome { bytes_written: 0, synced: false, next: Next::Poisoned };
         if self.is_poisoned() {
             return outcome;
         }
         let now = clock();
-        let plan = self.plan(&writer, now);
+        let plan = self.plan(writer, now);
         let before = (writer.tail.at, writer.tail.synced);
-        if let Err(cause) = self.run_group(&mut writer, &plan, now, clock) {
+        if let Err(cause) = self.run_group(writer, &plan, now, clock) {
             self.set_poison(cause);
             return outcome;
         }
         outcome.bytes_written = writer.tail.at.0 - before.0.0;
         outcome.synced = writer.tail.synced > before.1;
-        outcome.next = self.next_step(&writer, clock());
+        outcome.next = self.next_step(writer, clock());
         outcome
     }
 
@@ -176,11 +197,14 @@ impl Log {
         }
         let from = tail.at;
         self.write_to(Lsn(window.complete(limit.0)), tail, window, clock)?;
+        let records = taken.iter().map(|lane| lane.records).sum::<u64>();
+        let bytes = tail.at.0 - from.0;
+        self.group_sizes.lock().count(records, bytes);
         {
             let mut counters = self.counters.lock();
             counters.groups += 1;
-            counters.records += taken.iter().map(|lane| lane.records).sum::<u64>();
-            counters.bytes += tail.at.0 - from.0;
+            counters.records += records;
+            counters.bytes += bytes;
             counters.writes = tail.writes;
         }
         for lane in taken {

@@ -1,5 +1,6 @@
 //! The process that makes load.
 
+pub mod append;
 mod spec;
 
 pub use spec::{

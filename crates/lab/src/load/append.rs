@@ -1,0 +1,510 @@
+//! Load on a log in the generator's own process: threads that append, each as fast as it may.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use base::time::MonoNs;
+use binlog::{FileDisk, GroupSizes, Log, Lsn, Options, SyncPolicy, WriterHandle};
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{
+    AppendWork, Commit, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, WaitFor, Warmup,
+};
+use crate::stats::histogram;
+
+/// More threads than any machine runs at once; each costs a stack and a histogram.
+const THREADS_MAX: usize = 4096;
+/// As many lanes as threads, as a server has one for each reactor, but not more than this.
+const LANES_MAX: usize = 16;
+const KIND: u8 = 1;
+/// Appends that wait for nothing take less time than reading the clock twice: one in so many is
+/// timed. All appends that wait are.
+const TIMED_EVERY: u64 = 64;
+/// How often old segments are given back: a fast log fills one in a tenth of a second.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+const WARMING_UP: u8 = 0;
+const MEASURING: u8 = 1;
+const ENDED: u8 = 2;
+
+/// A log, whatever it is, beside what is appended to it.
+trait Subject: Sync {
+    /// Gives back what nobody will read.
+    fn release_old(&self) -> Result<()>;
+    fn counters(&self) -> Counters;
+}
+
+/// Appends on the thread with this number, and waits for what is to be waited for.
+trait Append: Fn(usize, &[u8]) -> Result<()> + Sync {}
+
+impl<F: Fn(usize, &[u8]) -> Result<()> + Sync> Append for F {}
+
+/// What a log has done since it was opened.
+struct Counters {
+    writes: u64,
+    syncs: u64,
+    bytes: u64,
+    sizes: GroupSizes,
+}
+
+/// Appends to a new log until the time is over or all has been done, and says so event by event.
+///
+/// Old segments are removed or used again meanwhile: nobody reads them.
+pub fn run(
+    spec: &LoadSpec,
+    work: &AppendWork,
+    say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+) -> Result<()> {
+    ensure!((1..=THREADS_MAX).contains(&work.threads), "threads must be 1 to {THREADS_MAX}");
+    ensure!(work.record_bytes <= binlog::PAYLOAD_BYTES_MAX, "record_bytes is too large");
+    ensure!(spec.window_ms > 0, "window_ms must be at least 1");
+    let directory = Directory::create(&work.directory)?;
+    match work.mode {
+        LogMode::Lanes => {
+            let lanes = Lanes::open(&directory.0, work)?;
+            let load = Load { spec, work, subject: &lanes };
+            match (work.wait, work.commit) {
+                (WaitFor::Ticket, _) => {
+                    load.drive(&|at, bytes| lanes.append(at, bytes).map(drop), say)
+                }
+                (WaitFor::Commit, Commit::Synced) => {
+                    load.drive(&|at, bytes| lanes.append_durable(at, bytes), say)
+                }
+                (WaitFor::Commit, _) => {
+                    load.drive(&|at, bytes| lanes.append_written(at, bytes), say)
+                }
+            }?;
+            lanes.writer.stop().context("closing the log")
+        }
+        mode => bail!("the log mode {mode:?} is not built yet"),
+    }
+}
+
+/// A directory of this run alone; removed with all it holds.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn create(path: &Path) -> Result<Self> {
+        fs::create_dir(path)
+            .with_context(|| format!("make the log's directory {}", path.display()))?;
+        Ok(Self(path.to_path_buf()))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove the log");
+        }
+    }
+}
+
+/// The server's log.
+struct Lanes {
+    log: Arc<Log>,
+    writer: WriterHandle,
+    count: usize,
+    origin: Instant,
+}
+
+impl Lanes {
+    fn open(path: &Path, work: &AppendWork) -> Result<Self> {
+        // A thread that waits for each write of a few records waits for the page cache, not for the
+        // disk; whoever waits for a sync, or for nothing, gains by going past it.
+        let buffered = work.wait == WaitFor::Commit && work.commit != Commit::Synced;
+        let disk = if buffered { FileDisk::open_buffered(path) } else { FileDisk::open(path) };
+        let disk = Arc::new(disk.with_context(|| format!("open {}", path.display()))?);
+        let sync = match work.commit {
+            Commit::Written => SyncPolicy::Never,
+            Commit::Synced => SyncPolicy::Always,
+            Commit::Interval { ms } => SyncPolicy::Interval(Duration::from_millis(ms)),
+        };
+        let options = Options { sync, ..Options::default() };
+        let count = work.threads.min(LANES_MAX);
+        let (log, _) = Log::open(disk, options, count, Lsn(0), &mut |_| Ok(()))?;
+        let origin = Instant::now();
+        let writer = log.spawn_writer(move || clock(origin)).context("start the log's writer")?;
+        Ok(Self { log, writer, count, origin })
+    }
+
+    /// Appends as soon as there is room; returns where the record ends.
+    #[inline]
+    fn append(&self, thread: usize, payload: &[u8]) -> Result<Lsn> {
+        let lane = thread % self.count;
+        while !self.log.has_room(lane) {
+            thread::yield_now();
+        }
+        Ok(self.log.append(lane, KIND, payload)?)
+    }
+
+    fn append_written(&self, thread: usize, payload: &[u8]) -> Result<()> {
+        let end = self.append(thread, payload)?;
+        Ok(self.log.wait_written(end, &|| clock(self.origin))?)
+    }
+
+    fn append_durable(&self, thread: usize, payload: &[u8]) -> Result<()> {
+        let end = self.append(thread, payload)?;
+        Ok(self.log.wait_durable(end, &|| clock(self.origin))?)
+    }
+}
+
+impl Subject for Lanes {
+    fn release_old(&self) -> Result<()> {
+        self.log.truncate_before(self.log.durable()).context("give back old segments")
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.log.stats();
+        Counters {
+            writes: stats.groups,
+            syncs: stats.syncs,
+            bytes: stats.bytes,
+            sizes: self.log.group_sizes(),
+        }
+    }
+}
+
+fn clock(origin: Instant) -> MonoNs {
+    MonoNs(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What all threads look at.
+struct Stage {
+    phase: AtomicU8,
+    /// The threads may end: they have been looked at.
+    released: AtomicBool,
+    /// Appends of each thread, warm-up included.
+    counts: Vec<Count>,
+    quota_per_thread: u64,
+    /// An append is timed if none of these bits is set in its number.
+    untimed_mask: u64,
+    clock: quanta::Clock,
+}
+
+/// On a cache line of its own: each thread writes its count at every append.
+#[derive(Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
+
+impl Stage {
+    fn appended(&self) -> u64 {
+        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What one thread did in the measured phase.
+struct Share {
+    operations: u64,
+    latency: Histogram<u64>,
+}
+
+impl Share {
+    fn add(&mut self, other: &Self) -> Result<()> {
+        self.operations += other.operations;
+        self.latency.add(&other.latency).context("add up latencies")
+    }
+}
+
+/// What is to be done, and to which log.
+struct Load<'a, S> {
+    spec: &'a LoadSpec,
+    work: &'a AppendWork,
+    subject: &'a S,
+}
+
+impl<S: Subject> Load<'_, S> {
+    fn drive(
+        &self,
+        append: &impl Append,
+        say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+    ) -> Result<()> {
+        let Self { spec, work, subject } = *self;
+        let stage = Stage {
+            phase: AtomicU8::new(WARMING_UP),
+            released: AtomicBool::new(false),
+            counts: (0..work.threads).map(|_| Count::default()).collect(),
+            quota_per_thread: spec
+                .operations_max
+                .map_or(u64::MAX, |max| max.div_ceil(work.threads as u64)),
+            untimed_mask: if work.wait == WaitFor::Ticket { TIMED_EVERY - 1 } else { 0 },
+            clock: quanta::Clock::new(),
+        };
+        let payload = vec![b'x'; work.record_bytes];
+        let (send, shares) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut handles = Vec::with_capacity(work.threads);
+            let started = (0..work.threads).try_for_each(|number| {
+                let (stage, payload, send) = (&stage, &payload, send.clone());
+                let builder = thread::Builder::new().name(format!("append-{number}"));
+                let handle = builder
+                    .spawn_scoped(scope, move || live(append, number, payload, stage, &send))?;
+                handles.push(handle);
+                Ok::<(), std::io::Error>(())
+            });
+            drop(send);
+            let reported = started.context("start a thread").and_then(|()| {
+                let total = Share { operations: 0, latency: histogram::empty() };
+                let working = work.threads;
+                Conductor { subject, stage: &stage, spec, shares, working, total, say }.conduct()
+            });
+            stage.phase.store(ENDED, Ordering::Relaxed);
+            stage.released.store(true, Ordering::SeqCst);
+            for handle in &handles {
+                handle.thread().unpark();
+            }
+            reported
+        })
+    }
+}
+
+/// One thread: appends while the phases last, sends its share, and stays until it is released.
+fn live(
+    append: &impl Append,
+    number: usize,
+    payload: &[u8],
+    stage: &Stage,
+    send: &Sender<Result<Share>>,
+) {
+    // The receiver is gone when another thread has failed already.
+    send.send(append_all(append, number, payload, stage)).ok();
+    while !stage.released.load(Ordering::SeqCst) {
+        thread::park();
+    }
+}
+
+fn append_all(append: &impl Append, number: usize, payload: &[u8], stage: &Stage) -> Result<Share> {
+    let count = &stage.counts[number].0;
+    let mut appended = 0;
+    while stage.phase.load(Ordering::Relaxed) == WARMING_UP {
+        append(number, payload)?;
+        appended += 1;
+        count.store(appended, Ordering::Relaxed);
+    }
+    let mut share = Share { operations: 0, latency: histogram::empty() };
+    while share.operations < stage.quota_per_thread
+        && stage.phase.load(Ordering::Relaxed) == MEASURING
+    {
+        if share.operations & stage.untimed_mask == 0 {
+            let started = stage.clock.raw();
+            append(number, payload)?;
+            let took_ns = stage.clock.delta_as_nanos(started, stage.clock.raw());
+            share.latency.saturating_record(took_ns);
+        } else {
+            append(number, payload)?;
+        }
+        share.operations += 1;
+        count.store(appended + share.operations, Ordering::Relaxed);
+    }
+    Ok(share)
+}
+
+/// Leads the threads through the phases and counts.
+struct Conductor<'a, S> {
+    subject: &'a S,
+    stage: &'a Stage,
+    spec: &'a LoadSpec,
+    shares: Receiver<Result<Share>>,
+    /// Threads that have not ended.
+    working: usize,
+    /// Of those that have.
+    total: Share,
+    say: &'a mut dyn FnMut(LoadEvent) -> Result<()>,
+}
+
+/// Whether threads are still at work.
+#[derive(PartialEq, Eq)]
+enum Crew {
+    Working,
+    Done,
+}
+
+impl<S: Subject> Conductor<'_, S> {
+    fn conduct(mut self) -> Result<()> {
+        (self.say)(LoadEvent::Connected)?;
+        let warmup_ms = self.warm_up()?;
+        let before = self.subject.counters();
+        let cpu_before_ns = process_cpu_ns()?;
+        self.stage.phase.store(MEASURING, Ordering::Relaxed);
+        let began = Instant::now();
+        (self.say)(LoadEvent::Measuring { warmup_ms })?;
+        let windows = self.measure(began)?;
+        self.stage.phase.store(ENDED, Ordering::Relaxed);
+        let duration = began.elapsed();
+        let process_cpu_ns = process_cpu_ns()? - cpu_before_ns;
+        let log = log_report(&before, &self.subject.counters(), process_cpu_ns)?;
+        (self.say)(LoadEvent::Measured)?;
+        while self.working > 0 {
+            self.count(self.shares.recv()?)?;
+        }
+        let latency = histogram::encode(&self.total.latency);
+        let report = LoadReport {
+            duration_ns: u64::try_from(duration.as_nanos())?,
+            operations: self.total.operations,
+            windows,
+            latency_corrected: latency.clone(),
+            latency_raw: latency,
+            log: Some(log),
+            ..LoadReport::default()
+        };
+        (self.say)(LoadEvent::Done(Box::new(report)))
+    }
+
+    /// Returns how long it took, in milliseconds.
+    fn warm_up(&mut self) -> Result<u64> {
+        let (Warmup::Fixed { ms } | Warmup::Steady { max_ms: ms }) = self.spec.warmup;
+        self.work_until(Instant::now() + Duration::from_millis(ms))?;
+        Ok(ms)
+    }
+
+    /// Until the time is over or all threads have appended what they shall. Returns the operations
+    /// of each window that has ended.
+    fn measure(&mut self, began: Instant) -> Result<Vec<u64>> {
+        let end = began + Duration::from_millis(self.spec.duration_ms);
+        let mut windows = Vec::new();
+        let mut appended_before = self.stage.appended();
+        let mut window_end = began + Duration::from_millis(self.spec.window_ms);
+        while window_end <= end && self.work_until(window_end)? == Crew::Working {
+            let appended = self.stage.appended();
+            let operations = appended - appended_before;
+            (self.say)(LoadEvent::Window { operations })?;
+            windows.push(operations);
+            appended_before = appended;
+            window_end += Duration::from_millis(self.spec.window_ms);
+        }
+        self.work_until(end)?;
+        Ok(windows)
+    }
+
+    /// Returns when it is `end`, or no thread works any more.
+    fn work_until(&mut self, end: Instant) -> Result<Crew> {
+        loop {
+            let now = Instant::now();
+            if now >= end {
+                return Ok(Crew::Working);
+            }
+            if self.receive(end.min(now + LOOK_EVERY))? == Crew::Done {
+                return Ok(Crew::Done);
+            }
+            self.subject.release_old()?;
+        }
+    }
+
+    fn receive(&mut self, until: Instant) -> Result<Crew> {
+        while self.working > 0 {
+            let wait = until.saturating_duration_since(Instant::now());
+            match self.shares.recv_timeout(wait) {
+                Ok(share) => self.count(share)?,
+                Err(RecvTimeoutError::Timeout) => return Ok(Crew::Working),
+                Err(error @ RecvTimeoutError::Disconnected) => return Err(error.into()),
+            }
+        }
+        Ok(Crew::Done)
+    }
+
+    fn count(&mut self, share: Result<Share>) -> Result<()> {
+        self.working -= 1;
+        self.total.add(&share?)
+    }
+}
+
+fn log_report(before: &Counters, after: &Counters, process_cpu_ns: u64) -> Result<LogReport> {
+    Ok(LogReport {
+        writes: after.writes - before.writes,
+        syncs: after.syncs - before.syncs,
+        bytes: after.bytes - before.bytes,
+        records_per_write: histogram::encode(&since(&before.sizes.records, &after.sizes.records)?),
+        bytes_per_write: histogram::encode(&since(&before.sizes.bytes, &after.sizes.bytes)?),
+        process_cpu_ns,
+    })
+}
+
+fn since(before: &Histogram<u64>, after: &Histogram<u64>) -> Result<Histogram<u64>> {
+    let mut difference = after.clone();
+    difference.subtract(before).context("a log's counters went back")?;
+    Ok(difference)
+}
+
+/// Of all threads of this process, those included that have ended.
+fn process_cpu_ns() -> Result<u64> {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Ok(u64::try_from(used.tv_sec)? * 1_000_000_000 + u64::try_from(used.tv_nsec)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(work: AppendWork, operations_max: Option<u64>) -> LoadSpec {
+        LoadSpec {
+            work: crate::load::Work::Append(work),
+            warmup: Warmup::Fixed { ms: 1 },
+            duration_ms: 600_000,
+            operations_max,
+            window_ms: 1,
+            cpus: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    /// Runs it in a directory of its own; returns everything said.
+    fn events(name: &str, work: &AppendWork, operations_max: Option<u64>) -> Vec<LoadEvent> {
+        let directory =
+            std::env::temp_dir().join(format!("lab-append-{name}-{}", std::process::id()));
+        let work = AppendWork { directory: directory.clone(), ..work.clone() };
+        let mut said = Vec::new();
+        let mut say = |event| {
+            said.push(event);
+            Ok(())
+        };
+        run(&spec(work.clone(), operations_max), &work, &mut say).unwrap();
+        assert!(!directory.exists(), "the log is removed");
+        said
+    }
+
+    fn decoded(text: &str) -> u64 {
+        histogram::decode(text).unwrap().len()
+    }
+
+    /// The shape of all events, and sums that must agree.
+    fn check(name: &str, mode: LogMode, wait: WaitFor, commit: Commit) {
+        let work =
+            AppendWork { mode, threads: 3, record_bytes: 5, wait, commit, directory: "".into() };
+        let said = events(name, &work, Some(600));
+        assert_eq!(said[0], LoadEvent::Connected);
+        assert_eq!(said[1], LoadEvent::Measuring { warmup_ms: 1 });
+        assert_eq!(said[said.len() - 2], LoadEvent::Measured);
+        let LoadEvent::Done(report) = &said[said.len() - 1] else { panic!("no report: {said:?}") };
+        assert_eq!(report.operations, 600);
+        let timed = decoded(&report.latency_raw);
+        assert_eq!(timed, if wait == WaitFor::Ticket { 3 * 200_u64.div_ceil(64) } else { 600 });
+        let log = report.log.as_ref().unwrap();
+        assert_eq!(decoded(&log.records_per_write), log.writes);
+        assert_eq!(decoded(&log.bytes_per_write), log.writes);
+        if wait == WaitFor::Commit {
+            assert!(log.writes > 0);
+            assert!(log.bytes >= 600 * (5 + 9), "{} bytes", log.bytes);
+        }
+        match commit {
+            Commit::Synced if wait == WaitFor::Commit => assert!(log.syncs > 0),
+            Commit::Synced | Commit::Interval { .. } => {}
+            Commit::Written => assert_eq!(log.syncs, 0),
+        }
+        assert!(log.process_cpu_ns > 0);
+    }
+
+    #[test]
+    fn lanes_are_measured_in_every_way() {
+        for (number, wait) in [WaitFor::Ticket, WaitFor::Commit].into_iter().enumerate() {
+            for commit in [Commit::Written, Commit::Synced, Commit::Interval { ms: 1 }] {
+                check(&format!("lanes-{number}"), LogMode::Lanes, wait, commit);
+            }
+        }
+    }
+}
