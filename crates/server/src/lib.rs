@@ -9,6 +9,7 @@ mod accounts;
 mod baseline;
 mod clock;
 pub mod config;
+pub mod cql;
 mod evict;
 mod expire;
 mod handler;

@@ -1,0 +1,11 @@
+//! The Cassandra query language.
+//!
+//! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
+//! `relation` (what statements are made of), `statements` (one file and one row each).
+
+pub mod lexer;
+pub mod parser;
+pub mod relation;
+pub mod statements;
+pub mod term;
+pub mod type_name;

@@ -1,0 +1,361 @@
+//! A cursor over the tokens of a statement, with what all statements are made of.
+
+use super::lexer::{Kind, SyntaxError, Token, tokenize};
+
+pub type Result<T> = std::result::Result<T, SyntaxError>;
+
+/// Words that cannot be names without quotes.
+// Source: Cassandra 5.0 CQL documentation, appendix A "CQL keywords"
+const RESERVED: [&str; 62] = [
+    "add",
+    "allow",
+    "alter",
+    "and",
+    "apply",
+    "asc",
+    "authorize",
+    "batch",
+    "begin",
+    "by",
+    "columnfamily",
+    "create",
+    "default",
+    "delete",
+    "desc",
+    "describe",
+    "drop",
+    "entries",
+    "execute",
+    "from",
+    "full",
+    "grant",
+    "if",
+    "in",
+    "index",
+    "infinity",
+    "insert",
+    "into",
+    "is",
+    "keyspace",
+    "limit",
+    "materialized",
+    "mbean",
+    "mbeans",
+    "modify",
+    "nan",
+    "norecursive",
+    "not",
+    "null",
+    "of",
+    "on",
+    "or",
+    "order",
+    "primary",
+    "rename",
+    "replace",
+    "revoke",
+    "schema",
+    "select",
+    "set",
+    "table",
+    "to",
+    "token",
+    "truncate",
+    "unlogged",
+    "unset",
+    "update",
+    "use",
+    "using",
+    "view",
+    "where",
+    "with",
+];
+
+/// Most levels of terms within terms, and of types within types.
+pub const DEPTH_MAX: usize = 64;
+
+/// A table, a type or an index, perhaps in a keyspace of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct QualifiedName {
+    pub keyspace: Option<String>,
+    pub name: String,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<Token<'a>>,
+    at: usize,
+    /// Names of the markers so far: `?` has none.
+    markers: Vec<Option<String>>,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    pub fn new(text: &'a str) -> Result<Self> {
+        Ok(Parser { text, tokens: tokenize(text)?, at: 0, markers: Vec::new(), depth: 0 })
+    }
+
+    /// The statement, for messages.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Names of all markers, in their order.
+    pub fn into_markers(self) -> Vec<Option<String>> {
+        self.markers
+    }
+
+    pub fn peek(&self) -> Token<'a> {
+        self.tokens[self.at]
+    }
+
+    pub fn peek_at(&self, ahead: usize) -> Token<'a> {
+        self.tokens[(self.at + ahead).min(self.tokens.len() - 1)]
+    }
+
+    pub fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        if token.kind != Kind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    /// What stands here is none of what may.
+    pub fn unexpected<T>(&self, expected: &str) -> Result<T> {
+        let token = self.peek();
+        let found = if token.kind == Kind::End { "<EOF>" } else { token.text };
+        Err(SyntaxError {
+            position: token.position,
+            reason: format!("no viable alternative at input '{found}' (expected {expected})"),
+        })
+    }
+
+    /// A fault that is not about the token here alone.
+    pub fn fault<T>(&self, at: Token<'_>, reason: impl Into<String>) -> Result<T> {
+        Err(SyntaxError { position: at.position, reason: reason.into() })
+    }
+
+    pub fn is_at_word(&self, word: &str) -> bool {
+        self.peek().is_word(word)
+    }
+
+    /// Takes the keyword if it is here.
+    pub fn take_word(&mut self, word: &str) -> bool {
+        let is_here = self.is_at_word(word);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    /// Takes all keywords if they are here, one after the other; otherwise none.
+    pub fn take_words(&mut self, words: &[&str]) -> bool {
+        let are_here = words.iter().enumerate().all(|(nth, word)| self.peek_at(nth).is_word(word));
+        if are_here {
+            self.at += words.len();
+        }
+        are_here
+    }
+
+    pub fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.take_word(word) { Ok(()) } else { self.unexpected(&word.to_uppercase()) }
+    }
+
+    pub fn expect_words(&mut self, words: &[&str]) -> Result<()> {
+        words.iter().try_for_each(|word| self.expect_word(word))
+    }
+
+    pub fn is_at_symbol(&self, symbol: &str) -> bool {
+        self.peek().is_symbol(symbol)
+    }
+
+    pub fn take_symbol(&mut self, symbol: &str) -> bool {
+        let is_here = self.is_at_symbol(symbol);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    pub fn expect_symbol(&mut self, symbol: &str) -> Result<()> {
+        if self.take_symbol(symbol) { Ok(()) } else { self.unexpected(&format!("'{symbol}'")) }
+    }
+
+    /// The end of the statement, with or without a semicolon.
+    pub fn expect_end(&mut self) -> Result<()> {
+        while self.take_symbol(";") {}
+        if self.peek().kind == Kind::End { Ok(()) } else { self.unexpected("the end") }
+    }
+
+    /// One or more, with commas between.
+    pub fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.take_symbol(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    /// None or more in brackets, with commas between.
+    pub fn bracketed<T>(
+        &mut self,
+        open: &str,
+        close: &str,
+        item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect_symbol(open)?;
+        if self.take_symbol(close) {
+            return Ok(Vec::new());
+        }
+        let items = self.list(item)?;
+        self.expect_symbol(close)?;
+        Ok(items)
+    }
+
+    /// A name: folded to lower case unless it is quoted.
+    pub fn name(&mut self) -> Result<String> {
+        let token = self.peek();
+        let name = match token.kind {
+            Kind::Word if !is_reserved(token.text) => token.text.to_ascii_lowercase(),
+            Kind::QuotedName => unquoted(token.text, '"'),
+            _ => return self.unexpected("a name"),
+        };
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// A name, perhaps with a keyspace before it.
+    pub fn qualified_name(&mut self) -> Result<QualifiedName> {
+        let first = self.name()?;
+        if self.take_symbol(".") {
+            return Ok(QualifiedName { keyspace: Some(first), name: self.name()? });
+        }
+        Ok(QualifiedName { keyspace: None, name: first })
+    }
+
+    /// Text in quotes, without them.
+    pub fn string(&mut self) -> Result<String> {
+        let token = self.peek();
+        if token.kind != Kind::String {
+            return self.unexpected("a string");
+        }
+        self.at += 1;
+        Ok(string_of(token.text))
+    }
+
+    pub fn integer(&mut self) -> Result<i64> {
+        let token = self.peek();
+        let is_negative = self.take_symbol("-");
+        let digits = self.peek();
+        if digits.kind != Kind::Integer {
+            return self.unexpected("an integer");
+        }
+        self.at += 1;
+        let sign = if is_negative { "-" } else { "" };
+        format!("{sign}{}", digits.text)
+            .parse()
+            .or_else(|_| self.fault(token, format!("{sign}{} is too large", digits.text)))
+    }
+
+    pub fn boolean(&mut self) -> Result<bool> {
+        if self.take_word("true") {
+            return Ok(true);
+        }
+        if self.take_word("false") { Ok(false) } else { self.unexpected("true or false") }
+    }
+
+    pub fn if_not_exists(&mut self) -> bool {
+        self.take_words(&["if", "not", "exists"])
+    }
+
+    pub fn if_exists(&mut self) -> bool {
+        self.take_words(&["if", "exists"])
+    }
+
+    /// A marker for a value: `?` or `:name`. Returns its place.
+    pub fn marker(&mut self) -> Result<Option<usize>> {
+        if self.take_symbol("?") {
+            self.markers.push(None);
+        } else if self.take_symbol(":") {
+            let name = self.name()?;
+            self.markers.push(Some(name));
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(self.markers.len() - 1))
+    }
+
+    /// Goes one level deeper for the time of `part`.
+    pub fn nested<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == DEPTH_MAX {
+            return self.fault(self.peek(), format!("more than {DEPTH_MAX} levels"));
+        }
+        self.depth += 1;
+        let result = part(self);
+        self.depth -= 1;
+        result
+    }
+}
+
+fn is_reserved(word: &str) -> bool {
+    RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
+}
+
+/// A name as CQL text: in quotes if it needs them.
+pub fn quoted_if_needed(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && !is_reserved(name);
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn unquoted(text: &str, quote: char) -> String {
+    let inner = &text[1..text.len() - 1];
+    inner.replace(&format!("{quote}{quote}"), &quote.to_string())
+}
+
+/// The value of a string token.
+pub(super) fn string_of(text: &str) -> String {
+    match text.strip_prefix("$$") {
+        Some(rest) => rest[..rest.len() - 2].to_owned(),
+        None => unquoted(text, '\''),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_folded_unless_quoted() {
+        let mut parser = Parser::new("KeySpace1.\"Ta\"\"ble\" select").unwrap();
+        let name = parser.qualified_name().unwrap();
+        assert_eq!(name.keyspace.as_deref(), Some("keyspace1"));
+        assert_eq!(name.name, "Ta\"ble");
+        assert_eq!(
+            parser.name().unwrap_err().to_string(),
+            "line 1:20 no viable alternative at input 'select' (expected a name)"
+        );
+        assert_eq!(quoted_if_needed("abc"), "abc");
+        assert_eq!(quoted_if_needed("Ta\"ble"), "\"Ta\"\"ble\"");
+        assert_eq!(quoted_if_needed("select"), "\"select\"");
+    }
+
+    #[test]
+    fn markers_are_counted_with_their_names() {
+        let mut parser = Parser::new("? :Name x").unwrap();
+        assert_eq!(parser.marker(), Ok(Some(0)));
+        assert_eq!(parser.marker(), Ok(Some(1)));
+        assert_eq!(parser.marker(), Ok(None));
+        assert_eq!(parser.into_markers(), [None, Some("name".into())]);
+    }
+
+    #[test]
+    fn numbers_and_strings_have_their_values() {
+        let mut parser = Parser::new("-5 'it''s' $$a'b$$ TRUE 99999999999999999999").unwrap();
+        assert_eq!(parser.integer(), Ok(-5));
+        assert_eq!(parser.string(), Ok("it's".into()));
+        assert_eq!(parser.string(), Ok("a'b".into()));
+        assert_eq!(parser.boolean(), Ok(true));
+        assert!(parser.integer().is_err());
+    }
+}

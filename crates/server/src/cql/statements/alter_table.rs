@@ -1,0 +1,131 @@
+//! `ALTER TABLE [IF EXISTS] name ADD | DROP | RENAME | WITH ...`
+
+use super::Statement;
+use super::create_table::ColumnDefinition;
+use super::options::{Options, parse_with};
+use crate::cql::parser::{Parser, QualifiedName, Result};
+use crate::cql::term::Term;
+use crate::cql::type_name::TypeName;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AlterTable {
+    pub name: QualifiedName,
+    pub if_exists: bool,
+    pub change: TableChange,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum TableChange {
+    Add {
+        if_not_exists: bool,
+        columns: Vec<ColumnDefinition>,
+    },
+    /// With the time before which cells of these columns are gone.
+    Drop {
+        if_exists: bool,
+        columns: Vec<String>,
+        timestamp: Option<Term>,
+    },
+    /// Old and new names.
+    Rename {
+        if_exists: bool,
+        columns: Vec<(String, String)>,
+    },
+    With(Options),
+}
+
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    let if_exists = parser.if_exists();
+    let name = parser.qualified_name()?;
+    let change = parse_change(parser)?;
+    Ok(Statement::AlterTable(AlterTable { name, if_exists, change }))
+}
+
+fn parse_change(parser: &mut Parser<'_>) -> Result<TableChange> {
+    let token = parser.peek();
+    if parser.take_word("add") {
+        let if_not_exists = parser.if_not_exists();
+        let columns = parse_columns(parser, parse_column)?;
+        return Ok(TableChange::Add { if_not_exists, columns });
+    }
+    if parser.take_word("drop") {
+        let if_exists = parser.if_exists();
+        let columns = parse_columns(parser, Parser::name)?;
+        let timestamp = if parser.take_words(&["using", "timestamp"]) {
+            Some(Term::parse(parser)?)
+        } else {
+            None
+        };
+        return Ok(TableChange::Drop { if_exists, columns, timestamp });
+    }
+    if parser.take_word("rename") {
+        let if_exists = parser.if_exists();
+        let mut columns = Vec::new();
+        loop {
+            let old = parser.name()?;
+            parser.expect_word("to")?;
+            columns.push((old, parser.name()?));
+            if !parser.take_word("and") {
+                return Ok(TableChange::Rename { if_exists, columns });
+            }
+        }
+    }
+    if parser.take_word("alter") {
+        return parser.fault(token, "Altering column types is no longer supported");
+    }
+    if parser.is_at_word("with") {
+        return Ok(TableChange::With(parse_with(parser)?));
+    }
+    parser.unexpected("ADD, DROP, RENAME or WITH")
+}
+
+fn parse_column(parser: &mut Parser<'_>) -> Result<ColumnDefinition> {
+    let name = parser.name()?;
+    let column_type = TypeName::parse(parser)?;
+    let is_static = parser.take_word("static");
+    Ok(ColumnDefinition { name, column_type, is_static })
+}
+
+/// Columns, in brackets or not.
+fn parse_columns<'a, T>(
+    parser: &mut Parser<'a>,
+    item: impl FnMut(&mut Parser<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
+    if parser.is_at_symbol("(") { parser.bracketed("(", ")", item) } else { parser.list(item) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::statements::parse;
+
+    fn parsed(text: &str) -> TableChange {
+        match parse(text).unwrap().statement {
+            Statement::AlterTable(table) => table.change,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_change_is_read() {
+        let TableChange::Add { columns, .. } = parsed("ALTER TABLE t ADD (a int, b text static)")
+        else {
+            panic!()
+        };
+        assert!(!columns[0].is_static && columns[1].is_static);
+        let TableChange::Drop { columns, timestamp, .. } =
+            parsed("ALTER TABLE t DROP a, b USING TIMESTAMP 5")
+        else {
+            panic!()
+        };
+        assert_eq!((columns.len(), timestamp.is_some()), (2, true));
+        let TableChange::Rename { columns, .. } = parsed("ALTER TABLE t RENAME a TO b AND c TO d")
+        else {
+            panic!()
+        };
+        assert_eq!(columns.len(), 2);
+        assert!(matches!(parsed("ALTER TABLE t WITH gc_grace_seconds = 0"), TableChange::With(_)));
+        let error = parse("ALTER TABLE t ALTER a TYPE int").unwrap_err();
+        assert_eq!(error.reason, "Altering column types is no longer supported");
+    }
+}

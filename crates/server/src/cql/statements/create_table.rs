@@ -1,0 +1,148 @@
+//! `CREATE TABLE [IF NOT EXISTS] name (columns, PRIMARY KEY (...)) WITH options`
+
+use super::Statement;
+use super::options::{Options, parse_option};
+use crate::cql::parser::{Parser, QualifiedName, Result};
+use crate::cql::type_name::TypeName;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTable {
+    pub name: QualifiedName,
+    pub if_not_exists: bool,
+    pub columns: Vec<ColumnDefinition>,
+    pub partition_key: Vec<String>,
+    pub clustering: Vec<String>,
+    /// Column and whether it is descending, as far as WITH CLUSTERING ORDER says it.
+    pub clustering_order: Vec<(String, bool)>,
+    pub options: Options,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnDefinition {
+    pub name: String,
+    pub column_type: TypeName,
+    pub is_static: bool,
+}
+
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    let if_not_exists = parser.if_not_exists();
+    let name = parser.qualified_name()?;
+    let mut table = CreateTable {
+        name,
+        if_not_exists,
+        columns: Vec::new(),
+        partition_key: Vec::new(),
+        clustering: Vec::new(),
+        clustering_order: Vec::new(),
+        options: Options::new(),
+    };
+    let start = parser.peek();
+    parser.bracketed("(", ")", |parser| parse_item(parser, &mut table))?;
+    if table.partition_key.is_empty() {
+        return parser.fault(start, "No PRIMARY KEY specified (exactly one required)");
+    }
+    if parser.take_word("with") {
+        parse_property(parser, &mut table)?;
+        while parser.take_word("and") {
+            parse_property(parser, &mut table)?;
+        }
+    }
+    Ok(Statement::CreateTable(Box::new(table)))
+}
+
+/// A column, or the primary key.
+fn parse_item(parser: &mut Parser<'_>, table: &mut CreateTable) -> Result<()> {
+    let token = parser.peek();
+    let before = table.partition_key.len();
+    if parser.take_words(&["primary", "key"]) {
+        let mut parts = parser.bracketed("(", ")", |parser| {
+            if parser.is_at_symbol("(") {
+                return parser.bracketed("(", ")", Parser::name);
+            }
+            Ok(vec![parser.name()?])
+        })?;
+        if parts.is_empty() || parts.iter().skip(1).any(|part| part.len() != 1) {
+            return parser.fault(token, "only the first part of a primary key may have brackets");
+        }
+        table.partition_key.extend(parts.remove(0));
+        table.clustering = parts.into_iter().flatten().collect();
+    } else {
+        let name = parser.name()?;
+        let column_type = TypeName::parse(parser)?;
+        let is_static = parser.take_word("static");
+        if parser.take_words(&["primary", "key"]) {
+            table.partition_key.push(name.clone());
+        }
+        table.columns.push(ColumnDefinition { name, column_type, is_static });
+    }
+    if before > 0 && table.partition_key.len() > before {
+        return parser.fault(token, "Multiple PRIMARY KEYs specified (exactly one required)");
+    }
+    Ok(())
+}
+
+fn parse_property(parser: &mut Parser<'_>, table: &mut CreateTable) -> Result<()> {
+    let token = parser.peek();
+    if parser.take_words(&["clustering", "order", "by"]) {
+        table.clustering_order = parser.bracketed("(", ")", |parser| {
+            let name = parser.name()?;
+            let is_descending = parser.take_word("desc");
+            if !is_descending {
+                parser.expect_word("asc")?;
+            }
+            Ok((name, is_descending))
+        })?;
+        return Ok(());
+    }
+    if parser.take_words(&["compact", "storage"]) {
+        return parser.fault(token, "COMPACT STORAGE tables are not allowed");
+    }
+    table.options.push(parse_option(parser)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::statements::parse;
+
+    fn parsed(text: &str) -> Result<CreateTable> {
+        match parse(text)?.statement {
+            Statement::CreateTable(table) => Ok(*table),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_have_two_forms() {
+        let short = parsed("CREATE TABLE t (a int PRIMARY KEY, b text)").unwrap();
+        assert_eq!((short.partition_key, short.columns.len()), (vec!["a".to_owned()], 2));
+        let long = parsed(
+            "CREATE TABLE IF NOT EXISTS k.t (a int, b int, c int, d int STATIC, e map<int, text>, \
+             PRIMARY KEY ((a, b), c)) WITH CLUSTERING ORDER BY (c DESC) AND comment = 'x'",
+        )
+        .unwrap();
+        assert_eq!(long.partition_key, ["a", "b"]);
+        assert_eq!(long.clustering, ["c"]);
+        assert_eq!(long.clustering_order, [("c".to_owned(), true)]);
+        assert!(long.columns[3].is_static && long.if_not_exists);
+        assert_eq!(long.options.len(), 1);
+    }
+
+    #[test]
+    fn there_is_one_primary_key() {
+        for (text, expected) in [
+            ("CREATE TABLE t (a int)", "No PRIMARY KEY specified (exactly one required)"),
+            (
+                "CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))",
+                "Multiple PRIMARY KEYs specified (exactly one required)",
+            ),
+            (
+                "CREATE TABLE t (a int, PRIMARY KEY (a, (b, c)))",
+                "only the first part of a primary key may have brackets",
+            ),
+        ] {
+            assert_eq!(parsed(text).unwrap_err().reason, expected);
+        }
+    }
+}

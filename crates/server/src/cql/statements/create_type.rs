@@ -1,0 +1,20 @@
+//! `CREATE TYPE [IF NOT EXISTS] name (fields)`
+
+use super::Statement;
+use crate::cql::parser::{Parser, QualifiedName, Result};
+use crate::cql::type_name::TypeName;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateType {
+    pub name: QualifiedName,
+    pub if_not_exists: bool,
+    pub fields: Vec<(String, TypeName)>,
+}
+
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    let if_not_exists = parser.if_not_exists();
+    let name = parser.qualified_name()?;
+    let fields =
+        parser.bracketed("(", ")", |parser| Ok((parser.name()?, TypeName::parse(parser)?)))?;
+    Ok(Statement::CreateType(CreateType { name, if_not_exists, fields }))
+}

@@ -1,0 +1,62 @@
+//! WITH: options of keyspaces and tables.
+
+use crate::cql::lexer::Kind;
+use crate::cql::parser::{Parser, Result};
+
+/// Options by name, in the order in which they were written.
+pub type Options = Vec<(String, OptionValue)>;
+
+/// What an option is set to. Numbers are text: what they may be depends on the option.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OptionValue {
+    Text(String),
+    Map(Vec<(String, String)>),
+}
+
+/// One `name = value`.
+pub(super) fn parse_option(parser: &mut Parser<'_>) -> Result<(String, OptionValue)> {
+    let name = parser.name()?;
+    parser.expect_symbol("=")?;
+    if !parser.is_at_symbol("{") {
+        return Ok((name, OptionValue::Text(scalar(parser)?)));
+    }
+    let pairs = parser.bracketed("{", "}", |parser| {
+        let key = scalar(parser)?;
+        parser.expect_symbol(":")?;
+        Ok((key, scalar(parser)?))
+    })?;
+    Ok((name, OptionValue::Map(pairs)))
+}
+
+/// Options after WITH, joined by AND; none if there is no WITH.
+pub(super) fn parse_with(parser: &mut Parser<'_>) -> Result<Options> {
+    let mut options = Options::new();
+    if parser.take_word("with") {
+        options.push(parse_option(parser)?);
+        while parser.take_word("and") {
+            options.push(parse_option(parser)?);
+        }
+    }
+    Ok(options)
+}
+
+fn scalar(parser: &mut Parser<'_>) -> Result<String> {
+    let token = parser.peek();
+    match token.kind {
+        Kind::String => parser.string(),
+        Kind::Word | Kind::Integer | Kind::Float | Kind::Uuid | Kind::Blob => {
+            parser.take();
+            Ok(token.text.to_owned())
+        }
+        Kind::Symbol if token.text == "-" => {
+            parser.take();
+            let number = parser.peek();
+            if !matches!(number.kind, Kind::Integer | Kind::Float) {
+                return parser.unexpected("a number");
+            }
+            parser.take();
+            Ok(format!("-{}", number.text))
+        }
+        _ => parser.unexpected("a string, a number or a map"),
+    }
+}

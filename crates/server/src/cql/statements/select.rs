@@ -1,0 +1,273 @@
+//! `SELECT [JSON] [DISTINCT] columns FROM table [WHERE ...] [GROUP BY ...] [ORDER BY ...] [LIMIT ...]`
+
+use super::Statement;
+use crate::cql::lexer::Kind;
+use crate::cql::parser::{Parser, QualifiedName, Result};
+use crate::cql::relation::{Relation, parse_where};
+use crate::cql::term::{Constant, Term};
+use crate::cql::type_name::TypeName;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Select {
+    pub is_json: bool,
+    pub is_distinct: bool,
+    /// None: all columns.
+    pub columns: Vec<SelectedColumn>,
+    pub table: QualifiedName,
+    pub relations: Vec<Relation>,
+    pub group_by: Vec<Selector>,
+    /// Column and whether it is descending.
+    pub order_by: Vec<(String, bool)>,
+    pub per_partition_limit: Option<Term>,
+    pub limit: Option<Term>,
+    pub allows_filtering: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectedColumn {
+    pub selector: Selector,
+    pub alias: Option<String>,
+}
+
+/// What is computed of each row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selector {
+    Column(String),
+    /// `count(*)`
+    CountRows,
+    Call {
+        function: QualifiedName,
+        arguments: Vec<Selector>,
+    },
+    /// `CAST(column AS type)`
+    Cast(Box<Selector>, TypeName),
+    /// `c['k']`
+    Element(Box<Selector>, Term),
+    /// `c['a'..'b']`; ends may be open.
+    Slice(Box<Selector>, Option<Term>, Option<Term>),
+    /// `c.field`
+    Field(Box<Selector>, String),
+    /// A constant or a marker.
+    Value(Term),
+}
+
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    // JSON and DISTINCT are names too: `SELECT json FROM t`.
+    let is_json = parser.is_at_word("json") && begins_column(parser, 1);
+    if is_json {
+        parser.take();
+    }
+    let is_distinct = parser.is_at_word("distinct") && begins_column(parser, 1);
+    if is_distinct {
+        parser.take();
+    }
+    let columns =
+        if parser.take_symbol("*") { Vec::new() } else { parser.list(SelectedColumn::parse)? };
+    parser.expect_word("from")?;
+    let table = parser.qualified_name()?;
+    let relations = parse_where(parser)?;
+    let mut select = Select {
+        is_json,
+        is_distinct,
+        columns,
+        table,
+        relations,
+        group_by: Vec::new(),
+        order_by: Vec::new(),
+        per_partition_limit: None,
+        limit: None,
+        allows_filtering: false,
+    };
+    if parser.take_words(&["group", "by"]) {
+        select.group_by = parser.list(Selector::parse)?;
+    }
+    if parser.take_words(&["order", "by"]) {
+        select.order_by = parser.list(parse_order)?;
+    }
+    if parser.take_words(&["per", "partition", "limit"]) {
+        select.per_partition_limit = Some(Term::parse(parser)?);
+    }
+    if parser.take_word("limit") {
+        select.limit = Some(Term::parse(parser)?);
+    }
+    select.allows_filtering = parser.take_words(&["allow", "filtering"]);
+    Ok(Statement::Select(Box::new(select)))
+}
+
+/// Whether what stands so far ahead begins a column, and not the rest of one.
+fn begins_column(parser: &Parser<'_>, ahead: usize) -> bool {
+    let token = parser.peek_at(ahead);
+    match token.kind {
+        Kind::Word => !token.is_word("from") && !token.is_word("as"),
+        Kind::Symbol => token.text == "*",
+        Kind::End => false,
+        _ => true,
+    }
+}
+
+fn parse_order(parser: &mut Parser<'_>) -> Result<(String, bool)> {
+    let column = parser.name()?;
+    let is_descending = parser.take_word("desc");
+    if !is_descending {
+        parser.take_word("asc");
+    }
+    Ok((column, is_descending))
+}
+
+impl SelectedColumn {
+    fn parse(parser: &mut Parser<'_>) -> Result<SelectedColumn> {
+        let selector = Selector::parse(parser)?;
+        let alias = if parser.take_word("as") { Some(parser.name()?) } else { None };
+        Ok(SelectedColumn { selector, alias })
+    }
+}
+
+impl Selector {
+    fn parse(parser: &mut Parser<'_>) -> Result<Selector> {
+        parser.nested(|parser| {
+            let mut selector = Selector::parse_simple(parser)?;
+            loop {
+                if parser.take_symbol(".") {
+                    selector = Selector::Field(Box::new(selector), parser.name()?);
+                } else if parser.take_symbol("[") {
+                    selector = parse_element(parser, selector)?;
+                } else {
+                    return Ok(selector);
+                }
+            }
+        })
+    }
+
+    fn parse_simple(parser: &mut Parser<'_>) -> Result<Selector> {
+        let is_call = parser.peek_at(1).is_symbol("(");
+        if parser.is_at_word("cast") && is_call {
+            parser.take();
+            parser.expect_symbol("(")?;
+            let selector = Selector::parse(parser)?;
+            parser.expect_word("as")?;
+            let target = TypeName::parse(parser)?;
+            parser.expect_symbol(")")?;
+            return Ok(Selector::Cast(Box::new(selector), target));
+        }
+        if parser.is_at_word("token") && is_call {
+            parser.take();
+            let function = QualifiedName { keyspace: None, name: "token".into() };
+            let arguments = parser.bracketed("(", ")", Selector::parse)?;
+            return Ok(Selector::Call { function, arguments });
+        }
+        let token = parser.peek();
+        let is_constant = ["null", "true", "false", "nan", "infinity"];
+        let is_name = token.kind == Kind::QuotedName
+            || token.kind == Kind::Word && !is_constant.iter().any(|word| token.is_word(word));
+        if !is_name {
+            return Ok(Selector::Value(Term::parse(parser)?));
+        }
+        let is_qualified_call =
+            parser.peek_at(1).is_symbol(".") && parser.peek_at(3).is_symbol("(");
+        if !is_call && !is_qualified_call {
+            return Ok(Selector::Column(parser.name()?));
+        }
+        let function = parser.qualified_name()?;
+        parse_call(parser, function)
+    }
+}
+
+fn parse_call(parser: &mut Parser<'_>, function: QualifiedName) -> Result<Selector> {
+    let counts = function.name == "count" && parser.peek_at(2).is_symbol(")");
+    if counts && parser.peek_at(1).is_symbol("*") {
+        parser.expect_symbol("(")?;
+        parser.take();
+        parser.expect_symbol(")")?;
+        return Ok(Selector::CountRows);
+    }
+    let arguments = parser.bracketed("(", ")", Selector::parse)?;
+    let one = Selector::Value(Term::Constant(Constant::Integer("1".into())));
+    // count(1) is count(*).
+    if counts && arguments == [one] {
+        return Ok(Selector::CountRows);
+    }
+    Ok(Selector::Call { function, arguments })
+}
+
+/// The rest of `c[...]`.
+fn parse_element(parser: &mut Parser<'_>, of: Selector) -> Result<Selector> {
+    let is_open = |parser: &Parser<'_>| parser.is_at_symbol(".") || parser.is_at_symbol("]");
+    let from = if is_open(parser) { None } else { Some(Term::parse(parser)?) };
+    let of = Box::new(of);
+    if !parser.take_symbol(".") {
+        parser.expect_symbol("]")?;
+        let Some(key) = from else { return parser.unexpected("a value") };
+        return Ok(Selector::Element(of, key));
+    }
+    parser.expect_symbol(".")?;
+    let to = if is_open(parser) { None } else { Some(Term::parse(parser)?) };
+    parser.expect_symbol("]")?;
+    Ok(Selector::Slice(of, from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::statements::parse;
+
+    fn parsed(text: &str) -> Select {
+        match parse(text).unwrap().statement {
+            Statement::Select(select) => *select,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn column(name: &str) -> Selector {
+        Selector::Column(name.into())
+    }
+
+    #[test]
+    fn every_clause_is_read() {
+        let select = parsed(
+            "SELECT DISTINCT a, b AS c FROM k.t WHERE a = 1 GROUP BY a, b ORDER BY b DESC, c \
+             PER PARTITION LIMIT 2 LIMIT ? ALLOW FILTERING",
+        );
+        assert!(select.is_distinct && select.allows_filtering && !select.is_json);
+        assert_eq!(select.columns[1].alias.as_deref(), Some("c"));
+        assert_eq!(select.group_by, [column("a"), column("b")]);
+        assert_eq!(select.order_by, [("b".into(), true), ("c".into(), false)]);
+        assert_eq!(select.limit, Some(Term::Marker(0)));
+        assert!(select.per_partition_limit.is_some());
+        assert!(parsed("SELECT * FROM t").columns.is_empty());
+    }
+
+    #[test]
+    fn words_that_are_names_stay_names() {
+        assert!(parsed("SELECT JSON * FROM t").is_json);
+        let select = parsed("SELECT json, distinct FROM t");
+        assert!(!select.is_json);
+        assert_eq!(select.columns.len(), 2);
+        let select = parsed("SELECT ttl, count, key, value FROM t");
+        assert_eq!(select.columns.len(), 4);
+    }
+
+    #[test]
+    fn selectors_nest() {
+        let select = parsed(
+            "SELECT count(*), COUNT(1), writetime(a), CAST(avg(b) AS text), m['k'], l[1..2], s[..3], \
+             u.f.g, k.f(a, 5), token(a, b), 'x', ? FROM t",
+        );
+        let selectors: Vec<&Selector> = select.columns.iter().map(|c| &c.selector).collect();
+        assert_eq!(selectors[0], &Selector::CountRows);
+        assert_eq!(selectors[1], &Selector::CountRows);
+        assert!(
+            matches!(selectors[2], Selector::Call { function, .. } if function.name == "writetime")
+        );
+        assert!(matches!(selectors[3], Selector::Cast(..)));
+        assert!(matches!(selectors[4], Selector::Element(..)));
+        assert!(matches!(selectors[5], Selector::Slice(_, Some(_), Some(_))), "{:?}", selectors[5]);
+        assert!(matches!(selectors[6], Selector::Slice(_, None, Some(_))));
+        assert!(matches!(selectors[7], Selector::Field(..)));
+        assert!(
+            matches!(selectors[8], Selector::Call { function, .. } if function.keyspace.is_some())
+        );
+        assert!(matches!(selectors[9], Selector::Call { .. }));
+        assert!(matches!(selectors[10], Selector::Value(_)));
+        assert_eq!(selectors[11], &Selector::Value(Term::Marker(0)));
+    }
+}

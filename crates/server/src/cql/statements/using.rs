@@ -1,0 +1,39 @@
+//! USING TTL and TIMESTAMP.
+
+use crate::cql::parser::{Parser, Result};
+use crate::cql::term::Term;
+
+/// When a write was made and how long it lasts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Using {
+    /// Microseconds since the Unix epoch.
+    pub timestamp: Option<Term>,
+    /// Seconds.
+    pub ttl: Option<Term>,
+}
+
+impl Using {
+    pub fn parse(parser: &mut Parser<'_>) -> Result<Using> {
+        let mut using = Using::default();
+        if !parser.take_word("using") {
+            return Ok(using);
+        }
+        loop {
+            let token = parser.peek();
+            let slot = if parser.take_word("timestamp") {
+                &mut using.timestamp
+            } else if parser.take_word("ttl") {
+                &mut using.ttl
+            } else {
+                return parser.unexpected("TIMESTAMP or TTL");
+            };
+            if slot.is_some() {
+                return parser.fault(token, format!("{} is said twice", token.text));
+            }
+            *slot = Some(Term::parse(parser)?);
+            if !parser.take_word("and") {
+                return Ok(using);
+            }
+        }
+    }
+}
