@@ -14,6 +14,8 @@ pub(crate) struct Subcommand {
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
+    Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
 ];

@@ -11,6 +11,7 @@
 
 mod cli;
 pub mod definition;
+mod echo;
 pub mod load;
 pub mod measure;
 pub mod profile;

@@ -53,7 +53,7 @@ impl Stopper {
 }
 
 /// Hands a new connection to a reactor.
-pub(crate) trait Deliver: Send {
+pub(crate) trait Deliver: Send + Sync {
     fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer);
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Acceptor {
     signals: Signals,
     stopper: Stopper,
     commons: Arc<Commons>,
-    deliver: Box<dyn Deliver>,
+    deliver: Arc<dyn Deliver>,
     placement: Placement,
     placer: Placer,
     /// What descriptors allow; the rest of them is for the log and other files.
@@ -98,7 +98,7 @@ impl Acceptor {
         listeners: Vec<Listener>,
         signals: Signals,
         commons: Arc<Commons>,
-        deliver: Box<dyn Deliver>,
+        deliver: Arc<dyn Deliver>,
         placement: Placement,
         connections_possible: u64,
     ) -> std::io::Result<Acceptor> {

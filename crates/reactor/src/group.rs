@@ -1,6 +1,6 @@
 //! A group of reactors on threads, with the acceptor on the caller's.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use base::time::MonoNs;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::acceptor::{Acceptor, DeliverTo, Stopper};
+use crate::acceptor::{Acceptor, Deliver, DeliverTo, Stopper};
 use crate::context::Links;
 use crate::driver::{Driver, EpollDriver, mono_now};
-use crate::handler::Handler;
+use crate::handler::{Handler, Peer};
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::mailbox::{Inbox, Waker};
@@ -86,6 +86,7 @@ pub struct Descriptors {
 pub struct Group<M> {
     links: Links<M>,
     acceptor: Acceptor,
+    deliver: Arc<dyn Deliver>,
     threads: Vec<JoinHandle<()>>,
     drain: Box<dyn Fn(MonoNs) + Send>,
     drain_timeout_ms: u64,
@@ -114,6 +115,34 @@ impl GroupStopper {
     }
 }
 
+/// Gives connections to the reactors of a group: for the side that connects.
+#[derive(Clone)]
+pub struct Adopter {
+    deliver: Arc<dyn Deliver>,
+    reactors: usize,
+}
+
+impl std::fmt::Debug for Adopter {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Adopter").field("reactors", &self.reactors).finish_non_exhaustive()
+    }
+}
+
+impl Adopter {
+    /// Gives a connected stream to `reactor`, which opens it as if it had been accepted; its
+    /// peer's `listener` is [`Peer::ADOPTED`]. `connections_max` is the caller's to keep. When the
+    /// reactor has ended, the connection is closed.
+    pub fn adopt(&self, reactor: usize, stream: TcpStream) -> std::io::Result<()> {
+        assert!(reactor < self.reactors, "the group has {} reactors", self.reactors);
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let (remote, local) = (Some(stream.peer_addr()?), Some(stream.local_addr()?));
+        let peer = Peer { remote, local, listener: Peer::ADOPTED };
+        self.deliver.deliver(reactor, OwnedFd::from(stream), peer);
+        Ok(())
+    }
+}
+
 impl<M: Send + 'static> Group<M> {
     /// Starts the reactors. `make` is called here, once per reactor in order, with the links of
     /// the whole group. Signals are blocked from now on in the calling thread, so call this
@@ -136,13 +165,15 @@ impl<M: Send + 'static> Group<M> {
         let inboxes = wakers.iter().cloned().map(Inbox::<Delivery<H::Session>>::new);
         let deliveries: Deliveries<H::Session> = inboxes.collect();
         let links = Links::new(Arc::clone(&config.limits), wakers);
-        let deliver =
-            DeliverTo { commons: Arc::clone(&links.commons), deliveries: Arc::clone(&deliveries) };
+        let deliver: Arc<dyn Deliver> = Arc::new(DeliverTo {
+            commons: Arc::clone(&links.commons),
+            deliveries: Arc::clone(&deliveries),
+        });
         let acceptor = Acceptor::new(
             listeners,
             signals,
             Arc::clone(&links.commons),
-            Box::new(deliver),
+            Arc::clone(&deliver),
             config.placement,
             descriptors.connections_possible,
         )?;
@@ -174,6 +205,7 @@ impl<M: Send + 'static> Group<M> {
         Ok(Group {
             links,
             acceptor,
+            deliver,
             threads,
             drain: Box::new(drain),
             drain_timeout_ms: config.drain_timeout_ms,
@@ -208,6 +240,11 @@ impl<M: Send + 'static> Group<M> {
 
     pub fn stopper(&self) -> GroupStopper {
         GroupStopper { stopper: self.acceptor.stopper() }
+    }
+
+    /// How connections that were made elsewhere come to the reactors.
+    pub fn adopter(&self) -> Adopter {
+        Adopter { deliver: Arc::clone(&self.deliver), reactors: self.threads.len() }
     }
 
     /// Mailboxes, wakers, limits and counters.

@@ -16,8 +16,13 @@ pub struct ConnId(pub u64);
 pub struct Peer {
     pub remote: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
-    /// Position in the list of listeners given to [`crate::Group::start`].
+    /// Position in the list of listeners given to [`crate::Group::start`], or [`Peer::ADOPTED`].
     pub listener: usize,
+}
+
+impl Peer {
+    /// The `listener` of connections that came through a [`crate::Adopter`].
+    pub const ADOPTED: usize = usize::MAX;
 }
 
 /// What the handler did with its input, and what is to happen next.

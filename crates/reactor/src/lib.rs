@@ -43,7 +43,7 @@ mod timers;
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
 pub use driver::Faults;
-pub use group::{Config, Control, Descriptors, Group, GroupError, GroupStopper};
+pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};
 pub use limits::{Limit, Limits};
 pub use listener::{BACKLOG, Listener};

@@ -1,9 +1,83 @@
 //! The process that makes load.
 
 pub mod append;
+mod arrivals;
+mod client;
+mod draws;
+mod replies;
+mod socket;
 mod spec;
+mod tally;
+mod template;
+
+use std::io::Read;
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 pub use spec::{
     AppendWork, Arrival, Commit, Distribution, Keys, LoadEvent, LoadReport, LoadSpec, LogMode,
     LogReport, Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
+
+const HELP: &str = "\
+Usage: myriad lab generate <SPEC >EVENTS
+
+Reads a specification of load from standard input, makes that load, and writes what happens to
+standard output, one event per line. Both are JSON; lab run starts this program itself.
+";
+
+/// Makes the load that `spec` asks for, in this process, and says what happens; the last event is the
+/// report. If it cannot be said, the load ends. Threads that are started from now on by the calling thread keep its cores and
+/// block the signals that end a process: these end the load with an error.
+pub fn generate(spec: &LoadSpec, say: &mut dyn FnMut(LoadEvent) -> Result<()>) -> Result<()> {
+    pin(&spec.cpus)?;
+    // Threads inherit it: a request of a schedule shall leave when it is due, not 50 us later.
+    set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+    match &spec.work {
+        Work::Socket(work) => socket::run(spec, work, say),
+        Work::Append(work) => append::run(spec, work, say),
+    }
+}
+
+/// `lab generate`.
+pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+    use lexopt::prelude::*;
+    match parser.next()? {
+        None => {}
+        Some(Short('h') | Long("help")) => return crate::cli::print(HELP),
+        Some(other) => return Err(other.unexpected().into()),
+    }
+    let done = read_spec().and_then(|spec| generate(&spec, &mut |event| write_event(&event)));
+    if let Err(error) = &done {
+        // If this cannot be said either, the exit code says it.
+        let _ = write_event(&LoadEvent::Failed { reason: format!("{error:#}") });
+    }
+    done
+}
+
+fn read_spec() -> Result<LoadSpec> {
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text).context("read the specification")?;
+    serde_json::from_str(&text).context("the specification of the load")
+}
+
+fn write_event(event: &LoadEvent) -> Result<()> {
+    crate::cli::print(&(serde_json::to_string(event)? + "\n"))
+}
+
+/// The calling thread, and those that it starts.
+fn pin(cpus: &[usize]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            bail!("there is no core {cpu}");
+        }
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set).with_context(|| format!("use the cores {cpus:?}"))
+}

@@ -75,6 +75,8 @@ pub struct SocketWork {
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     Resp,
+    /// Inline commands of RESP: the words with blanks between them, which none of them may hold.
+    RespInline,
     /// The text protocol of memcached: mixes may use `get` and `set` only.
     Memcached,
 }
@@ -131,7 +133,8 @@ pub enum Distribution {
     Zipfian {
         exponent: f64,
     },
-    /// Zipfian, counted back from the key written last.
+    /// Zipfian, counted back from the key written last. Operations with `{value}` write: they take
+    /// the next key, and begin anew behind the last.
     Latest {
         exponent: f64,
     },
@@ -227,8 +230,13 @@ pub struct LoadReport {
     pub errors: BTreeMap<String, u64>,
     /// Requests without a reply, the whole run through.
     pub lost: u64,
+    /// Requests that were due in the measured phase and could not be sent before its end, because
+    /// no connection was free.
+    pub unsent: u64,
     /// Connections that the server closed.
     pub broken_connections: u64,
+    /// Connections that waited 5 seconds for a reply.
+    pub stalled_connections: u64,
     /// Operations per window.
     pub windows: Vec<u64>,
     /// From the time at which a request was due, as a histogram in nanoseconds (HDR V2, base64).
@@ -254,4 +262,51 @@ pub struct LogReport {
     pub records_per_write: String,
     pub bytes_per_write: String,
     pub process_cpu_ns: u64,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// GET of a million keys over one connection.
+    pub(crate) fn work() -> SocketWork {
+        SocketWork {
+            protocol: Protocol::Resp,
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            password: None,
+            threads: 1,
+            connections: 1,
+            users: 0,
+            sharing: Sharing::Blocking,
+            pipeline: 1,
+            arrival: Arrival::Closed,
+            mix: vec![Operation { weight: 1.0, words: vec!["GET".to_owned(), "{key}".to_owned()] }],
+            keys: Keys {
+                prefix: "key:".to_owned(),
+                count: 1_000_000,
+                distribution: Distribution::Uniform,
+            },
+            value_bytes: Sizes::Fixed(80),
+            setup: Vec::new(),
+        }
+    }
+
+    pub(crate) fn spec() -> LoadSpec {
+        LoadSpec {
+            work: Work::Socket(work()),
+            warmup: Warmup::Fixed { ms: 0 },
+            duration_ms: 100,
+            operations_max: None,
+            window_ms: 10,
+            cpus: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_spec_survives_its_text() {
+        let text = serde_json::to_string(&spec()).unwrap();
+        assert_eq!(serde_json::from_str::<LoadSpec>(&text).unwrap(), spec());
+        assert!(serde_json::from_str::<LoadSpec>(&text.replace("seed", "sead")).is_err());
+    }
 }

@@ -47,6 +47,12 @@ impl EpollDriver {
             let flags = EventFlags::IN | EventFlags::ET;
             epoll::add(&epoll, eventfd, EventData::new_u64(WAKER), flags)?;
         }
+        // Kernels before 5.11 have no wait with a timeout below a millisecond: they say so here.
+        epoll::wait(
+            &epoll,
+            spare_capacity(&mut Vec::with_capacity(1)),
+            Some(&Timespec::default()),
+        )?;
         Ok(epoll)
     }
 

@@ -1,0 +1,720 @@
+//! One generator thread: a reactor whose connections ask instead of answer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use base::time::MonoNs;
+use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::arrivals::{Arrivals, Share};
+use super::draws::Draws;
+use super::replies::{self, Kind};
+use super::spec::{Arrival, Protocol, Sharing};
+use super::tally::Tally;
+use super::template::Mix;
+
+/// A connection that waits so long for a reply has stalled.
+pub(crate) const STALL_NS: u64 = 5_000_000_000;
+/// How often stalled connections are looked for.
+const STALL_LOOK_NS: u64 = 500_000_000;
+/// Requests that multiplexed callers of an open loop may have on their way on one connection.
+const IN_FLIGHT_MAX: usize = 65_536;
+/// Bytes that a connection may have unsent before it gets more requests of an open loop.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+
+const TIMER_ARRIVAL: u64 = 0;
+const TIMER_STALL: u64 = 1;
+const TIMER_BEGIN: u64 = 2;
+
+/// The monotonic clock, as the reactors have it.
+pub(crate) fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// What the director and all threads look at.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The measured phase; `u64::MAX` while a bound is not known.
+    pub(crate) from_ns: AtomicU64,
+    pub(crate) until_ns: AtomicU64,
+    /// Requests that may still be sent in the measured phase.
+    pub(crate) budget: Option<AtomicI64>,
+    /// Replies so far by thread, the warm-up included.
+    pub(crate) progress: Vec<Progress>,
+}
+
+/// On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Progress(pub(crate) AtomicU64);
+
+impl Shared {
+    pub(crate) fn new(threads: usize, operations_max: Option<u64>) -> Shared {
+        let budget =
+            operations_max.map(|most| AtomicI64::new(i64::try_from(most).unwrap_or(i64::MAX)));
+        Shared {
+            from_ns: AtomicU64::new(u64::MAX),
+            until_ns: AtomicU64::new(u64::MAX),
+            budget,
+            progress: (0..threads).map(|_| Progress::default()).collect(),
+        }
+    }
+
+    pub(crate) fn replies(&self) -> u64 {
+        self.progress.iter().map(|one| one.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Takes up to `wanted` requests out of the budget.
+    fn grant(&self, wanted: u32, is_measuring: bool) -> u32 {
+        let Some(budget) = self.budget.as_ref().filter(|_| is_measuring) else { return wanted };
+        let before = budget.fetch_sub(i64::from(wanted), Ordering::Relaxed);
+        u32::try_from(before.clamp(0, i64::from(wanted))).unwrap_or(0)
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.load(Ordering::Relaxed) <= 0)
+    }
+}
+
+/// What the director tells a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mail {
+    /// Load begins at this time.
+    Begin { start_ns: u64 },
+    /// Nothing more is sent. Say when nothing is on its way.
+    Finish,
+    /// Say what was counted.
+    Report,
+}
+
+/// What a thread tells the director.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A connection has had the replies to its setup.
+    Ready,
+    /// Nothing is on its way and nothing more is to be sent, or can be.
+    Idle {
+        reactor: usize,
+    },
+    /// No connection has had a reply for [`STALL_NS`].
+    Stalled {
+        reactor: usize,
+    },
+    /// The server does not do what its protocol says.
+    Failed(String),
+    Report(Box<Tally>),
+    /// The process was told to end.
+    Interrupted,
+}
+
+/// What every thread is given.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) protocol: Protocol,
+    /// Requests that each connection begins with, and how many they are.
+    pub(crate) setup: Arc<[u8]>,
+    pub(crate) setup_count: usize,
+    pub(crate) users: usize,
+    pub(crate) sharing: Sharing,
+    pub(crate) pipeline: u32,
+    pub(crate) arrival: Arrival,
+    pub(crate) share: Share,
+    pub(crate) window_ns: u64,
+    pub(crate) seed: u64,
+}
+
+/// Requests sent together by one user.
+#[derive(Debug)]
+struct Flight {
+    /// Replies still to come.
+    left: u32,
+    user: u32,
+    due_ns: u64,
+    sent_ns: u64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    setup_left: usize,
+    /// In the order of their replies.
+    flights: VecDeque<Flight>,
+    /// When the last reply came, or nothing was on its way.
+    heard_ns: u64,
+    is_stalled: bool,
+}
+
+/// A user without a connection.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    user: u32,
+    since_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    plan: Plan,
+    shared: Arc<Shared>,
+    notices: Sender<Notice>,
+    mix: Mix,
+    draws: Draws,
+    /// Connections that are open, in no order.
+    ids: Vec<ConnId>,
+    /// Those of them that nobody uses, with the time since when. May name some that are gone.
+    free: Vec<(ConnId, u64)>,
+    /// Users of a closed loop that wait for a connection.
+    waiting: VecDeque<Waiting>,
+    /// Of an open loop.
+    arrivals: Option<Arrivals>,
+    /// The earliest time for which a timer is set.
+    timer_ns: u64,
+    /// Whose turn it is in an open loop with multiplexed connections.
+    turn: usize,
+    in_flight: u64,
+    start_ns: u64,
+    stage: Stage,
+    has_told_idle: bool,
+    tally: Tally,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Connections are opened.
+    Idle,
+    Running,
+    /// Nothing more is sent.
+    Finishing,
+    /// What was counted is told; connections do not matter any more.
+    Over,
+}
+
+/// The bounds of the measured phase as known now.
+#[derive(Debug, Clone, Copy)]
+struct Phase {
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl Phase {
+    fn has(self, ns: u64) -> bool {
+        self.from_ns <= ns && ns < self.until_ns
+    }
+}
+
+impl Client {
+    pub(crate) fn new(
+        plan: Plan,
+        shared: Arc<Shared>,
+        notices: Sender<Notice>,
+        mix: Mix,
+        draws: Draws,
+    ) -> Client {
+        Client {
+            plan,
+            shared,
+            notices,
+            mix,
+            draws,
+            ids: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            arrivals: None,
+            timer_ns: u64::MAX,
+            turn: 0,
+            in_flight: 0,
+            start_ns: 0,
+            stage: Stage::Idle,
+            has_told_idle: false,
+            tally: Tally::new(),
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        Phase {
+            from_ns: self.shared.from_ns.load(Ordering::Relaxed),
+            until_ns: self.shared.until_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The director ends only after it has heard from every thread, or does not care any more.
+    fn tell(&self, notice: Notice) {
+        let _ = self.notices.send(notice);
+    }
+
+    /// Counts `replies` for the oldest flights of a connection; the users of those that are complete
+    /// go on.
+    fn settle(
+        &mut self,
+        session: &mut Session,
+        mut replies: u32,
+        at: At,
+        out: &mut Output,
+    ) -> bool {
+        while replies > 0 {
+            let Some(flight) = session.flights.front_mut() else { return false };
+            let count = replies.min(flight.left);
+            replies -= count;
+            flight.left -= count;
+            self.in_flight -= u64::from(count);
+            record(&mut self.tally, self.arrivals.is_some(), flight, count, at);
+            if flight.left == 0 {
+                let user = flight.user;
+                session.flights.pop_front();
+                if self.arrivals.is_none() {
+                    self.go_on(session, user, at, out);
+                }
+            }
+        }
+        true
+    }
+
+    /// A user of a closed loop has its replies: it, or who has waited longest, sends on this connection.
+    fn go_on(&mut self, session: &mut Session, user: u32, at: At, out: &mut Output) {
+        let ready = Waiting { user, since_ns: at.now_ns };
+        let next = match self.waiting.pop_front() {
+            Some(next) => {
+                self.waiting.push_back(ready);
+                next
+            }
+            None => ready,
+        };
+        self.launch(session, next, at, out);
+    }
+
+    /// Sends the next requests of a user of a closed loop. False if there are none to send any more.
+    fn launch(&mut self, session: &mut Session, user: Waiting, at: At, out: &mut Output) -> bool {
+        if self.stage != Stage::Running || at.now_ns >= at.phase.until_ns {
+            return false;
+        }
+        let is_measuring = at.phase.has(at.now_ns);
+        let count = self.shared.grant(self.plan.pipeline, is_measuring);
+        if count == 0 {
+            return false;
+        }
+        self.send(session, count, at, out);
+        let (due_ns, sent_ns) = (user.since_ns, at.now_ns);
+        session.flights.push_back(Flight { left: count, user: user.user, due_ns, sent_ns });
+        true
+    }
+
+    fn send(&mut self, session: &mut Session, count: u32, at: At, out: &mut Output) {
+        if session.flights.is_empty() {
+            session.heard_ns = at.now_ns;
+        }
+        let buffer = out.buffer();
+        let before = buffer.len();
+        for _ in 0..count {
+            self.mix.encode(&mut self.draws, buffer);
+        }
+        self.in_flight += u64::from(count);
+        if at.phase.has(at.now_ns) {
+            self.tally.sent_bytes += (buffer.len() - before) as u64;
+        }
+    }
+
+    /// Sends what is due of an open loop, at most `most` requests. Returns how many.
+    fn launch_due(
+        &mut self,
+        session: &mut Session,
+        most: usize,
+        ready_ns: u64,
+        at: At,
+        out: &mut Output,
+    ) -> usize {
+        let mut sent = 0;
+        while sent < most {
+            let Some(due_ns) = self.due(at) else { break };
+            let is_measuring = at.phase.has(at.now_ns);
+            if self.shared.grant(1, is_measuring) == 0 {
+                break;
+            }
+            self.advance();
+            self.send(session, 1, at, out);
+            session.flights.push_back(Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns });
+            if is_measuring {
+                self.tally.lag.saturating_record(at.now_ns - due_ns.max(ready_ns).min(at.now_ns));
+            }
+            sent += 1;
+        }
+        sent
+    }
+
+    /// When the next request was due, if it was.
+    fn due(&self, at: At) -> Option<u64> {
+        let due_ns = self.arrivals.as_ref()?.next_ns();
+        let is_due = due_ns <= at.now_ns && due_ns < at.phase.until_ns;
+        (is_due && self.stage == Stage::Running && at.now_ns < at.phase.until_ns).then_some(due_ns)
+    }
+
+    fn advance(&mut self) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.advance();
+        }
+    }
+
+    /// Gives free connections to those who wait for one.
+    fn dispatch(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        match (self.arrivals.is_some(), self.plan.sharing) {
+            (false, _) => self.dispatch_users(connections, at),
+            (true, Sharing::Blocking) => self.dispatch_due(connections, at),
+            (true, Sharing::Multiplexed) => self.spread_due(connections, at),
+        }
+    }
+
+    fn dispatch_users(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        while !self.waiting.is_empty() {
+            let Some((id, _)) = self.free.pop() else { return };
+            let Some((session, out)) = connections.get_mut(id) else { continue };
+            let Some(user) = self.waiting.pop_front() else { return };
+            if !self.launch(session, user, at, out) {
+                // Nobody sends any more.
+                self.waiting.clear();
+            }
+        }
+    }
+
+    fn dispatch_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        let pipeline = self.plan.pipeline as usize;
+        while self.due(at).is_some() {
+            let Some((id, free_since_ns)) = self.free.pop() else { return };
+            let Some((session, out)) = connections.get_mut(id) else { continue };
+            if self.launch_due(session, pipeline, free_since_ns, at, out) == 0 {
+                self.free.push((id, free_since_ns));
+                return;
+            }
+        }
+    }
+
+    /// Requests go to the connections in turn, whatever is on its way there.
+    fn spread_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        let mut full = 0;
+        while full < self.ids.len() && self.due(at).is_some() {
+            self.turn = (self.turn + 1) % self.ids.len();
+            let Some((session, out)) = connections.get_mut(self.ids[self.turn]) else {
+                full += 1;
+                continue;
+            };
+            let is_full =
+                session.flights.len() >= IN_FLIGHT_MAX || out.pending_bytes() >= UNSENT_BYTES_MAX;
+            if is_full {
+                full += 1;
+                continue;
+            }
+            full = 0;
+            if self.launch_due(session, 1, 0, at, out) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A connection of an open loop has nothing on its way: it takes what is due, or waits.
+    fn reuse(&mut self, id: ConnId, session: &mut Session, at: At, out: &mut Output) {
+        if self.plan.sharing == Sharing::Multiplexed || !session.flights.is_empty() {
+            return;
+        }
+        let pipeline = self.plan.pipeline as usize;
+        if self.launch_due(session, pipeline, at.now_ns, at, out) == 0 {
+            self.free.push((id, at.now_ns));
+        }
+    }
+
+    /// Wakes this thread when the next request is due. One that is due and was not sent waits for a
+    /// reply or for room, and with these a turn comes by itself.
+    fn set_alarm(&mut self, cx: &mut Context<'_, Mail>, at: At) {
+        let Some(arrivals) = &self.arrivals else { return };
+        let next_ns = arrivals.next_ns();
+        if next_ns > at.now_ns && next_ns < at.phase.until_ns && next_ns < self.timer_ns {
+            self.timer_ns = next_ns;
+            cx.set_timer(MonoNs(next_ns), TIMER_ARRIVAL);
+        }
+    }
+
+    fn begin(&mut self, connections: &mut Connections<'_, Session>) {
+        self.stage = Stage::Running;
+        let start_ns = self.start_ns;
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        self.free = self.ids.iter().map(|id| (*id, start_ns)).collect();
+        if let Arrival::Open { per_second, schedule } = self.plan.arrival {
+            let (share, seed) = (self.plan.share, self.plan.seed);
+            self.arrivals = Some(Arrivals::new(per_second, schedule, share, seed, start_ns));
+            return;
+        }
+        let users = 0..u32::try_from(self.plan.users).unwrap_or(u32::MAX);
+        let mut users = users.map(|user| Waiting { user, since_ns: at.now_ns });
+        if self.plan.sharing == Sharing::Blocking {
+            self.waiting = users.collect();
+            return;
+        }
+        let ids = self.ids.clone();
+        for id in ids.iter().cycle().take(if ids.is_empty() { 0 } else { self.plan.users }) {
+            let Some((session, out)) = connections.get_mut(*id) else { continue };
+            let Some(user) = users.next() else { return };
+            self.launch(session, user, at, out);
+        }
+    }
+
+    /// Tells once that this thread has nothing more to do.
+    fn look_idle(&mut self, reactor: usize) {
+        let is_finishing = self.stage == Stage::Finishing;
+        let may_end = is_finishing || self.shared.is_spent() || self.ids.is_empty();
+        if may_end && self.in_flight == 0 && !self.has_told_idle {
+            self.has_told_idle = true;
+            self.tell(Notice::Idle { reactor });
+        }
+    }
+
+    fn look_for_stalls(&mut self, connections: &mut Connections<'_, Session>, reactor: usize) {
+        let now_ns = now_ns();
+        let (mut all, mut stalled) = (0, 0);
+        for (_, session) in connections.list() {
+            let waits = !session.flights.is_empty();
+            let is_stalled = waits && now_ns.saturating_sub(session.heard_ns) > STALL_NS;
+            if is_stalled && !session.is_stalled {
+                session.is_stalled = true;
+                self.tally.stalled += 1;
+            }
+            all += 1;
+            stalled += usize::from(is_stalled);
+        }
+        if all > 0 && all == stalled {
+            self.tell(Notice::Stalled { reactor });
+        }
+    }
+
+    /// What is due in the measured phase and will not be sent.
+    fn count_unsent(&mut self) {
+        let phase = self.phase();
+        let Some(arrivals) = &mut self.arrivals else { return };
+        while arrivals.next_ns() < phase.until_ns {
+            if phase.has(arrivals.next_ns()) {
+                self.tally.unsent += 1;
+            }
+            arrivals.advance();
+        }
+    }
+
+    fn report(&mut self, connections: &mut Connections<'_, Session>) {
+        self.stage = Stage::Over;
+        self.count_unsent();
+        for (_, session) in connections.list() {
+            self.tally.lost += on_their_way(session);
+        }
+        let tally = std::mem::replace(&mut self.tally, Tally::new());
+        self.tell(Notice::Report(Box::new(tally)));
+    }
+
+    /// The replies to the setup, none of which may be an error.
+    fn set_up(&mut self, session: &mut Session, input: &[u8]) -> Flow {
+        let mut consumed = 0;
+        while session.setup_left > 0 {
+            match replies::next(self.plan.protocol, &input[consumed..]) {
+                Ok(None) => return Flow::read(consumed),
+                Ok(Some((_, Kind::Error))) => {
+                    let text = String::from_utf8_lossy(&input[consumed..]);
+                    let line = text.lines().next().unwrap_or_default();
+                    return self.fail(format!("the server refused the setup: {line}"));
+                }
+                Ok(Some((len, kind))) => {
+                    consumed += len;
+                    session.setup_left -= usize::from(kind == Kind::Reply);
+                }
+                Err(error) => return self.fail(error.to_string()),
+            }
+        }
+        self.tell(Notice::Ready);
+        Flow::read(consumed)
+    }
+
+    fn fail(&self, reason: String) -> Flow {
+        self.tell(Notice::Failed(reason));
+        Flow { consumed: 0, next: Next::Abort }
+    }
+}
+
+/// The time, and what it means.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    now_ns: u64,
+    phase: Phase,
+}
+
+fn on_their_way(session: &Session) -> u64 {
+    session.flights.iter().map(|flight| u64::from(flight.left)).sum()
+}
+
+/// Replies of a closed loop count when they come in the measured phase; those of an open loop when
+/// they were due in it, so that none is left out because it was late.
+fn record(tally: &mut Tally, is_open: bool, flight: &Flight, count: u32, at: At) {
+    let counts_at_ns = if is_open { flight.due_ns } else { at.now_ns };
+    if at.phase.has(counts_at_ns) {
+        let count = u64::from(count);
+        tally.corrected.saturating_record_n(at.now_ns.saturating_sub(flight.due_ns), count);
+        tally.raw.saturating_record_n(at.now_ns.saturating_sub(flight.sent_ns), count);
+    }
+}
+
+impl Handler for Client {
+    type Session = Session;
+    type Mail = Mail;
+
+    fn open(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        _peer: &Peer,
+        out: &mut Output,
+    ) -> Session {
+        self.ids.push(id);
+        out.buffer().extend_from_slice(&self.plan.setup);
+        if self.plan.setup_count == 0 {
+            self.tell(Notice::Ready);
+        }
+        Session {
+            setup_left: self.plan.setup_count,
+            flights: VecDeque::new(),
+            heard_ns: cx.now().mono.0,
+            is_stalled: false,
+        }
+    }
+
+    fn data(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        if session.setup_left > 0 {
+            return self.set_up(session, input);
+        }
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        let is_measuring = at.phase.has(at.now_ns);
+        let (mut consumed, mut count) = (0, 0);
+        loop {
+            match replies::next(self.plan.protocol, &input[consumed..]) {
+                Ok(None) => break,
+                Ok(Some((len, kind))) => {
+                    if kind == Kind::Error && is_measuring {
+                        let word = replies::first_word(&input[consumed..consumed + len]);
+                        self.tally.count_error(word);
+                    }
+                    consumed += len;
+                    count += u32::from(kind != Kind::Push);
+                }
+                Err(error) => return self.fail(error.to_string()),
+            }
+        }
+        if count == 0 {
+            return Flow::read(consumed);
+        }
+        session.heard_ns = at.now_ns;
+        if !self.settle(session, count, at, out) {
+            let text = String::from_utf8_lossy(input);
+            let line = text.lines().next().unwrap_or_default();
+            return self.fail(format!("the server sent what nobody asked for: {line}"));
+        }
+        if self.arrivals.is_some() {
+            self.reuse(id, session, at, out);
+        }
+        self.tally.heard_ns = at.now_ns;
+        let progress = &self.shared.progress[cx.index()].0;
+        progress.store(progress.load(Ordering::Relaxed) + u64::from(count), Ordering::Relaxed);
+        if is_measuring {
+            self.tally.received_bytes += consumed as u64;
+            let position = (at.now_ns - at.phase.from_ns) / self.plan.window_ns;
+            self.tally.count(position, u64::from(count));
+            if self.arrivals.is_none() {
+                // How long the replies lay here, because others were served first.
+                let lag_ns = at.now_ns.saturating_sub(cx.now().mono.0);
+                self.tally.lag.saturating_record_n(lag_ns, u64::from(count));
+            }
+        }
+        Flow::read(consumed)
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Session) {
+        if let Some(position) = self.ids.iter().position(|open| *open == id) {
+            self.ids.swap_remove(position);
+        }
+        if self.stage == Stage::Over {
+            return;
+        }
+        if session.setup_left > 0 {
+            self.tell(Notice::Failed("the server closed a connection at its setup".to_owned()));
+        }
+        let lost = on_their_way(&session);
+        self.in_flight -= lost;
+        self.tally.lost += lost;
+        self.tally.broken += 1;
+        // Its users look for another connection where they borrow them, and end where they do not.
+        if self.plan.sharing == Sharing::Blocking {
+            let since_ns = cx.now().mono.0;
+            let users = session.flights.iter().map(|flight| flight.user);
+            self.waiting.extend(users.map(|user| Waiting { user, since_ns }));
+        }
+    }
+
+    fn may_migrate(&self, _session: &Session) -> bool {
+        false
+    }
+
+    fn mail(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        mail: Mail,
+    ) {
+        match mail {
+            Mail::Begin { start_ns } => {
+                self.start_ns = start_ns;
+                cx.set_timer(MonoNs(start_ns), TIMER_BEGIN);
+                cx.set_timer(MonoNs(start_ns + STALL_LOOK_NS), TIMER_STALL);
+            }
+            Mail::Finish => {
+                self.stage = Stage::Finishing;
+                self.has_told_idle = false;
+            }
+            Mail::Report => self.report(connections),
+        }
+    }
+
+    fn timer(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        token: u64,
+    ) {
+        match token {
+            // Before waiting what is due is sent.
+            TIMER_ARRIVAL => self.timer_ns = u64::MAX,
+            TIMER_BEGIN => self.begin(connections),
+            _ if self.stage == Stage::Over => {}
+            _ => {
+                self.look_for_stalls(connections, cx.index());
+                cx.set_timer(MonoNs(cx.now().mono.0 + STALL_LOOK_NS), TIMER_STALL);
+            }
+        }
+    }
+
+    fn before_wait(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if matches!(self.stage, Stage::Idle | Stage::Over) {
+            return;
+        }
+        if self.arrivals.is_some() || (!self.waiting.is_empty() && !self.free.is_empty()) {
+            let at = At { now_ns: now_ns(), phase: self.phase() };
+            self.dispatch(connections, at);
+            self.set_alarm(cx, at);
+        }
+        self.look_idle(cx.index());
+    }
+}
