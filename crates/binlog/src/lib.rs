@@ -10,10 +10,11 @@
 //! `docs/binlog-format.md`.
 //!
 //! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `scan`,
-//! `open`, [`Follower`].
+//! `open`, [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
 #![forbid(unsafe_code)]
 
 mod aligned;
+pub mod baseline;
 mod commit;
 mod disk;
 mod fault_disk;

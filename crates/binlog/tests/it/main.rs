@@ -2,6 +2,7 @@
 // Helpers outside of test functions unwrap too: a test binary has no other way to report.
 #![allow(clippy::unwrap_used)]
 
+mod baseline;
 mod commit;
 mod faults;
 mod follow;

@@ -8,8 +8,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use base::time::MonoNs;
+use binlog::baseline::{self, Baseline};
 use binlog::{FileDisk, GroupSizes, Log, Lsn, Options, SyncPolicy, WriterHandle};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -23,6 +24,8 @@ use crate::stats::histogram;
 const THREADS_MAX: usize = 4096;
 /// As many lanes as threads, as a server has one for each reactor, but not more than this.
 const LANES_MAX: usize = 16;
+/// As the originals.
+const BASELINE_SEGMENT_BYTES: u64 = 100 << 20;
 const KIND: u8 = 1;
 /// Appends that wait for nothing take less time than reading the clock twice: one in so many is
 /// timed. All appends that wait are.
@@ -83,7 +86,63 @@ pub fn run(
             }?;
             lanes.writer.stop().context("closing the log")
         }
-        mode => bail!("the log mode {mode:?} is not built yet"),
+        LogMode::Mutex => run_baseline(baseline::Kind::Mutex, &directory, spec, work, say),
+        LogMode::LeaderCondvar => {
+            run_baseline(baseline::Kind::LeaderCondvar, &directory, spec, work, say)
+        }
+        LogMode::LeaderFutex => {
+            run_baseline(baseline::Kind::LeaderFutex, &directory, spec, work, say)
+        }
+    }
+}
+
+/// An append to a baseline waits until it is written, ticket or not.
+fn run_baseline(
+    kind: baseline::Kind,
+    directory: &Directory,
+    spec: &LoadSpec,
+    work: &AppendWork,
+    say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+) -> Result<()> {
+    let path = &directory.0;
+    let disk = FileDisk::open_buffered(path).with_context(|| format!("open {}", path.display()))?;
+    let syncs = match work.commit {
+        Commit::Synced => baseline::Syncs::EachWrite,
+        Commit::Written | Commit::Interval { .. } => baseline::Syncs::OnDemand,
+    };
+    let options = baseline::Options { kind, syncs, segment_bytes: BASELINE_SEGMENT_BYTES };
+    let log = Baseline::open(Arc::new(disk), options).context("start the log")?;
+    let append = |_: usize, payload: &[u8]| {
+        log.append(KIND, payload)?;
+        Ok(())
+    };
+    let load = Load { spec, work, subject: &log };
+    thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        if let Commit::Interval { ms } = work.commit {
+            let interval = Duration::from_millis(ms);
+            let log = &log;
+            // A failed sync is seen by the next append.
+            scope.spawn(move || {
+                while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout)
+                    && log.sync().is_ok()
+                {}
+            });
+        }
+        let done = load.drive(&append, say);
+        drop(stop);
+        done
+    })
+}
+
+impl Subject for Baseline {
+    fn release_old(&self) -> Result<()> {
+        self.remove_filled().context("remove old files")
+    }
+
+    fn counters(&self) -> Counters {
+        let baseline::Stats { writes, syncs, bytes, sizes } = self.stats();
+        Counters { writes, syncs, bytes, sizes }
     }
 }
 
@@ -499,12 +558,38 @@ mod tests {
         assert!(log.process_cpu_ns > 0);
     }
 
-    #[test]
-    fn lanes_are_measured_in_every_way() {
-        for (number, wait) in [WaitFor::Ticket, WaitFor::Commit].into_iter().enumerate() {
+    fn check_all(name: &str, mode: LogMode) {
+        for wait in [WaitFor::Ticket, WaitFor::Commit] {
             for commit in [Commit::Written, Commit::Synced, Commit::Interval { ms: 1 }] {
-                check(&format!("lanes-{number}"), LogMode::Lanes, wait, commit);
+                check(name, mode, wait, commit);
             }
         }
+    }
+
+    #[test]
+    fn lanes_are_measured_in_every_way() {
+        check_all("lanes", LogMode::Lanes);
+    }
+
+    #[test]
+    fn baselines_are_measured_in_every_way() {
+        check_all("mutex", LogMode::Mutex);
+        check_all("condvar", LogMode::LeaderCondvar);
+        check_all("futex", LogMode::LeaderFutex);
+    }
+
+    #[test]
+    fn a_directory_that_is_there_is_refused() {
+        let work = AppendWork {
+            mode: LogMode::Mutex,
+            threads: 1,
+            record_bytes: 5,
+            wait: WaitFor::Ticket,
+            commit: Commit::Written,
+            directory: std::env::temp_dir(),
+        };
+        let error = run(&spec(work.clone(), Some(1)), &work, &mut |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("make the log's directory"), "{error}");
+        assert!(std::env::temp_dir().exists());
     }
 }
