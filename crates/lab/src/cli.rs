@@ -17,6 +17,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
     Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
     crate::profile::SUBCOMMAND,
+    Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
 ];
 

@@ -15,6 +15,7 @@ mod echo;
 pub mod load;
 pub mod measure;
 pub mod profile;
+pub mod report;
 pub mod repro;
 pub mod row;
 pub mod stats;

@@ -1,0 +1,154 @@
+//! What was measured, in words: what all rows of a table have in common.
+
+use crate::load::{
+    AppendWork, Arrival, Commit, Distribution, LogMode, Protocol, Schedule, Sharing, Sizes,
+    SocketWork, WaitFor, Warmup, Work,
+};
+use crate::report::grid;
+use crate::report::measurement::exact;
+use crate::report::number::Unit;
+use crate::report::table::Table;
+use crate::row::Row;
+
+/// A fact's name and text.
+pub(crate) type Fact = (&'static str, String);
+
+/// The facts of a table; what differs between its rows is said to vary.
+pub(crate) fn facts(table: &Table) -> Vec<Fact> {
+    let mut common: Vec<Fact> = Vec::new();
+    for measurement in table.measurements() {
+        for (name, text) in of_row(&measurement.row) {
+            match common.iter_mut().find(|(known, _)| *known == name) {
+                None => common.push((name, text)),
+                Some((_, known)) if *known == text => {}
+                Some((_, known)) => "varies".clone_into(known),
+            }
+        }
+    }
+    common.retain(|(_, text)| !text.is_empty());
+    common
+}
+
+fn of_row(row: &Row) -> Vec<Fact> {
+    let subject = format!("{} {}", row.subject.kind, row.subject.version);
+    let mut facts = vec![
+        ("Subject", subject.trim().to_owned()),
+        ("Its cores", cores(&row.subject.cpus)),
+        ("The load's cores", cores(&row.load.cpus)),
+    ];
+    match &row.load.work {
+        Work::Socket(work) => facts.extend(of_socket(work)),
+        Work::Append(work) => facts.extend(of_append(work)),
+    }
+    facts.push(("Measured", Unit::Nanoseconds.show(exact(row.load.duration_ms) * 1e6)));
+    facts.push(("Warm-up", warmup(row.load.warmup)));
+    facts
+}
+
+fn of_socket(work: &SocketWork) -> Vec<Fact> {
+    let mix = work.mix.iter().map(|operation| {
+        let words = operation.words.join(" ");
+        if work.mix.len() == 1 { words } else { format!("{words} ({})", operation.weight) }
+    });
+    let protocol = match work.protocol {
+        Protocol::Resp => "RESP",
+        Protocol::RespInline => "RESP, inline requests",
+        Protocol::Memcached => "memcached, text",
+    };
+    vec![
+        ("Protocol", protocol.to_owned()),
+        ("Requests", mix.collect::<Vec<_>>().join(", ")),
+        ("Connections", work.connections.to_string()),
+        ("Callers", callers(work)),
+        ("Pipeline", work.pipeline.to_string()),
+        ("Arrival", arrival(work.arrival)),
+        ("Keys", format!("{}, {}", work.keys.count, distribution(work.keys.distribution))),
+        ("Values", sizes(work.value_bytes)),
+    ]
+}
+
+fn of_append(work: &AppendWork) -> Vec<Fact> {
+    let mode = match work.mode {
+        LogMode::Lanes => "lanes and one writer",
+        LogMode::Mutex => "one lock, a write per record",
+        LogMode::LeaderCondvar => "a leader writes for all, condition variable",
+        LogMode::LeaderFutex => "a leader writes for all, futex",
+    };
+    let wait = match work.wait {
+        WaitFor::Ticket => "its place in the order",
+        WaitFor::Commit => "its record's write",
+    };
+    let commit = match work.commit {
+        Commit::Written => "written, never synced".to_owned(),
+        Commit::Synced => "each write is synced".to_owned(),
+        Commit::Interval { ms } => format!("synced every {ms} ms"),
+    };
+    vec![
+        ("Log", mode.to_owned()),
+        ("Threads", work.threads.to_string()),
+        ("Record", format!("{} B", work.record_bytes)),
+        ("A thread awaits", wait.to_owned()),
+        ("Durability", commit),
+    ]
+}
+
+fn callers(work: &SocketWork) -> String {
+    let sharing = match work.sharing {
+        Sharing::Blocking => "who borrow a connection",
+        Sharing::Multiplexed => "who share connections",
+    };
+    match work.users {
+        0 => "one per connection".to_owned(),
+        users => format!("{users} {sharing}"),
+    }
+}
+
+fn arrival(arrival: Arrival) -> String {
+    match arrival {
+        Arrival::Closed => "closed loop: after the last reply".to_owned(),
+        Arrival::Open { per_second, schedule } => {
+            let schedule = match schedule {
+                Schedule::Even => "evenly",
+                Schedule::Poisson => "at random (Poisson)",
+            };
+            format!("open loop: {} {schedule}", Unit::PerSecond.show(per_second))
+        }
+    }
+}
+
+fn distribution(distribution: Distribution) -> String {
+    match distribution {
+        Distribution::Uniform => "uniform".to_owned(),
+        Distribution::Zipfian { exponent } => format!("zipfian {exponent}"),
+        Distribution::Latest { exponent } => format!("latest {exponent}"),
+        Distribution::Sequential => "one after the other".to_owned(),
+    }
+}
+
+fn sizes(sizes: Sizes) -> String {
+    match sizes {
+        Sizes::Fixed(bytes) => format!("{bytes} B"),
+        Sizes::Between(least, most) => format!("{least} to {most} B"),
+    }
+}
+
+fn warmup(warmup: Warmup) -> String {
+    match warmup {
+        Warmup::Fixed { ms } => format!("{ms} ms"),
+        Warmup::Steady { max_ms } => format!("until steady, at most {max_ms} ms"),
+    }
+}
+
+fn cores(cpus: &[usize]) -> String {
+    if cpus.is_empty() {
+        return "not pinned".to_owned();
+    }
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Parameters of a row that is shown alone: `load.connections = 64`.
+pub(crate) fn parameters(row: &Row) -> String {
+    let texts =
+        row.parameters.iter().map(|(name, value)| format!("{name} = {}", grid::show(value)));
+    texts.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,86 @@
+//! What people look at: one page and one CSV file from the rows of a run.
+
+mod cells;
+mod chart;
+mod csv;
+mod facts;
+mod figure;
+mod folder;
+mod grid;
+mod measurement;
+mod number;
+mod page;
+mod plots;
+mod source;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+
+use crate::cli;
+use page::Detail;
+
+/// A page is mailed, attached and opened on phones.
+pub const PAGE_BYTES_MAX: usize = 2 << 20;
+
+const HELP: &str = "\
+Usage: myriad lab report DIR
+
+Makes DIR/report.html and DIR/rows.csv from the rows of a run. DIR is the folder of a run, or a
+folder of such folders, which become one page.
+";
+
+/// Makes `report.html` and `rows.csv` in `folder` from its rows and those of the folders in it,
+/// and returns the path of the page.
+///
+/// Reads `rows.jsonl`, and where they are there `machine.json`, `definition.toml` and
+/// `source.json`. Fails where nothing was measured or where a file is damaged; then it writes
+/// nothing.
+pub fn write(folder: &Path) -> Result<PathBuf> {
+    let runs = folder::read(folder)?;
+    let page = fitting_page(&runs)?;
+    let csv = csv::csv(&runs)?;
+    let path = folder.join("report.html");
+    put(&path, &page)?;
+    put(&folder.join("rows.csv"), &csv)?;
+    Ok(path)
+}
+
+/// With as much detail as fits.
+fn fitting_page(runs: &[folder::Run]) -> Result<String> {
+    for detail in [Detail::Full, Detail::WithoutWindows] {
+        let page = page::report(runs, detail)?.into_string();
+        if page.len() <= PAGE_BYTES_MAX {
+            return Ok(page);
+        }
+    }
+    Ok(page::report(runs, Detail::CellsOnly)?.into_string())
+}
+
+/// A reader never sees half a file.
+fn put(path: &Path, text: &str) -> Result<()> {
+    let temporary = path.with_extension("tmp");
+    fs::write(&temporary, text).with_context(|| format!("write {}", temporary.display()))?;
+    fs::rename(&temporary, path).with_context(|| format!("write {}", path.display()))
+}
+
+/// `myriad lab report DIR`.
+pub(crate) fn run(parser: &mut Parser) -> Result<()> {
+    use lexopt::prelude::*;
+    let mut folder = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return cli::print(HELP),
+            Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let Some(folder) = folder else {
+        bail!("the folder of a run is missing; see myriad lab report --help");
+    };
+    let page = write(&folder)?;
+    cli::print(&format!("{}\n{}\n", page.display(), folder.join("rows.csv").display()))
+}

@@ -1,0 +1,382 @@
+//! The page: one file that needs nothing else.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::Result;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use crate::report::figure::{CORRECTED_P99, Figure, SERVER_CPU, THROUGHPUT};
+use crate::report::folder::Run;
+use crate::report::table::{Cell, Table};
+use crate::report::{cells, facts, plots, source};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// A longer text of the machine's description is folded.
+const MACHINE_TEXT_CHARS_MAX: usize = 160;
+
+/// How much of a run a page shows: what it leaves out is in the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Full,
+    /// Without throughput over time.
+    WithoutWindows,
+    /// Without every single measurement, too.
+    CellsOnly,
+}
+
+/// The whole page of a report.
+pub(crate) fn report(runs: &[Run], detail: Detail) -> Result<Markup> {
+    let sections = sections(runs, detail)?;
+    let title = match sections.as_slice() {
+        [only] => only.title.clone(),
+        all => format!("{} experiments", all.len()),
+    };
+    let content = html! {
+        (masthead(&title, &about(runs)))
+        @if sections.len() > 1 { (contents(&sections)) }
+        main {
+            @for section in &sections { (section.content) }
+            (how_to_read())
+        }
+        footer {
+            @for machine in machines(runs) { (machine) }
+            @if detail != Detail::Full {
+                p { "This page leaves out part of what was measured to stay small: it is in rows.csv and rows.jsonl." }
+            }
+        }
+    };
+    Ok(document(&title, &content))
+}
+
+/// A page of the lab around some content, with style and script in it.
+pub(crate) fn document(title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " – Myriad lab" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (content)
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+pub(crate) fn masthead(title: &str, about: &str) -> Markup {
+    html! {
+        header.masthead {
+            p.kicker { "Myriad lab" }
+            h1 { (title) }
+            p.standfirst { (about) }
+            // Shown by the script: without it, the theme is the reader's own.
+            button.theme type="button" hidden { "Light or dark" }
+        }
+    }
+}
+
+/// One table of the page.
+struct Section {
+    id: String,
+    name: String,
+    title: String,
+    headline: String,
+    content: Markup,
+}
+
+fn sections(runs: &[Run], detail: Detail) -> Result<Vec<Section>> {
+    let mut sections: Vec<Section> = Vec::new();
+    for run in runs {
+        for table in &run.tables {
+            let id = format!("table-{}", sections.len() + 1);
+            sections.push(section(run, table, id, detail)?);
+        }
+    }
+    Ok(sections)
+}
+
+fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Section> {
+    let title = title(run, table);
+    let headline = headline(table);
+    let lines = plots::lines_over_axis(table)?;
+    let curves = plots::latency_by_rate(table)?;
+    let maps = plots::heat_maps(table);
+    let windows = if detail == Detail::Full { plots::windows(table)? } else { Vec::new() };
+    let reactors = cells::reactors(table)?;
+    let comparison = source::comparison(table, &run.source)?;
+    let content = html! {
+        section.table id=(id) {
+            header {
+                p.kicker { (table.name) }
+                h2 { (title) }
+                p.standfirst { (headline) }
+                (cells::verdicts(table))
+            }
+            (setup(table))
+            @if let Some(comparison) = comparison {
+                h3 { "Ours beside the source document" }
+                (comparison)
+            }
+            @if !curves.is_empty() {
+                h3 { "Latency against rate" }
+                div.charts { @for chart in &curves { (chart) } }
+            }
+            @if !lines.is_empty() {
+                h3 { "Over " (swept(table)) }
+                div.charts { @for chart in &lines { (chart) } }
+            }
+            @if !maps.is_empty() {
+                h3 { "Every cell at a glance" }
+                div.maps { @for map in &maps { (map) } }
+            }
+            h3 { "Cells" }
+            (cells::cells(table))
+            @if let Some(reactors) = reactors {
+                h3 { "Reactors" }
+                (reactors)
+            }
+            @if !windows.is_empty() {
+                details {
+                    summary { "Throughput over time" }
+                    div.charts { @for chart in &windows { (chart) } }
+                    @if plots::windows_left_out(table) > 0 {
+                        p.note { (plots::windows_left_out(table)) " more cells are in rows.jsonl." }
+                    }
+                }
+            }
+            @if detail != Detail::CellsOnly {
+                details {
+                    summary { "Every measurement" }
+                    (cells::measurements(table))
+                }
+            }
+            (rerun(run, table))
+        }
+    };
+    Ok(Section { id, name: table.name.clone(), title, headline, content })
+}
+
+fn swept(table: &Table) -> String {
+    crate::report::grid::layout(&table.axes).map_or(String::new(), |layout| layout.x.label.clone())
+}
+
+/// The title of the run's definition, if the definition is of this table.
+fn title(run: &Run, table: &Table) -> String {
+    let definition = run.definition.as_deref().and_then(|text| text.parse::<toml::Table>().ok());
+    let text = |name: &str| -> Option<String> {
+        Some(definition.as_ref()?.get(name)?.as_str()?.to_owned())
+    };
+    let is_its_own = text("name").is_none_or(|name| name == table.name);
+    text("title").filter(|_| is_its_own).unwrap_or_else(|| table.name.clone())
+}
+
+/// The best of the table in one sentence.
+fn headline(table: &Table) -> String {
+    let mut parts = vec![format!(
+        "{} of {}",
+        counted(table.measurements().count(), "measurement"),
+        counted(table.cells.len(), "cell")
+    )];
+    let ends: [(&str, &Figure, bool); 3] = [
+        ("fastest", &THROUGHPUT, true),
+        ("least server CPU", &SERVER_CPU, false),
+        ("lowest p99", &CORRECTED_P99, false),
+    ];
+    for (name, figure, most) in ends {
+        if let Some((cell, median)) = best(table, figure, most) {
+            let at = if table.cells.len() > 1 {
+                format!(" at {}", table.describe(cell))
+            } else {
+                String::new()
+            };
+            parts.push(format!("{name} {}{at}", figure.unit.show(median)));
+        }
+    }
+    format!("{}.", parts.join("; "))
+}
+
+fn best<'a>(table: &'a Table, figure: &Figure, most: bool) -> Option<(&'a Cell, f64)> {
+    let trusted = table.cells.iter().filter(|cell| cell.is_trusted());
+    let values = trusted.filter_map(|cell| Some((cell, cell.estimate(figure)?.median)));
+    if most {
+        return values.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    }
+    values.min_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("{count} {noun}") } else { format!("{count} {noun}s") }
+}
+
+fn setup(table: &Table) -> Markup {
+    html! {
+        dl.facts {
+            @for (name, text) in facts::facts(table) {
+                div { dt { (name) } dd { (text) } }
+            }
+        }
+    }
+}
+
+fn contents(sections: &[Section]) -> Markup {
+    html! {
+        nav.contents aria-label="Contents" {
+            h2 { "Contents" }
+            ol {
+                @for section in sections {
+                    li {
+                        a href=(format!("#{}", section.id)) {
+                            span.name { (section.name) } " " (section.title)
+                        }
+                        p { (section.headline) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// When, which commit, which machine: `28 measurements, 2026-11-21, commit 2eb770e`.
+fn about(runs: &[Run]) -> String {
+    let rows = || runs.iter().flat_map(|run| &run.tables).flat_map(Table::measurements);
+    let mut parts = vec![counted(rows().count(), "measurement")];
+    let first = rows().map(|one| one.row.started_unix_ms).min();
+    let last = rows().map(|one| one.row.started_unix_ms).max();
+    if let (Some(first), Some(last)) = (first, last) {
+        let (first, last) = (date(first), date(last));
+        parts.push(if first == last { first } else { format!("{first} to {last}") });
+    }
+    let mut commits: Vec<&str> = rows().map(|one| one.row.commit.as_str()).collect();
+    commits.sort_unstable();
+    commits.dedup();
+    commits.retain(|commit| !commit.is_empty());
+    if !commits.is_empty() {
+        parts.push(format!("commit {}", commits.join(", ")));
+    }
+    let mut machines: Vec<&str> = rows().map(|one| one.row.machine.as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    if machines.len() > 1 {
+        parts.push(format!("{} machines: their figures do not compare", machines.len()));
+    }
+    if runs.iter().any(|run| run.is_torn) {
+        parts.push("the last row is incomplete and left out".to_owned());
+    }
+    format!("{}.", parts.join("; "))
+}
+
+fn date(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(unix_ms);
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.get(..10).unwrap_or(&text).to_owned()
+}
+
+/// The command that measures this again, the definition, and what the subject was started with.
+fn rerun(run: &Run, table: &Table) -> Markup {
+    let mut lines: Vec<String> = table
+        .measurements()
+        .map(|one| one.row.subject.command_line.join(" "))
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines.sort();
+    lines.dedup();
+    let definition = run.path.join("definition.toml");
+    html! {
+        details {
+            summary { "How to measure it again" }
+            @if let Some(text) = &run.definition {
+                pre { code { "myriad lab run " (definition.display()) } }
+                pre { code { (text) } }
+            }
+            @if !lines.is_empty() {
+                p { "Subjects were started as:" }
+                pre { code { @for line in &lines { (line) "\n" } } }
+            }
+        }
+    }
+}
+
+fn how_to_read() -> Markup {
+    html! {
+        section.reading {
+            h2 { "How to read this" }
+            p {
+                "A number is the median of a cell's repeats, then the interval in which that median "
+                "lies, then how many repeats there were. Only measurements with the verdict ok count; "
+                "where none is, the numbers are struck through and the dots of charts are hollow."
+            }
+            p {
+                "Corrected latency counts from the moment at which a request was due, raw latency from "
+                "the moment at which it was sent. Where a server stalls, the raw one does not see what "
+                "was not sent meanwhile. Server CPU per operation is the figure that compares best "
+                "between machines whose cores are shared."
+            }
+        }
+    }
+}
+
+/// The descriptions of the machines, each once.
+fn machines(runs: &[Run]) -> Vec<Markup> {
+    let mut seen: Vec<&Value> = Vec::new();
+    for machine in runs.iter().filter_map(|run| run.machine.as_ref()) {
+        if !seen.contains(&machine) {
+            seen.push(machine);
+        }
+    }
+    seen.into_iter().map(machine).collect()
+}
+
+fn machine(machine: &Value) -> Markup {
+    let mut facts = Vec::new();
+    flatten("", machine, &mut facts);
+    html! {
+        details.machine open {
+            summary { "Machine" }
+            dl.facts {
+                @for (name, text) in &facts {
+                    div {
+                        dt { (name) }
+                        @if text.chars().count() > MACHINE_TEXT_CHARS_MAX {
+                            dd { details { summary { (text.split(' ').count()) " words" } (text) } }
+                        } @else {
+                            dd { (text) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Leaves of a description with their paths: `memory total bytes`.
+fn flatten(path: &str, value: &Value, facts: &mut Vec<(String, String)>) {
+    let text = match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                flatten(&format!("{path} {name}"), value, facts);
+            }
+            return;
+        }
+        Value::Null => return,
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let texts = items.iter().map(|item| match item {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            texts.collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    };
+    if !text.is_empty() {
+        facts.push((path.trim().replace('_', " "), text));
+    }
+}

@@ -1,0 +1,11 @@
+//! The lab's integration tests: one binary.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests; figures of fixtures are small"
+)]
+
+mod fixture;
+mod report;

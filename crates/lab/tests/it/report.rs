@@ -1,0 +1,132 @@
+//! A report made of rows that a machine might have measured. `cargo xtask report` opens the page
+//! that [`a_run_of_every_kind_becomes_one_page`] leaves below `target/` in a browser.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lab::report;
+use lexopt::Parser;
+
+use crate::fixture::{self, Maker};
+
+/// An empty folder below `target/tmp`.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if path.exists() {
+        fs::remove_dir_all(&path).unwrap();
+    }
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn write_all(root: &Path) {
+    let mut maker = Maker::new(1);
+    let instances = fixture::instances();
+    let first = root.join("1-instances");
+    fixture::write_run(
+        &first,
+        "s1.t6",
+        "Instances of a load tool on one reactor",
+        &maker.rows("s1.t6", &instances),
+    );
+    fixture::write_source(&first, "s1.t6", &instances);
+    for (name, title, cells) in [
+        ("reactors", "Reactors by connections", fixture::reactors()),
+        ("rates", "Latency at offered rates", fixture::rates()),
+        ("appends", "Appends to a log, three ways", fixture::appends()),
+        ("s1.t7", "Threads that share connections", fixture::pools()),
+    ] {
+        fixture::write_run(&root.join(name), name, title, &maker.rows(name, &cells));
+    }
+}
+
+#[test]
+fn a_run_of_every_kind_becomes_one_page() {
+    let root = folder("report");
+    write_all(&root);
+    lab::run(&mut Parser::from_args([Path::new("report"), &root])).unwrap();
+    let page = fs::read_to_string(root.join("report.html")).unwrap();
+
+    assert!(page.len() < report::PAGE_BYTES_MAX, "{} bytes", page.len());
+    for part in [
+        "5 experiments",
+        "Instances of a load tool on one reactor",
+        "Ours beside the source document",
+        "Latency against rate",
+        "Every cell at a glance",
+        "Throughput over time",
+        "class=\"doubtful\"",
+        "the generator used 91 % of its core",
+        "AMD EPYC 9V74",
+        "16 of 16",
+        "unbalanced",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(!page.contains("<script>alert"), "text of rows is not escaped");
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "the page refers to {outside}");
+    }
+}
+
+#[test]
+fn the_csv_has_a_line_per_measurement() {
+    let root = folder("report-csv");
+    write_all(&root);
+    report::write(&root).unwrap();
+    let mut reader = csv::Reader::from_path(root.join("rows.csv")).unwrap();
+    let head = reader.headers().unwrap().clone();
+    let column = |name: &str| head.iter().position(|found| found == name).unwrap();
+    let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(records.len(), 3 * (28 + 25 + 14 + 15 + 90));
+    let failed = records.iter().find(|one| &one[column("verdict")] == "failed").unwrap();
+    assert_eq!(&failed[column("operations_per_second")], "");
+    assert_eq!(&failed[column("reasons")], "the subject ended: \"exit status: 1\"");
+    let first = &records[0];
+    assert_eq!(&first[column("load.connections")], "1");
+    assert!(first[column("cpu_ns_per_operation")].parse::<f64>().unwrap() > 0.0);
+    assert!(first[column("latency_ns_p99")].parse::<f64>().unwrap() > 0.0);
+}
+
+#[test]
+fn a_torn_last_row_is_left_out_and_said() {
+    let root = folder("report-torn");
+    let rows = Maker::new(2).rows("s1.t6", &fixture::instances());
+    fixture::write_run(&root, "s1.t6", "Torn", &rows[..3]);
+    let path = root.join("rows.jsonl");
+    let mut text = fs::read_to_string(&path).unwrap();
+    text.truncate(text.len() - 20);
+    fs::write(&path, text).unwrap();
+    let page = fs::read_to_string(report::write(&root).unwrap()).unwrap();
+    assert!(page.contains("the last row is incomplete and left out"));
+    assert!(page.contains("2 measurements"));
+}
+
+#[test]
+fn what_is_damaged_is_named() {
+    let root = folder("report-damaged");
+    let fault = |root: &Path| format!("{:#}", report::write(root).unwrap_err());
+    assert!(fault(&root).contains("nothing has been measured"));
+    let rows = Maker::new(3).rows("s1.t6", &fixture::instances());
+    fixture::write_run(&root, "s1.t6", "Damaged", &rows[..2]);
+    let path = root.join("rows.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}{{}}\n")).unwrap();
+    let found = fault(&root);
+    assert!(found.contains("rows.jsonl: line 3 is no row"), "{found}");
+    let mut damaged = rows[0].clone();
+    damaged.report.latency_raw = "AAAA".into();
+    fixture::write_rows(&root, &[damaged]);
+    let found = fault(&root);
+    assert!(found.contains("s1.t6, cell 0, repeat 0: latency_raw"), "{found}");
+    assert!(!root.join("report.html").exists());
+}
+
+#[test]
+fn arguments_are_checked() {
+    let run = |arguments: &[&str]| lab::run(&mut Parser::from_args(arguments));
+    let fault = run(&["report"]).unwrap_err().to_string();
+    assert!(fault.contains("the folder of a run is missing"), "{fault}");
+    assert!(run(&["report", "a", "b"]).is_err());
+    assert!(run(&["report", "no such folder"]).is_err());
+}
