@@ -1,6 +1,16 @@
-//! What is read from a row for a column.
+//! What is read from rows for a column.
 
 use serde::Deserialize;
+
+use crate::load::LogReport;
+use crate::measure::ThreadUse;
+use crate::row::Row;
+use crate::stats::{Estimate, histogram, max_over_mean, mean_interval, median_interval};
+
+/// A reactor that uses less of a core has no load to speak of.
+const BUSY_SHARE_MIN: f64 = 0.05;
+/// Reactors are balanced when the busiest has at most so many times what the mean has.
+const BALANCED_MAX: f64 = 1.15;
 
 /// A figure of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -22,4 +32,222 @@ pub enum Figure {
     RecordsPerWrite,
     BytesPerWrite,
     OperationsPerSync,
+    /// Resident memory per key that the load may touch.
+    BytesPerKey,
+}
+
+impl Figure {
+    /// The figure over the repeats of a cell: their median, or, of a single one, the mean of its
+    /// windows where it has them. `None` when no row has it.
+    pub fn estimate(self, rows: &[&Row]) -> Option<Estimate> {
+        if let [row] = rows
+            && let Some(estimate) = self.estimate_of_windows(row)
+        {
+            return Some(Estimate { count: 1, ..estimate });
+        }
+        let values: Vec<f64> = rows.iter().filter_map(|row| self.value(row)).collect();
+        (!values.is_empty()).then(|| median_interval(&values))
+    }
+
+    /// The figure of one row; `None` if the row does not have it.
+    pub fn value(self, row: &Row) -> Option<f64> {
+        match self {
+            Figure::OperationsPerSecond => Some(row.operations_per_second()),
+            Figure::CpuNsPerOperation => Some(cpu_ns(row) / real(row.report.operations)),
+            Figure::CpuPercent => Some(cpu_ns(row) / real(row.report.duration_ns) * 100.0),
+            Figure::DurationMs(operations) => {
+                Some(real(operations) / row.operations_per_second() * 1e3)
+            }
+            Figure::LatencyMsP50 => latency_ns(row, 0.5).map(|ns| ns / 1e6),
+            Figure::LatencyUsP99 => latency_ns(row, 0.99).map(|ns| ns / 1e3),
+            Figure::BusyReactors => busy_count(row),
+            Figure::Imbalance => imbalance(row),
+            Figure::RecordsPerWrite => log(row, |log| (row.report.operations, log.writes)),
+            Figure::BytesPerWrite => log(row, |log| (log.bytes, log.writes)),
+            Figure::OperationsPerSync => log(row, |log| (row.report.operations, log.syncs)),
+            Figure::BytesPerKey => Some(real(row.resident_bytes) / real(key_count(row)?)),
+        }
+        .filter(|value| value.is_finite())
+    }
+
+    fn estimate_of_windows(self, row: &Row) -> Option<Estimate> {
+        let estimate = mean_interval(&window_rates(row));
+        match self {
+            _ if estimate.low <= 0.0 => None,
+            Figure::OperationsPerSecond => Some(estimate),
+            Figure::DurationMs(operations) => {
+                let ms = |rate: f64| real(operations) / rate * 1e3;
+                Some(Estimate {
+                    median: ms(estimate.median),
+                    low: ms(estimate.high),
+                    high: ms(estimate.low),
+                    ..estimate
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Operations per second in each window of the measured phase.
+pub fn window_rates(row: &Row) -> Vec<f64> {
+    let seconds = real(row.load.window_ms) / 1e3;
+    row.report.windows.iter().map(|operations| real(*operations) / seconds).collect()
+}
+
+/// What the source documents write beside a row: `2 of 4 reactors busy; unbalanced (max/mean 1.8)`.
+/// Empty for what has no reactors.
+pub fn remark(row: &Row) -> String {
+    let count = reactor_shares(row).len();
+    let (Some(busy), Some(imbalance)) = (busy_count(row), imbalance(row)) else {
+        return String::new();
+    };
+    let balance = if imbalance < BALANCED_MAX { "balanced" } else { "unbalanced" };
+    format!("{busy} of {count} reactors busy; {balance} (max/mean {imbalance:.2})")
+}
+
+/// Part of a core that each reactor used.
+fn reactor_shares(row: &Row) -> Vec<f64> {
+    let duration_ns = real(row.report.duration_ns);
+    let reactors = row.threads.iter().filter(|thread| is_reactor(thread));
+    reactors.map(|thread| real(thread.cpu_ns()) / duration_ns).collect()
+}
+
+/// Reactors are called `r00`, `r01`, ...
+pub fn is_reactor(thread: &ThreadUse) -> bool {
+    let number = thread.name.strip_prefix('r').unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn busy_count(row: &Row) -> Option<f64> {
+    let shares = reactor_shares(row);
+    let busy = shares.iter().filter(|share| **share > BUSY_SHARE_MIN).count();
+    (!shares.is_empty()).then(|| real(busy as u64))
+}
+
+fn imbalance(row: &Row) -> Option<f64> {
+    let shares = reactor_shares(row);
+    (!shares.is_empty()).then(|| max_over_mean(&shares))
+}
+
+/// Processor time of the subject: of a server's threads, or of the process that appends.
+fn cpu_ns(row: &Row) -> f64 {
+    let log = row.report.log.as_ref();
+    let of_threads = || row.threads.iter().map(ThreadUse::cpu_ns).sum();
+    real(log.map_or_else(of_threads, |log| log.process_cpu_ns))
+}
+
+fn latency_ns(row: &Row, part: f64) -> Option<f64> {
+    let latencies = histogram::decode(&row.report.latency_corrected).ok()?;
+    (!latencies.is_empty()).then(|| real(latencies.value_at_quantile(part)))
+}
+
+/// A quotient of counts of a log; `None` without a log, or if nothing was counted.
+fn log(row: &Row, quotient: impl Fn(&LogReport) -> (u64, u64)) -> Option<f64> {
+    let (amount, count) = quotient(row.report.log.as_ref()?);
+    (count > 0).then(|| real(amount) / real(count))
+}
+
+fn key_count(row: &Row) -> Option<u64> {
+    match &row.load.work {
+        crate::load::Work::Socket(work) => Some(work.keys.count),
+        crate::load::Work::Append(_) => None,
+    }
+}
+
+/// Counts and nanoseconds as numbers to calculate with: exact below 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn real(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repro::fixture;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9 * b.abs().max(1.0)
+    }
+
+    #[track_caller]
+    fn check(figure: Figure, row: &Row, expected: Option<f64>) {
+        let found = figure.value(row);
+        let fits = match (found, expected) {
+            (Some(found), Some(expected)) => close(found, expected),
+            (found, expected) => found == expected,
+        };
+        assert!(fits, "{figure:?}: {found:?}");
+    }
+
+    #[test]
+    fn figures_of_a_server() {
+        // 2 s, 100,000 operations; r00 used 1 s, r01 0.05 s, another thread 0.15 s.
+        let row = fixture::server_row();
+        check(Figure::OperationsPerSecond, &row, Some(50_000.0));
+        check(Figure::CpuNsPerOperation, &row, Some(12_000.0));
+        check(Figure::CpuPercent, &row, Some(60.0));
+        check(Figure::DurationMs(1_000_000), &row, Some(20_000.0));
+        check(Figure::BusyReactors, &row, Some(1.0));
+        check(Figure::Imbalance, &row, Some(1.0 / 0.525));
+        check(Figure::RecordsPerWrite, &row, None);
+        check(Figure::BytesPerKey, &row, Some(4.0));
+        assert_eq!(remark(&row), "1 of 2 reactors busy; unbalanced (max/mean 1.90)");
+    }
+
+    #[test]
+    fn figures_of_a_log() {
+        let row = fixture::log_row("lanes", 15);
+        check(Figure::CpuPercent, &row, Some(150.0));
+        check(Figure::RecordsPerWrite, &row, Some(10.0));
+        check(Figure::BytesPerWrite, &row, Some(200.0));
+        check(Figure::OperationsPerSync, &row, None);
+        check(Figure::BusyReactors, &row, None);
+        assert_eq!(remark(&row), "");
+    }
+
+    #[test]
+    fn latencies_come_from_the_corrected_histogram() {
+        let mut row = fixture::server_row();
+        check(Figure::LatencyMsP50, &row, None);
+        let mut latencies = histogram::empty();
+        latencies.record_n(2_000_000, 98).unwrap();
+        latencies.record_n(9_000_000, 2).unwrap();
+        row.report.latency_corrected = histogram::encode(&latencies);
+        assert!((Figure::LatencyMsP50.value(&row).unwrap() - 2.0).abs() < 0.01);
+        assert!((Figure::LatencyUsP99.value(&row).unwrap() - 9_000.0).abs() < 10.0);
+    }
+
+    #[test]
+    fn one_row_is_judged_by_its_windows() {
+        let mut row = fixture::server_row();
+        row.report.windows = vec![4_000, 4_000, 6_000, 5_000, 6_000, 6_000, 4_000, 5_000];
+        let estimate = Figure::OperationsPerSecond.estimate(&[&row]).unwrap();
+        assert!(close(estimate.median, 50_000.0), "{estimate:?}");
+        assert!(estimate.low < 50_000.0 && estimate.high > 50_000.0, "{estimate:?}");
+        assert_eq!(estimate.count, 1);
+        let duration = Figure::DurationMs(50_000).estimate(&[&row]).unwrap();
+        assert!(duration.low < 1_000.0 && duration.high > 1_000.0, "{duration:?}");
+    }
+
+    #[test]
+    fn repeats_give_their_median() {
+        let rows = [1, 3, 2].map(|factor| {
+            let mut row = fixture::server_row();
+            row.report.operations *= factor;
+            row
+        });
+        let rows: Vec<&Row> = rows.iter().collect();
+        let estimate = Figure::OperationsPerSecond.estimate(&rows).unwrap();
+        assert!(close(estimate.median, 100_000.0), "{estimate:?}");
+        assert_eq!(estimate.count, 3);
+        assert_eq!(Figure::RecordsPerWrite.estimate(&rows), None);
+    }
+
+    #[test]
+    fn only_reactors_are_reactors() {
+        let named = |name: &str| ThreadUse { name: name.into(), ..ThreadUse::default() };
+        assert!(is_reactor(&named("r00")) && is_reactor(&named("r128")));
+        assert!(!is_reactor(&named("r")) && !is_reactor(&named("redis-server")));
+    }
 }

@@ -106,7 +106,9 @@ pub enum Check {
     /// At every common place each series is at least `times` the next, less `percent`.
     Order(Order),
     /// Each value is at least this.
-    AtLeast(Floor),
+    AtLeast(Bound),
+    /// Each value is at most this.
+    AtMost(Bound),
 }
 
 /// The values of a column, in the order of a parameter.
@@ -127,7 +129,8 @@ pub struct Line {
 #[serde(deny_unknown_fields)]
 pub struct Order {
     series: Vec<Series>,
-    along: String,
+    /// Without, there is one place.
+    along: Option<String>,
     from: Option<f64>,
     to: Option<f64>,
     #[serde(default = "once")]
@@ -146,7 +149,7 @@ pub struct Series {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Floor {
+pub struct Bound {
     column: String,
     #[serde(default, rename = "where")]
     points: BTreeMap<String, Value>,
@@ -161,7 +164,7 @@ fn once() -> f64 {
 #[derive(Clone, Copy)]
 struct Selection<'check> {
     column: &'check str,
-    along: &'check str,
+    along: Option<&'check str>,
     wanted: &'check BTreeMap<String, Value>,
     from: Option<f64>,
     to: Option<f64>,
@@ -178,7 +181,8 @@ impl Check {
             Check::Collapses(line) => collapses(&line.values(points), line.percent),
             Check::Keeps(line) => keeps(&line.values(points), line.percent),
             Check::Order(order) => order.judge(points),
-            Check::AtLeast(floor) => floor.judge(points),
+            Check::AtLeast(bound) => bound.judge(points, at_least),
+            Check::AtMost(bound) => bound.judge(points, |value, limit| at_least(limit, value)),
         }
     }
 
@@ -194,7 +198,7 @@ impl Check {
             Check::Order(order) => {
                 order.series.iter().map(|series| series.column.as_str()).collect()
             }
-            Check::AtLeast(floor) => vec![&floor.column],
+            Check::AtLeast(bound) | Check::AtMost(bound) => vec![&bound.column],
         }
     }
 }
@@ -202,6 +206,7 @@ impl Check {
 impl Line {
     fn values(&self, points: &[Point]) -> Vec<Range> {
         let Line { column, along, points: wanted, from, to, .. } = self;
+        let along = Some(along.as_str());
         let selection = Selection { column, along, wanted, from: *from, to: *to };
         placed(points, selection).into_iter().map(|(_, value)| value).collect()
     }
@@ -222,19 +227,16 @@ impl Order {
 
     fn selection<'check>(&'check self, series: &'check Series) -> Selection<'check> {
         let Series { column, points: wanted } = series;
-        Selection { column, along: &self.along, wanted, from: self.from, to: self.to }
+        Selection { column, along: self.along.as_deref(), wanted, from: self.from, to: self.to }
     }
 }
 
-impl Floor {
-    fn judge(&self, points: &[Point]) -> Truth {
-        let floor = Range::exactly(self.value);
+impl Bound {
+    fn judge(&self, points: &[Point], compare: fn(Range, Range) -> Truth) -> Truth {
+        let limit = Range::exactly(self.value);
         let chosen = points.iter().filter(|point| matches(&self.points, &point.parameters));
-        Truth::all(
-            chosen
-                .filter_map(|point| point.figures.get(&self.column))
-                .map(|value| at_least(*value, floor)),
-        )
+        let values = chosen.filter_map(|point| point.figures.get(&self.column));
+        Truth::all(values.map(|value| compare(*value, limit)))
     }
 }
 
@@ -262,7 +264,10 @@ fn same_number(a: f64, b: f64) -> bool {
 fn placed(points: &[Point], selection: Selection<'_>) -> Vec<(f64, Range)> {
     let Selection { column, along, wanted, from, to } = selection;
     let chosen = points.iter().filter(|point| matches(wanted, &point.parameters));
-    let place = |point: &Point| point.parameters.get(along)?.as_f64();
+    let place = |point: &Point| match along {
+        Some(along) => point.parameters.get(along)?.as_f64(),
+        None => Some(0.0),
+    };
     let mut placed: Vec<(f64, Range)> = chosen
         .filter_map(|point| Some((place(point)?, *point.figures.get(column)?)))
         .filter(|(place, _)| from.is_none_or(|from| *place >= from))
@@ -474,12 +479,26 @@ mod tests {
     }
 
     #[test]
-    fn floors() {
+    fn bounds() {
         let floor = r#"at_least = { column = "y", where = { name = "a" }, value = 10 }"#;
         check(floor, &exact(&[10.0, 12.0]), Truth::Holds);
         check(floor, &exact(&[9.0, 12.0]), Truth::Fails);
         check(floor, &vague(&[10.5, 20.0]), Truth::Undecided);
         check(r#"at_least = { column = "z", value = 10 }"#, &exact(&[10.0]), Truth::Absent);
+        let ceiling = r#"at_most = { column = "y", value = 10 }"#;
+        check(ceiling, &exact(&[9.0, 10.0]), Truth::Holds);
+        check(ceiling, &exact(&[9.0, 11.0]), Truth::Fails);
+        check(ceiling, &vague(&[9.5]), Truth::Undecided);
+    }
+
+    #[test]
+    fn order_without_places() {
+        let order = check_of(
+            r#"order = { series = [{ column = "y", where = { name = "a" } }, { column = "y", where = { name = "b" } }] }"#,
+        );
+        let at = |name: &str, value: f64| point(value, name, Range::exactly(value));
+        assert_eq!(order.judge(&[at("a", 2.0), at("b", 1.0)]), Truth::Holds);
+        assert_eq!(order.judge(&[at("a", 1.0), at("b", 2.0)]), Truth::Fails);
     }
 
     #[test]

@@ -10,13 +10,17 @@ use super::figure::Figure;
 use super::shape::{Check, Point, Range, Truth};
 
 /// The documents in their order: name of the file, text.
-const TEXTS: [(&str, &str); 5] = [
+const TEXTS: [(&str, &str); 6] = [
     ("s0.toml", include_str!("../../../../benchmarks/sources/s0.toml")),
     ("s1.toml", include_str!("../../../../benchmarks/sources/s1.toml")),
     ("s2.toml", include_str!("../../../../benchmarks/sources/s2.toml")),
     ("s3.toml", include_str!("../../../../benchmarks/sources/s3.toml")),
     ("s4.toml", include_str!("../../../../benchmarks/sources/s4.toml")),
+    ("redis.toml", include_str!("../../../../benchmarks/sources/redis.toml")),
 ];
+
+/// No document: what Myriad is held to beside a peer.
+const PEERS: &str = "redis";
 
 static DOCUMENTS: LazyLock<Vec<Document>> =
     LazyLock::new(|| TEXTS.iter().map(|(name, text)| parse(name, text)).collect());
@@ -64,6 +68,7 @@ pub struct Table {
     /// What was the same in all rows.
     #[serde(default)]
     pub fixed: BTreeMap<String, Value>,
+    /// What sets rows apart; where there are none, the paths of the grid that set lines apart.
     #[serde(default)]
     pub parameters: Vec<String>,
     /// Which cells of the definition belong to a row: for a path of the grid the parameters whose
@@ -135,6 +140,8 @@ pub struct Column {
     pub unit: String,
     /// Where ours comes from; `None` while its system does not exist, and for remarks.
     pub figure: Option<Figure>,
+    /// Or it is the first of these columns over the second.
+    pub ratio: Option<[String; 2]>,
     /// Only cells with these parameters.
     #[serde(default, rename = "where")]
     pub cells: BTreeMap<String, Value>,
@@ -166,10 +173,16 @@ pub struct SourceRow {
 }
 
 impl Table {
-    /// True for its name, its other name, and the name of its document.
+    /// True for its name, its other name, the name of its document, and, for tables of source
+    /// documents, `all`.
     pub fn is_called(&self, name: &str) -> bool {
-        let document = self.id.split('.').next();
-        self.id == name || self.alias.as_deref() == Some(name) || document == Some(name)
+        let is_alias = self.alias.as_deref() == Some(name);
+        let is_all = name == "all" && self.document() != PEERS;
+        self.id == name || is_alias || self.document() == name || is_all
+    }
+
+    fn document(&self) -> &str {
+        self.id.split('.').next().unwrap_or_default()
     }
 
     /// The rows with their columns by name.
@@ -372,10 +385,12 @@ mod tests {
     #[test]
     fn a_table_answers_to_its_names() {
         let profile = table("s4.r1");
-        for name in ["s4.r1", "s4.prof", "s4"] {
+        for name in ["s4.r1", "s4.prof", "s4", "all"] {
             assert!(profile.is_called(name), "{name}");
         }
         assert!(!profile.is_called("s4.t1"));
         assert!(!profile.is_called("s"));
+        assert!(table("redis.cpu").is_called("redis"));
+        assert!(!table("redis.cpu").is_called("all"));
     }
 }
