@@ -80,7 +80,7 @@ pub fn changes(before: &str, after: &str) -> Vec<Change> {
 fn owner<'a>(functions: &[&'a str]) -> Option<&'a str> {
     let from_library = |name: &str| {
         name.ends_with("_[i]")
-            && ["core::", "alloc::", "std::"]
+            && ["core::", "core_arch::", "alloc::", "std::"]
                 .iter()
                 .any(|library| name.trim_start_matches(['<', '&']).starts_with(library))
     };

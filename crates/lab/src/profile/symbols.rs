@@ -1,6 +1,7 @@
 //! From addresses to names of functions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
 use super::ProfileError;
 use super::sampler::Address;
@@ -199,12 +200,49 @@ impl Names {
 /// The compiled function, then the inlined ones; none if it is not known.
 fn functions(symbol: &Symbolized<'_>) -> Vec<String> {
     let Some(symbol) = symbol.as_sym() else { return Vec::new() };
-    let mut names = vec![clean(&symbol.name)];
-    names.extend(symbol.inlined.iter().map(|inlined| clean(&inlined.name) + "_[i]"));
+    let mut names = vec![full_name(&symbol.name, symbol.code_info.as_deref())];
+    for inlined in &symbol.inlined {
+        names.push(full_name(&inlined.name, inlined.code_info.as_ref()) + "_[i]");
+    }
     names
 }
 
-/// Without the hash that older compilers put at the end, and without what separates stacks.
+/// Debug information that holds no more than lines has names without their modules; the file in
+/// which a Rust function stands is its module.
+fn full_name(name: &str, place: Option<&CodeInfo<'_>>) -> String {
+    let name = clean(name);
+    if name.contains("::") {
+        return name;
+    }
+    match place.and_then(|place| module(&place.to_path())) {
+        Some(module) => format!("{module}::{name}"),
+        None => name,
+    }
+}
+
+/// `store::table` for `/anywhere/store-1.2/src/table.rs`. None: not the source of a Rust crate.
+fn module(file: &Path) -> Option<String> {
+    if file.extension()? != "rs" {
+        return None;
+    }
+    let parts: Vec<&str> = file.iter().map(OsStr::to_str).collect::<Option<_>>()?;
+    let source = parts.iter().rposition(|part| *part == "src")?;
+    let package = parts.get(source.checked_sub(1)?)?;
+    let version = package
+        .match_indices('-')
+        .find(|(at, _)| package.as_bytes().get(at + 1).is_some_and(u8::is_ascii_digit));
+    let package = version.map_or(*package, |(at, _)| &package[..at]).replace('-', "_");
+    let mut modules = vec![package];
+    modules.extend(parts[source + 1..].iter().map(|part| part.trim_end_matches(".rs").to_owned()));
+    if matches!(modules.last()?.as_str(), "lib" | "main" | "mod") {
+        modules.pop();
+    }
+    Some(modules.join("::"))
+}
+
+/// Without what says nothing: the hash that older compilers put at the end, and the types for
+/// which a generic function was compiled, which may be thousands of letters. Without what
+/// separates stacks.
 fn clean(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {
@@ -212,7 +250,29 @@ fn clean(name: &str) -> String {
         }
         _ => name,
     };
+    let name = name
+        .find('<')
+        .filter(|at| *at > 0 && types_end(&name[*at..]))
+        .map_or(name, |at| &name[..at]);
     name.replace(';', ",").replace('\n', " ")
+}
+
+/// Whether `<` at the beginning is closed by the last letter.
+fn types_end(text: &str) -> bool {
+    let mut depth = 0;
+    let mut before = ' ';
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '<' => depth += 1,
+            '>' if before != '-' => depth -= 1, // the arrow of a function's type
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1 == text.len();
+        }
+        before = letter;
+    }
+    false
 }
 
 /// A user who is not root may find zeros there instead of addresses.
@@ -269,9 +329,28 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_a_rust_function_is_its_module() {
+        let check = |file: &str, expected: Option<&str>| {
+            assert_eq!(module(Path::new(file)).as_deref(), expected, "{file}");
+        };
+        check("/home/a/crates/store/src/table.rs", Some("store::table"));
+        check("crates/store/src/types/mod.rs", Some("store::types"));
+        check("/r/index-1a2b/parking_lot-0.12.3/src/raw_mutex.rs", Some("parking_lot::raw_mutex"));
+        check("/r/lexical-core-1.0/src/lib.rs", Some("lexical_core"));
+        check("/rustc/0123/library/core/src/ptr/mod.rs", Some("core::ptr"));
+        check("/usr/src/memcpy.c", None);
+        check("build.rs", None);
+        check("src/main.rs", None);
+    }
+
+    #[test]
     fn names_lose_what_says_nothing() {
         assert_eq!(clean("a::b::h0123456789abcdef"), "a::b");
         assert_eq!(clean("a::hash"), "a::hash");
         assert_eq!(clean("<[u8; 4]>::len"), "<[u8, 4]>::len");
+        assert_eq!(clean("find<&u8, fn(u8) -> Option<u8>>"), "find");
+        assert_eq!(clean("Vec<u8>::len"), "Vec<u8>::len");
+        assert_eq!(clean("<a::B as c::D<E>>"), "<a::B as c::D<E>>");
+        assert_eq!(clean("operator<(int)"), "operator<(int)");
     }
 }
