@@ -9,9 +9,10 @@ mod network;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use base::time::Now;
+use base::time::{MonoNs, Now};
 
 use crate::connection::Token;
+use crate::mailbox::Waker;
 
 pub(crate) use epoll::{EpollDriver, mono_now};
 pub use network::Faults;
@@ -99,6 +100,15 @@ impl Driver {
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> usize {
         match self {
             Driver::Epoll(driver) => driver.wait(timeout_ns),
+            Driver::Sim(driver) => driver.wait(),
+        }
+    }
+
+    /// Looks for events until there are some, `waker` is called, or it is `until`. Returns how many
+    /// there are. In the simulator time stands still meanwhile, so it looks once.
+    pub(crate) fn spin(&mut self, until: MonoNs, waker: &Waker) -> usize {
+        match self {
+            Driver::Epoll(driver) => driver.spin(until, waker),
             Driver::Sim(driver) => driver.wait(),
         }
     }

@@ -179,18 +179,30 @@ impl<H: Handler> Reactor<H> {
     fn wait(&mut self) -> (usize, bool) {
         let before = self.turn_ended;
         let polls = take(&mut self.core.polls);
-        let may_block = !polls && !self.has_work() && self.station().waker.fall_asleep();
+        let spin_ns = take(&mut self.core.spin_ns);
+        let is_idle = !polls && !self.has_work();
+        let spun = if is_idle && spin_ns != 0 { self.spin(spin_ns) } else { 0 };
+        let may_block = is_idle && spun == 0 && self.station().waker.fall_asleep();
         let timeout_ns = if may_block {
             self.deadline().map(|deadline| deadline.since(before))
         } else {
             Some(0)
         };
-        let events = self.driver.wait(timeout_ns);
+        let events = if spun == 0 { self.driver.wait(timeout_ns) } else { spun };
         let called = self.station().waker.wake_up();
         self.core.now = self.driver.now();
         self.core.counters.wait_ns += self.core.now.mono.since(before);
         self.core.counters.turns += 1;
         (events, called)
+    }
+
+    /// Looks for events over and over, and returns how many came. Ends early when somebody calls or
+    /// a deadline comes.
+    fn spin(&mut self, spin_ns: u64) -> usize {
+        let until = MonoNs(self.turn_ended.0.saturating_add(spin_ns));
+        let until = self.deadline().map_or(until, |deadline| deadline.min(until));
+        let waker = &self.core.links.commons.stations[self.core.index].waker;
+        self.driver.spin(until, waker)
     }
 
     fn end_turn(&mut self) {

@@ -2,6 +2,7 @@
 
 mod gates;
 mod housekeeping;
+mod patience;
 mod waits;
 
 use crate::published::ClientRow;
@@ -13,6 +14,7 @@ use crate::resp::session::{Session, Wait};
 use crate::shared::{Mail, Shared, params};
 use crate::worker::Worker;
 use base::time::{MonoNs, Now};
+use patience::Patience;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -65,6 +67,12 @@ pub(crate) struct Server {
     gathering_since: Option<MonoNs>,
     /// The log has been asked to sync up to here.
     asked_gate: u64,
+    /// How long the log takes to do as asked.
+    log_patience: Patience,
+    /// How long it takes after that until a request comes.
+    peer_patience: Patience,
+    /// Reads of connections since the log last did as asked.
+    served_since_group: u32,
 }
 
 impl Server {
@@ -92,6 +100,9 @@ impl Server {
             served: false,
             gathering_since: None,
             asked_gate: 0,
+            log_patience: Patience::default(),
+            peer_patience: Patience::default(),
+            served_since_group: 0,
             shared,
         }
     }
@@ -231,6 +242,8 @@ impl Handler for Server {
         debug_assert_eq!(id, session.id);
         self.refresh(cx.now());
         self.served = true;
+        self.served_since_group = self.served_since_group.saturating_add(1);
+        self.peer_patience.end(self.now.mono, self.awake_ns_max());
         let started = self.worker.clock.now();
         let mut decode_start = started;
         let mut consumed = 0;

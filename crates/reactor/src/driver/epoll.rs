@@ -8,6 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
+use rustix::thread::sched_yield;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::{Event, Interest, Io, Ready};
@@ -80,6 +81,18 @@ impl EpollDriver {
             Err(Errno::INTR) => 0,
             Err(error) => unreachable!("epoll_wait fails only for bad arguments: {error}"),
         }
+    }
+
+    /// See [`super::Driver::spin`]. Gives the core to whoever else wants it after each look.
+    pub(crate) fn spin(&mut self, until: MonoNs, waker: &Waker) -> usize {
+        while !waker.is_called() {
+            let events = self.wait(Some(0));
+            if events != 0 || mono_now() >= until {
+                return events;
+            }
+            sched_yield();
+        }
+        0
     }
 
     pub(crate) fn event(&self, position: usize) -> Event {
@@ -177,4 +190,29 @@ fn result(result: rustix::io::Result<usize>) -> Io {
 fn nanoseconds(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOR_EVER: MonoNs = MonoNs(u64::MAX);
+
+    #[test]
+    fn spinning_ends_with_an_event_with_a_call_and_in_time() {
+        let waker = Waker::live().unwrap();
+        let mut driver = EpollDriver::new(EpollDriver::open(&waker).unwrap());
+        assert_eq!(driver.spin(MonoNs(0), &waker), 0, "its time is over");
+
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let near = OwnedFd::from(near);
+        driver.register(&near, Token(7), Interest::READ).unwrap();
+        rustix::io::write(&far, b"x").unwrap();
+        assert_eq!(driver.spin(FOR_EVER, &waker), 1);
+        assert!(matches!(driver.event(0), Event::Ready(ready) if ready.token == Token(7)));
+
+        driver.deregister(&near);
+        waker.wake();
+        assert_eq!(driver.spin(FOR_EVER, &waker), 0, "somebody has called");
+    }
 }

@@ -213,6 +213,14 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Durability,
+        "log-spin-us",
+        Kind::Duration { unit: "microseconds", min: 0, max: 10_000, field: field!(log_spin_us) },
+        "250",
+        Change::Running,
+        "A reactor whose replies wait for the log stays awake for up to so many microseconds, as long as the disk tends to answer within them: on an idle machine replies leave sooner, at the price of CPU time. 0 is never.",
+    ),
+    option(
+        Section::Durability,
         "log-segment-bytes",
         bytes!(log_segment_bytes, 64 * KIB, 4 * GIB),
         "64mb",

@@ -174,6 +174,8 @@ settings! {
     enable_debug_command: DebugCommand,
     durability: Durability,
     durability_interval_ms: u64,
+    /// Zero: never.
+    log_spin_us: u64,
     log_segment_bytes: u64,
     log_lane_bytes_max: u64,
     log_group_bytes_max: u64,

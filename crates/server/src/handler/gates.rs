@@ -8,6 +8,17 @@ use base::stages::Stage;
 use binlog::Lsn;
 use reactor::{ConnId, Connections, Context};
 
+/// Reads of connections between two groups up to which the reactor stays awake in between.
+const AWAKE_REQUESTS_MAX: u32 = 4;
+
+/// What a reactor stays awake for.
+#[derive(Debug, Clone, Copy)]
+enum Awaited {
+    Log,
+    /// The next request of those that got their replies.
+    Peers,
+}
+
 /// Longest time for which a busy reactor gathers requests before it asks the log for a group. An idle
 /// reactor asks at once. See `docs/decisions/0001-gather-before-a-group.md`.
 const GATHER_NS_MAX: u64 = 1_000_000;
@@ -23,7 +34,13 @@ impl Server {
         self.worker.durable = durable.0;
         cx.set_level(durable.0);
         self.record_log_waits(durable.0);
+        if self.log_patience.is_waiting() && self.asked_gate <= durable.0 {
+            self.log_patience.end(self.now.mono, self.awake_ns_max());
+            self.stay_awake(cx, Awaited::Peers);
+            self.served_since_group = 0;
+        }
         if self.worker.gate_max > durable.0 && !self.gathers(cx) {
+            self.stay_awake(cx, Awaited::Log);
             let log = &self.shared.log;
             log.request_sync(Lsn(self.worker.gate_max));
             log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
@@ -39,6 +56,11 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// How long the reactor may stay awake for one thing.
+    pub(super) fn awake_ns_max(&self) -> u64 {
+        self.worker.settings.log_spin_us.saturating_mul(1000)
     }
 
     /// Whether a group should wait for requests that are ready on this reactor right now. A group
@@ -57,6 +79,21 @@ impl Server {
         self.gathering_since = None;
         self.asked_gate = gate_max;
         false
+    }
+
+    /// Has the reactor stay awake for a log and for peers that answer soon: letting a core sleep and
+    /// waking it again can take longer than what is waited for. Only while few requests come, as more
+    /// of them are served better together. See `docs/decisions/0002-stay-awake-for-a-group.md`.
+    fn stay_awake(&mut self, cx: &mut Context<'_, Mail>, awaited: Awaited) {
+        let awake_ns_max = self.awake_ns_max();
+        let patience = match awaited {
+            Awaited::Log => &mut self.log_patience,
+            Awaited::Peers => &mut self.peer_patience,
+        };
+        patience.begin(self.now.mono);
+        if self.served_since_group <= AWAKE_REQUESTS_MAX {
+            cx.spin(patience.awake_ns(self.now.mono, awake_ns_max));
+        }
     }
 
     /// The log will never reach some gates: nobody can say whether those writes will be found after
