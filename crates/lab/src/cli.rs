@@ -18,6 +18,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
+    Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
 ];
 

@@ -18,6 +18,7 @@ pub mod profile;
 pub mod report;
 pub mod repro;
 pub mod row;
+pub mod run;
 pub mod stats;
 pub mod subject;
 

@@ -113,7 +113,18 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::Serve(config) => server::serve(*config),
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
-        Command::Lab => lab::run(parser),
+        Command::Lab => {
+            lab::measure::set_build(build());
+            lab::run(parser)
+        }
+    }
+}
+
+/// What this program was built from, as its build script found it.
+fn build() -> lab::measure::Build {
+    lab::measure::Build {
+        commit: env!("MYRIAD_COMMIT").to_owned(),
+        rustc: env!("MYRIAD_RUSTC").to_owned(),
     }
 }
 

@@ -1,8 +1,17 @@
 //! What the system knows about processes, the network and the machine.
 
+mod machine;
+mod network;
+mod noise;
+mod process;
 pub mod threads;
 
 use serde::{Deserialize, Serialize};
+
+pub use machine::{Build, Machine, build, set_build};
+pub use network::{added, tcp_counters};
+pub use noise::NoiseSample;
+pub use process::resident_bytes;
 
 /// What one thread has used between two looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -116,7 +116,7 @@ fn number(text: Option<&str>, file: &str) -> io::Result<u64> {
     text.and_then(|text| text.parse().ok()).ok_or_else(|| malformed(file))
 }
 
-fn malformed(file: &str) -> io::Error {
+pub(super) fn malformed(file: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("/proc: {file} is not as expected"))
 }
 

@@ -16,6 +16,6 @@ pub use warmup::{is_steady, warmup_end};
 
 /// A count as a number to calculate with: exact below 2^53.
 #[allow(clippy::cast_precision_loss)]
-fn real(count: usize) -> f64 {
+pub(crate) fn real(count: usize) -> f64 {
     count as f64
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub(crate) use command::ending_with_us;
 pub use command::{available_cpus, find_program, spawn_pinned};
 pub use scratch::Scratch;
 pub use spec::{Kind, OptionValue, SubjectSpec};

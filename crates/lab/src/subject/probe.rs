@@ -30,7 +30,7 @@ pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// INFO of a server of the Redis protocol: its section about reactors.
+/// INFO of Myriad: its section of counters.
 pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<String> {
     let mut stream = connect(address)?;
     if let Some(password) = password {
@@ -40,7 +40,7 @@ pub(super) fn info(address: SocketAddr, password: Option<&str>) -> io::Result<St
             return Err(io::Error::other(line));
         }
     }
-    stream.get_mut().write_all(&request(&["INFO", "reactors"]))?;
+    stream.get_mut().write_all(&request(&["INFO", "counters"]))?;
     read_bulk(&mut stream)
 }
 

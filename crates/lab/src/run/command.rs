@@ -1,0 +1,145 @@
+//! `myriad lab run`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use lexopt::{Parser, ValueExt};
+
+use super::{Options, RunFolder, Terminal, run, summary};
+use crate::cli::print;
+use crate::definition::Definition;
+
+const HELP: &str = "\
+Usage: myriad lab run FILE [OPTIONS]
+       myriad lab run --resume DIR [OPTIONS]
+
+Measures every cell of a definition, and prints a table of all of them: median [low,high] repeats.
+
+      --quick             One repeat, measured phases of half a second
+      --out <DIR>         Put results there; else into target/lab/NAME-TIME
+      --resume <DIR>      Measure what is missing there, as it was begun
+      --repeats <N>       Instead of the definition's
+      --cell-ms <MS>      Length of measured phases, instead of the definition's
+      --seed <N>          Of the order of cells, and of keys and arrivals [1]
+      --quiet-wait <S>    Put a measurement off for so long while other programs use the machine
+                          [60, with --quick 5]; then it is made all the same, and marked
+  -h, --help              Print this
+
+Ctrl-C drops the cell that is being measured and keeps the rest.
+";
+
+/// What the command line asks for.
+#[derive(Debug)]
+struct Arguments {
+    file: Option<PathBuf>,
+    options: Options,
+}
+
+/// Reads its arguments, and does it.
+pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    let Some(mut arguments) = parse(parser, program)? else { return print(HELP) };
+    let definition = match (&arguments.file, &arguments.options.resume) {
+        (Some(file), _) => Definition::read(file)?,
+        (None, Some(folder)) => RunFolder::open(folder)?.definition()?,
+        (None, None) => bail!("lab run wants the file of a definition; see myriad lab run --help"),
+    };
+    arguments.options.stop = stop_on_signals()?;
+    let folder = run(&definition, &arguments.options, &mut Terminal::default())?;
+    print(&summary(&folder.rows()?))?;
+    if !folder.is_complete {
+        return Err(interrupted(folder.path()));
+    }
+    print(&format!("\nA report: myriad lab report {}\n", folder.path().display()))
+}
+
+fn interrupted(folder: &Path) -> anyhow::Error {
+    let folder = folder.display();
+    anyhow!("stopped; the rows are kept. Continue with: myriad lab run --resume {folder}")
+}
+
+/// A flag that Ctrl-C, or a request to end, sets.
+pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("listen for signals")?;
+    }
+    Ok(stop)
+}
+
+/// `None`: help is wanted.
+fn parse(parser: &mut Parser, program: PathBuf) -> Result<Option<Arguments>> {
+    use lexopt::prelude::*;
+    let mut arguments = Arguments { file: None, options: Options::new(program) };
+    let options = &mut arguments.options;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("quick") => options.quick = true,
+            Long("out") => options.out = Some(parser.value()?.into()),
+            Long("resume") => options.resume = Some(parser.value()?.into()),
+            Long("repeats") => options.repeats = Some(positive(parser, "--repeats")?),
+            Long("cell-ms") => options.cell_ms = Some(positive(parser, "--cell-ms")?),
+            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("quiet-wait") => {
+                options.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+            }
+            Value(file) if arguments.file.is_none() => arguments.file = Some(file.into()),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if options.out.is_some() && options.resume.is_some() {
+        bail!("--resume goes on in its own folder: leave --out away");
+    }
+    Ok(Some(arguments))
+}
+
+fn positive<T>(parser: &mut Parser, name: &str) -> Result<T>
+where
+    T: std::str::FromStr + PartialEq + From<u8>,
+    T::Err: Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+{
+    let value: T = parser.value()?.parse()?;
+    if value == T::from(0) {
+        bail!("{name} must be 1 or more");
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Option<Arguments>, String> {
+        parse(&mut Parser::from_args(words), "myriad".into()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let words = "a.toml --quick --out x --repeats 2 --cell-ms 400 --seed 9 --quiet-wait 0";
+        let words: Vec<&str> = words.split(' ').collect();
+        let arguments = parsed(&words).unwrap().unwrap();
+        let options = arguments.options;
+        assert_eq!(arguments.file, Some("a.toml".into()));
+        assert_eq!((options.quick, options.repeats, options.cell_ms), (true, Some(2), Some(400)));
+        assert_eq!((options.seed, options.quiet_wait), (9, Some(Duration::ZERO)));
+        assert!(parsed(&["--help"]).unwrap().is_none());
+    }
+
+    #[test]
+    fn mistakes_are_said() {
+        let check = |words: &[&str], expected: &str| {
+            assert_eq!(parsed(words).unwrap_err(), expected, "{words:?}");
+        };
+        check(&["a", "b"], "unexpected argument \"b\"");
+        check(&["a", "--repeats", "0"], "--repeats must be 1 or more");
+        check(&["a", "--fast"], "invalid option '--fast'");
+        check(
+            &["a", "--out", "x", "--resume", "y"],
+            "--resume goes on in its own folder: leave --out away",
+        );
+    }
+}

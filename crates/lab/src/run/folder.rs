@@ -1,0 +1,279 @@
+//! The folder of a run: `definition.toml`, `settings.json`, `machine.json`, `rows.jsonl`, and
+//! while it runs `progress.json`.
+
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::progress::{News, Step};
+use crate::definition::Definition;
+use crate::measure::Machine;
+use crate::row::Row;
+
+const DEFINITION: &str = "definition.toml";
+const SETTINGS: &str = "settings.json";
+const MACHINE: &str = "machine.json";
+const ROWS: &str = "rows.jsonl";
+const PROGRESS: &str = "progress.json";
+/// Where results go that nobody gave a place.
+const PARENT: &str = "target/lab";
+/// Readers of a running experiment look about as often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+const NAMES_MAX: usize = 1_000;
+
+/// What was asked for beside the definition. Kept with the rows: a run is resumed with what it
+/// was begun with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    pub quick: bool,
+    pub repeats: Option<usize>,
+    pub cell_ms: Option<u64>,
+    pub seed: u64,
+}
+
+impl Settings {
+    /// As begun; only the number of repeats may be changed by `now`.
+    #[must_use]
+    pub(super) fn with(&self, now: &Self) -> Self {
+        Self { repeats: now.repeats.or(self.repeats), ..self.clone() }
+    }
+
+    pub(super) fn applied(&self, definition: &Definition) -> Definition {
+        let mut definition = definition.clone();
+        if self.quick {
+            definition.make_quick();
+        }
+        if let Some(cell_ms) = self.cell_ms {
+            definition.set_cell_ms(cell_ms);
+        }
+        if let Some(repeats) = self.repeats {
+            definition.repeats = repeats;
+        }
+        definition
+    }
+}
+
+/// Results of a run, done or not.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    rows: File,
+    /// Every measurement that was asked for has its row.
+    pub is_complete: bool,
+    progress: RefCell<Option<Progress>>,
+}
+
+/// `progress.json`.
+#[derive(Debug, Clone, Serialize)]
+struct Progress {
+    #[serde(flatten)]
+    step: Step,
+    started_unix_ms: u64,
+    eta_s: u64,
+    /// Operations per second, a moment ago.
+    last_rate: f64,
+    #[serde(skip)]
+    written: Option<Instant>,
+}
+
+impl RunFolder {
+    /// Makes a new folder: `out`, or one with a new name below `target/lab`.
+    pub(super) fn create(
+        definition: &Definition,
+        settings: &Settings,
+        out: Option<&Path>,
+    ) -> Result<Self> {
+        let path = match out {
+            Some(path) => path.to_owned(),
+            None => new_path(&definition.name)?,
+        };
+        fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        ensure!(
+            !path.join(ROWS).exists(),
+            "{} already holds a run: continue it with --resume, or give another --out",
+            path.display()
+        );
+        write(&path.join(DEFINITION), definition.text.as_bytes())?;
+        write(&path.join(SETTINGS), &serde_json::to_vec_pretty(settings)?)?;
+        Self::with_rows(path)
+    }
+
+    /// Opens the folder of a run that was begun. Half a row at the end, which a crash leaves, is
+    /// cut off.
+    pub fn open(path: &Path) -> Result<Self> {
+        ensure!(path.join(ROWS).exists(), "{} holds no run", path.display());
+        let folder = Self::with_rows(path.to_owned())?;
+        let text = fs::read(path.join(ROWS)).context("read the rows")?;
+        let complete = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if complete < text.len() {
+            folder.rows.set_len(complete as u64).context("cut off half a row")?;
+        }
+        Ok(folder)
+    }
+
+    fn with_rows(path: PathBuf) -> Result<Self> {
+        let rows = path.join(ROWS);
+        let file = OpenOptions::new().create(true).append(true).open(&rows);
+        let rows = file.with_context(|| format!("open {}", rows.display()))?;
+        Ok(Self { path, rows, is_complete: false, progress: RefCell::new(None) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The definition, as it was given.
+    pub fn definition(&self) -> Result<Definition> {
+        Ok(Definition::read(&self.path.join(DEFINITION))?)
+    }
+
+    pub(super) fn settings(&self) -> Result<Settings> {
+        let path = self.path.join(SETTINGS);
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+    }
+
+    /// All rows, in the order in which they were measured.
+    pub fn rows(&self) -> Result<Vec<Row>> {
+        let path = self.path.join(ROWS);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let lines = text.lines().enumerate();
+        lines
+            .map(|(index, line)| {
+                serde_json::from_str(line)
+                    .with_context(|| format!("{}:{}: not a row", path.display(), index + 1))
+            })
+            .collect()
+    }
+
+    pub(super) fn append(&mut self, row: &Row) -> Result<()> {
+        let mut line = serde_json::to_vec(row)?;
+        line.push(b'\n');
+        // One write: a reader never sees more than the last row in part.
+        self.rows.write_all(&line).context("write a row")
+    }
+
+    /// A resumed run may go on elsewhere: each row says where it was measured.
+    pub(super) fn write_machine(&self, machine: &Machine) -> Result<()> {
+        write(&self.path.join(MACHINE), &serde_json::to_vec_pretty(machine)?)
+    }
+
+    /// Says where the run stands, for who looks at it from outside; gone when it has ended.
+    pub(super) fn write_progress(&self, news: &News<'_>) -> Result<()> {
+        let path = self.path.join(PROGRESS);
+        let now = Instant::now();
+        let before = self.progress.take();
+        let mut progress = match (news, before) {
+            (News::Phase(step), before) => Progress {
+                step: (*step).clone(),
+                started_unix_ms: super::unix_ms(std::time::SystemTime::now()),
+                eta_s: step.left_s,
+                last_rate: before.map_or(0.0, |before| before.last_rate),
+                written: None,
+            },
+            (News::Rate { operations_per_second }, Some(before)) => {
+                Progress { last_rate: *operations_per_second, ..before }
+            }
+            (News::Ended { .. }, _) => return remove(&path),
+            (_, before) => {
+                self.progress.replace(before);
+                return Ok(());
+            }
+        };
+        let is_due = progress.written.is_none_or(|at| now - at >= PROGRESS_INTERVAL);
+        if is_due {
+            progress.written = Some(now);
+            replace(&path, &serde_json::to_vec(&progress)?)?;
+        }
+        self.progress.replace(Some(progress));
+        Ok(())
+    }
+}
+
+/// `target/lab/<name>-<year><month><day>-<time>`, with a number behind it if that is taken.
+fn new_path(name: &str) -> Result<PathBuf> {
+    let seconds = super::unix_ms(std::time::SystemTime::now()) / 1_000;
+    let time = utc_text(seconds);
+    let parent = Path::new(PARENT);
+    fs::create_dir_all(parent).with_context(|| format!("make {PARENT}"))?;
+    for number in 0..NAMES_MAX {
+        let suffix = if number == 0 { String::new() } else { format!("-{number}") };
+        let path = parent.join(format!("{name}-{time}{suffix}"));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("make {}", path.display())),
+        }
+    }
+    bail!("no free name for {name} in {PARENT}")
+}
+
+/// `20261121-080556`: the day from the number of days since 1970.
+// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days
+fn utc_text(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+}
+
+/// A reader sees the old text or the new one, never a part.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    write(&new, bytes)?;
+    fs::rename(&new, path).with_context(|| format!("write {}", path.display()))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Scratch;
+
+    #[test]
+    fn times_are_dates() {
+        assert_eq!(utc_text(0), "19700101-000000");
+        assert_eq!(utc_text(951_827_696), "20000229-123456");
+        assert_eq!(utc_text(1_795_248_356), "20261121-080556");
+    }
+
+    #[test]
+    fn half_a_row_is_cut_off_and_a_whole_one_is_not() {
+        let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+        let path = scratch.path();
+        assert_eq!(
+            RunFolder::open(path).unwrap_err().to_string(),
+            format!("{} holds no run", path.display())
+        );
+        fs::write(path.join(ROWS), "{}\n{\"table\": \"x").unwrap();
+        let folder = RunFolder::open(path).unwrap();
+        assert_eq!(fs::read_to_string(path.join(ROWS)).unwrap(), "{}\n");
+        let error = format!("{:#}", folder.rows().unwrap_err());
+        assert!(error.contains("rows.jsonl:1: not a row"), "{error}");
+    }
+}

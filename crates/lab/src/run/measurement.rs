@@ -1,0 +1,143 @@
+//! One load on one subject, with everything that is looked at around it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use super::generator::{Generator, GeneratorError};
+use crate::load::{LoadEvent, LoadReport, LoadSpec};
+use crate::measure::threads::{ThreadSample, threads, uses_between};
+use crate::measure::{Noise, NoiseSample, ThreadUse, added, resident_bytes, tcp_counters};
+use crate::subject::Subject;
+
+/// What was seen while the generator counted.
+#[derive(Debug, Clone, Default)]
+pub struct Measurement {
+    pub report: LoadReport,
+    pub warmup_ms: u64,
+    /// The subject's threads in the measured phase.
+    pub threads: Vec<ThreadUse>,
+    /// Of the subject, at the end of the measured phase.
+    pub resident_bytes: u64,
+    /// Per operation: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
+    pub counters: BTreeMap<String, f64>,
+    /// Of the whole machine.
+    pub tcp: BTreeMap<String, u64>,
+    /// From the start of the load to its end, warm-up included.
+    pub noise: Noise,
+    /// Largest change of a core's clock in that time, as a part of it.
+    pub frequency_change: f64,
+}
+
+/// Loads a running subject, and looks at it when counting begins and when it ends. Without a
+/// subject the generator itself is looked at: a log that it appends to runs inside it.
+///
+/// `on_rate` is told the operations per second of each window. Setting `stop` ends it all within
+/// a moment, as [`GeneratorError::Stopped`].
+pub fn measure(
+    program: &Path,
+    subject: Option<&Subject>,
+    load: &LoadSpec,
+    stop: &AtomicBool,
+    on_rate: &mut dyn FnMut(f64),
+) -> Result<Measurement, GeneratorError> {
+    let mut generator = Generator::start(program, load)?;
+    let pid = subject.map_or(generator.pid(), Subject::pid);
+    let ours = [generator.pid(), pid];
+    let noise = NoiseSample::take(&ours)?;
+    let mut warmup = 0;
+    let mut looks: [Option<Look>; 2] = [None, None];
+    loop {
+        match generator.next(stop)? {
+            LoadEvent::Connected => {}
+            LoadEvent::Measuring { warmup_ms } => {
+                warmup = warmup_ms;
+                looks[0] = Some(Look::take(pid, subject)?);
+            }
+            LoadEvent::Window { operations } => on_rate(per_second(operations, load.window_ms)),
+            LoadEvent::Measured => looks[1] = Some(Look::take(pid, subject)?),
+            LoadEvent::Failed { reason } => return Err(GeneratorError::Failed(reason)),
+            LoadEvent::Done(report) => {
+                let [Some(first), Some(last)] = looks else {
+                    let text = "a report without saying when it measured";
+                    return Err(GeneratorError::Strange(text.into()));
+                };
+                let noise_now = NoiseSample::take(&ours)?;
+                return Ok(Measurement {
+                    warmup_ms: warmup,
+                    threads: match subject {
+                        Some(_) => uses_between(&first.threads, &last.threads),
+                        // It has looked at itself, without the way over a pipe.
+                        None => report.threads.clone(),
+                    },
+                    resident_bytes: last.resident_bytes,
+                    counters: per_operation(&first, &last, report.operations),
+                    tcp: added(&last.tcp, &first.tcp),
+                    noise: noise_now.since(&noise),
+                    frequency_change: noise_now.frequency_change(&noise),
+                    report: *report,
+                });
+            }
+        }
+    }
+}
+
+/// The subject at one moment.
+struct Look {
+    threads: Vec<ThreadSample>,
+    resident_bytes: u64,
+    counters: BTreeMap<String, f64>,
+    tcp: BTreeMap<String, u64>,
+}
+
+impl Look {
+    /// Times first: they change while the rest is asked for.
+    fn take(pid: u32, subject: Option<&Subject>) -> Result<Self, GeneratorError> {
+        Ok(Self {
+            threads: threads(pid)?,
+            counters: subject.map(Subject::counters).transpose()?.unwrap_or_default(),
+            tcp: tcp_counters()?,
+            resident_bytes: resident_bytes(pid)?,
+        })
+    }
+}
+
+/// Named as in rows: `syscalls_read` is `syscalls.read`.
+#[allow(clippy::cast_precision_loss)]
+fn per_operation(first: &Look, last: &Look, operations: u64) -> BTreeMap<String, f64> {
+    let before = |name| first.counters.get(name).copied().unwrap_or_default();
+    let rates = last.counters.iter().map(|(name, total)| {
+        let added = (total - before(name)).max(0.0);
+        (name.replacen("syscalls_", "syscalls.", 1), added / operations.max(1) as f64)
+    });
+    rates.collect()
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per_second(operations: u64, window_ms: u64) -> f64 {
+    operations as f64 * 1_000.0 / window_ms.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(counters: &[(&str, f64)]) -> Look {
+        Look {
+            threads: Vec::new(),
+            resident_bytes: 0,
+            counters: counters.iter().map(|(name, total)| ((*name).into(), *total)).collect(),
+            tcp: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn counters_are_per_operation() {
+        let first = look(&[("syscalls_read", 100.0), ("lock_waits", 9.0)]);
+        let last = look(&[("syscalls_read", 150.0), ("lock_waits", 9.0), ("syscalls_new", 200.0)]);
+        let found = per_operation(&first, &last, 100);
+        let expected = [("lock_waits", 0.0), ("syscalls.new", 2.0), ("syscalls.read", 0.5)];
+        assert_eq!(found, expected.map(|(name, rate)| (name.to_owned(), rate)).into());
+        assert!((per_second(50, 100) - 500.0).abs() < 1e-9);
+    }
+}

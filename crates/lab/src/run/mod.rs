@@ -1,0 +1,467 @@
+//! Runs an experiment: each cell on a fresh server, repeat after repeat, in an order of chance, a
+//! row at a time.
+//!
+//! Repeats are the outer loop, so that a drift of the machine falls on all cells alike; the order
+//! within each is drawn from a seed, so that no cell always follows the same other. A row is
+//! written as soon as it is there: what an interrupt leaves can be continued.
+
+mod budget;
+mod command;
+mod folder;
+mod generator;
+mod measurement;
+mod progress;
+mod summary;
+mod terminal;
+mod verdict;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+pub(crate) use command::command;
+pub use folder::{RunFolder, Settings};
+pub use generator::{Generator, GeneratorError};
+pub use measurement::{Measurement, measure};
+pub use progress::{News, Progress, Step};
+pub use summary::summary;
+pub use terminal::Terminal;
+pub use verdict::{Evidence, Judgement, busy_reactors, judge, latencies_ns};
+
+use crate::definition::{Cell, Definition};
+use crate::load::{LoadSpec, Work};
+use crate::measure::{Machine, Noise, NoiseSample, build};
+use crate::row::{Row, SubjectRow, Verdict};
+use crate::subject::{Kind, Scratch, Subject, SubjectError, available_cpus};
+use budget::Budget;
+
+/// How long the machine is watched before it is called quiet: some ticks of its clock.
+const QUIET_LOOK: Duration = Duration::from_millis(120);
+
+/// How an experiment is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program whose `lab generate` makes load.
+    pub program: PathBuf,
+    /// Where results go; without, `target/lab/<name>-<time>`.
+    pub out: Option<PathBuf>,
+    /// A folder of results whose missing rows are to be measured, with its own settings.
+    pub resume: Option<PathBuf>,
+    pub quick: bool,
+    /// Instead of the definition's.
+    pub repeats: Option<usize>,
+    /// Instead of the definition's.
+    pub cell_ms: Option<u64>,
+    /// Decides the order of cells, and with the repeat the keys of each load.
+    pub seed: u64,
+    /// How long a measurement is put off while other programs keep the machine busy; without, 60
+    /// seconds (quick: 5). After that it is made all the same, and its row says so.
+    pub quiet_wait: Option<Duration>,
+    /// Set from outside: the cell is dropped, and the run ends with what it has.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// Nothing but what the definition says, with load by `program`.
+    pub fn new(program: PathBuf) -> Self {
+        Self {
+            program,
+            out: None,
+            resume: None,
+            quick: false,
+            repeats: None,
+            cell_ms: None,
+            seed: 1,
+            quiet_wait: None,
+            stop: Arc::default(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            quick: self.quick,
+            repeats: self.repeats,
+            cell_ms: self.cell_ms,
+            seed: self.seed,
+        }
+    }
+
+    fn quiet_wait(&self, quick: bool) -> Duration {
+        let default = if quick { 5 } else { 60 };
+        self.quiet_wait.unwrap_or(Duration::from_secs(default))
+    }
+}
+
+/// Measures all cells of `definition` as often as it wants, but for those whose rows are there
+/// already when a folder is resumed. A cell that fails is a row that says why.
+///
+/// The folder says whether the run has reached its end; it has not when it was stopped.
+pub fn run(
+    definition: &Definition,
+    options: &Options,
+    progress: &mut dyn Progress,
+) -> Result<RunFolder> {
+    let mut settings = options.settings();
+    let mut folder = match &options.resume {
+        None => RunFolder::create(definition, &settings, options.out.as_deref())?,
+        Some(path) => {
+            let folder = RunFolder::open(path)?;
+            settings = folder.settings()?.with(&settings);
+            folder
+        }
+    };
+    let definition = settings.applied(definition);
+    let machine = Machine::look();
+    folder.write_machine(&machine)?;
+    let mut runner = Runner {
+        definition: &definition,
+        hash: definition.hash(),
+        machine: machine.hash,
+        options,
+        settings,
+        progress,
+        position: Position::default(),
+    };
+    runner.run(&mut folder)?;
+    Ok(folder)
+}
+
+/// One measurement that is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turn {
+    repeat: usize,
+    cell: usize,
+}
+
+/// All measurements in their order.
+fn turns(repeats: usize, cells: usize, seed: u64) -> Vec<Turn> {
+    let mut turns = Vec::with_capacity(repeats * cells);
+    for repeat in 0..repeats {
+        let mut order: Vec<usize> = (0..cells).collect();
+        order.shuffle(&mut SmallRng::seed_from_u64(seed.wrapping_add(repeat as u64)));
+        turns.extend(order.into_iter().map(|cell| Turn { repeat, cell }));
+    }
+    turns
+}
+
+/// Where a run stands, for its reader.
+#[derive(Debug, Clone, Default)]
+struct Position {
+    number: usize,
+    count: usize,
+    left: Duration,
+}
+
+struct Runner<'a> {
+    definition: &'a Definition,
+    hash: String,
+    machine: String,
+    options: &'a Options,
+    settings: Settings,
+    progress: &'a mut dyn Progress,
+    position: Position,
+}
+
+/// A measurement that has no row.
+enum Dropped {
+    Stopped,
+    Broken(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Dropped {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl Runner<'_> {
+    fn run(&mut self, folder: &mut RunFolder) -> Result<()> {
+        let rows = folder.rows()?;
+        ensure!(
+            rows.iter().all(|row| row.definition == self.hash),
+            "{} holds rows of another definition: give the same file and the same settings",
+            folder.path().display()
+        );
+        let is_done =
+            |turn: &Turn| rows.iter().any(|row| row.cell == turn.cell && row.repeat == turn.repeat);
+        let (definition, seed) = (self.definition, self.settings.seed);
+        let all = turns(definition.repeats, definition.cells.len(), seed);
+        let (done, left): (Vec<Turn>, Vec<Turn>) = all.into_iter().partition(is_done);
+        self.position.count = done.len() + left.len();
+        self.tell(
+            folder,
+            &News::Started {
+                folder: folder.path(),
+                measurements: self.position.count,
+                done: done.len(),
+            },
+        )?;
+        let mut budget = Budget::new(definition, left.len(), Instant::now());
+        for (index, turn) in left.iter().enumerate() {
+            self.position.number = done.len() + index;
+            self.position.left = budget.time_left();
+            let cell_ms = budget.cell_ms(Instant::now());
+            match self.measure(folder, *turn, cell_ms) {
+                Ok(row) => {
+                    folder.append(&row)?;
+                    budget.spent(Instant::now());
+                    self.tell(folder, &News::Row(&row))?;
+                }
+                Err(Dropped::Stopped) => break,
+                Err(Dropped::Broken(error)) => return Err(error),
+            }
+            folder.is_complete = index + 1 == left.len();
+        }
+        folder.is_complete |= left.is_empty();
+        self.tell(folder, &News::Ended { is_complete: folder.is_complete })
+    }
+
+    fn tell(&mut self, folder: &RunFolder, news: &News<'_>) -> Result<()> {
+        folder.write_progress(news)?;
+        self.progress.tell(news);
+        Ok(())
+    }
+
+    fn phase(&mut self, folder: &RunFolder, turn: Turn, name: &str) -> Result<()> {
+        let cell = &self.definition.cells[turn.cell];
+        let step = Step {
+            number: self.position.number,
+            count: self.position.count,
+            cell: turn.cell,
+            cells: self.definition.cells.len(),
+            repeat: turn.repeat,
+            phase: name.to_owned(),
+            parameters: cell.parameters.clone(),
+            left_s: self.position.left.as_secs(),
+        };
+        self.tell(folder, &News::Phase(&step))
+    }
+
+    /// One row, whatever comes; unless the run is stopped, or its own folder fails.
+    fn measure(&mut self, folder: &RunFolder, turn: Turn, cell_ms: u64) -> Result<Row, Dropped> {
+        let cell = &self.definition.cells[turn.cell];
+        let waited = self.wait_until_quiet(folder, turn)?;
+        self.phase(folder, turn, "starting")?;
+        let started = SystemTime::now();
+        let mut row = self.empty_row(cell, turn, cell_ms, unix_ms(started));
+        if let Err(failure) = self.fill_row(folder, cell, turn, &mut row) {
+            match failure {
+                Failure::Stopped => return Err(Dropped::Stopped),
+                Failure::Broken(error) => return Err(Dropped::Broken(error)),
+                Failure::Skipped(reason) => refuse(&mut row, Verdict::Skipped, reason),
+                Failure::Failed(reason) => refuse(&mut row, Verdict::Failed, reason),
+            }
+        }
+        row.noise.waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        Ok(row)
+    }
+
+    fn fill_row(
+        &mut self,
+        folder: &RunFolder,
+        cell: &Cell,
+        turn: Turn,
+        row: &mut Row,
+    ) -> Result<(), Failure> {
+        let parent = cell.subject.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let scratch = Scratch::new(&parent)
+            .with_context(|| format!("make a directory in {}", parent.display()))
+            .map_err(Failure::Broken)?;
+        let subject = match cell.subject.kind {
+            Kind::Log => None,
+            _ => Some(Subject::start(&cell.subject)?),
+        };
+        if let Some(subject) = &subject {
+            row.subject = subject.row().clone();
+        }
+        for (index, phase) in cell.phases.iter().enumerate() {
+            self.phase(folder, turn, &format!("phase {}", index + 1)).map_err(Failure::Broken)?;
+            let mut phase = phase.clone();
+            aim(&mut phase, subject.as_ref(), &scratch);
+            self.load(folder, subject.as_ref(), &phase)?;
+        }
+        self.phase(folder, turn, "measuring").map_err(Failure::Broken)?;
+        aim(&mut row.load, subject.as_ref(), &scratch);
+        let measurement = self.load(folder, subject.as_ref(), &row.load)?;
+        take(row, measurement);
+        let judgement = judge(&Evidence::of(row, cell.subject.kind));
+        row.verdict = judgement.verdict;
+        row.reasons.extend(judgement.reasons);
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        folder: &RunFolder,
+        subject: Option<&Subject>,
+        load: &LoadSpec,
+    ) -> Result<Measurement, Failure> {
+        let program = &self.options.program;
+        let mut broken = None;
+        let measured = measure(program, subject, load, &self.options.stop, &mut |rate| {
+            let news = News::Rate { operations_per_second: rate };
+            broken = folder.write_progress(&news).err();
+            self.progress.tell(&news);
+        });
+        match broken {
+            Some(error) => Err(Failure::Broken(error)),
+            None => Ok(measured?),
+        }
+    }
+
+    fn empty_row(&self, cell: &Cell, turn: Turn, cell_ms: u64, started_unix_ms: u64) -> Row {
+        let mut load = cell.load.clone();
+        if cell_ms < load.duration_ms {
+            crate::definition::set_duration(&mut load, cell_ms);
+        }
+        load.seed = load.seed.wrapping_add(turn.repeat as u64);
+        load.cpus = available_cpus(&load.cpus);
+        let program = self.options.program.display().to_string();
+        Row {
+            table: self.definition.name.clone(),
+            cell: turn.cell,
+            repeat: turn.repeat,
+            parameters: cell.parameters.clone(),
+            // As for a log; a server says more when it has started.
+            subject: SubjectRow {
+                kind: cell.subject.kind.to_string(),
+                version: concat!("myriad ", env!("CARGO_PKG_VERSION")).to_owned(),
+                command_line: vec![program, "lab".into(), "generate".into()],
+                cpus: load.cpus.clone(),
+            },
+            load,
+            report: crate::load::LoadReport::default(),
+            definition: self.hash.clone(),
+            commit: build().commit,
+            machine: self.machine.clone(),
+            started_unix_ms,
+            warmup_ms: 0,
+            threads: Vec::new(),
+            resident_bytes: 0,
+            counters: std::collections::BTreeMap::default(),
+            tcp: std::collections::BTreeMap::default(),
+            noise: Noise::default(),
+            verdict: Verdict::Ok,
+            reasons: Vec::new(),
+        }
+    }
+
+    /// Until nobody else uses the machine, or the patience for it has ended.
+    fn wait_until_quiet(&mut self, folder: &RunFolder, turn: Turn) -> Result<Duration, Dropped> {
+        let patience = self.options.quiet_wait(self.settings.quick);
+        let started = Instant::now();
+        if patience.is_zero() {
+            return Ok(Duration::ZERO);
+        }
+        loop {
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(Dropped::Stopped);
+            }
+            let before = NoiseSample::take(&[]).context("look at the machine")?;
+            std::thread::sleep(QUIET_LOOK);
+            let noise = NoiseSample::take(&[]).context("look at the machine")?.since(&before);
+            let waited = started.elapsed();
+            if verdict::is_quiet(&noise) || waited >= patience {
+                return Ok(waited);
+            }
+            let name = match noise.foreign_name.as_str() {
+                "" => "waiting for the machine to become quiet".to_owned(),
+                name => format!("waiting for {name} to let the machine be"),
+            };
+            self.phase(folder, turn, &name)?;
+        }
+    }
+}
+
+/// Why a cell has no figures.
+#[derive(Debug)]
+enum Failure {
+    Stopped,
+    Skipped(String),
+    Failed(String),
+    /// The lab itself cannot go on.
+    Broken(anyhow::Error),
+}
+
+impl From<SubjectError> for Failure {
+    fn from(error: SubjectError) -> Self {
+        match error {
+            SubjectError::NotInstalled(_) => Self::Skipped(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<GeneratorError> for Failure {
+    fn from(error: GeneratorError) -> Self {
+        match error {
+            GeneratorError::Stopped => Self::Stopped,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+fn refuse(row: &mut Row, verdict: Verdict, reason: String) {
+    row.verdict = verdict;
+    row.reasons.push(reason);
+}
+
+/// Points a load at what has been started for it.
+fn aim(load: &mut LoadSpec, subject: Option<&Subject>, scratch: &Scratch) {
+    load.cpus = available_cpus(&load.cpus);
+    match (&mut load.work, subject) {
+        (Work::Socket(work), Some(subject)) => {
+            work.address = subject.address();
+            if work.password.is_none() {
+                work.password = subject.password().map(String::from);
+            }
+        }
+        (Work::Append(work), _) => work.directory = scratch.path().join("log"),
+        (Work::Socket(_), None) => unreachable!("a definition gives sockets to servers only"),
+    }
+}
+
+fn take(row: &mut Row, measurement: Measurement) {
+    row.warmup_ms = measurement.warmup_ms;
+    row.threads = measurement.threads;
+    row.resident_bytes = measurement.resident_bytes;
+    row.counters = measurement.counters;
+    row.tcp = measurement.tcp;
+    row.noise = measurement.noise;
+    row.report = measurement.report;
+    if let Some(reason) = verdict::frequency_fault(measurement.frequency_change) {
+        row.reasons.push(reason);
+    }
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_repeat_has_every_cell_in_its_own_order() {
+        let turns = turns(3, 20, 7);
+        assert_eq!(turns, super::turns(3, 20, 7));
+        assert_ne!(turns, super::turns(3, 20, 8));
+        let orders: Vec<Vec<usize>> =
+            turns.chunks(20).map(|part| part.iter().map(|turn| turn.cell).collect()).collect();
+        assert_ne!(orders[0], orders[1]);
+        for (repeat, order) in orders.iter().enumerate() {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..20).collect::<Vec<usize>>());
+            assert!(turns[repeat * 20..][..20].iter().all(|turn| turn.repeat == repeat));
+        }
+    }
+}
