@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ impl RunFolder {
         let mut progress = match (news, before) {
             (News::Phase(step), before) => Progress {
                 step: (*step).clone(),
-                started_unix_ms: super::unix_ms(std::time::SystemTime::now()),
+                started_unix_ms: super::unix_ms(SystemTime::now()),
                 eta_s: step.left_s,
                 last_rate: before.map_or(0.0, |before| before.last_rate),
                 written: None,
@@ -195,10 +195,10 @@ impl RunFolder {
     }
 }
 
-/// `target/lab/<name>-<year><month><day>-<time>`, with a number behind it if that is taken.
+/// `target/lab/<name>-20261121T080556Z`, with a number behind it if that is taken.
 fn new_path(name: &str) -> Result<PathBuf> {
-    let seconds = super::unix_ms(std::time::SystemTime::now()) / 1_000;
-    let time = utc_text(seconds);
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let time = now.replace(['-', ':'], "");
     let parent = Path::new(PARENT);
     fs::create_dir_all(parent).with_context(|| format!("make {PARENT}"))?;
     for number in 0..NAMES_MAX {
@@ -211,23 +211,6 @@ fn new_path(name: &str) -> Result<PathBuf> {
         }
     }
     bail!("no free name for {name} in {PARENT}")
-}
-
-/// `20261121-080556`: the day from the number of days since 1970.
-// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days
-fn utc_text(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -254,13 +237,6 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::subject::Scratch;
-
-    #[test]
-    fn times_are_dates() {
-        assert_eq!(utc_text(0), "19700101-000000");
-        assert_eq!(utc_text(951_827_696), "20000229-123456");
-        assert_eq!(utc_text(1_795_248_356), "20261121-080556");
-    }
 
     #[test]
     fn half_a_row_is_cut_off_and_a_whole_one_is_not() {

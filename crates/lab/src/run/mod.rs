@@ -322,19 +322,12 @@ impl Runner<'_> {
         }
         load.seed = load.seed.wrapping_add(turn.repeat as u64);
         load.cpus = available_cpus(&load.cpus);
-        let program = self.options.program.display().to_string();
         Row {
             table: self.definition.name.clone(),
             cell: turn.cell,
             repeat: turn.repeat,
             parameters: cell.parameters.clone(),
-            // As for a log; a server says more when it has started.
-            subject: SubjectRow {
-                kind: cell.subject.kind.to_string(),
-                version: concat!("myriad ", env!("CARGO_PKG_VERSION")).to_owned(),
-                command_line: vec![program, "lab".into(), "generate".into()],
-                cpus: load.cpus.clone(),
-            },
+            subject: self.unstarted(cell, &load),
             load,
             report: crate::load::LoadReport::default(),
             definition: self.hash.clone(),
@@ -349,6 +342,23 @@ impl Runner<'_> {
             noise: Noise::default(),
             verdict: Verdict::Ok,
             reasons: Vec::new(),
+        }
+    }
+
+    /// What is known of a subject before it has started; of a log, which is part of the generator,
+    /// that is all.
+    fn unstarted(&self, cell: &Cell, load: &LoadSpec) -> SubjectRow {
+        let kind = cell.subject.kind.to_string();
+        if cell.subject.kind != Kind::Log {
+            let cpus = available_cpus(&cell.subject.cpus);
+            return SubjectRow { kind, version: String::new(), command_line: Vec::new(), cpus };
+        }
+        let program = self.options.program.display().to_string();
+        SubjectRow {
+            kind,
+            version: concat!("myriad ", env!("CARGO_PKG_VERSION")).to_owned(),
+            command_line: vec![program, "lab".into(), "generate".into()],
+            cpus: load.cpus.clone(),
         }
     }
 

@@ -56,6 +56,12 @@ pub(super) fn parameters(parameters: &BTreeMap<String, Value>) -> String {
 fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Object(entries) if entries.is_empty() => "-".to_owned(),
+        Value::Object(entries) => {
+            let entries =
+                entries.iter().map(|(name, value)| format!("{name}={}", value_text(value)));
+            entries.collect::<Vec<String>>().join(",")
+        }
         other => other.to_string(),
     }
 }
