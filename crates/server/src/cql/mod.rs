@@ -1,11 +1,15 @@
 //! The Cassandra query language.
 //!
 //! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
-//! `relation` (what statements are made of), `statements` (one file and one row each).
+//! `relation` (what statements are made of), `statements` (one file and one row each); `types` (names
+//! looked up), `value` (bytes, text, order), `token` (the place on the ring).
 
 pub mod lexer;
 pub mod parser;
 pub mod relation;
 pub mod statements;
 pub mod term;
+pub mod token;
 pub mod type_name;
+pub mod types;
+pub mod value;

@@ -1,0 +1,156 @@
+//! Numbers of any length, and numbers of variable length.
+
+use num_bigint::BigInt;
+
+/// A decimal: `unscaled / 10^scale`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decimal {
+    pub unscaled: BigInt,
+    pub scale: i32,
+}
+
+/// Largest scale or exponent of a decimal in text: more would make a short text a long number.
+const SCALE_MAX: i64 = 10_000;
+
+impl Decimal {
+    /// `12.50`, `-3e10`.
+    pub fn parse(text: &str) -> Option<Decimal> {
+        let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+            None => (text, 0),
+            Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        };
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let unscaled = format!("{whole}{fraction}").parse().ok()?;
+        let scale = i64::try_from(fraction.len()).ok()? - exponent;
+        if scale.abs() > SCALE_MAX {
+            return None;
+        }
+        Some(Decimal { unscaled, scale: i32::try_from(scale).ok()? })
+    }
+
+    // Source: native_protocol_v5.spec 6.5 "decimal"
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.scale.to_be_bytes()[..], &self.unscaled.to_signed_bytes_be()].concat()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Decimal> {
+        let (scale, unscaled) = bytes.split_first_chunk()?;
+        if unscaled.is_empty() {
+            return None;
+        }
+        let unscaled = BigInt::from_signed_bytes_be(unscaled);
+        Some(Decimal { unscaled, scale: i32::from_be_bytes(*scale) })
+    }
+}
+
+impl std::fmt::Display for Decimal {
+    /// Without an exponent where Java's `BigDecimal` has none.
+    // Source: java.math.BigDecimal, toString
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = self.unscaled.magnitude().to_string();
+        let sign = if self.unscaled.sign() == num_bigint::Sign::Minus { "-" } else { "" };
+        if self.scale == 0 {
+            return write!(formatter, "{sign}{text}");
+        }
+        let digits = i64::try_from(text.len()).expect("texts fit memory");
+        let scale = i64::from(self.scale);
+        let exponent = digits - 1 - scale;
+        if scale > 0 && exponent >= -6 {
+            let split = digits - scale;
+            return match usize::try_from(split) {
+                Ok(split) if split > 0 => {
+                    write!(formatter, "{sign}{}.{}", &text[..split], &text[split..])
+                }
+                _ => {
+                    let zeros = "0".repeat(usize::try_from(-split).unwrap_or(0));
+                    write!(formatter, "{sign}0.{zeros}{text}")
+                }
+            };
+        }
+        let (first, rest) = text.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        write!(formatter, "{sign}{first}{point}{rest}E{exponent:+}")
+    }
+}
+
+/// Appends a signed number of variable length.
+// Source: native_protocol_v5.spec 3 "[vint]" and "[unsigned vint]"
+pub fn put_vint(value: i64, out: &mut Vec<u8>) {
+    let zigzag = (value << 1 ^ value >> 63).cast_unsigned();
+    let bits = 64 - zigzag.leading_zeros().min(63);
+    // Each byte behind the first costs one bit of the first.
+    let extra = ((bits - 1) / 7).min(8) as usize;
+    let bytes = zigzag.to_be_bytes();
+    if extra == 8 {
+        out.push(0xFF);
+        out.extend_from_slice(&bytes);
+        return;
+    }
+    let start = out.len();
+    out.extend_from_slice(&bytes[7 - extra..]);
+    out[start] |= !(0xFF_u8 >> extra);
+}
+
+/// Takes a signed number of variable length off the front.
+pub fn take_vint(input: &mut &[u8]) -> Option<i64> {
+    let (&first, rest) = input.split_first()?;
+    let extra = first.leading_ones() as usize;
+    let (behind, rest) = rest.split_at_checked(extra)?;
+    *input = rest;
+    let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
+    let zigzag = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
+    Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn decimals_are_written_as_java_writes_them() {
+        for (text, expected) in [
+            ("12.50", "12.50"),
+            ("-0.001", "-0.001"),
+            ("0.0000001", "1E-7"),
+            ("1e3", "1E+3"),
+            ("123e2", "1.23E+4"),
+            ("0", "0"),
+            ("-5", "-5"),
+        ] {
+            let decimal = Decimal::parse(text).unwrap();
+            assert_eq!(decimal.to_string(), expected);
+            assert_eq!(Decimal::decode(&decimal.encode()), Some(decimal));
+        }
+        for text in ["", ".", "1.-5", "x", "1e99999999999", "1e20000"] {
+            assert_eq!(Decimal::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn short_numbers_are_short() {
+        for (value, expected) in
+            [(0, &[0][..]), (-1, &[1]), (1, &[2]), (63, &[126]), (64, &[0x80, 0x80])]
+        {
+            let mut out = Vec::new();
+            put_vint(value, &mut out);
+            assert_eq!(out, expected, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_comes_back(value: i64, shift in 0..64) {
+            let value = value >> shift;
+            let mut out = Vec::new();
+            put_vint(value, &mut out);
+            let mut input = &out[..];
+            prop_assert_eq!(take_vint(&mut input), Some(value));
+            prop_assert!(input.is_empty());
+            prop_assert_eq!(take_vint(&mut &out[..out.len() - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Dates, times and durations.
+
+use jiff::civil::Date;
+
+use super::number::{put_vint, take_vint};
+
+const NS_PER_US: i64 = 1_000;
+const NS_PER_MS: i64 = 1_000_000;
+const NS_PER_SECOND: i64 = 1_000_000_000;
+const NS_PER_MINUTE: i64 = 60 * NS_PER_SECOND;
+const NS_PER_HOUR: i64 = 60 * NS_PER_MINUTE;
+pub const NS_PER_DAY: i64 = 24 * NS_PER_HOUR;
+const MS_PER_DAY: i64 = NS_PER_DAY / NS_PER_MS;
+
+/// Days since 1970-01-01 of `2011-02-03`.
+pub fn parse_days(text: &str) -> Option<i64> {
+    let (text, is_negative) = match text.strip_prefix('-') {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    let mut parts = text.splitn(3, '-');
+    let mut part = || parts.next().filter(|part| is_digits(part));
+    let (year, month, day) = (part()?, part()?, part()?);
+    let year: i16 = year.parse().ok()?;
+    let year = if is_negative { -year } else { year };
+    let date = Date::new(year, month.parse().ok()?, day.parse().ok()?).ok()?;
+    let days = date.since(Date::constant(1970, 1, 1)).ok()?.get_days();
+    Some(i64::from(days))
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `2011-02-03`; None beyond the years that have such a form.
+pub fn format_days(days: i64) -> Option<String> {
+    let span = jiff::Span::new().try_days(days).ok()?;
+    let date = Date::constant(1970, 1, 1).checked_add(span).ok()?;
+    Some(date.to_string())
+}
+
+/// Nanoseconds since midnight of `08:12:54.123456789`; seconds may be left out where
+/// `needs_seconds` is false.
+pub fn parse_time(text: &str, needs_seconds: bool) -> Option<i64> {
+    let mut parts = text.splitn(3, ':');
+    let whole = |part: &str, max: i64| {
+        let value: i64 = part.parse().ok().filter(|_| is_digits(part))?;
+        (value <= max).then_some(value)
+    };
+    let hours = whole(parts.next()?, 23)?;
+    let minutes = whole(parts.next()?, 59)?;
+    let mut ns = hours * NS_PER_HOUR + minutes * NS_PER_MINUTE;
+    let Some(seconds) = parts.next() else { return (!needs_seconds).then_some(ns) };
+    let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    ns += whole(seconds, 59)? * NS_PER_SECOND;
+    if fraction.len() > 9 || !is_digits(fraction) {
+        return None;
+    }
+    Some(ns + format!("{fraction:0<9}").parse::<i64>().ok()?)
+}
+
+/// `08:12:54.123456789`
+pub fn format_time(ns: i64) -> String {
+    let (hours, ns) = (ns / NS_PER_HOUR, ns % NS_PER_HOUR);
+    let (minutes, ns) = (ns / NS_PER_MINUTE, ns % NS_PER_MINUTE);
+    let (seconds, ns) = (ns / NS_PER_SECOND, ns % NS_PER_SECOND);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{ns:09}")
+}
+
+/// Milliseconds since 1970 of `2011-02-03`, `2011-02-03 04:05:06.789+0000` and what is between.
+/// Without a zone, UTC.
+// Source: Cassandra's CQL documentation, "Working with timestamps"
+pub fn parse_timestamp(text: &str) -> Option<i64> {
+    let split = text.find([' ', 'T']).unwrap_or(text.len());
+    let (date, rest) = text.split_at(split);
+    // A date alone may have a zone too: behind its 10th character.
+    let (date, rest) = if rest.is_empty() && date.len() > 10 && date.is_char_boundary(10) {
+        date.split_at(10)
+    } else {
+        (date, rest.get(1..).unwrap_or_default().trim_start())
+    };
+    let zone_at = rest.find(['+', '-', 'Z', 'G', 'U']).unwrap_or(rest.len());
+    let (time, zone) = rest.split_at(zone_at);
+    let time = time.trim_end();
+    let ns = if time.is_empty() { 0 } else { parse_time(time, false)? };
+    let days = parse_days(date)?;
+    Some(days * MS_PER_DAY + ns / NS_PER_MS - zone_ms(zone)?)
+}
+
+/// What is ahead of UTC: `+01:00`, `-0130`, `+01`, `Z`.
+fn zone_ms(zone: &str) -> Option<i64> {
+    if ["", "Z", "GMT", "UTC"].contains(&zone) {
+        return Some(0);
+    }
+    let digits: String = zone[1..].chars().filter(|c| *c != ':').collect();
+    if !is_digits(&digits) || ![2, 4].contains(&digits.len()) {
+        return None;
+    }
+    let hours: i64 = digits[..2].parse().ok()?;
+    let minutes: i64 = digits.get(2..).filter(|m| !m.is_empty()).unwrap_or("0").parse().ok()?;
+    let ms = (hours * 60 + minutes) * 60_000;
+    Some(if zone.starts_with('-') { -ms } else { ms })
+}
+
+/// `2011-02-03 04:05:06.789Z`; None beyond the years that have such a form.
+pub fn format_timestamp(ms: i64) -> Option<String> {
+    let date = format_days(ms.div_euclid(MS_PER_DAY))?;
+    let time = format_time(ms.rem_euclid(MS_PER_DAY) * NS_PER_MS);
+    // Milliseconds are all that a timestamp has.
+    Some(format!("{date} {}Z", &time[..time.len() - 6]))
+}
+
+/// Months, days and nanoseconds: none can be turned into another. All have one sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Duration {
+    pub months: i32,
+    pub days: i32,
+    pub nanoseconds: i64,
+}
+
+impl Duration {
+    // Source: native_protocol_v5.spec 6.8 "duration"
+    pub fn encode(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_vint(self.months.into(), &mut out);
+        put_vint(self.days.into(), &mut out);
+        put_vint(self.nanoseconds, &mut out);
+        out
+    }
+
+    pub fn decode(mut bytes: &[u8]) -> Option<Duration> {
+        let months = i32::try_from(take_vint(&mut bytes)?).ok()?;
+        let days = i32::try_from(take_vint(&mut bytes)?).ok()?;
+        let nanoseconds = take_vint(&mut bytes)?;
+        let has_negative = months < 0 || days < 0 || nanoseconds < 0;
+        let has_positive = months > 0 || days > 0 || nanoseconds > 0;
+        let is_valid = bytes.is_empty() && !(has_negative && has_positive);
+        is_valid.then_some(Duration { months, days, nanoseconds })
+    }
+
+    /// `1y2mo3w4d5h6m7s8ms9us10ns`, `P1Y2M3DT4H5M6S`, `P3W` or `P0001-02-03T04:05:06`, each perhaps
+    /// with a minus sign before it.
+    pub fn parse(text: &str) -> Option<Duration> {
+        let (body, is_negative) = match text.strip_prefix('-') {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let total = match body.strip_prefix('P') {
+            None => parse_units(body)?,
+            Some(iso) if iso.contains('-') => parse_alternative(iso)?,
+            Some(iso) => parse_iso(iso)?,
+        };
+        total.into_duration(is_negative)
+    }
+}
+
+/// Sums that may be too large for a duration.
+#[derive(Debug, Clone, Copy, Default)]
+struct Total {
+    months: i64,
+    days: i64,
+    nanoseconds: i64,
+}
+
+impl Total {
+    fn add(&mut self, count: i64, unit: &str) -> Option<()> {
+        let (slot, factor) = match unit {
+            "y" => (&mut self.months, 12),
+            "mo" => (&mut self.months, 1),
+            "w" => (&mut self.days, 7),
+            "d" => (&mut self.days, 1),
+            "h" => (&mut self.nanoseconds, NS_PER_HOUR),
+            "m" => (&mut self.nanoseconds, NS_PER_MINUTE),
+            "s" => (&mut self.nanoseconds, NS_PER_SECOND),
+            "ms" => (&mut self.nanoseconds, NS_PER_MS),
+            "us" | "µs" => (&mut self.nanoseconds, NS_PER_US),
+            "ns" => (&mut self.nanoseconds, 1),
+            _ => return None,
+        };
+        *slot = slot.checked_add(count.checked_mul(factor)?)?;
+        Some(())
+    }
+
+    fn into_duration(self, is_negative: bool) -> Option<Duration> {
+        let sign = if is_negative { -1 } else { 1 };
+        Some(Duration {
+            months: i32::try_from(self.months * sign).ok()?,
+            days: i32::try_from(self.days * sign).ok()?,
+            nanoseconds: self.nanoseconds * sign,
+        })
+    }
+}
+
+/// Digits, then what follows them up to the next digit.
+fn take_unit(text: &str) -> Option<(i64, &str, &str)> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, rest) = text.split_at(unit_at);
+    let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((digits.parse().ok()?, &rest[..end], &rest[end..]))
+}
+
+fn parse_units(mut text: &str) -> Option<Total> {
+    let mut total = Total::default();
+    loop {
+        let (count, unit, rest) = take_unit(text)?;
+        total.add(count, &unit.to_lowercase())?;
+        if rest.is_empty() {
+            return Some(total);
+        }
+        text = rest;
+    }
+}
+
+fn parse_iso(text: &str) -> Option<Total> {
+    let mut total = Total::default();
+    let (date, time) = text.split_once('T').unwrap_or((text, ""));
+    if date.is_empty() && time.is_empty() {
+        return None;
+    }
+    for (part, units) in [
+        (date, &[("Y", "y"), ("M", "mo"), ("W", "w"), ("D", "d")][..]),
+        (time, &[("H", "h"), ("M", "m"), ("S", "s")]),
+    ] {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let (count, letter, behind) = take_unit(rest)?;
+            let (_, unit) = units.iter().find(|(known, _)| *known == letter)?;
+            total.add(count, unit)?;
+            rest = behind;
+        }
+    }
+    Some(total)
+}
+
+/// `0001-02-03T04:05:06`
+fn parse_alternative(text: &str) -> Option<Total> {
+    let mut total = Total::default();
+    let (date, time) = text.split_once('T')?;
+    let parts = date.split('-').chain(time.split(':'));
+    let parts: Vec<i64> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let units = ["y", "mo", "d", "h", "m", "s"];
+    if parts.len() != units.len() || parts.iter().any(|part| *part < 0) {
+        return None;
+    }
+    for (count, unit) in parts.into_iter().zip(units) {
+        total.add(count, unit)?;
+    }
+    Some(total)
+}
+
+impl std::fmt::Display for Duration {
+    /// With the largest units that fit: `1y2mo3d4h5m6s7ms8us9ns`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.months < 0 || self.days < 0 || self.nanoseconds < 0 {
+            formatter.write_str("-")?;
+        }
+        let months = u64::from(self.months.unsigned_abs());
+        let mut ns = self.nanoseconds.unsigned_abs();
+        let mut parts = vec![
+            (months / 12, "y"),
+            (months % 12, "mo"),
+            (u64::from(self.days.unsigned_abs()), "d"),
+        ];
+        for (factor, unit) in [
+            (NS_PER_HOUR, "h"),
+            (NS_PER_MINUTE, "m"),
+            (NS_PER_SECOND, "s"),
+            (NS_PER_MS, "ms"),
+            (NS_PER_US, "us"),
+            (1, "ns"),
+        ] {
+            parts.push((ns / factor.cast_unsigned(), unit));
+            ns %= factor.cast_unsigned();
+        }
+        for (count, unit) in parts.into_iter().filter(|(count, _)| *count > 0) {
+            write!(formatter, "{count}{unit}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_come_back() {
+        for (text, days) in [
+            ("1970-01-01", 0),
+            ("1969-12-31", -1),
+            ("2011-02-03", 15_008),
+            ("-0001-01-01", -719_893),
+        ] {
+            assert_eq!(parse_days(text), Some(days), "{text}");
+        }
+        assert_eq!(format_days(15_008).as_deref(), Some("2011-02-03"));
+        assert_eq!(format_days(i64::MAX), None);
+        for text in ["2011-02-30", "2011-2", "x-1-1", "2011-13-01", ""] {
+            assert_eq!(parse_days(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn timestamps_have_many_forms() {
+        let expected = Some(1_296_705_900_000);
+        for text in [
+            "2011-02-03 04:05+0000",
+            "2011-02-03 04:05:00+0000",
+            "2011-02-03T04:05:00.000Z",
+            "2011-02-03 04:05",
+            "2011-02-03 05:05+01:00",
+            "2011-02-03 02:35-0130",
+            "2011-02-03 04:05:00 GMT",
+        ] {
+            assert_eq!(parse_timestamp(text), expected, "{text}");
+        }
+        assert_eq!(parse_timestamp("2011-02-03"), Some(1_296_691_200_000));
+        assert_eq!(parse_timestamp("2011-02-03+0000"), Some(1_296_691_200_000));
+        assert_eq!(
+            format_timestamp(1_296_705_900_123).as_deref(),
+            Some("2011-02-03 04:05:00.123Z")
+        );
+        assert_eq!(format_timestamp(-1).as_deref(), Some("1969-12-31 23:59:59.999Z"));
+        for text in ["2011-02-03 25:00", "2011-02-03 04:05+1", "now", "2011-02-03 04:05 CET", "ä"]
+        {
+            assert_eq!(parse_timestamp(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_nanoseconds_of_a_day() {
+        assert_eq!(parse_time("08:12:54.123456789", true), Some(29_574_123_456_789));
+        assert_eq!(format_time(29_574_123_456_789), "08:12:54.123456789");
+        for text in ["24:00:00", "08:12", "08:60:00", "08:12:54.1234567890", "-1:00:00"] {
+            assert_eq!(parse_time(text, true), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_have_three_forms() {
+        for (text, expected) in [
+            ("1y2mo3d4h5m6s7ms8us9ns", "1y2mo3d4h5m6s7ms8us9ns"),
+            ("-2w", "-14d"),
+            ("P1Y2M3DT4H5M6S", "1y2mo3d4h5m6s"),
+            ("P2W", "14d"),
+            ("P0001-02-03T04:05:06", "1y2mo3d4h5m6s"),
+            ("90m", "1h30m"),
+        ] {
+            let duration = Duration::parse(text).unwrap();
+            assert_eq!(duration.to_string(), expected);
+            assert_eq!(Duration::decode(&duration.encode()), Some(duration));
+        }
+        for text in ["", "1", "1x", "P", "99999999999y", "PT1D"] {
+            assert_eq!(Duration::parse(text), None, "{text}");
+        }
+        let mixed = [put(1), put(-1), put(0)].concat();
+        assert_eq!(Duration::decode(&mixed), None);
+    }
+
+    fn put(value: i64) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_vint(value, &mut out);
+        out
+    }
+}
