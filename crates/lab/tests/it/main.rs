@@ -9,3 +9,5 @@
 
 mod fixture;
 mod report;
+mod server;
+mod truth;
