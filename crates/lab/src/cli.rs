@@ -14,8 +14,10 @@ pub(crate) struct Subcommand {
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "compare", about: "Two servers under the same load, in turn", run: crate::compare::command },
     Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
     Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
+    Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", run: crate::max::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
     Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },

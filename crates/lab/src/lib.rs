@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod compare;
 pub mod definition;
 mod echo;
 pub mod load;
+mod max;
 pub mod measure;
 pub mod profile;
 pub mod report;
@@ -21,6 +23,7 @@ pub mod row;
 pub mod run;
 pub mod stats;
 pub mod subject;
+mod trial;
 
 pub use cli::{help, run};
 pub use row::{Row, Verdict};

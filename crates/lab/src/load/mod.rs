@@ -5,7 +5,6 @@ mod arrivals;
 mod client;
 mod draws;
 mod replies;
-mod shared;
 mod socket;
 mod spec;
 mod tally;

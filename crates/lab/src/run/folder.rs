@@ -83,7 +83,7 @@ struct Progress {
 
 impl RunFolder {
     /// Makes a new folder: `out`, or one with a new name below `target/lab`.
-    pub(super) fn create(
+    pub(crate) fn create(
         definition: &Definition,
         settings: &Settings,
         out: Option<&Path>,
@@ -151,7 +151,7 @@ impl RunFolder {
             .collect()
     }
 
-    pub(super) fn append(&mut self, row: &Row) -> Result<()> {
+    pub(crate) fn append(&mut self, row: &Row) -> Result<()> {
         let mut line = serde_json::to_vec(row)?;
         line.push(b'\n');
         // One write: a reader never sees more than the last row in part.
@@ -159,7 +159,7 @@ impl RunFolder {
     }
 
     /// A resumed run may go on elsewhere: each row says where it was measured.
-    pub(super) fn write_machine(&self, machine: &Machine) -> Result<()> {
+    pub(crate) fn write_machine(&self, machine: &Machine) -> Result<()> {
         write(&self.path.join(MACHINE), &serde_json::to_vec_pretty(machine)?)
     }
 

@@ -25,13 +25,14 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-pub(crate) use command::command;
+pub(crate) use command::{command, stop_on_signals};
 pub use folder::{RunFolder, Settings};
 pub use generator::{Generator, GeneratorError};
 pub use measurement::{Measurement, measure};
 pub use progress::{News, Progress, Step};
 pub use summary::summary;
 pub use terminal::Terminal;
+pub(crate) use verdict::generator_faults;
 pub use verdict::{Evidence, Judgement, busy_reactors, judge, latencies_ns};
 
 use crate::definition::{Cell, Definition};
@@ -437,7 +438,8 @@ fn aim(load: &mut LoadSpec, subject: Option<&Subject>, scratch: &Scratch) {
     }
 }
 
-fn take(row: &mut Row, measurement: Measurement) {
+/// Puts what was measured into its row; the verdict is left to [`judge`].
+pub(crate) fn take(row: &mut Row, measurement: Measurement) {
     row.warmup_ms = measurement.warmup_ms;
     row.threads = measurement.threads;
     row.resident_bytes = measurement.resident_bytes;
@@ -450,7 +452,7 @@ fn take(row: &mut Row, measurement: Measurement) {
     }
 }
 
-fn unix_ms(time: SystemTime) -> u64 {
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -49,7 +49,7 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    pub(super) fn of(row: &'a Row, kind: Kind) -> Self {
+    pub(crate) fn of(row: &'a Row, kind: Kind) -> Self {
         Self {
             kind,
             load: &row.load,
@@ -149,6 +149,13 @@ pub(super) fn frequency_fault(change: f64) -> Option<String> {
 /// True when a measurement would not be disturbed.
 pub(super) fn is_quiet(noise: &Noise) -> bool {
     noise.steal <= STEAL_MAX && noise.foreign_cores <= FOREIGN_CORES_MAX
+}
+
+/// Why the generator rather than the subject may have been the limit; empty if nothing says so.
+pub(crate) fn generator_faults(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    weak_generator(evidence, &mut reasons);
+    reasons
 }
 
 fn weak_generator(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {

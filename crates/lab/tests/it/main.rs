@@ -9,5 +9,3 @@
 
 mod fixture;
 mod report;
-mod server;
-mod truth;

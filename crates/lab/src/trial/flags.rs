@@ -1,0 +1,349 @@
+//! Servers and loads on a command line: `this:reactors=1 --connections 50 --pipeline 16`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use lexopt::{Parser, ValueExt};
+use toml::{Table, Value};
+
+use crate::definition::Definition;
+use crate::subject::Kind;
+
+/// The part of a help text that says what [`LoadFlags`] and servers are.
+pub(crate) const HELP: &str = "\
+A server is `this` (this program), redis-server, valkey-server, memcached, or the path of a program
+of one of these names or of Myriad. Options of its command line follow a colon:
+this:durability=never,reactors=1
+
+Load:
+  --load FILE          Load and phases of a definition, without its grid; the flags below are
+                       then refused
+  --connections N      [50]
+  --pipeline N         [1]
+  --command WORDS      [SET {key} {value}]; for GET and SET all keys are written first
+  --keys N             [1000000]
+  --value-bytes N      [80]
+  --cpus-server LIST   Cores of servers, like 0 or 0,2-3 [0]
+  --cpus-load LIST     Cores of the load; each has a thread of the generator [1]
+";
+
+/// Keys are written in batches of this many before a load that reads them.
+const FILL_PIPELINE: i64 = 64;
+
+/// What load is made, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LoadFlags {
+    file: Option<PathBuf>,
+    connections: Option<i64>,
+    pipeline: Option<i64>,
+    command: Option<String>,
+    keys: Option<i64>,
+    value_bytes: Option<i64>,
+    cpus_server: Vec<i64>,
+    cpus_load: Vec<i64>,
+}
+
+impl Default for LoadFlags {
+    fn default() -> Self {
+        LoadFlags {
+            file: None,
+            connections: None,
+            pipeline: None,
+            command: None,
+            keys: None,
+            value_bytes: None,
+            cpus_server: vec![0],
+            cpus_load: vec![1],
+        }
+    }
+}
+
+impl LoadFlags {
+    /// Takes the value of flag `--name` if it is one of the load's.
+    pub(crate) fn take(&mut self, name: &str, parser: &mut Parser) -> Result<bool> {
+        match name {
+            "load" => self.file = Some(parser.value()?.into()),
+            "connections" => self.connections = Some(parser.value()?.parse()?),
+            "pipeline" => self.pipeline = Some(parser.value()?.parse()?),
+            "command" => self.command = Some(parser.value()?.string()?),
+            "keys" => self.keys = Some(parser.value()?.parse()?),
+            "value-bytes" => self.value_bytes = Some(parser.value()?.parse()?),
+            "cpus-server" => self.cpus_server = cpus(&parser.value()?.string()?)?,
+            "cpus-load" => self.cpus_load = cpus(&parser.value()?.string()?)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The definition of this load for a server: one cell.
+    pub(crate) fn definition(&self, name: &str, server: &ServerWords) -> Result<Definition> {
+        let mut table = match &self.file {
+            Some(path) => self.table_of_file(path)?,
+            None => self.table_of_flags(server.kind),
+        };
+        table.insert("name".to_owned(), name.into());
+        table.insert("title".to_owned(), format!("lab {name} {}", server.text).into());
+        table.insert("subject".to_owned(), self.subject(server)?);
+        let load = table.entry("load").or_insert_with(|| Table::new().into());
+        let load = load.as_table_mut().context("load must be a table")?;
+        load.insert("cpus".to_owned(), self.cpus_load.clone().into());
+        let text = toml::to_string(&table).context("write the definition")?;
+        Ok(Definition::parse(&text, self.file.as_deref().unwrap_or(Path::new("flags")))?)
+    }
+
+    fn subject(&self, server: &ServerWords) -> Result<Value> {
+        let mut subject = Table::new();
+        let kind = Value::try_from(server.kind).context("write the kind of the server")?;
+        subject.insert("kind".to_owned(), kind);
+        if let Some(binary) = &server.binary {
+            subject.insert("binary".to_owned(), binary.clone().into());
+        }
+        subject.insert("cpus".to_owned(), self.cpus_server.clone().into());
+        subject.insert("options".to_owned(), server.options.clone().into());
+        Ok(subject.into())
+    }
+
+    fn table_of_file(&self, path: &Path) -> Result<Table> {
+        let flags = [
+            ("--connections", self.connections.is_some()),
+            ("--pipeline", self.pipeline.is_some()),
+            ("--command", self.command.is_some()),
+            ("--keys", self.keys.is_some()),
+            ("--value-bytes", self.value_bytes.is_some()),
+        ];
+        if let Some((flag, _)) = flags.iter().find(|(_, is_given)| *is_given) {
+            bail!("{flag} and --load cannot both say what the load is");
+        }
+        // Read as it stands first: its errors have lines.
+        Definition::read(path)?;
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let mut table: Table = text.parse().with_context(|| path.display().to_string())?;
+        for left_out in ["grid", "cell", "source"] {
+            table.remove(left_out);
+        }
+        Ok(table)
+    }
+
+    fn table_of_flags(&self, kind: Kind) -> Table {
+        let command = self.command.as_deref().unwrap_or("SET {key} {value}");
+        let is_stored = ["get", "set"].iter().any(|name| {
+            command.split(' ').next().is_some_and(|word| word.eq_ignore_ascii_case(name))
+        });
+        let mut load = Table::new();
+        load.insert("connections".to_owned(), self.connections.unwrap_or(50).into());
+        load.insert("pipeline".to_owned(), self.pipeline.unwrap_or(1).into());
+        load.insert("mix".to_owned(), mix(command, kind));
+        let keys = self.keys.unwrap_or(1_000_000);
+        load.insert("keys".to_owned(), one("count", keys.into()));
+        load.insert("value_bytes".to_owned(), one("fixed", self.value_bytes.unwrap_or(80).into()));
+        let mut table = Table::new();
+        table.insert("load".to_owned(), load.into());
+        if is_stored {
+            let mut fill = Table::new();
+            fill.insert("mix".to_owned(), mix("SET {key} {value}", kind));
+            fill.insert("keys".to_owned(), one("distribution", "sequential".into()));
+            fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
+            let mut phase = Table::new();
+            phase.insert("operations".to_owned(), keys.into());
+            phase.insert("load".to_owned(), fill.into());
+            table.insert("phase".to_owned(), Value::Array(vec![phase.into()]));
+        }
+        table
+    }
+}
+
+/// One command, by its words. memcached knows its commands in small letters only.
+fn mix(command: &str, kind: Kind) -> Value {
+    let words = command.split(' ').filter(|word| !word.is_empty()).enumerate();
+    let words: Vec<Value> = words
+        .map(|(index, word)| match (index, kind) {
+            (0, Kind::Memcached) => word.to_lowercase().into(),
+            _ => word.into(),
+        })
+        .collect();
+    let mut operation = Table::new();
+    operation.insert("weight".to_owned(), 1.into());
+    operation.insert("words".to_owned(), Value::Array(words));
+    Value::Array(vec![operation.into()])
+}
+
+fn one(name: &str, value: Value) -> Value {
+    Table::from_iter([(name.to_owned(), value)]).into()
+}
+
+/// `0,2-3` as numbers.
+fn cpus(text: &str) -> Result<Vec<i64>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let range = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u16>().ok();
+        let (Some(first), Some(last)) = (number(range.0), number(range.1)) else {
+            bail!("{text:?} is no list of cores: write 0 or 0,2-3");
+        };
+        ensure!(first <= last, "{part:?} is no range of cores");
+        cpus.extend((first..=last).map(i64::from));
+    }
+    Ok(cpus)
+}
+
+/// A server as it was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ServerWords {
+    /// As on the command line.
+    pub(crate) text: String,
+    kind: Kind,
+    /// `None`: this program, or what is found on PATH.
+    binary: Option<String>,
+    options: Table,
+}
+
+impl std::str::FromStr for ServerWords {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<ServerWords> {
+        let (program, options) = text.split_once(':').unwrap_or((text, ""));
+        let file_name = Path::new(program).file_name().and_then(|name| name.to_str());
+        let is_path = program.contains('/');
+        let (kind, binary) = match file_name.unwrap_or_default() {
+            "this" if !is_path => (Kind::Myriad, None),
+            name if is_path => (kind_of(name).unwrap_or(Kind::Myriad), Some(program.to_owned())),
+            name => match kind_of(name) {
+                Some(kind) => (kind, None),
+                None => bail!(
+                    "{program:?} is no server: name this, redis-server, valkey-server, memcached, \
+                     or a path like ./myriad"
+                ),
+            },
+        };
+        let pairs = options.split(',').filter(|pair| !pair.is_empty());
+        let options: Result<Table> = pairs.map(option).collect();
+        Ok(ServerWords { text: text.to_owned(), kind, binary, options: options? })
+    }
+}
+
+fn kind_of(name: &str) -> Option<Kind> {
+    [Kind::RedisServer, Kind::ValkeyServer, Kind::Memcached]
+        .into_iter()
+        .find(|kind| kind.program() == name)
+}
+
+fn option(pair: &str) -> Result<(String, Value)> {
+    let Some((name, value)) = pair.split_once('=') else {
+        bail!("{pair:?} is no option of a server: write name=value");
+    };
+    let value = value.parse::<i64>().map_or_else(|_| value.into(), Value::Integer);
+    Ok((name.trim_start_matches('-').to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Cell;
+    use crate::load::{Protocol, Work};
+
+    fn cell(flags: &LoadFlags, server: &str) -> Cell {
+        let definition = flags.definition("compare", &server.parse().unwrap()).unwrap();
+        let [cell] = definition.cells.as_slice() else { panic!("one cell") };
+        cell.clone()
+    }
+
+    fn flags(words: &[&str]) -> Result<LoadFlags> {
+        let mut parser = Parser::from_args(words);
+        let mut flags = LoadFlags::default();
+        while let Some(arg) = parser.next()? {
+            let lexopt::Arg::Long(name) = arg else { bail!(arg.unexpected()) };
+            let name = name.to_owned();
+            ensure!(flags.take(&name, &mut parser)?, "{name} was not taken");
+        }
+        Ok(flags)
+    }
+
+    #[test]
+    fn a_server_is_a_program_and_its_options() {
+        let cell = cell(&LoadFlags::default(), "this:durability=never,--reactors=2");
+        assert_eq!((cell.subject.kind, cell.subject.binary), (Kind::Myriad, None));
+        let options: Vec<String> =
+            cell.subject.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(options, ["durability=never", "reactors=2"]);
+        assert_eq!((cell.subject.cpus, cell.load.cpus), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn a_path_tells_the_kind_by_its_name() {
+        let check = |text: &str, kind: Kind, binary: Option<&str>| {
+            let words: ServerWords = text.parse().unwrap();
+            assert_eq!((words.kind, words.binary.as_deref()), (kind, binary), "{text}");
+        };
+        check("./old/myriad", Kind::Myriad, Some("./old/myriad"));
+        check("/opt/a-build", Kind::Myriad, Some("/opt/a-build"));
+        check("/opt/redis-server:io-threads=2", Kind::RedisServer, Some("/opt/redis-server"));
+        check("valkey-server", Kind::ValkeyServer, None);
+        for text in ["", "mongod", "this:reactors", "redis:port=1"] {
+            assert!(text.parse::<ServerWords>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_make_the_load_and_fill_the_keys() {
+        let flags = flags(&[
+            "--connections",
+            "7",
+            "--keys=500",
+            "--command",
+            "GET {key}",
+            "--cpus-load",
+            "1,3-4",
+        ]);
+        let cell = cell(&flags.unwrap(), "redis-server");
+        let Work::Socket(work) = &cell.load.work else { panic!("sockets") };
+        assert_eq!((work.connections, work.threads, work.keys.count), (7, 3, 500));
+        assert_eq!(work.mix[0].words, ["GET", "{key}"]);
+        let [fill] = cell.phases.as_slice() else { panic!("one phase") };
+        assert_eq!(fill.operations_max, Some(500));
+        let Work::Socket(work) = &fill.work else { panic!("sockets") };
+        assert_eq!(work.mix[0].words, ["SET", "{key}", "{value}"]);
+    }
+
+    #[test]
+    fn other_commands_fill_nothing() {
+        let flags = flags(&["--command", "SADD s {number}"]).unwrap();
+        assert!(cell(&flags, "this").phases.is_empty());
+    }
+
+    #[test]
+    fn memcached_is_spoken_to_in_its_own_words() {
+        let cell = cell(&LoadFlags::default(), "memcached");
+        let Work::Socket(work) = &cell.load.work else { panic!("sockets") };
+        assert_eq!((work.protocol, work.mix[0].words[0].as_str()), (Protocol::Memcached, "set"));
+    }
+
+    #[test]
+    fn a_file_gives_the_load_without_its_grid() {
+        let path = std::env::temp_dir().join(format!("lab-flags-{}.toml", std::process::id()));
+        let text = "name = \"x\"\ntitle = \"t\"\n[subject]\nkind = \"redis-server\"\n[load]\n\
+                    connections = 9\n[grid]\n\"load.pipeline\" = [1, 2]\n";
+        fs::write(&path, text).unwrap();
+        let name = path.to_str().unwrap();
+        let both = flags(&["--load", name, "--keys", "5"]).unwrap();
+        let error = both.definition("compare", &"this".parse().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "--keys and --load cannot both say what the load is");
+        let cell = cell(&flags(&["--load", name]).unwrap(), "this");
+        assert_eq!(cell.subject.kind, Kind::Myriad);
+        let Work::Socket(work) = &cell.load.work else { panic!("sockets") };
+        assert_eq!((work.connections, work.pipeline), (9, 1));
+        fs::write(&path, text.replace("connections", "conections")).unwrap();
+        let error =
+            flags(&["--load", name]).unwrap().definition("compare", &"this".parse().unwrap());
+        assert!(error.unwrap_err().to_string().contains(":6: unknown field"));
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(cpus("0,2-4").unwrap(), [0, 2, 3, 4]);
+        for text in ["", "a", "3-2", "1,", "-1"] {
+            assert!(cpus(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A server that stays while loads come and go: what `compare` and `max` measure.
+
+pub(crate) mod flags;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::definition::{Cell, Definition, set_duration};
+use crate::load::{LoadReport, LoadSpec, Warmup, Work};
+use crate::measure::{Machine, Noise, build};
+use crate::row::{Row, Verdict};
+use crate::run::{Evidence, generator_faults, judge, measure, stop_on_signals, take, unix_ms};
+use crate::subject::{Kind, Subject, available_cpus};
+
+/// Of each run, before it is measured: connections open and caches fill.
+const WARMUP_SHARE: u64 = 10;
+
+/// A running server and the load that is made for it.
+pub(crate) struct Trial {
+    pub(crate) subject: Subject,
+    kind: Kind,
+    /// With the address of the subject.
+    pub(crate) load: LoadSpec,
+    /// Whose `lab generate` makes load.
+    program: PathBuf,
+    table: String,
+    definition: String,
+    machine: String,
+    /// Set by Ctrl-C: servers are to be stopped and their directories removed.
+    stop: Arc<AtomicBool>,
+}
+
+impl Trial {
+    /// Starts the server of the one cell of a definition, and fills it by its phases.
+    pub(crate) fn start(definition: &Definition, machine: &Machine) -> Result<Trial> {
+        let cell = only_cell(definition)?;
+        let subject = Subject::start(&cell.subject)?;
+        let mut trial = Trial {
+            kind: cell.subject.kind,
+            load: addressed(&cell.load, &subject)?,
+            subject,
+            program: std::env::current_exe().context("find this program")?,
+            table: definition.name.clone(),
+            definition: definition.hash(),
+            machine: machine.hash.clone(),
+            stop: stop_on_signals()?,
+        };
+        for phase in &cell.phases {
+            let phase = addressed(phase, &trial.subject)?;
+            let filled = trial.run(phase).context("fill the server")?;
+            if let Some(fault) = fault(&filled) {
+                bail!("fill the server: {fault}");
+            }
+        }
+        Ok(trial)
+    }
+
+    /// Makes a load, [`Trial::load`] or one like it. Takes as long as that says, and up to a few
+    /// seconds more.
+    ///
+    /// Errors: the generator or the server ended; there is no result. Lost and failed operations are
+    /// in the row.
+    pub(crate) fn run(&mut self, load: LoadSpec) -> Result<Row> {
+        let mut row = self.empty_row(load);
+        let subject = Some(&self.subject);
+        let measured = measure(&self.program, subject, &row.load, &self.stop, &mut |_| ());
+        ensure!(self.subject.is_running(), "the server has ended");
+        take(&mut row, measured?);
+        let judgement = judge(&Evidence::of(&row, self.kind));
+        row.verdict = judgement.verdict;
+        row.reasons.extend(judgement.reasons);
+        Ok(row)
+    }
+
+    /// Whether the generator rather than the server limited what a row says.
+    pub(crate) fn is_client_bound(&self, row: &Row) -> bool {
+        !generator_faults(&Evidence::of(row, self.kind)).is_empty()
+    }
+
+    fn empty_row(&self, load: LoadSpec) -> Row {
+        Row {
+            table: self.table.clone(),
+            cell: 0,
+            repeat: 0,
+            parameters: std::collections::BTreeMap::default(),
+            subject: self.subject.row().clone(),
+            load,
+            report: LoadReport::default(),
+            definition: self.definition.clone(),
+            commit: build().commit,
+            machine: self.machine.clone(),
+            started_unix_ms: unix_ms(SystemTime::now()),
+            warmup_ms: 0,
+            threads: Vec::new(),
+            resident_bytes: 0,
+            counters: std::collections::BTreeMap::default(),
+            tcp: std::collections::BTreeMap::default(),
+            noise: Noise::default(),
+            verdict: Verdict::Ok,
+            reasons: Vec::new(),
+        }
+    }
+}
+
+fn only_cell(definition: &Definition) -> Result<&Cell> {
+    match definition.cells.as_slice() {
+        [cell] => Ok(cell),
+        cells => bail!("{} cells where one was expected", cells.len()),
+    }
+}
+
+/// The load with what is known of the server now that it runs.
+fn addressed(load: &LoadSpec, subject: &Subject) -> Result<LoadSpec> {
+    let mut load = load.clone();
+    let Work::Socket(work) = &mut load.work else {
+        bail!("appends have no server: use lab run");
+    };
+    work.address = subject.address();
+    if work.password.is_none() {
+        work.password = subject.password().map(ToOwned::to_owned);
+    }
+    load.cpus = available_cpus(&load.cpus);
+    Ok(load)
+}
+
+/// The load with a measured phase of this length.
+pub(crate) fn timed(load: &LoadSpec, run_ms: u64) -> LoadSpec {
+    let mut load = load.clone();
+    load.warmup = Warmup::Fixed { ms: run_ms / WARMUP_SHARE };
+    set_duration(&mut load, run_ms);
+    load
+}
+
+/// What went wrong, in a few words; `None` if every request that was sent had its answer.
+pub(crate) fn fault(row: &Row) -> Option<String> {
+    let report = &row.report;
+    if let Some((word, count)) = report.errors.iter().next() {
+        return Some(format!("{count} error replies {word}"));
+    }
+    let counts = [
+        (report.lost, "requests without a reply"),
+        (report.broken_connections, "connections closed by the server"),
+        (report.stalled_connections, "connections without a reply for seconds"),
+    ];
+    if let Some((count, what)) = counts.into_iter().find(|(count, _)| *count > 0) {
+        return Some(format!("{count} {what}"));
+    }
+    (report.operations == 0).then(|| "no operation at all".to_owned())
+}
