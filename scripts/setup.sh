@@ -2,7 +2,7 @@
 # Installs what is missing, and only that.
 #
 #   scripts/setup.sh build   the Rust toolchain and a linker: enough for `make run`
-#   scripts/setup.sh test    also redis-server, redis-tools and the languages of tests/clients
+#   scripts/setup.sh test    also redis-server, redis-tools, the languages of tests/clients and a browser
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -28,6 +28,7 @@ if [[ $purpose == test ]]; then
     need go golang-go
     need javac default-jdk-headless
     need mvn maven
+    need chromium chromium
     # Debian keeps what a virtual environment needs in a package of its own.
     if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
         missing+=(python3-venv)

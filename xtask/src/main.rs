@@ -7,6 +7,7 @@ mod clients;
 mod crash;
 mod hostile;
 mod process;
+mod report;
 mod resp;
 mod steps;
 mod tally;
@@ -35,6 +36,7 @@ Chores of the project.
                                              kill -9 under load, restart, compare; 20 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              clients that mean harm; about a minute
+  cargo xtask report                         the lab's pages in headless Chromium
 
 SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
 
@@ -72,6 +74,7 @@ fn run() -> Result<bool> {
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
         "hostile" => run_hostile(&mut parser),
+        "report" => Ok(finish(report::run(&root()?)?)),
         other => bail!("no chore {other:?}: see cargo xtask --help"),
     }
 }

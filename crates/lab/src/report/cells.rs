@@ -34,7 +34,7 @@ pub(crate) fn number(unit: Unit, estimate: &Estimate) -> Markup {
             @if estimate.count > 1 {
                 (unit.show_interval(estimate.median, estimate.low, estimate.high)) " "
             }
-            "n" (estimate.count)
+            "n " (estimate.count)
         }
     }
 }
@@ -105,7 +105,12 @@ fn number_cell(cell: &Cell, figure: &Figure) -> Markup {
     let Some(estimate) = cell.estimate(figure) else {
         return absent();
     };
-    html! { td.number data-sort=(estimate.median) { (number(figure.unit, &estimate)) } }
+    html! { td.number data-sort=(sort_key(estimate.median)) { (number(figure.unit, &estimate)) } }
+}
+
+/// A number for the page's script, as short as sorting needs.
+pub(crate) fn sort_key(value: f64) -> String {
+    format!("{value:.4e}")
 }
 
 /// A figure that a measurement does not have.
@@ -140,15 +145,18 @@ fn verdict_cell(cell: &Cell) -> Markup {
     }
 }
 
-/// How the work was spread over the reactors, cell by cell; `None` for subjects without.
+/// How the work was spread over the reactors, cell by cell; `None` where there is nothing to spread
+/// it over.
 pub(crate) fn reactors(table: &Table) -> Result<Option<Markup>> {
     let mut rows = Vec::new();
+    let mut most = 0;
     for cell in &table.cells {
         let Some(one) = cell.typical() else { continue };
         let Some(workers) = one.reactors() else { continue };
+        most = most.max(workers.shares.len());
         rows.push(reactor_row(table, cell, one, &workers)?);
     }
-    if rows.is_empty() {
+    if most < 2 {
         return Ok(None);
     }
     let content = html! {
@@ -236,7 +244,7 @@ pub(crate) fn measurements(table: &Table) -> Markup {
                         @for figure in &figures { (single_cell(one, figure)) }
                         @for counter in &counters {
                             @match one.row.counters.get(*counter) {
-                                Some(value) => td.number data-sort=(value) { (Unit::Count.show(*value)) },
+                                Some(value) => td.number data-sort=(sort_key(*value)) { (Unit::Count.show(*value)) },
                                 None => (absent()),
                             }
                         }
@@ -261,7 +269,7 @@ fn single_cell(one: &Measurement, figure: &Figure) -> Markup {
     let Some(value) = value else {
         return absent();
     };
-    html! { td.number data-sort=(value) { (figure.unit.show(value)) } }
+    html! { td.number data-sort=(sort_key(value)) { (figure.unit.show(value)) } }
 }
 
 /// How many measurements may be believed, and what is wrong with the others.

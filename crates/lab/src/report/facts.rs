@@ -40,7 +40,7 @@ fn of_row(row: &Row) -> Vec<Fact> {
         Work::Socket(work) => facts.extend(of_socket(work)),
         Work::Append(work) => facts.extend(of_append(work)),
     }
-    facts.push(("Measured", Unit::Nanoseconds.show(exact(row.load.duration_ms) * 1e6)));
+    facts.push(("Measured", milliseconds(row.load.duration_ms)));
     facts.push(("Warm-up", warmup(row.load.warmup)));
     facts
 }
@@ -62,7 +62,10 @@ fn of_socket(work: &SocketWork) -> Vec<Fact> {
         ("Callers", callers(work)),
         ("Pipeline", work.pipeline.to_string()),
         ("Arrival", arrival(work.arrival)),
-        ("Keys", format!("{}, {}", work.keys.count, distribution(work.keys.distribution))),
+        ("Keys", {
+            let count = Unit::Count.show_tick(exact(work.keys.count));
+            format!("{count}, {}", distribution(work.keys.distribution))
+        }),
         ("Values", sizes(work.value_bytes)),
     ]
 }
@@ -134,9 +137,13 @@ fn sizes(sizes: Sizes) -> String {
 
 fn warmup(warmup: Warmup) -> String {
     match warmup {
-        Warmup::Fixed { ms } => format!("{ms} ms"),
-        Warmup::Steady { max_ms } => format!("until steady, at most {max_ms} ms"),
+        Warmup::Fixed { ms } => milliseconds(ms),
+        Warmup::Steady { max_ms } => format!("until steady, at most {}", milliseconds(max_ms)),
     }
+}
+
+fn milliseconds(ms: u64) -> String {
+    Unit::Nanoseconds.show_tick(exact(ms) * 1e6)
 }
 
 fn cores(cpus: &[usize]) -> String {

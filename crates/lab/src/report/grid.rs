@@ -136,6 +136,10 @@ pub(crate) fn show_whole(value: &Value) -> String {
             Some(rate) => Unit::PerSecond.show(rate.as_f64().unwrap_or_default()),
             None => value.to_string(),
         },
+        // A rate is a whole number more often than its type says.
+        Value::Number(number) => {
+            number.as_f64().map_or(number.to_string(), |real| real.to_string())
+        }
         other => other.to_string(),
     }
 }

@@ -51,6 +51,14 @@ impl Unit {
         format!("[{}, {}]", digits(low / divisor), digits(high / divisor))
     }
 
+    /// What was seen at least and at most: `5.76 to 7.04 k/s`.
+    pub(crate) fn show_range(self, low: f64, high: f64) -> String {
+        if low >= high {
+            return self.show(high);
+        }
+        format!("{} to {}", digits(low / self.step(high).0), self.show(high))
+    }
+
     /// For an axis, where values are round: `500 k/s`.
     pub(crate) fn show_tick(self, value: f64) -> String {
         if value == 0.0 {
@@ -125,6 +133,12 @@ mod tests {
         ] {
             assert_eq!(unit.show_tick(value), expected);
         }
+    }
+
+    #[test]
+    fn a_range_has_one_unit() {
+        assert_eq!(Unit::PerSecond.show_range(900.0, 12_000.0), "0.90 to 12.0 k/s");
+        assert_eq!(Unit::PerSecond.show_range(900.0, 900.0), "900 /s");
     }
 
     #[test]

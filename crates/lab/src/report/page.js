@@ -7,7 +7,10 @@
     try { return localStorage.getItem("theme"); } catch { return null; }
   };
   const store = (theme) => {
-    try { localStorage.setItem("theme", theme); } catch { /* for this visit only */ }
+    try {
+      if (theme) localStorage.setItem("theme", theme);
+      else localStorage.removeItem("theme");
+    } catch { /* for this visit only */ }
   };
   const known = stored();
   if (known === "light" || known === "dark") root.dataset.theme = known;
@@ -17,7 +20,10 @@
     button.hidden = false;
     button.addEventListener("click", () => {
       const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-      root.dataset.theme = (root.dataset.theme || preferred) === "dark" ? "light" : "dark";
+      const theme = (root.dataset.theme || preferred) === "dark" ? "light" : "dark";
+      // Back at what the reader prefers anyway, the page follows it again.
+      if (theme === preferred) delete root.dataset.theme;
+      else root.dataset.theme = theme;
       store(root.dataset.theme);
     });
   }

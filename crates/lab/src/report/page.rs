@@ -88,7 +88,7 @@ struct Section {
     id: String,
     name: String,
     title: String,
-    headline: String,
+    about: String,
     content: Markup,
 }
 
@@ -105,7 +105,11 @@ fn sections(runs: &[Run], detail: Detail) -> Result<Vec<Section>> {
 
 fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Section> {
     let title = title(run, table);
-    let headline = headline(table);
+    let highlights = highlights(table);
+    let about = match highlights.first() {
+        Some(best) => format!("{}; {} {}", size(table), best.name, best.value),
+        None => size(table),
+    };
     let lines = plots::lines_over_axis(table)?;
     let curves = plots::latency_by_rate(table)?;
     let maps = plots::heat_maps(table);
@@ -117,8 +121,16 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             header {
                 p.kicker { (table.name) }
                 h2 { (title) }
-                p.standfirst { (headline) }
+                p.standfirst { (size(table)) "." }
                 (cells::verdicts(table))
+                dl.highlights {
+                    @for highlight in &highlights {
+                        div {
+                            dt { (highlight.name) }
+                            dd { b { (highlight.value) } span { (highlight.place) } }
+                        }
+                    }
+                }
             }
             (setup(table))
             @if let Some(comparison) = comparison {
@@ -161,7 +173,7 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             (rerun(run, table))
         }
     };
-    Ok(Section { id, name: table.name.clone(), title, headline, content })
+    Ok(Section { id, name: table.name.clone(), title, about, content })
 }
 
 fn swept(table: &Table) -> String {
@@ -178,29 +190,30 @@ fn title(run: &Run, table: &Table) -> String {
     text("title").filter(|_| is_its_own).unwrap_or_else(|| table.name.clone())
 }
 
-/// The best of the table in one sentence.
-fn headline(table: &Table) -> String {
-    let mut parts = vec![format!(
-        "{} of {}",
-        counted(table.measurements().count(), "measurement"),
-        counted(table.cells.len(), "cell")
-    )];
-    let ends: [(&str, &Figure, bool); 3] = [
+/// A figure of a table that is worth showing large.
+struct Highlight {
+    name: &'static str,
+    value: String,
+    place: String,
+}
+
+/// The best of the table, of what may be believed.
+fn highlights(table: &Table) -> Vec<Highlight> {
+    let wanted: [(&str, &Figure, bool); 3] = [
         ("fastest", &THROUGHPUT, true),
-        ("least server CPU", &SERVER_CPU, false),
+        ("least server CPU per operation", &SERVER_CPU, false),
         ("lowest p99", &CORRECTED_P99, false),
     ];
-    for (name, figure, most) in ends {
-        if let Some((cell, median)) = best(table, figure, most) {
-            let at = if table.cells.len() > 1 {
-                format!(" at {}", table.describe(cell))
-            } else {
-                String::new()
-            };
-            parts.push(format!("{name} {}{at}", figure.unit.show(median)));
-        }
-    }
-    format!("{}.", parts.join("; "))
+    let found = wanted.into_iter().filter_map(|(name, figure, most)| {
+        let (cell, median) = best(table, figure, most)?;
+        Some(Highlight { name, value: figure.unit.show(median), place: table.describe_fully(cell) })
+    });
+    found.collect()
+}
+
+fn size(table: &Table) -> String {
+    let measurements = counted(table.measurements().count(), "measurement");
+    format!("{measurements} of {}", counted(table.cells.len(), "cell"))
 }
 
 fn best<'a>(table: &'a Table, figure: &Figure, most: bool) -> Option<(&'a Cell, f64)> {
@@ -236,7 +249,7 @@ fn contents(sections: &[Section]) -> Markup {
                         a href=(format!("#{}", section.id)) {
                             span.name { (section.name) } " " (section.title)
                         }
-                        p { (section.headline) }
+                        p { (section.about) }
                     }
                 }
             }

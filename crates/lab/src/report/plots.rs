@@ -21,7 +21,7 @@ const MAPS_MAX: usize = 6;
 /// Charts of windows: more are scrolled past.
 const WINDOW_CHARTS_MAX: usize = 48;
 /// Points of one line of windows; longer runs are averaged.
-const WINDOW_POINTS_MAX: usize = 120;
+const WINDOW_POINTS_MAX: usize = 60;
 
 /// A chart with what it shows, above it.
 fn figure(title: &str, about: &str, content: &Markup) -> Markup {
@@ -271,7 +271,7 @@ fn heat_map(label: &str, cells: &[&Cell], rows: &Axis, columns: &Axis, shown: &F
         div.scroll tabindex="0" role="region" aria-label=(format!("{} {about}", shown.title)) {
             table.heat {
                 thead { tr {
-                    th scope="col" { (rows.label) " \\ " (columns.label) }
+                    th scope="col" { (rows.label) }
                     @for level in &columns.values { th scope="col" { (level.text) } }
                 } }
                 tbody { @for (row, level) in rows.values.iter().enumerate() { tr {

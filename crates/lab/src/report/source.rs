@@ -4,7 +4,7 @@ use anyhow::Result;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::report::cells::{absent, number, scrolled};
+use crate::report::cells::{absent, number, scrolled, sort_key};
 use crate::report::chart::{self, Dot, Scale};
 use crate::report::figure::{self, Figure};
 use crate::report::folder::SourceRow;
@@ -81,9 +81,10 @@ impl Pair<'_> {
 
 fn part(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Result<Markup> {
     Ok(html! {
-        h4 { (figure.title) ", ours over the source's" }
-        @if let Some(dots) = ratio_dots(table, figure, pairs)? { (dots) }
-        (ratio_table(table, figure, pairs))
+        div.beside {
+            @if let Some(dots) = ratio_dots(table, figure, pairs)? { (dots) }
+            div { (ratio_table(table, figure, pairs)) }
+        }
     })
 }
 
@@ -111,7 +112,7 @@ fn ratio_dots(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Result<Opti
     let chart = chart::dots(&name, &x, &dots, Some(1.0))?;
     Ok(Some(html! {
         figure {
-            figcaption { b { (figure.title) } " " span.about { "ratio by " (table.axis_labels()) } }
+            figcaption { b { (figure.title) ", ours over the source's" } " " span.about { "by " (table.axis_labels()) } }
             (chart)
         }
     }))
@@ -119,7 +120,7 @@ fn ratio_dots(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Result<Opti
 
 fn ratio_table(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Markup {
     let content = html! {
-        table.sortable {
+        table.sortable.flat {
             thead { tr {
                 th.sorts scope="col" { (table.axis_labels()) }
                 th.sorts.number scope="col" { "Source" }
@@ -128,15 +129,15 @@ fn ratio_table(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Markup {
             } }
             tbody {
                 @for pair in pairs {
-                    tr.doubtful[!pair.cell.is_trusted()] {
+                    tr {
                         th scope="row" data-sort=(pair.cell.number) { (table.describe(pair.cell)) }
-                        td.number data-sort=(pair.theirs[1]) { (range(figure.unit, pair.theirs)) }
+                        td.number data-sort=(pair.theirs[1]) { (figure.unit.show_range(pair.theirs[0], pair.theirs[1])) }
                         @match &pair.ours {
-                            Some(ours) => td.number data-sort=(ours.median) { (number(figure.unit, ours)) },
+                            Some(ours) => td.number.doubtful[!pair.cell.is_trusted()] data-sort=(sort_key(ours.median)) { (number(figure.unit, ours)) },
                             None => (absent()),
                         }
                         @match pair.ratio() {
-                            Some(ratio) => td.number data-sort=(ratio.median) { (number(Unit::Ratio, &ratio)) },
+                            Some(ratio) => td.number.doubtful[!pair.cell.is_trusted()] data-sort=(sort_key(ratio.median)) { (number(Unit::Ratio, &ratio)) },
                             None => (absent()),
                         }
                     }
@@ -145,13 +146,6 @@ fn ratio_table(table: &Table, figure: &Figure, pairs: &[Pair<'_>]) -> Markup {
         }
     };
     scrolled(&format!("{} of {} and its source", figure.title, table.name), &content)
-}
-
-fn range(unit: Unit, [low, high]: [f64; 2]) -> String {
-    if low < high {
-        return format!("{} to {}", unit.show(low), unit.show(high));
-    }
-    unit.show(low)
 }
 
 #[cfg(test)]

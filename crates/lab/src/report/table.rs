@@ -48,7 +48,11 @@ impl Table {
             cell.estimate_all();
         }
         let parameters: Vec<&Parameters> = cells.iter().map(|cell| &cell.parameters).collect();
-        let axes = grid::axes(&parameters);
+        let mut axes = grid::axes(&parameters);
+        // The axis that charts run along varies fastest, so it comes last in names of cells.
+        if let Some(along) = grid::layout(&axes).map(|layout| layout.x.name.clone()) {
+            axes.sort_by_key(|axis| axis.name == along);
+        }
         Self { name, cells, axes }
     }
 
@@ -88,6 +92,15 @@ impl Table {
         });
         let texts: Vec<&str> = texts.collect();
         if texts.is_empty() { "all".to_owned() } else { texts.join(" · ") }
+    }
+
+    /// The same with the names of the axes, for sentences: `connections 64, redis-server`.
+    pub(crate) fn describe_fully(&self, cell: &Cell) -> String {
+        let texts = self
+            .axes
+            .iter()
+            .filter_map(|axis| axis.index(&cell.parameters).map(|at| axis.describe(at)));
+        texts.collect::<Vec<_>>().join(", ")
     }
 
     /// The names that belong to [`Self::describe`]: `connections · kind`.

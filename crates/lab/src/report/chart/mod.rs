@@ -1,8 +1,8 @@
 //! Charts as inline SVG whose colours are variables of the page.
 //!
 //! The library draws whole pixels, so charts are drawn at twice the size at which they are seen.
-//! Sizes are chosen so that a chart is as wide as a phone: its text can be read there, and two
-//! stand side by side on a desk.
+//! Sizes are chosen so that a chart is as wide as a phone: its text can be read there, and
+//! three stand side by side on a desk.
 
 mod ink;
 mod scale;
@@ -16,8 +16,8 @@ use plotters::prelude::*;
 pub(crate) use ink::Ink;
 pub(crate) use scale::Scale;
 
-const WIDTH: u32 = 880;
-const HEIGHT: u32 = 520;
+const WIDTH: u32 = 800;
+const HEIGHT: u32 = 500;
 /// The library divides sizes of text by 1.24 when it writes them.
 const FONT: f64 = 25.0 * 1.24;
 const LINE_WIDTH: u32 = 4;
@@ -380,16 +380,20 @@ fn legend(series: &[Series]) -> Markup {
 /// A line's colour and shape, beside its name.
 fn key(line: &Series) -> Markup {
     let color = line.ink.css();
+    // Elements of SVG end themselves, which the page's own do not.
+    let line_mark = format!(
+        "<line x1=\"2\" y1=\"14\" x2=\"46\" y2=\"14\" stroke=\"{color}\" stroke-width=\"{LINE_WIDTH}\"/>"
+    );
     let points: Vec<String> =
         line.shape.corners().iter().map(|(x, y)| format!("{},{}", 24 + x, 14 + y)).collect();
+    let shape_mark = match line.shape {
+        Shape::None => String::new(),
+        Shape::Circle => format!("<circle cx=\"24\" cy=\"14\" r=\"{MARKER}\" fill=\"{color}\"/>"),
+        _ => format!("<polygon points=\"{}\" fill=\"{color}\"/>", points.join(" ")),
+    };
     html! {
         svg.key viewBox="0 0 48 28" width="24" height="14" aria-hidden="true" {
-            line x1="2" y1="14" x2="46" y2="14" stroke=(color) stroke-width=(LINE_WIDTH);
-            @if line.shape == Shape::Circle {
-                circle cx="24" cy="14" r=(MARKER) fill=(color);
-            } @else if !points.is_empty() {
-                polygon points=(points.join(" ")) fill=(color);
-            }
+            (PreEscaped(line_mark)) (PreEscaped(shape_mark))
         }
     }
 }

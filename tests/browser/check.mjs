@@ -1,0 +1,346 @@
+// Opens pages of the lab in headless Chromium: node check.mjs FOLDER NAME=URL...
+//
+// Each page is seen in several ways: it must load without an error and without asking any other
+// host, fit the width of a phone, be legible, and sort, filter and change its theme. Pictures of
+// all ways are left in FOLDER. Ends with `N passed, N failed`.
+
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const CALL_TIMEOUT_MS = 20_000;
+/// Longer pages are cut in pictures: nobody looks at more.
+const PICTURE_HEIGHT_MAX = 12_000;
+const CONTRAST_MIN = 4.5;
+
+const VIEWS = [
+  { name: "light", width: 1200, height: 900, scheme: "light", media: "screen" },
+  { name: "dark", width: 1200, height: 900, scheme: "dark", media: "screen" },
+  { name: "phone", width: 390, height: 844, scheme: "light", media: "screen" },
+  { name: "phone-dark", width: 390, height: 844, scheme: "dark", media: "screen" },
+  { name: "print", width: 794, height: 1123, scheme: "dark", media: "print" },
+];
+
+// Chromium speaks its DevTools protocol over two pipes: JSON texts that end with a zero byte.
+class Browser {
+  constructor() {
+    this.profile = mkdtempSync(join(tmpdir(), "myriad-browser-"));
+    this.child = spawn(
+      "chromium",
+      [
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--hide-scrollbars", "--no-first-run", "--disable-extensions",
+        "--disable-background-networking", "--remote-debugging-pipe",
+        `--user-data-dir=${this.profile}`,
+      ],
+      { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] },
+    );
+    this.calls = new Map();
+    this.listeners = [];
+    this.nextId = 1;
+    this.ended = null;
+    let rest = Buffer.alloc(0);
+    this.child.stdio[4].on("data", (data) => {
+      rest = Buffer.concat([rest, data]);
+      for (let end = rest.indexOf(0); end >= 0; end = rest.indexOf(0)) {
+        this.receive(JSON.parse(rest.subarray(0, end).toString()));
+        rest = rest.subarray(end + 1);
+      }
+    });
+    this.child.on("error", (error) => this.end(`chromium did not start: ${error.message}`));
+    this.child.on("exit", (code) => this.end(`chromium ended: ${code}`));
+  }
+
+  end(reason) {
+    this.ended = reason;
+    for (const { reject } of this.calls.values()) reject(new Error(reason));
+    this.calls.clear();
+  }
+
+  receive(message) {
+    if (message.id === undefined) {
+      for (const listener of this.listeners) listener(message);
+      return;
+    }
+    const call = this.calls.get(message.id);
+    this.calls.delete(message.id);
+    if (!call) return;
+    if (message.error) call.reject(new Error(`${call.method}: ${message.error.message}`));
+    else call.resolve(message.result);
+  }
+
+  call(method, params = {}, sessionId = undefined) {
+    if (this.ended) return Promise.reject(new Error(this.ended));
+    const id = this.nextId++;
+    this.child.stdio[3].write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.calls.delete(id);
+        reject(new Error(`${method}: no answer within ${CALL_TIMEOUT_MS} ms`));
+      }, CALL_TIMEOUT_MS);
+      const settle = (then) => (value) => {
+        clearTimeout(timer);
+        then(value);
+      };
+      this.calls.set(id, { method, resolve: settle(resolve), reject: settle(reject) });
+    });
+  }
+
+  async close() {
+    const gone = new Promise((resolve) => this.child.once("exit", resolve));
+    if (this.child.exitCode === null) {
+      this.child.kill();
+      await gone;
+    }
+    rmSync(this.profile, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+class Page {
+  static async open(browser, url, view) {
+    const { targetId } = await browser.call("Target.createTarget", { url: "about:blank" });
+    const { sessionId } = await browser.call("Target.attachToTarget", { targetId, flatten: true });
+    const page = new Page(browser, targetId, sessionId);
+    for (const domain of ["Page", "Runtime", "Log", "Network"]) await page.call(`${domain}.enable`);
+    await page.call("Emulation.setDeviceMetricsOverride", {
+      width: view.width, height: view.height, deviceScaleFactor: 1, mobile: view.width < 500,
+    });
+    await page.call("Emulation.setEmulatedMedia", {
+      media: view.media,
+      features: [{ name: "prefers-color-scheme", value: view.scheme }],
+    });
+    const loaded = page.once("Page.loadEventFired");
+    const { errorText } = await page.call("Page.navigate", { url });
+    if (errorText) throw new Error(`${url}: ${errorText}`);
+    await loaded;
+    return page;
+  }
+
+  constructor(browser, targetId, sessionId) {
+    this.browser = browser;
+    this.targetId = targetId;
+    this.sessionId = sessionId;
+    this.errors = [];
+    this.requests = [];
+    this.waiting = [];
+    this.listener = (message) => {
+      if (message.sessionId === sessionId) this.note(message);
+    };
+    browser.listeners.push(this.listener);
+  }
+
+  note({ method, params }) {
+    for (const { name, resolve } of this.waiting) if (name === method) resolve(params);
+    if (method === "Runtime.exceptionThrown") {
+      const details = params.exceptionDetails;
+      this.errors.push(details.exception?.description ?? details.text);
+    }
+    if (method === "Runtime.consoleAPICalled" && ["error", "warning"].includes(params.type)) {
+      this.errors.push(params.args.map((argument) => argument.value).join(" "));
+    }
+    if (method === "Log.entryAdded" && ["error", "warning"].includes(params.entry.level)) {
+      this.errors.push(`${params.entry.text} ${params.entry.url ?? ""}`);
+    }
+    if (method === "Network.requestWillBeSent") this.requests.push(params.request.url);
+  }
+
+  once(name) {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(
+        () => reject(new Error(`no ${name} within ${CALL_TIMEOUT_MS} ms`)), CALL_TIMEOUT_MS,
+      );
+      this.waiting.push({ name, resolve: (value) => { clearTimeout(timer); resolve(value); } });
+    });
+  }
+
+  call(method, params) {
+    return this.browser.call(method, params, this.sessionId);
+  }
+
+  /// Runs a function of this file in the page; its result must fit into JSON.
+  async run(code, ...values) {
+    const expression = `(${code})(...${JSON.stringify(values)})`;
+    const answer = await this.call("Runtime.evaluate", {
+      expression, returnByValue: true, awaitPromise: true,
+    });
+    if (answer.exceptionDetails) {
+      throw new Error(answer.exceptionDetails.exception?.description ?? "the page failed");
+    }
+    return answer.result.value;
+  }
+
+  async picture(path, width) {
+    const height = await this.run(() => document.documentElement.scrollHeight);
+    const clip = { x: 0, y: 0, width, height: Math.min(height, PICTURE_HEIGHT_MAX), scale: 1 };
+    const { data } = await this.call("Page.captureScreenshot", {
+      format: "png", captureBeyondViewport: true, clip,
+    });
+    writeFileSync(path, Buffer.from(data, "base64"));
+  }
+
+  async close() {
+    this.browser.listeners.splice(this.browser.listeners.indexOf(this.listener), 1);
+    await this.browser.call("Target.closeTarget", { targetId: this.targetId });
+  }
+}
+
+// Runs in the page: texts that stand out too little from what is behind them.
+function faintTexts(least) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const known = new Map();
+  const pixel = (color) => {
+    if (!known.has(color)) {
+      context.clearRect(0, 0, 1, 1);
+      context.fillStyle = color;
+      context.fillRect(0, 0, 1, 1);
+      known.set(color, context.getImageData(0, 0, 1, 1).data);
+    }
+    return known.get(color);
+  };
+  const luminance = ([red, green, blue]) => {
+    const linear = [red, green, blue].map((value) => {
+      const share = value / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = pixel(getComputedStyle(at).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+    return [255, 255, 255];
+  };
+  const faint = new Set();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
+    const style = getComputedStyle(element);
+    const ink = pixel(element instanceof SVGElement ? style.fill : style.color);
+    const [one, other] = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
+    const contrast = (one + 0.05) / (other + 0.05);
+    if (contrast < least) {
+      const text = walker.currentNode.data.trim().slice(0, 30);
+      faint.add(`${element.tagName}.${element.className.baseVal ?? element.className} ` +
+        `${contrast.toFixed(2)} ${text}`);
+    }
+  }
+  return [...faint].slice(0, 10);
+}
+
+// Runs in the page: sorts the first table by its second column, both ways.
+function sortedTwice() {
+  const table = document.querySelector("table.sortable");
+  const button = table.querySelectorAll("th.sorts button")[1];
+  const column = () => [...table.tBodies[0].rows]
+    .map((row) => row.cells[1].dataset.sort).filter((text) => text !== "").map(Number);
+  const rises = (values) => values.every((value, index) => index === 0 || values[index - 1] <= value);
+  button.click();
+  const up = rises(column());
+  button.click();
+  return { up, down: rises(column().reverse()), rows: column().length };
+}
+
+// Runs in the page: shows only the rows with a word that one row has.
+function filtered() {
+  const input = document.querySelector(".filter input");
+  const rows = [...input.closest(".filter").nextElementSibling.querySelectorAll("tbody tr")];
+  const visible = () => rows.filter((row) => row.getClientRects().length > 0).length;
+  const type = (text) => {
+    input.value = text;
+    input.dispatchEvent(new Event("input"));
+    return visible();
+  };
+  const counts = { all: visible(), none: type("no row has this"), one: type(rows[0].cells[1].textContent) };
+  type("");
+  return counts;
+}
+
+function themeSwitched() {
+  const paper = () => getComputedStyle(document.body).backgroundColor;
+  const before = paper();
+  document.querySelector("button.theme").click();
+  const after = paper();
+  document.querySelector("button.theme").click();
+  return before !== after && paper() === before;
+}
+
+let passed = 0;
+let failed = 0;
+
+function check(what, holds, detail = "") {
+  if (holds) passed += 1;
+  else {
+    failed += 1;
+    console.log(`${what}: ${detail}`);
+  }
+}
+
+async function look(browser, folder, name, url, view) {
+  const label = `${name}, ${view.name}`;
+  const page = await Page.open(browser, url, view);
+  // Folded parts are looked at too, but not in the picture, and nobody prints them.
+  await page.picture(join(folder, `${name}-${view.name}.png`), view.width);
+  if (view.media === "screen") {
+    await page.run(() => {
+      for (const part of document.querySelectorAll("details")) part.open = true;
+    });
+    const isDark = await page.run(() => matchMedia("(prefers-color-scheme: dark)").matches);
+    const paper = await page.run(() => getComputedStyle(document.body).backgroundColor);
+    const brightness = Math.max(...paper.match(/[0-9.]+/g).slice(0, 3).map(Number));
+    const fits = isDark === (view.scheme === "dark") && (brightness < 128) === isDark;
+    check(`${label}: has its theme`, fits, paper);
+  }
+  const width = await page.run(() => document.documentElement.scrollWidth);
+  check(`${label}: fits the width`, width <= view.width, `${width} > ${view.width}`);
+  const faint = await page.run(faintTexts, CONTRAST_MIN);
+  check(`${label}: is legible`, faint.length === 0, faint.join("; "));
+  const empty = await page.run(() => [...document.querySelectorAll("figure > svg")]
+    .filter((svg) => svg.checkVisibility())
+    .filter((svg) => svg.getBoundingClientRect().height < 40 || !svg.childElementCount).length);
+  check(`${label}: charts are drawn`, empty === 0, `${empty} are empty`);
+  if (view.name === "light") await use(page, label);
+  check(`${label}: no errors`, page.errors.length === 0, page.errors.join("; "));
+  const base = new URL(url);
+  const strangers = page.requests.filter((request) => {
+    const to = new URL(request);
+    return to.protocol !== "data:" && (to.protocol !== base.protocol || to.host !== base.host);
+  });
+  check(`${label}: asks no other host`, strangers.length === 0, strangers.join(" "));
+  await page.close();
+}
+
+async function use(page, label) {
+  const sorted = await page.run(sortedTwice);
+  check(`${label}: sorts`, sorted.up && sorted.down && sorted.rows > 1, JSON.stringify(sorted));
+  const shown = await page.run(filtered);
+  const filters = shown.none === 0 && shown.one > 0 && shown.one < shown.all;
+  check(`${label}: filters`, filters, JSON.stringify(shown));
+  check(`${label}: changes its theme`, await page.run(themeSwitched), "the paper stays");
+}
+
+const [folder, ...pages] = process.argv.slice(2);
+if (!folder || pages.length === 0) {
+  console.log("usage: node check.mjs FOLDER NAME=URL...");
+  process.exit(2);
+}
+mkdirSync(folder, { recursive: true });
+const browser = new Browser();
+try {
+  for (const text of pages) {
+    const split = text.indexOf("=");
+    const [name, url] = [text.slice(0, split), text.slice(split + 1)];
+    for (const view of VIEWS) await look(browser, folder, name, url, view);
+  }
+} catch (error) {
+  failed += 1;
+  console.log(error.message);
+} finally {
+  await browser.close();
+}
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
