@@ -42,6 +42,9 @@ pub struct Noise {
     pub foreign_cores: f64,
     /// The program that used most of it; empty if none stands out.
     pub foreign_name: String,
+    /// Largest change of a core's clock, as a part of it.
+    #[serde(default)]
+    pub frequency_change: f64,
     /// How long the measurement was put off until the machine was quiet.
     pub waited_ms: u64,
 }

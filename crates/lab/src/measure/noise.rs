@@ -68,6 +68,7 @@ impl NoiseSample {
             // By subtraction, since programs that have ended meanwhile are in no list any more.
             foreign_cores: in_cores(busy - known),
             foreign_name: self.busiest_since(earlier, in_cores),
+            frequency_change: self.frequency_change(earlier),
             waited_ms: 0,
         }
     }
@@ -84,10 +85,8 @@ impl NoiseSample {
         }
     }
 
-    /// Largest change of a core's clock since `earlier`, as a part of what it was; 0 where cores
-    /// do not say.
-    #[must_use]
-    pub fn frequency_change(&self, earlier: &Self) -> f64 {
+    /// 0 where cores do not say how fast they are.
+    fn frequency_change(&self, earlier: &Self) -> f64 {
         let pairs = earlier.frequencies_khz.iter().zip(&self.frequencies_khz);
         pairs
             .map(|(before, after)| (difference(*after, *before) / difference(*before, 0)).abs())
@@ -143,7 +142,7 @@ mod tests {
         assert!((noise.foreign_cores - 0.3).abs() < 1e-9, "{noise:?}");
         assert!((noise.steal - 0.02).abs() < 1e-9, "{noise:?}");
         assert_eq!(noise.foreign_name, "rustc");
-        assert!((after.frequency_change(&before) - 0.2 / 2.1).abs() < 1e-9);
+        assert!((noise.frequency_change - 0.2 / 2.1).abs() < 1e-9);
     }
 
     #[test]

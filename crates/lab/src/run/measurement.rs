@@ -25,8 +25,6 @@ pub struct Measurement {
     pub tcp: BTreeMap<String, u64>,
     /// From the start of the load to its end, warm-up included.
     pub noise: Noise,
-    /// Largest change of a core's clock in that time, as a part of it.
-    pub frequency_change: f64,
 }
 
 /// Loads a running subject, and looks at it when counting begins and when it ends. Without a
@@ -62,7 +60,6 @@ pub fn measure(
                     let text = "a report without saying when it measured";
                     return Err(GeneratorError::Strange(text.into()));
                 };
-                let noise_now = NoiseSample::take(&ours)?;
                 return Ok(Measurement {
                     warmup_ms: warmup,
                     threads: match subject {
@@ -73,8 +70,7 @@ pub fn measure(
                     resident_bytes: last.resident_bytes,
                     counters: per_operation(&first, &last, report.operations),
                     tcp: added(&last.tcp, &first.tcp),
-                    noise: noise_now.since(&noise),
-                    frequency_change: noise_now.frequency_change(&noise),
+                    noise: NoiseSample::take(&ours)?.since(&noise),
                     report: *report,
                 });
             }

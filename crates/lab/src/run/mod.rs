@@ -447,9 +447,6 @@ pub(crate) fn take(row: &mut Row, measurement: Measurement) {
     row.tcp = measurement.tcp;
     row.noise = measurement.noise;
     row.report = measurement.report;
-    if let Some(reason) = verdict::frequency_fault(measurement.frequency_change) {
-        row.reasons.push(reason);
-    }
 }
 
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
@@ -459,7 +456,12 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use super::*;
+    use crate::load::{LoadEvent, LoadReport};
 
     #[test]
     fn every_repeat_has_every_cell_in_its_own_order() {
@@ -475,5 +477,166 @@ mod tests {
             assert_eq!(sorted, (0..20).collect::<Vec<usize>>());
             assert!(turns[repeat * 20..][..20].iter().all(|turn| turn.repeat == repeat));
         }
+    }
+
+    const FOUR: &str = "\
+name = \"four\"
+title = \"Four cells, twice\"
+repeats = 2
+
+[subject]
+kind = \"log\"
+
+[grid]
+\"load.threads\" = [1, 2, 3, 4]
+";
+
+    /// A run with a generator that is a script: it reports at once, and fails for three threads.
+    struct Case {
+        scratch: Scratch,
+        definition: Definition,
+        options: Options,
+    }
+
+    fn case() -> Case {
+        let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+        let report = LoadReport {
+            duration_ns: 1_000_000,
+            operations: 500,
+            windows: vec![50; 10],
+            ..LoadReport::default()
+        };
+        let events = [
+            LoadEvent::Connected,
+            LoadEvent::Measuring { warmup_ms: 7 },
+            LoadEvent::Measured,
+            LoadEvent::Done(Box::new(report)),
+        ];
+        let events = events.map(|event| serde_json::to_string(&event).unwrap()).join("\n");
+        let script = format!(
+            "#!/bin/sh\ncase $(cat) in *'\"threads\":3'*) \
+             echo '{{\"event\":\"failed\",\"reason\":\"no disk\"}}'; exit 1;; esac\n\
+             cat <<'END'\n{events}\nEND\n"
+        );
+        let program = scratch.path().join("generator");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut options = Options::new(program);
+        options.out = Some(scratch.path().join("results"));
+        options.quiet_wait = Some(Duration::ZERO);
+        let definition = Definition::parse(FOUR, Path::new("four.toml")).unwrap();
+        Case { scratch, definition, options }
+    }
+
+    /// Asks for an end after so many rows.
+    struct StopAfter {
+        rows: usize,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Progress for StopAfter {
+        fn tell(&mut self, news: &News<'_>) {
+            if matches!(news, News::Row(_)) {
+                self.rows -= 1;
+                self.stop.store(self.rows == 0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn order(rows: &[Row]) -> Vec<(usize, usize)> {
+        rows.iter().map(|row| (row.repeat, row.cell)).collect()
+    }
+
+    #[test]
+    fn what_is_interrupted_ends_like_what_is_not() {
+        let whole = case();
+        let folder = run(&whole.definition, &whole.options, &mut ()).unwrap();
+        assert!(folder.is_complete);
+        let expected = order(&folder.rows().unwrap());
+        assert_eq!(expected.len(), 8);
+
+        for stop_after in [1, 3, 7] {
+            let mut case = case();
+            let mut listener = StopAfter { rows: stop_after, stop: Arc::clone(&case.options.stop) };
+            let folder = run(&case.definition, &case.options, &mut listener).unwrap();
+            assert!(!folder.is_complete);
+            assert_eq!(folder.rows().unwrap().len(), stop_after);
+            // As a crash leaves it.
+            let rows = folder.path().join("rows.jsonl");
+            let mut text = fs::read_to_string(&rows).unwrap();
+            text.push_str("{\"table\":\"fo");
+            fs::write(&rows, text).unwrap();
+
+            case.options.stop = Arc::default();
+            case.options.resume = case.options.out.take();
+            let folder = run(&case.definition, &case.options, &mut ()).unwrap();
+            assert!(folder.is_complete);
+            assert_eq!(order(&folder.rows().unwrap()), expected);
+            assert!(!folder.path().join("progress.json").exists());
+            drop(case.scratch);
+        }
+    }
+
+    #[test]
+    fn a_cell_that_fails_is_a_row() {
+        let case = case();
+        let folder = run(&case.definition, &case.options, &mut ()).unwrap();
+        for row in folder.rows().unwrap() {
+            let fails = row.parameters["load.threads"] == 3;
+            if fails {
+                assert_eq!(
+                    (row.verdict, &row.reasons[..]),
+                    (Verdict::Failed, &["no disk".into()][..])
+                );
+            } else {
+                assert_eq!((row.report.operations, row.warmup_ms), (500, 7));
+                assert_ne!(row.verdict, Verdict::Failed);
+            }
+        }
+        let table = summary(&folder.rows().unwrap());
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 5, "{table}");
+        assert!(lines[1].contains("500000 [500000,500000]"), "{table}");
+        assert!(lines[3].ends_with("failed 2 of 2: no disk"), "{table}");
+    }
+
+    #[test]
+    fn a_server_that_is_not_installed_is_skipped() {
+        let mut case = case();
+        let subject = &mut case.definition.cells[0].subject;
+        subject.kind = Kind::ValkeyServer;
+        subject.binary = Some("no-such-server".into());
+        case.definition.cells.truncate(1);
+        let folder = run(&case.definition, &case.options, &mut ()).unwrap();
+        let rows = folder.rows().unwrap();
+        assert_eq!(rows[0].verdict, Verdict::Skipped);
+        assert!(rows[0].reasons[0].contains("is not installed"), "{:?}", rows[0].reasons);
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_its_settings_and_its_definition() {
+        let mut case = case();
+        case.options.quick = true;
+        let folder = run(&case.definition, &case.options, &mut ()).unwrap();
+        assert_eq!(folder.rows().unwrap().len(), 4);
+
+        case.options.resume = case.options.out.take();
+        (case.options.quick, case.options.repeats) = (false, Some(2));
+        let folder = run(&case.definition, &case.options, &mut ()).unwrap();
+        let rows = folder.rows().unwrap();
+        assert_eq!(rows.len(), 8);
+        assert!(rows.iter().all(|row| row.load.duration_ms == 500));
+
+        case.definition.cells.pop();
+        let error = run(&case.definition, &case.options, &mut ()).unwrap_err().to_string();
+        assert!(error.contains("holds rows of another definition"), "{error}");
+    }
+
+    #[test]
+    fn results_are_not_overwritten() {
+        let case = case();
+        run(&case.definition, &case.options, &mut ()).unwrap();
+        let error = run(&case.definition, &case.options, &mut ()).unwrap_err().to_string();
+        assert!(error.contains("already holds a run"), "{error}");
     }
 }

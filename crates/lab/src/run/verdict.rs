@@ -138,12 +138,10 @@ fn disturbances(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
         };
         reasons.push(format!("other programs used {:.2} cores{name}", noise.foreign_cores));
     }
-}
-
-/// Why a change of the clock is too much, if it is.
-pub(super) fn frequency_fault(change: f64) -> Option<String> {
-    (change > FREQUENCY_CHANGE_MAX)
-        .then(|| format!("the clock of a core changed by {:.0} %", change * 100.0))
+    if noise.frequency_change > FREQUENCY_CHANGE_MAX {
+        let percent = noise.frequency_change * 100.0;
+        reasons.push(format!("the clock of a core changed by {percent:.0} %"));
+    }
 }
 
 /// True when a measurement would not be disturbed.
@@ -421,8 +419,11 @@ mod tests {
             &["other programs used 0.80 cores, rustc most of them"],
         );
         check(|case| case.noise.foreign_cores = 0.3, Verdict::Ok, &[]);
-        assert_eq!(frequency_fault(0.05), None);
-        assert_eq!(frequency_fault(0.2).unwrap(), "the clock of a core changed by 20 %");
+        check(
+            |case| case.noise.frequency_change = 0.2,
+            Verdict::EnvChanged,
+            &["the clock of a core changed by 20 %"],
+        );
     }
 
     #[test]

@@ -1,0 +1,163 @@
+//! `myriad lab run` with real servers: Myriad always, redis-server where it is installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use lab::{Row, Verdict};
+
+const TINY: &str = "\
+name = \"tiny\"
+title = \"Two servers, one and eight connections\"
+repeats = 2
+cell_ms = 300
+warmup = { fixed = { ms = 20 } }
+
+[subject]
+kind = \"myriad\"
+
+[load]
+keys.count = 1000
+
+[[phase]]
+operations = 1000
+load = { keys.distribution = \"sequential\", pipeline = 16 }
+
+[grid]
+zip = [[\"subject.kind\", \"subject.options\"]]
+\"subject.kind\" = [\"myriad\", \"redis-server\"]
+\"subject.options\" = [{ reactors = 2, durability = \"never\" }, {}]
+\"load.connections\" = [1, 8]
+";
+
+/// A folder of this test; removed when it has passed.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Left over from a test that failed.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("tiny.toml"), TINY).unwrap();
+        Self(path)
+    }
+
+    fn lab_run(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.args(["lab", "run"]).args(arguments).args(["--quiet-wait", "0"]);
+        // Servers have their directories here, so that what is left of them is found.
+        command.current_dir(&self.0).env("TMPDIR", &self.0).env("HOME", &self.0);
+        command
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let text = fs::read_to_string(self.0.join("results/rows.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Neither a process that works in this folder, nor a directory of one.
+    fn check_nothing_is_left(&self) {
+        let is_here = |path: &Path| path.starts_with(&self.0);
+        for entry in fs::read_dir("/proc").unwrap() {
+            let folder = entry.unwrap().path().join("cwd");
+            let left = fs::read_link(&folder).is_ok_and(|path| is_here(&path));
+            assert!(!left, "{} is still there", folder.display());
+        }
+        let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+        let names: BTreeSet<String> = names.map(|name| name.into_string().unwrap()).collect();
+        assert_eq!(names, ["results", "tiny.toml"].map(String::from).into());
+    }
+
+    fn remove(self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[track_caller]
+fn check_success(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} and said: {said}", output.status);
+}
+
+fn measured(rows: &[Row]) -> BTreeSet<(usize, usize)> {
+    rows.iter().map(|row| (row.cell, row.repeat)).collect()
+}
+
+#[test]
+fn servers_are_measured() {
+    let folder = Folder::new("lab-run");
+    let output = folder.lab_run(&["tiny.toml", "--out", "results"]).output().unwrap();
+    check_success(&output);
+    let rows = folder.rows();
+    assert_eq!(measured(&rows).len(), 8);
+    for row in &rows {
+        if row.verdict == Verdict::Skipped {
+            assert_eq!(row.subject.kind, "redis-server");
+            continue;
+        }
+        assert!(row.report.operations > 0, "{row:?}");
+        assert_eq!((row.report.lost, row.report.errors.len()), (0, 0), "{:?}", row.reasons);
+        assert!(row.resident_bytes > 1 << 20, "{}", row.resident_bytes);
+        assert!(row.cpu_ns_per_operation() > 0.0, "{:?}", row.threads);
+        if row.subject.kind == "myriad" {
+            assert_eq!(lab::run::busy_reactors(row).count, 2);
+            assert!(row.counters["syscalls.read"] > 0.0, "{:?}", row.counters);
+        }
+    }
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("A report: myriad lab report results"), "{table}");
+    folder.check_nothing_is_left();
+    folder.remove();
+}
+
+/// Starts a run and waits for its first row.
+fn started(folder: &Folder) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut command = folder.lab_run(&["tiny.toml", "--out", "results"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("[1/8]") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    (child, said)
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn an_interrupted_run_is_continued() {
+    let folder = Folder::new("lab-run-interrupted");
+    let (mut child, said) = started(&folder);
+    signal(&child, "-INT");
+    let last = said.lines().map(Result::unwrap).last().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(last.ends_with("Continue with: myriad lab run --resume results"), "{last}");
+    folder.check_nothing_is_left();
+    let before = measured(&folder.rows());
+    assert!(before.len() < 8, "{before:?}");
+
+    check_success(&folder.lab_run(&["--resume", "results"]).output().unwrap());
+    let rows = folder.rows();
+    assert_eq!((rows.len(), measured(&rows).len()), (8, 8));
+    assert!(measured(&rows).is_superset(&before));
+    folder.check_nothing_is_left();
+    folder.remove();
+}
+
+#[test]
+fn mistakes_in_a_definition_are_shown_with_their_line() {
+    let folder = Folder::new("lab-run-mistake");
+    fs::write(folder.0.join("tiny.toml"), TINY.replace("cell_ms", "cell_mm")).unwrap();
+    let output = folder.lab_run(&["tiny.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("myriad: tiny.toml:4: unknown field `cell_mm`"), "{said}");
+    folder.remove();
+}
