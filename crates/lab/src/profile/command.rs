@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lexopt::Parser;
 
-use super::{Change, Labels, Options, Profile, Share};
+use super::{CellProfile, Change, Labels, Options, Profile, Share};
 use crate::cli::{Subcommand, print};
+use crate::definition::{Cell, Definition};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "profile",
@@ -18,18 +19,25 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 };
 
 const HELP: &str = "\
-Shows where the processor time of a running process goes.
+Shows where the processor time of a process goes.
 
 Usage:
   myriad lab profile --pid PID --out FILE.svg [OPTIONS]
+  myriad lab profile DEFINITION.toml --cell N [--against M] --out FILE.svg [OPTIONS]
   myriad lab profile --difference BEFORE.folded AFTER.folded --out FILE.svg
 
 Writes a flame graph to FILE.svg and the samples, one line per stack, to FILE.folded; prints the
-functions with the most samples. With --difference, the flame graph of AFTER in which what takes a
-greater share than in BEFORE is red, and what takes a smaller one is blue.
+functions with the most samples.
 
-      --pid <PID>            The process; all its threads
-      --seconds <SECONDS>    How long, 1 to 3600 [10]
+With a definition: starts the subject and the load of cell N (from 0, as in rows), and profiles the
+subject in the measured phase. With --against, does so with cell M, too, writes FILE-N.svg and
+FILE-M.svg, and to FILE.svg the difference: the flame graph of N in which what takes a greater share
+than in M is red, and what takes a smaller one is blue. --difference draws the same from two files.
+
+      --pid <PID>            A running process; all its threads
+      --cell <N>             A cell of the definition
+      --against <M>          Another cell, to compare it with
+      --seconds <SECONDS>    How long, 1 to 3600 [10; with a definition, as long as that says]
       --frequency <NUMBER>   Samples per second of each thread's processor time [999]
       --thread <NAME>        Only threads of this name: r00
       --top <NUMBER>         Functions to print [20]
@@ -40,46 +48,99 @@ Needs to be root or the owner of the process. Callers are found by frame pointer
 was built without them shows its innermost functions only.
 ";
 
+const SECONDS: u64 = 10;
 const SECONDS_MAX: u64 = 3_600;
 
 #[derive(Debug)]
-enum Request {
-    Help,
-    Process { pid: u32, duration: Duration, options: Options, output: Output },
-    Difference { before: PathBuf, after: PathBuf, output: Output },
-}
-
-#[derive(Debug)]
-struct Output {
+struct Request {
+    work: Work,
     svg: PathBuf,
     /// Functions to print.
     top: usize,
 }
 
+#[derive(Debug)]
+enum Work {
+    Help,
+    Process {
+        pid: u32,
+        duration: Duration,
+        options: Options,
+    },
+    Cells {
+        file: PathBuf,
+        cell: usize,
+        against: Option<usize>,
+        seconds: Option<u64>,
+        options: Options,
+    },
+    Difference {
+        before: PathBuf,
+        after: PathBuf,
+    },
+}
+
 fn run(parser: &mut Parser) -> Result<()> {
-    match parse(parser)? {
-        Request::Help => print(HELP),
-        Request::Process { pid, duration, options, output } => {
-            let profile = super::record(pid, duration, &options)?;
-            write(&profile, &output, &format!("Process {pid}"))
+    let request = parse(parser)?;
+    match &request.work {
+        Work::Help => print(HELP),
+        Work::Process { pid, duration, options } => {
+            let profile = super::record(*pid, *duration, options)?;
+            print(&request.write(&profile, &request.svg, &format!("Process {pid}"))?)
         }
-        Request::Difference { before, after, output } => compare(&before, &after, &output),
+        Work::Cells { file, cell, against, seconds, options } => {
+            let mut definition = Definition::read(file)?;
+            if let Some(seconds) = seconds {
+                definition.set_cell_ms(seconds * 1_000);
+            }
+            let program = std::env::current_exe().context("find this program's file")?;
+            let stop = crate::run::stop_on_signals()?;
+            let record = |number: usize| {
+                let cell = chosen(&definition, number)?;
+                super::record_cell(cell, &program, options, &stop)
+                    .with_context(|| format!("profile cell {number}"))
+            };
+            let name = |number: usize| cell_name(&definition, number);
+            match against {
+                None => print(&request.write_cell(&record(*cell)?, &request.svg, &name(*cell))?),
+                Some(against) => {
+                    chosen(&definition, *against)?;
+                    let (after, before) = (record(*cell)?, record(*against)?);
+                    print(&request.write_cell(
+                        &before,
+                        &request.svg_of(*against),
+                        &name(*against),
+                    )?)?;
+                    print(&request.write_cell(&after, &request.svg_of(*cell), &name(*cell))?)?;
+                    let title = format!("{} beside {}", name(*cell), name(*against));
+                    let (before, after) = (before.profile.folded(), after.profile.folded());
+                    print(&request.write_difference(&before, &after, title)?)
+                }
+            }
+        }
+        Work::Difference { before, after } => {
+            let title = format!("{} beside {}", after.display(), before.display());
+            print(&request.write_difference(&read_file(before)?, &read_file(after)?, title)?)
+        }
     }
 }
 
 fn parse(parser: &mut Parser) -> Result<Request> {
     use lexopt::prelude::*;
-    let mut pid = None;
-    let mut difference = None;
-    let mut seconds = 10;
+    let (mut pid, mut file, mut difference) = (None, None, None);
+    let (mut cell, mut against, mut seconds) = (None, None, None);
     let mut options = Options::default();
     let mut svg: Option<PathBuf> = None;
     let mut top = 20;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return Ok(Request::Help),
+            Short('h') | Long("help") => {
+                return Ok(Request { work: Work::Help, svg: PathBuf::new(), top });
+            }
             Long("pid") => pid = Some(parser.value()?.parse()?),
-            Long("seconds") => seconds = parser.value()?.parse()?,
+            Long("cell") => cell = Some(parser.value()?.parse()?),
+            Long("against") => against = Some(parser.value()?.parse()?),
+            Long("seconds") => seconds = Some(parser.value()?.parse()?),
             Long("frequency") => options.frequency = parser.value()?.parse()?,
             Long("thread") => options.thread = Some(parser.value()?.string()?),
             Long("top") => top = parser.value()?.parse()?,
@@ -87,57 +148,102 @@ fn parse(parser: &mut Parser) -> Result<Request> {
             Long("difference") => {
                 difference = Some((parser.value()?.into(), parser.value()?.into()));
             }
+            Value(value) if file.is_none() => file = Some(value.into()),
             other => return Err(other.unexpected().into()),
         }
     }
-    let Some(svg) = svg else { bail!("--out FILE.svg is missing") };
-    let output = Output { svg, top };
-    match (pid, difference) {
-        (Some(_), Some(_)) => bail!("--pid and --difference exclude each other"),
-        (None, None) => bail!("either --pid PID or --difference BEFORE AFTER is needed"),
-        (None, Some((before, after))) => Ok(Request::Difference { before, after, output }),
-        (Some(pid), None) => {
-            if !(1..=SECONDS_MAX).contains(&seconds) {
-                bail!("--seconds must be 1 to {SECONDS_MAX}");
-            }
-            if options.frequency == 0 {
-                bail!("--frequency must be at least 1");
-            }
-            let duration = Duration::from_secs(seconds);
-            Ok(Request::Process { pid, duration, options, output })
+    let seconds_given: Option<u64> = seconds;
+    if seconds_given.is_some_and(|seconds| !(1..=SECONDS_MAX).contains(&seconds)) {
+        bail!("--seconds must be 1 to {SECONDS_MAX}");
+    }
+    ensure!(options.frequency > 0, "--frequency must be at least 1");
+    let work = match (pid, file, difference) {
+        (Some(pid), None, None) => {
+            let duration = Duration::from_secs(seconds_given.unwrap_or(SECONDS));
+            Work::Process { pid, duration, options }
         }
-    }
-}
-
-/// Writes the flame graph and the folded stacks beside it, prints the table.
-fn write(profile: &Profile, output: &Output, title: &str) -> Result<()> {
-    let folded = profile.folded();
-    let folded_path = output.svg.with_extension("folded");
-    write_file(&folded_path, &folded)?;
-    let mut text = format!("{}\n", profile.summary());
-    if profile.samples == 0 {
-        text.push_str("The process used no processor time: there is nothing to draw.\n");
-        return print(&text);
-    }
-    let labels = Labels { title: title.to_owned(), subtitle: profile.summary() };
-    write_file(&output.svg, &super::flame_graph(&folded, &labels)?)?;
-    text.push_str(&share_table(&super::shares(&folded), output.top));
-    let _ = writeln!(text, "\n{}\n{}", output.svg.display(), folded_path.display());
-    print(&text)
-}
-
-fn compare(before: &Path, after: &Path, output: &Output) -> Result<()> {
-    let read =
-        |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
-    let labels = Labels {
-        title: format!("{} beside {}", after.display(), before.display()),
-        subtitle: "red: a greater share than before; blue: a smaller one".to_owned(),
+        (None, Some(file), None) => {
+            let Some(cell) = cell else { bail!("--cell N is missing: a definition has many") };
+            Work::Cells { file, cell, against, seconds: seconds_given, options }
+        }
+        (None, None, Some((before, after))) => Work::Difference { before, after },
+        _ => bail!("say one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER"),
     };
-    let (before, after) = (read(before)?, read(after)?);
-    write_file(&output.svg, &super::difference(&before, &after, &labels)?)?;
-    let mut text = change_table(&super::changes(&before, &after), output.top);
-    let _ = writeln!(text, "\n{}", output.svg.display());
-    print(&text)
+    if !matches!(work, Work::Cells { .. }) && (cell.is_some() || against.is_some()) {
+        bail!("--cell and --against are for a definition");
+    }
+    let Some(svg) = svg else { bail!("--out FILE.svg is missing") };
+    Ok(Request { work, svg, top })
+}
+
+fn chosen(definition: &Definition, number: usize) -> Result<&Cell> {
+    definition.cells.get(number).with_context(|| {
+        let count = definition.cells.len();
+        format!(
+            "{} has {count} cells, 0 to {}: there is no cell {number}",
+            definition.name,
+            count - 1
+        )
+    })
+}
+
+/// `s4.t1 cell 16: load.mode=mutex load.threads=1`.
+fn cell_name(definition: &Definition, number: usize) -> String {
+    let mut name = format!("{} cell {number}", definition.name);
+    for (index, (path, value)) in definition.cells[number].parameters.iter().enumerate() {
+        let _ = write!(name, "{}{path}={value}", if index == 0 { ": " } else { " " });
+    }
+    name
+}
+
+impl Request {
+    /// Where the flame graph of one cell of two goes.
+    fn svg_of(&self, cell: usize) -> PathBuf {
+        let name = self.svg.file_stem().unwrap_or_default().to_string_lossy();
+        self.svg.with_file_name(format!("{name}-{cell}.svg"))
+    }
+
+    fn write_cell(&self, cell: &CellProfile, svg: &Path, title: &str) -> Result<String> {
+        let text = self.write(&cell.profile, svg, title)?;
+        let (operations, duration_ns) = (cell.report.operations, cell.report.duration_ns);
+        Ok(format!("{title}\n{}\n{text}", rates(operations, duration_ns, cell.profile.cpu_ns)))
+    }
+
+    /// Writes the flame graph and the folded stacks beside it; what is to be printed comes back.
+    fn write(&self, profile: &Profile, svg: &Path, title: &str) -> Result<String> {
+        let folded = profile.folded();
+        let folded_path = svg.with_extension("folded");
+        write_file(&folded_path, &folded)?;
+        let mut text = format!("{}\n", profile.summary());
+        if profile.samples == 0 {
+            text.push_str("It used no processor time: there is nothing to draw.\n");
+            return Ok(text);
+        }
+        let labels = Labels { title: title.to_owned(), subtitle: profile.summary() };
+        write_file(svg, &super::flame_graph(&folded, &labels)?)?;
+        text.push_str(&share_table(&super::shares(&folded), self.top));
+        let _ = writeln!(text, "\n{}\n{}\n", svg.display(), folded_path.display());
+        Ok(text)
+    }
+
+    fn write_difference(&self, before: &str, after: &str, title: String) -> Result<String> {
+        let subtitle = "red: a greater share than before; blue: a smaller one".to_owned();
+        let svg = super::difference(before, after, &Labels { title, subtitle })?;
+        write_file(&self.svg, &svg)?;
+        let table = change_table(&super::changes(before, after), self.top);
+        Ok(format!("{table}\n{}\n", self.svg.display()))
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // for people to read
+fn rates(operations: u64, duration_ns: u64, cpu_ns: u64) -> String {
+    let count = operations.max(1) as f64;
+    let per_second = operations as f64 * 1e9 / duration_ns.max(1) as f64;
+    format!("{per_second:.0} operations/s, {:.3} us of CPU each", cpu_ns as f64 / 1e3 / count)
+}
+
+fn read_file(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }
 
 fn write_file(path: &Path, text: &str) -> Result<()> {
@@ -187,14 +293,28 @@ mod tests {
     #[test]
     fn what_is_missing_or_wrong_is_said() {
         check(&["--pid", "1"], "--out FILE.svg is missing");
-        let needed = "either --pid PID or --difference BEFORE AFTER is needed";
-        check(&["--out", "a.svg"], needed);
-        let both = ["--out", "a.svg", "--pid", "1", "--difference", "a", "b"];
-        check(&both, "--pid and --difference exclude each other");
+        let one = "say one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
+        check(&["--out", "a.svg"], one);
+        check(&["--out", "a.svg", "--pid", "1", "--difference", "a", "b"], one);
+        check(&["--out", "a.svg", "--pid", "1", "a.toml", "--cell", "1"], one);
+        let missing = "--cell N is missing: a definition has many";
+        check(&["--out", "a.svg", "a.toml"], missing);
+        let misplaced = "--cell and --against are for a definition";
+        check(&["--out", "a.svg", "--pid", "1", "--cell", "1"], misplaced);
         let seconds = ["--out", "a.svg", "--pid", "1", "--seconds", "0"];
         check(&seconds, "--seconds must be 1 to 3600");
         let frequency = ["--out", "a.svg", "--pid", "1", "--frequency", "0"];
         check(&frequency, "--frequency must be at least 1");
+    }
+
+    #[test]
+    fn cells_are_told_by_what_the_grid_sets() {
+        let text = "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n\
+                    [grid]\n\"load.threads\" = [1, 2]\n";
+        let definition = Definition::parse(text, Path::new("a.toml")).unwrap();
+        assert_eq!(cell_name(&definition, 1), "a cell 1: load.threads=2");
+        let error = chosen(&definition, 2).unwrap_err().to_string();
+        assert_eq!(error, "a has 2 cells, 0 to 1: there is no cell 2");
     }
 
     #[test]

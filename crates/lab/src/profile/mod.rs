@@ -3,10 +3,10 @@
 //!
 //! The kernel takes the samples (software event `cpu-clock`: works in virtual machines, which have
 //! no hardware counters). Known weaknesses: a caller is found by frame pointers only, so a program
-//! without them shows its innermost functions and not who called them; a thread that lives for
-//! less than [`sampler::RESCAN_MS`] may be missed; and time in which the kernel has interrupts
-//! switched off is put down to the instruction that switches them on again.
+//! without them shows its innermost functions and not who called them; and time in which the kernel
+//! has interrupts switched off is put down to the instruction that switches them on again.
 
+mod cell;
 mod command;
 mod graph;
 mod sampler;
@@ -20,8 +20,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
+pub use cell::{CellProfile, record_cell};
 pub(crate) use command::SUBCOMMAND;
 pub use graph::{GraphError, Labels, difference, flame_graph};
+pub use sampler::Place;
 pub use shares::{Change, Share, changes, shares};
 
 /// What is sampled, and how often.
@@ -48,7 +50,8 @@ pub struct Profile {
     /// pool do is added up. Functions of the kernel end with `_[k]`, inlined ones with `_[i]`.
     pub stacks: BTreeMap<String, u64>,
     pub samples: u64,
-    /// Samples that were taken, but not kept: a buffer was full.
+    /// Samples that were taken, but not kept: a buffer was full. Where whole cores are sampled,
+    /// other processes' samples are among them.
     pub lost: u64,
     /// Processor time of the sampled threads meanwhile.
     pub cpu_ns: u64,
@@ -80,12 +83,12 @@ pub enum ProfileError {
     #[error("this kernel has no perf events, so it cannot take samples")]
     Unsupported,
     #[error(
-        "map the sample buffer of thread {thread}; a user who is not root may map as much as \
+        "map the sample buffer of {place}; a user who is not root may map as much as \
          /proc/sys/kernel/perf_event_mlock_kb says"
     )]
-    Map { thread: i32, source: io::Error },
-    #[error("sample thread {thread}")]
-    Sample { thread: i32, source: io::Error },
+    Map { place: Place, source: io::Error },
+    #[error("sample {place}")]
+    Sample { place: Place, source: io::Error },
     #[error("read {path}")]
     Read { path: String, source: io::Error },
     #[error("the kernel wrote a sample that makes no sense: {reason}")]
@@ -112,7 +115,7 @@ pub fn record(pid: u32, duration: Duration, options: &Options) -> Result<Profile
         notes,
     };
     for (stack, count) in &recording.stacks {
-        let mut line = pool(&recording.threads[stack.thread]).replace(';', ",");
+        let mut line = pool(&recording.threads[&stack.thread]).replace(';', ",");
         for address in stack.addresses.iter().rev() {
             for function in &names.functions[address] {
                 line.push(';');

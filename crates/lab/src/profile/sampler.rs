@@ -1,4 +1,9 @@
-//! The kernel's samples of one process: one event and one ring buffer per thread.
+//! The kernel's samples of one process.
+//!
+//! As root there is one event per core that samples whatever runs there, of which only the
+//! process's samples are kept: it costs the process nothing but the samples. Otherwise there is
+//! one event per thread. The kernel then sets and clears a timer whenever the thread is switched:
+//! a server that sleeps between requests was seen to need 1.6 times its processor time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +19,19 @@ use rustix::io::Errno;
 use super::{Options, ProfileError};
 
 /// How often new threads are looked for.
-pub(super) const RESCAN_MS: u64 = 100;
+pub(super) const RESCAN_MS: u64 = 250;
 /// Different stacks that are kept; samples of further ones are counted as lost. A server has some
 /// thousands.
 pub(super) const STACKS_MAX: usize = 1 << 18;
-/// Ring buffer of one thread. Read so often that it is at most a quarter full.
-const RING_BYTES: usize = 64 << 10;
+/// Ring buffers, of one core and of one thread. Read so often that they are at most a quarter
+/// full.
+const CORE_RING_BYTES: usize = 256 << 10;
+const THREAD_RING_BYTES: usize = 64 << 10;
 /// A sample is its header and at most 127 addresses (`perf_event_max_stack`) of 8 bytes, with a few
 /// marks between them.
 const SAMPLE_BYTES_MAX: usize = 1_100;
+/// Stands for the process itself where a thread's number is wanted.
+const UNKNOWN: i32 = 0;
 
 /// An address at which a processor was: code of the kernel or of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +42,8 @@ pub(super) enum Address {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stack {
-    /// Position in [`Recording::threads`].
-    pub(super) thread: usize,
+    /// A key of [`Recording::threads`].
+    pub(super) thread: i32,
     /// Innermost first.
     pub(super) addresses: Vec<Address>,
 }
@@ -43,25 +52,49 @@ pub(super) struct Stack {
 pub(super) struct Recording {
     pub(super) stacks: BTreeMap<Stack, u64>,
     /// Names.
-    pub(super) threads: Vec<String>,
+    pub(super) threads: BTreeMap<i32, String>,
     pub(super) lost: u64,
     pub(super) cpu_ns: u64,
     pub(super) elapsed_ns: u64,
     pub(super) notes: Vec<String>,
 }
 
-struct Thread {
-    id: i32,
-    name: String,
-    sampler: Sampler,
+/// What one of the kernel's events samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Core(usize),
+    Thread(i32),
 }
 
-struct Recorder<'a> {
+impl Place {
+    fn ring_bytes(self) -> usize {
+        match self {
+            Self::Core(_) => CORE_RING_BYTES,
+            Self::Thread(_) => THREAD_RING_BYTES,
+        }
+    }
+
+    /// So short that a buffer gets at most a quarter full.
+    fn drain_interval(self, frequency: u64) -> Duration {
+        let samples = u64::try_from(self.ring_bytes() / 4 / SAMPLE_BYTES_MAX).expect("a few");
+        Duration::from_nanos(samples * 1_000_000_000 / frequency.max(1))
+            .min(Duration::from_millis(RESCAN_MS))
+    }
+}
+
+struct Thread {
+    name: String,
+    /// Processor time when it was first seen, and when it was last seen.
+    cpu_ns: (u64, u64),
+}
+
+struct Recorder {
     pid: u32,
-    options: &'a Options,
-    /// Whether the kernel's own code may be sampled; known after the first thread.
+    frequency: u64,
+    samplers: Vec<(Place, Sampler)>,
+    /// Whether the kernel's own code may be sampled.
     kernel: bool,
-    threads: Vec<Thread>,
+    threads: BTreeMap<i32, Thread>,
     stacks: BTreeMap<Stack, u64>,
     lost: u64,
 }
@@ -72,121 +105,167 @@ pub(super) fn record(
     duration: Duration,
     options: &Options,
 ) -> Result<Recording, ProfileError> {
+    let name = thread_name(pid, i32::try_from(pid).unwrap_or(UNKNOWN));
+    let process = Thread { name: name.unwrap_or_default(), cpu_ns: (0, 0) };
     let mut recorder = Recorder {
         pid,
-        options,
+        frequency: options.frequency,
+        samplers: Vec::new(),
         kernel: true,
-        threads: Vec::new(),
+        threads: BTreeMap::from([(UNKNOWN, process)]),
         stacks: BTreeMap::new(),
         lost: 0,
     };
-    recorder.scan()?;
-    if recorder.threads.is_empty() {
-        return Err(recorder.nothing_to_sample());
+    if !recorder.scan()? {
+        return Err(ProfileError::Ended { pid });
     }
+    for thread in recorder.threads.values_mut() {
+        thread.cpu_ns.0 = thread.cpu_ns.1;
+    }
+    recorder.check_thread(options)?;
+    recorder.open()?;
+    let Some((place, _)) = recorder.samplers.first() else {
+        return Err(ProfileError::Ended { pid });
+    };
+    let step = place.drain_interval(options.frequency);
     let started = Instant::now();
-    let step = drain_interval(options.frequency);
     let mut scanned = started;
-    let mut ended = false;
-    while !ended && started.elapsed() < duration {
+    let mut is_running = true;
+    while is_running && started.elapsed() < duration {
         thread::sleep(step.min(duration.saturating_sub(started.elapsed())));
         recorder.drain()?;
         if scanned.elapsed() >= Duration::from_millis(RESCAN_MS) {
-            ended = !recorder.scan()?;
+            is_running = recorder.scan()?;
+            recorder.open_threads()?;
             scanned = Instant::now();
         }
     }
-    recorder.finish(started.elapsed(), ended)
+    recorder.finish(started.elapsed(), is_running, options)
 }
 
-/// So short that a thread fills at most a quarter of its buffer.
-fn drain_interval(frequency: u64) -> Duration {
-    let samples = u64::try_from(RING_BYTES / 4 / SAMPLE_BYTES_MAX).expect("a few");
-    Duration::from_nanos(samples * 1_000_000_000 / frequency.max(1))
-        .min(Duration::from_millis(RESCAN_MS))
-}
-
-impl Recorder<'_> {
-    /// Begins to sample threads that are new. False: the process has ended.
+impl Recorder {
+    /// Looks at all threads. False: the process has ended.
     fn scan(&mut self) -> Result<bool, ProfileError> {
         let Some(ids) = thread_ids(self.pid)? else { return Ok(false) };
         for id in &ids {
-            if self.threads.iter().any(|thread| thread.id == *id) {
-                continue;
-            }
-            let Some(name) = thread_name(self.pid, *id) else { continue };
-            if self.options.thread.as_ref().is_some_and(|wanted| *wanted != name) {
-                continue;
-            }
-            if let Some(sampler) = self.open(*id)? {
-                self.threads.push(Thread { id: *id, name, sampler });
+            // Either is missing when the thread has ended.
+            let Some(now_ns) = thread_cpu_ns(self.pid, *id) else { continue };
+            if let Some(thread) = self.threads.get_mut(id) {
+                thread.cpu_ns.1 = now_ns;
+            } else if let Some(name) = thread_name(self.pid, *id) {
+                self.threads.insert(*id, Thread { name, cpu_ns: (0, now_ns) });
             }
         }
         Ok(ids.len() > 1 || !is_zombie(self.pid))
     }
 
-    /// None: the thread has ended meanwhile.
-    fn open(&mut self, id: i32) -> Result<Option<Sampler>, ProfileError> {
-        let mut builder = Builder::new(Software::CPU_CLOCK);
-        builder.observe_pid(id).any_cpu().exclude_kernel(!self.kernel);
-        builder.sample(SampleFlag::CALLCHAIN).sample_frequency(self.options.frequency);
-        let counter = match builder.build() {
-            Ok(counter) => counter,
-            Err(error) => return self.open_otherwise(id, error),
-        };
-        let mut sampler = counter
-            .sampled(RING_BYTES)
-            .map_err(|source| ProfileError::Map { thread: id, source })?;
-        match sampler.enable() {
-            Ok(()) => Ok(Some(sampler)),
-            Err(source) => Err(ProfileError::Sample { thread: id, source }),
+    fn check_thread(&self, options: &Options) -> Result<(), ProfileError> {
+        let Some(wanted) = options.thread.clone() else { return Ok(()) };
+        let mut names: Vec<&str> = self.threads.values().map(|one| one.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.contains(&wanted.as_str()) {
+            return Ok(());
         }
+        Err(ProfileError::NoThread { pid: self.pid, wanted, names: names.join(", ") })
     }
 
-    fn open_otherwise(
-        &mut self,
-        id: i32,
-        error: io::Error,
-    ) -> Result<Option<Sampler>, ProfileError> {
-        match Errno::from_io_error(&error) {
-            Some(Errno::SRCH) => Ok(None),
-            Some(Errno::ACCESS | Errno::PERM) if self.kernel => {
-                self.kernel = false;
-                self.open(id)
+    /// Begins to sample: cores if that is permitted, else threads, with the kernel's code if that
+    /// is permitted.
+    fn open(&mut self) -> Result<(), ProfileError> {
+        for core in online_cores()? {
+            match self.open_one(Place::Core(core)) {
+                Err(ProfileError::Forbidden { .. }) => {
+                    self.samplers.clear();
+                    break;
+                }
+                result => result?,
             }
+        }
+        if self.samplers.is_empty() {
+            self.open_first_threads()?;
+        }
+        Ok(())
+    }
+
+    fn open_first_threads(&mut self) -> Result<(), ProfileError> {
+        for id in self.thread_numbers() {
+            match self.open_one(Place::Thread(id)) {
+                Err(ProfileError::Forbidden { .. }) if self.kernel => {
+                    self.kernel = false;
+                    self.open_one(Place::Thread(id))?;
+                }
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to sample threads that are new, where threads are sampled.
+    fn open_threads(&mut self) -> Result<(), ProfileError> {
+        if matches!(self.samplers.first(), Some((Place::Core(_), _))) {
+            return Ok(());
+        }
+        for id in self.thread_numbers() {
+            if !self.samplers.iter().any(|(place, _)| *place == Place::Thread(id)) {
+                self.open_one(Place::Thread(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn thread_numbers(&self) -> Vec<i32> {
+        self.threads.keys().copied().filter(|id| *id != UNKNOWN).collect()
+    }
+
+    /// Does nothing if the thread has ended or the core is off meanwhile.
+    fn open_one(&mut self, place: Place) -> Result<(), ProfileError> {
+        let mut builder = Builder::new(Software::CPU_CLOCK);
+        match place {
+            Place::Core(core) => builder.any_pid().one_cpu(core).exclude_idle(true),
+            Place::Thread(id) => builder.observe_pid(id).any_cpu(),
+        };
+        builder.sample(SampleFlag::TID).sample(SampleFlag::CALLCHAIN);
+        builder.sample_frequency(self.frequency).exclude_kernel(!self.kernel);
+        let counter = match builder.build() {
+            Ok(counter) => counter,
+            Err(error) => return self.judge(place, error),
+        };
+        let mut sampler = counter
+            .sampled(place.ring_bytes())
+            .map_err(|source| ProfileError::Map { place, source })?;
+        sampler.enable().map_err(|source| ProfileError::Sample { place, source })?;
+        self.samplers.push((place, sampler));
+        Ok(())
+    }
+
+    fn judge(&self, place: Place, error: io::Error) -> Result<(), ProfileError> {
+        match Errno::from_io_error(&error) {
+            Some(Errno::SRCH | Errno::NODEV) => Ok(()),
             Some(Errno::ACCESS | Errno::PERM) => Err(ProfileError::Forbidden {
                 pid: self.pid,
                 paranoid: kernel_setting("perf_event_paranoid"),
             }),
             Some(Errno::INVAL) => Err(ProfileError::TooOften {
-                frequency: self.options.frequency,
+                frequency: self.frequency,
                 frequency_max: kernel_setting("perf_event_max_sample_rate"),
             }),
             Some(Errno::NOSYS | Errno::NOENT | Errno::OPNOTSUPP) => Err(ProfileError::Unsupported),
-            _ => Err(ProfileError::Sample { thread: id, source: error }),
+            _ => Err(ProfileError::Sample { place, source: error }),
         }
     }
 
-    fn nothing_to_sample(&self) -> ProfileError {
-        let pid = self.pid;
-        let Some(wanted) = self.options.thread.clone() else { return ProfileError::Ended { pid } };
-        let ids = thread_ids(pid).ok().flatten().unwrap_or_default();
-        let mut names: Vec<_> = ids.iter().filter_map(|id| thread_name(pid, *id)).collect();
-        names.sort();
-        names.dedup();
-        ProfileError::NoThread { pid, wanted, names: names.join(", ") }
-    }
-
     fn drain(&mut self) -> Result<(), ProfileError> {
-        for (index, thread) in self.threads.iter_mut().enumerate() {
-            while let Some(record) = thread.sampler.next_record() {
+        for (_, sampler) in &mut self.samplers {
+            while let Some(record) = sampler.next_record() {
                 let record = record
                     .parse_record()
                     .map_err(|error| ProfileError::Malformed { reason: error.to_string() })?;
                 match record {
-                    Record::Sample(sample) => {
+                    Record::Sample(sample) if sample.pid() == Some(self.pid) => {
+                        let thread = sample.tid().and_then(|id| i32::try_from(id).ok());
                         let addresses = addresses(sample.callchain().unwrap_or_default());
-                        let stack = Stack { thread: index, addresses };
+                        let stack = Stack { thread: thread.unwrap_or(UNKNOWN), addresses };
                         if self.stacks.len() < STACKS_MAX || self.stacks.contains_key(&stack) {
                             *self.stacks.entry(stack).or_default() += 1;
                         } else {
@@ -202,36 +281,69 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    fn finish(mut self, elapsed: Duration, ended: bool) -> Result<Recording, ProfileError> {
-        let mut cpu_ns = 0;
-        for thread in &mut self.threads {
-            let failed = |source| ProfileError::Sample { thread: thread.id, source };
-            thread.sampler.disable().map_err(failed)?;
-            cpu_ns += thread.sampler.read().map_err(failed)?;
-            // A thread is found before it has given itself a name.
-            if let Some(name) = thread_name(self.pid, thread.id) {
-                thread.name = name;
-            }
+    fn finish(
+        mut self,
+        elapsed: Duration,
+        is_running: bool,
+        options: &Options,
+    ) -> Result<Recording, ProfileError> {
+        for (place, sampler) in &mut self.samplers {
+            let place = *place;
+            sampler.disable().map_err(|source| ProfileError::Sample { place, source })?;
         }
         self.drain()?;
-        if ended && self.stacks.is_empty() {
+        self.scan()?;
+        if !is_running && self.stacks.is_empty() {
             return Err(ProfileError::Ended { pid: self.pid });
         }
+        let mut recording = Recording {
+            lost: self.lost,
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            notes: self.notes(elapsed, is_running),
+            ..Recording::default()
+        };
+        for (id, thread) in &self.threads {
+            // A thread is found before it has given itself a name.
+            let name = thread_name(self.pid, *id).unwrap_or_else(|| thread.name.clone());
+            if *id != UNKNOWN && options.thread.as_ref().is_none_or(|wanted| *wanted == name) {
+                recording.cpu_ns += thread.cpu_ns.1.saturating_sub(thread.cpu_ns.0);
+                recording.threads.insert(*id, name);
+            }
+        }
+        for (mut stack, count) in self.stacks {
+            // One that lived for a moment only was never looked at.
+            if !self.threads.contains_key(&stack.thread) && options.thread.is_none() {
+                stack.thread = UNKNOWN;
+                recording.threads.insert(UNKNOWN, self.threads[&UNKNOWN].name.clone());
+            }
+            if recording.threads.contains_key(&stack.thread) {
+                *recording.stacks.entry(stack).or_default() += count;
+            }
+        }
+        Ok(recording)
+    }
+
+    fn notes(&self, elapsed: Duration, is_running: bool) -> Vec<String> {
         let mut notes = Vec::new();
-        if ended {
+        if !is_running {
             notes.push(format!("the process ended after {:.1} s", elapsed.as_secs_f64()));
         }
         if !self.kernel {
             notes.push("this user may not see the kernel's part".to_owned());
         }
-        Ok(Recording {
-            stacks: self.stacks,
-            threads: self.threads.into_iter().map(|thread| thread.name).collect(),
-            lost: self.lost,
-            cpu_ns,
-            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-            notes,
-        })
+        if !matches!(self.samplers.first(), Some((Place::Core(_), _))) {
+            notes.push("not root: the profile itself makes switches of threads dear".to_owned());
+        }
+        notes
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Core(core) => write!(formatter, "core {core}"),
+            Self::Thread(id) => write!(formatter, "thread {id}"),
+        }
     }
 }
 
@@ -282,6 +394,29 @@ fn thread_name(pid: u32, id: i32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// Processor time of a thread since it was started. None: it has ended.
+fn thread_cpu_ns(pid: u32, id: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{id}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn online_cores() -> Result<Vec<usize>, ProfileError> {
+    let path = "/sys/devices/system/cpu/online";
+    let failed = |source| ProfileError::Read { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    parse_cores(text.trim_end()).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
+}
+
+/// `0-3,8`. None: it is no such list.
+fn parse_cores(text: &str) -> Option<Vec<usize>> {
+    let mut cores = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cores.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(cores)
+}
+
 /// Ended, but its parent has not asked for its exit code yet.
 fn is_zombie(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
@@ -310,11 +445,21 @@ mod tests {
 
     #[test]
     fn buffers_are_read_before_they_are_full() {
-        for frequency in [1, 99, 999, 4_999, 100_000] {
-            let interval_ns = drain_interval(frequency).as_nanos();
-            let samples = interval_ns * u128::from(frequency) / 1_000_000_000;
-            assert!(samples * SAMPLE_BYTES_MAX as u128 <= RING_BYTES as u128 / 4);
-            assert!(interval_ns > 0);
+        for place in [Place::Core(0), Place::Thread(1)] {
+            for frequency in [1, 99, 999, 4_999, 100_000] {
+                let interval_ns = place.drain_interval(frequency).as_nanos();
+                let samples = interval_ns * u128::from(frequency) / 1_000_000_000;
+                assert!(samples * SAMPLE_BYTES_MAX as u128 <= place.ring_bytes() as u128 / 4);
+                assert!(interval_ns > 0);
+            }
         }
+    }
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        assert_eq!(parse_cores("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(parse_cores("0"), Some(vec![0]));
+        assert_eq!(parse_cores(""), None);
+        assert_eq!(parse_cores("0-"), None);
     }
 }

@@ -424,7 +424,7 @@ fn refuse(row: &mut Row, verdict: Verdict, reason: String) {
 }
 
 /// Points a load at what has been started for it.
-fn aim(load: &mut LoadSpec, subject: Option<&Subject>, scratch: &Scratch) {
+pub(crate) fn aim(load: &mut LoadSpec, subject: Option<&Subject>, scratch: &Scratch) {
     load.cpus = available_cpus(&load.cpus);
     match (&mut load.work, subject) {
         (Work::Socket(work), Some(subject)) => {

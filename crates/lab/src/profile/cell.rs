@@ -1,0 +1,75 @@
+//! Profiles of a definition's cells: the process that does the work, while it is being measured.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{Options, Profile, record};
+use crate::definition::Cell;
+use crate::load::{LoadEvent, LoadReport, LoadSpec};
+use crate::run::{Generator, aim, measure};
+use crate::subject::{Kind, Scratch, Subject};
+
+/// What a cell's process did in the measured phase.
+#[derive(Debug, Clone)]
+pub struct CellProfile {
+    pub profile: Profile,
+    /// What the load saw meanwhile; it is a little slower than without the profile.
+    pub report: LoadReport,
+}
+
+/// Starts the subject and the load of a cell, and profiles the subject for as long as is measured.
+/// A log is appended to inside the generator: then the generator is profiled.
+///
+/// `program` is this program, whose `lab generate` makes the load. Setting `stop` ends it.
+pub fn record_cell(
+    cell: &Cell,
+    program: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<CellProfile> {
+    let parent = cell.subject.directory.clone().unwrap_or_else(std::env::temp_dir);
+    let scratch = Scratch::new(&parent)
+        .with_context(|| format!("make a directory in {}", parent.display()))?;
+    let subject = match cell.subject.kind {
+        Kind::Log => None,
+        _ => Some(Subject::start(&cell.subject)?),
+    };
+    for phase in &cell.phases {
+        let mut phase = phase.clone();
+        aim(&mut phase, subject.as_ref(), &scratch);
+        measure(program, subject.as_ref(), &phase, stop, &mut |_| ())?;
+    }
+    let mut load = cell.load.clone();
+    aim(&mut load, subject.as_ref(), &scratch);
+    record_load(program, subject.as_ref(), &load, options, stop)
+}
+
+fn record_load(
+    program: &Path,
+    subject: Option<&Subject>,
+    load: &LoadSpec,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<CellProfile> {
+    let mut generator = Generator::start(program, load)?;
+    let pid = subject.map_or(generator.pid(), Subject::pid);
+    let mut profile = None;
+    loop {
+        match generator.next(stop)? {
+            // What the generator says meanwhile waits in its pipe.
+            LoadEvent::Measuring { .. } => {
+                profile = Some(record(pid, Duration::from_millis(load.duration_ms), options)?);
+            }
+            LoadEvent::Done(report) => {
+                let profile =
+                    profile.ok_or_else(|| anyhow!("the generator never began to measure"))?;
+                return Ok(CellProfile { profile, report: *report });
+            }
+            LoadEvent::Failed { reason } => return Err(anyhow!(reason)),
+            LoadEvent::Connected | LoadEvent::Window { .. } | LoadEvent::Measured => {}
+        }
+    }
+}
