@@ -21,7 +21,8 @@ const SUBCOMMANDS: &[Subcommand] = &[
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
     Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },
-    Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::run },
+    Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::command },
+    Subcommand { name: "results", about: "Print what was measured beside the source documents", run: crate::repro::results_command },
 ];
 
 /// The text of `myriad lab --help`.

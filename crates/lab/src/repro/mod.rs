@@ -1,49 +1,158 @@
 //! `myriad lab repro`: runs the tables of the source documents again, and holds what is seen
-//! against what they published.
+//! against what they published. `myriad lab results` makes one document of it.
 
+pub mod compatibility;
 pub mod definitions;
 pub mod figure;
 #[cfg(test)]
 mod fixture;
 pub mod outcome;
+pub mod profiles;
+pub mod results;
 pub mod shape;
 pub mod sheet;
 pub mod source;
 
-use anyhow::{Result, bail};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
 use lexopt::Parser;
+use serde_json::{Value, json};
 
 use crate::cli;
+use crate::definition::Definition;
+use crate::report;
+use crate::run::{self, RunFolder, Terminal};
+use compatibility::Compatibility;
+use figure::Figure;
+use outcome::is_joined;
+use profiles::{ProfiledCell, Profiles};
+use results::Results;
+use shape::{Range, matches};
+use sheet::Sheet;
 use source::{Run, Table};
 
 const HELP: &str = "\
 Runs tables of the source documents again, beside what they published.
 
-Usage: myriad lab repro (TABLE|DOCUMENT|all)... [OPTIONS]
+Usage: myriad lab repro (TABLE|DOCUMENT|all|redis)... [OPTIONS]
 
-  TABLE, DOCUMENT    s1.t6, or s1 for all of that document
+  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis: beside redis-server
   -l, --list         Print all tables, and how each is run
+      --quick        One repeat, measured phases of half a second
+      --out <DIR>    Put results there, a folder per table; what is there already is kept
+                     [target/lab/repro]
+      --quiet-wait <S>  Put a measurement off for so long while other programs use the machine
+                     [60, with --quick 5]; then it is made all the same, and marked
   -h, --help         Print this
+
+Ctrl-C drops the cell that is being measured; the same command goes on from there.
 ";
 
+const RESULTS_HELP: &str = "\
+Prints what has been measured, table by table, beside the source documents.
+
+Usage: myriad lab results DIR... [--markdown]
+
+  DIR           A folder of lab repro or lab run, or a folder of such folders
+  --markdown    As a document: docs/results.md
+";
+
+/// Where results go that nobody gave a place.
+const OUT: &str = "target/lab/repro";
+/// The source's figures by the parameters of our cells, for the report.
+const SOURCE: &str = "source.json";
+
+/// What the command line asks for.
+#[derive(Debug)]
+struct Arguments {
+    names: Vec<String>,
+    only_list: bool,
+    is_quick: bool,
+    out: PathBuf,
+    quiet_wait: Option<Duration>,
+}
+
 /// `lab repro`.
-pub(crate) fn run(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+    let Some(arguments) = parse(parser)? else { return cli::print(HELP) };
+    let tables = chosen(&arguments.names)?;
+    if arguments.only_list {
+        return cli::print(&list(&tables));
+    }
+    ensure!(!arguments.names.is_empty(), "say which table, or all; see myriad lab repro --list");
+    let session = Session {
+        program: std::env::current_exe().context("find this program's file")?,
+        stop: run::stop_on_signals()?,
+        arguments,
+        has_measured: Cell::new(false),
+    };
+    for table in tables {
+        cli::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
+        cli::print(&format!("{}\n", session.run(table)?))?;
+        if session.stop.load(Ordering::Relaxed) {
+            bail!("stopped; what is measured is kept, and the same command goes on from there");
+        }
+    }
+    session.report()
+}
+
+/// `None`: help is wanted.
+fn parse(parser: &mut Parser) -> Result<Option<Arguments>> {
     use lexopt::prelude::*;
-    let mut names = Vec::new();
-    let mut only_list = false;
+    let mut arguments = Arguments {
+        names: Vec::new(),
+        only_list: false,
+        is_quick: false,
+        out: OUT.into(),
+        quiet_wait: None,
+    };
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return cli::print(HELP),
-            Short('l') | Long("list") => only_list = true,
-            Value(name) => names.push(name.string()?),
+            Short('h') | Long("help") => return Ok(None),
+            Short('l') | Long("list") => arguments.only_list = true,
+            Long("quick") => arguments.is_quick = true,
+            Long("out") => arguments.out = parser.value()?.into(),
+            Long("quiet-wait") => {
+                arguments.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+            }
+            Value(name) => arguments.names.push(name.string()?),
             other => return Err(other.unexpected().into()),
         }
     }
-    let tables = chosen(&names)?;
-    if only_list {
-        return cli::print(&list(&tables));
+    Ok(Some(arguments))
+}
+
+/// `lab results`.
+pub(crate) fn results_command(parser: &mut Parser) -> Result<()> {
+    use lexopt::prelude::*;
+    let mut folders = Vec::new();
+    let mut is_markdown = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return cli::print(RESULTS_HELP),
+            Long("markdown") => is_markdown = true,
+            Value(folder) => folders.push(PathBuf::from(folder)),
+            other => return Err(other.unexpected().into()),
+        }
     }
-    bail!("say which table, or --list");
+    ensure!(!folders.is_empty(), "say which folders; see myriad lab results --help");
+    let results = Results::read(&folders)?;
+    if is_markdown {
+        return cli::print(&results.markdown());
+    }
+    let outcomes = source::tables().filter_map(|table| results.outcome(table));
+    for outcome in outcomes {
+        let table = outcome.table;
+        cli::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
+        cli::print(&format!("{}\n", text(&outcome)))?;
+    }
+    Ok(())
 }
 
 /// The tables of these names, each once, in the order of the documents; without names all.
@@ -72,9 +181,155 @@ fn how(table: &Table) -> String {
         Some(Run::Definition(name)) => format!("benchmarks/definitions/{name}.toml"),
         Some(Run::Tests(commands)) => commands.join(", "),
         Some(Run::Compatibility(program)) => format!("by {program}"),
-        Some(Run::Profile(name)) => format!("profile of benchmarks/definitions/{name}.toml"),
+        Some(Run::Profile(cells)) => format!("profiles of {} cells", cells.len()),
         None => String::new(),
     }
+}
+
+/// One call of `lab repro`.
+struct Session {
+    program: PathBuf,
+    arguments: Arguments,
+    stop: Arc<AtomicBool>,
+    /// A definition has been run.
+    has_measured: Cell<bool>,
+}
+
+impl Session {
+    /// Runs the table, and says what came of it.
+    fn run(&self, table: &'static Table) -> Result<String> {
+        if let Some(missing) = table.system.missing() {
+            return Ok(format!("not yet: {missing}\n"));
+        }
+        match &table.run {
+            Some(Run::Definition(name)) => self.measure(table, name),
+            Some(Run::Compatibility(_)) => self.try_tool(table),
+            Some(Run::Tests(commands)) => Ok(format!("shown by tests: {}\n", commands.join(", "))),
+            Some(Run::Profile(cells)) => self.profile(table, cells),
+            None => bail!("{} does not say how it is run", table.id),
+        }
+    }
+
+    fn measure(&self, table: &'static Table, name: &str) -> Result<String> {
+        let definition = definitions::find(name)?;
+        let path = self.arguments.out.join(name);
+        let mut options = run::Options::new(self.program.clone());
+        options.quick = self.arguments.is_quick;
+        options.quiet_wait = self.arguments.quiet_wait;
+        options.stop = Arc::clone(&self.stop);
+        if path.join("rows.jsonl").exists() {
+            options.resume = Some(path.clone());
+        } else {
+            options.out = Some(path.clone());
+        }
+        let folder = run::run(&definition, &options, &mut Terminal::default())?;
+        self.has_measured.set(true);
+        write_source(&folder, &definition)?;
+        let results = Results::read(&[path])?;
+        let outcome = results.outcome(table).context("rows of another definition are there")?;
+        Ok(text(&outcome))
+    }
+
+    fn try_tool(&self, table: &Table) -> Result<String> {
+        let folder = self.folder(table)?;
+        let compatibility = Compatibility::measure(&self.program, self.arguments.is_quick)?;
+        compatibility.write(&folder)?;
+        Ok(compatibility.sheet().text())
+    }
+
+    fn profile(&self, table: &Table, cells: &[ProfiledCell]) -> Result<String> {
+        let folder = self.folder(table)?;
+        let (is_quick, stop) = (self.arguments.is_quick, &self.stop);
+        let profiles = Profiles::measure(&self.program, cells, &folder, is_quick, stop)?;
+        let text = profiles.sheet().text();
+        Ok(format!("{text}\nFlame graphs: {}\n", folder.display()))
+    }
+
+    /// One page of all that is there, if a table was measured.
+    fn report(&self) -> Result<()> {
+        let out = &self.arguments.out;
+        if !self.has_measured.get() {
+            return Ok(());
+        }
+        let page = report::write(out)?;
+        cli::print(&format!(
+            "Report: {}\nAs a document: myriad lab results {} --markdown\n",
+            page.display(),
+            out.display()
+        ))
+    }
+
+    /// A folder for what is no run of a definition.
+    fn folder(&self, table: &Table) -> Result<PathBuf> {
+        let folder = self.arguments.out.join(&table.id);
+        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+/// The table and its statements.
+fn text(outcome: &outcome::Outcome) -> String {
+    let mut text = Sheet::of_outcome(outcome).text();
+    if !outcome.statements.is_empty() {
+        text += "\n";
+        text += &Sheet::of_statements(&outcome.statements).text();
+    }
+    text
+}
+
+/// Puts the source's figures beside the rows, where the report finds them.
+fn write_source(folder: &RunFolder, definition: &Definition) -> Result<()> {
+    let path = folder.path().join(SOURCE);
+    let figures = serde_json::to_vec_pretty(&source_figures(definition))?;
+    std::fs::write(&path, figures).with_context(|| format!("write {}", path.display()))
+}
+
+/// For each cell, the figures that a source has for it.
+fn source_figures(definition: &Definition) -> Vec<Value> {
+    let wanted = Run::Definition(definition.name.clone());
+    let tables = source::tables().filter(|table| table.run.as_ref() == Some(&wanted));
+    let mut figures = Vec::new();
+    for table in tables {
+        for row in table.source_rows() {
+            for cell in &definition.cells {
+                if !is_joined(table, &row.parameters, &cell.parameters) {
+                    continue;
+                }
+                let columns = of_cell(table, &row.figures, &cell.parameters);
+                if !columns.is_empty() {
+                    let parameters = &cell.parameters;
+                    figures.push(json!({
+                        "table": definition.name, "parameters": parameters, "columns": columns,
+                    }));
+                }
+            }
+        }
+    }
+    figures
+}
+
+/// By the names that rows have for them, `[low, high]`.
+fn of_cell(
+    table: &Table,
+    source: &BTreeMap<String, Range>,
+    cell: &BTreeMap<String, Value>,
+) -> BTreeMap<&'static str, [f64; 2]> {
+    let columns = table.columns.iter().filter(|column| matches(&column.cells, cell));
+    columns
+        .filter_map(|column| {
+            let Range { low, high } = *source.get(&column.name)?;
+            match column.figure? {
+                Figure::OperationsPerSecond => Some(("operations_per_second", [low, high])),
+                Figure::DurationMs(operations) => {
+                    #[allow(clippy::cast_precision_loss)]
+                    let rate = |ms: f64| operations as f64 / ms * 1e3;
+                    Some(("operations_per_second", [rate(high), rate(low)]))
+                }
+                Figure::CpuPercent => Some(("cpu_percent", [low, high])),
+                _ => None,
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -102,5 +357,17 @@ mod tests {
         assert!(list.contains("benchmarks/definitions/s1.t6.toml"), "{list}");
         assert!(list.contains("not yet: the server does not speak CQL yet"), "{list}");
         assert!(list.lines().all(|line| line.len() > 70), "{list}");
+    }
+
+    #[test]
+    fn the_report_gets_the_figures_of_the_source_by_cell() {
+        let figures = source_figures(&definitions::find("s4.t1").unwrap());
+        assert_eq!(figures.len(), 9, "{figures:?}");
+        let last = &figures[8];
+        assert_eq!(last["parameters"]["load.threads"], 1);
+        assert_eq!(last["parameters"]["load.mode"], "mutex");
+        let rate = last["columns"]["operations_per_second"][0].as_f64().unwrap();
+        assert!((rate - 3e6 / 9.531).abs() < 1.0, "{last}");
+        assert_eq!(source_figures(&definitions::find("s1.t7").unwrap()).len(), 90);
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::figure::Figure;
+use super::profiles::ProfiledCell;
 use super::shape::{Check, Point, Range, Truth};
 
 /// The documents in their order: name of the file, text.
@@ -126,8 +127,8 @@ pub enum Run {
     Tests(Vec<String>),
     /// By this program of somebody else.
     Compatibility(String),
-    /// By CPU profiles of cells of this definition.
-    Profile(String),
+    /// By CPU profiles of these cells.
+    Profile(Vec<ProfiledCell>),
 }
 
 /// A column of figures or of remarks.
