@@ -34,7 +34,7 @@ pub use locked::{Locked, Lookups, Value, ValueKind};
 pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored};
 pub use snapshot::{SnapshotBlock, load_block};
 pub use trash::Trash;
-pub use types::Malformed;
+pub use types::{CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Stamp, Write};
 pub use watch::WatchFlag;
 
 /// Numbered databases, as many as Redis has by default.

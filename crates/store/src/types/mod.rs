@@ -11,6 +11,7 @@
 mod hash;
 mod list;
 mod packed;
+mod partition;
 mod ranked;
 mod set;
 mod table;
@@ -18,6 +19,9 @@ mod zset;
 
 pub use hash::Hash;
 pub use list::List;
+pub use partition::{
+    CellValue, CellView, Expiry, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
+};
 pub use set::{Member, Set};
 pub use zset::{AddResult, ZSet, ZSetIter};
 
