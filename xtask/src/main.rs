@@ -6,6 +6,7 @@ mod ci;
 mod clients;
 mod crash;
 mod hostile;
+mod lab_smoke;
 mod process;
 mod report;
 mod resp;

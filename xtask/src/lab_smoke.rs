@@ -1,0 +1,187 @@
+//! The lab from end to end, as briefly as it goes: that it measures, not what.
+//!
+//! No time and no rate is judged here; a slow machine passes as a fast one does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::TempDir;
+use crate::tally::Tally;
+
+/// Two servers' worth of cells, one of them with a fill, one by schedule.
+const DEFINITION: &str = "\
+name = \"smoke\"
+title = \"Everything once\"
+repeats = 2
+cell_ms = 100
+warmup = { fixed = { ms = 20 } }
+
+[subject]
+kind = \"myriad\"
+options = { durability = \"never\", reactors = 1 }
+
+[load]
+connections = 4
+keys = { count = 1000 }
+
+[[phase]]
+operations = 1000
+load = { keys.distribution = \"sequential\", pipeline = 16 }
+
+[grid]
+\"load.mix\" = [[{ weight = 1, words = [\"GET\", \"{key}\"] }], [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]]
+\"load.arrival\" = [\"closed\", { open = { per_second = 500, schedule = \"poisson\" } }]
+";
+const ROWS: usize = 8;
+
+/// One thing that is tried.
+struct Check {
+    name: &'static str,
+    run: fn(&Lab) -> Result<()>,
+}
+
+const CHECKS: [Check; 5] = [
+    Check { name: "run a definition", run: run_definition },
+    Check { name: "make its report", run: make_report },
+    Check { name: "list the tables of the sources", run: list_tables },
+    Check { name: "compare a server with itself", run: compare },
+    Check { name: "find the highest rate", run: find_max },
+];
+
+/// Where the program is and where results go.
+struct Lab {
+    program: PathBuf,
+    folder: TempDir,
+}
+
+/// Runs all checks; `root` is the repository, whose release build is used.
+pub(crate) fn run(root: &Path) -> Result<Tally> {
+    let program = root.join("target/release/myriad");
+    ensure!(program.is_file(), "{} is not built", program.display());
+    let lab = Lab { program, folder: TempDir::new("lab-smoke")? };
+    let mut tally = Tally::default();
+    for check in &CHECKS {
+        match (check.run)(&lab) {
+            Ok(()) => tally.passed += 1,
+            Err(error) => {
+                tally.failed += 1;
+                println!("FAILED {}: {error:#}", check.name);
+            }
+        }
+    }
+    Ok(tally)
+}
+
+impl Lab {
+    /// What `myriad lab` prints for these words. A command that fails is an error with its output.
+    fn ask(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.arg("lab").args(words).current_dir(self.folder.path());
+        let output = command.output().with_context(|| format!("start {command:?}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            bail!("lab {}: {}\n{text}{errors}", words.join(" "), output.status);
+        }
+        Ok(text)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn run_definition(lab: &Lab) -> Result<()> {
+    fs::write(lab.path("smoke.toml"), DEFINITION)?;
+    lab.ask(&["run", "smoke.toml", "--out", "run", "--quiet-wait", "0"])?;
+    let rows = rows(&lab.path("run/rows.jsonl"))?;
+    ensure!(rows.len() == ROWS, "{} rows instead of {ROWS}", rows.len());
+    rows.iter().try_for_each(check_row)
+}
+
+fn make_report(lab: &Lab) -> Result<()> {
+    lab.ask(&["report", "run"])?;
+    let page = fs::read_to_string(lab.path("run/report.html")).context("read the report")?;
+    ensure!(page.contains("Everything once"), "the report lacks the title");
+    let lines = fs::read_to_string(lab.path("run/rows.csv")).context("read the CSV")?;
+    ensure!(lines.lines().count() == ROWS + 1, "{} lines of CSV", lines.lines().count());
+    Ok(())
+}
+
+fn list_tables(lab: &Lab) -> Result<()> {
+    let text = lab.ask(&["repro", "--list"])?;
+    ensure!(text.contains("s1.t6"), "no table s1.t6 in {text}");
+    Ok(())
+}
+
+/// With fewer than eleven pairs there is no verdict, whatever the figures are.
+fn compare(lab: &Lab) -> Result<()> {
+    let server = "this:durability=never,reactors=1";
+    let text = lab.ask(&[
+        "compare",
+        server,
+        server,
+        "--keys",
+        "1000",
+        "--blocks",
+        "2",
+        "--block-ms",
+        "50",
+        "--precision",
+        "1",
+    ])?;
+    let last = text.lines().last().unwrap_or_default();
+    ensure!(last.contains("B/A = "), "no ratio in {text}");
+    ensure!(last.ends_with("no difference shown"), "a verdict from four pairs: {text}");
+    Ok(())
+}
+
+fn find_max(lab: &Lab) -> Result<()> {
+    let text = lab.ask(&[
+        "max",
+        "this:durability=never,reactors=1",
+        "--slo",
+        "p50<10s",
+        "--keys",
+        "1000",
+        "--connections",
+        "4",
+        "--start",
+        "200",
+        "--precision",
+        "1",
+        "--confirm",
+        "1",
+        "--run-ms",
+        "100",
+        "--out",
+        "max",
+    ])?;
+    ensure!(text.contains("p50<10s: "), "no result in {text}");
+    let rows = rows(&lab.path("max/rows.jsonl"))?;
+    ensure!(rows.len() >= 3, "{} rows of a search", rows.len());
+    // Rates that are too high lose nothing either: what was not sent is not lost.
+    rows.iter().try_for_each(check_row)
+}
+
+/// Lines of JSON.
+fn rows(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+fn check_row(row: &Value) -> Result<()> {
+    let number = |name: &str| row["report"][name].as_u64().with_context(|| format!("no {name}"));
+    ensure!(number("operations")? > 0, "a row without operations: {row}");
+    ensure!(number("lost")? == 0, "a row with losses: {row}");
+    ensure!(
+        row["report"]["errors"].as_object().is_some_and(serde_json::Map::is_empty),
+        "errors: {row}"
+    );
+    ensure!(row["counters"]["syscalls.read"].as_f64() > Some(0.0), "no count of reads: {row}");
+    Ok(())
+}
