@@ -2,10 +2,11 @@
 //!
 //! Pictures of them are left in `target/report`, for people to look at.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::steps;
 use crate::tally::Tally;
@@ -26,16 +27,53 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     if !page.is_file() {
         bail!("{} is missing: {FIXTURE_TEST} makes it", page.display());
     }
+    let live = LiveView::start(root)?;
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
             .arg(root.join("tests/browser/check.mjs"))
             .arg(root.join("target/report"))
-            .arg(format!("report=file://{}", page.display())),
+            .arg(format!("report=file://{}", page.display()))
+            .arg(format!("live={}", live.url)),
     )?;
     if counted == Tally::default() {
         bail!("the browser's checks counted nothing");
     }
     println!("pictures: {}", root.join("target/report").display());
     Ok(counted)
+}
+
+/// `myriad lab serve` of the same folder; ends with the value.
+struct LiveView {
+    child: Child,
+    url: String,
+}
+
+impl LiveView {
+    fn start(root: &Path) -> Result<Self> {
+        let binary = root.join("target/release/myriad");
+        let mut child = Command::new(&binary)
+            .args(["lab", "serve", "--listen", "127.0.0.1:0"])
+            .arg(root.join(FIXTURE_FOLDER))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}: cargo build --release", binary.display()))?;
+        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
+        let mut view = Self { child, url: String::new() };
+        BufReader::new(stdout).read_line(&mut view.url)?;
+        view.url.truncate(view.url.trim_end().len());
+        if view.url.is_empty() {
+            bail!("lab serve ended: {}", view.child.wait()?);
+        }
+        Ok(view)
+    }
+}
+
+impl Drop for LiveView {
+    fn drop(&mut self) {
+        // Both fail only when the process is already gone, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -23,6 +23,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::command },
     Subcommand { name: "results", about: "Print what was measured beside the source documents", run: crate::repro::results_command },
+    Subcommand { name: "serve", about: "Show a run in a browser while it goes on", run: crate::serve::run },
 ];
 
 /// The text of `myriad lab --help`.

@@ -21,6 +21,7 @@ pub mod report;
 pub mod repro;
 pub mod row;
 pub mod run;
+pub mod serve;
 pub mod stats;
 pub mod subject;
 mod trial;

@@ -248,14 +248,7 @@ pub(crate) fn measurements(table: &Table) -> Markup {
                                 None => (absent()),
                             }
                         }
-                        td.verdict data-sort=(verdict_name(one.row.verdict)) {
-                            span.chip.ok[one.is_ok()].bad[!one.is_ok()] {
-                                (verdict_name(one.row.verdict))
-                            }
-                            @if !one.row.reasons.is_empty() {
-                                span.reason { (one.row.reasons.join("; ")) }
-                            }
-                        }
+                        (single_verdict(one))
                     }
                 } }
             }
@@ -270,6 +263,46 @@ fn single_cell(one: &Measurement, figure: &Figure) -> Markup {
         return absent();
     };
     html! { td.number data-sort=(sort_key(value)) { (figure.unit.show(value)) } }
+}
+
+/// Rows of any experiments, in the order given.
+pub(crate) fn last_rows(rows: &[&Measurement]) -> Markup {
+    let figures = [&THROUGHPUT, &SERVER_CPU, &CORRECTED_P50, &CORRECTED_P99];
+    let content = html! {
+        table.flat {
+            thead { tr {
+                th scope="col" { "Experiment" }
+                th scope="col" { "Cell" }
+                th.number scope="col" { "Repeat" }
+                @for figure in figures { th.number scope="col" { (figure.title) } }
+                th scope="col" { "Verdict" }
+            } }
+            tbody {
+                @for one in rows {
+                    tr.doubtful[!one.is_ok()] {
+                        th scope="row" { (one.row.table) }
+                        td.parameters { (facts::parameters(&one.row)) }
+                        td.number { (one.row.repeat + 1) }
+                        @for figure in figures { (single_cell(one, figure)) }
+                        (single_verdict(one))
+                    }
+                }
+            }
+        }
+    };
+    scrolled("Last rows", &content)
+}
+
+fn single_verdict(one: &Measurement) -> Markup {
+    let name = verdict_name(one.row.verdict);
+    html! {
+        td.verdict data-sort=(name) {
+            span.chip.ok[one.is_ok()].bad[!one.is_ok()] { (name) }
+            @if !one.row.reasons.is_empty() {
+                span.reason { (one.row.reasons.join("; ")) }
+            }
+        }
+    }
 }
 
 /// How many measurements may be believed, and what is wrong with the others.

@@ -71,14 +71,14 @@ pub(crate) const RAW_P999: Figure = Figure {
 };
 
 pub(crate) const REACTORS_BUSY: Figure = Figure {
-    name: "reactors_busy",
+    name: "busy_reactors",
     title: "Reactors busy",
     unit: Unit::Count,
     of: |measurement| measurement.reactors().map(|workers| as_f64(workers.busy_count)),
 };
 
 pub(crate) const MAX_OVER_MEAN: Figure = Figure {
-    name: "reactors_max_over_mean",
+    name: "imbalance",
     title: "Busiest reactor over the mean",
     unit: Unit::Ratio,
     of: |measurement| measurement.reactors().and_then(|workers| workers.max_over_mean),
@@ -92,7 +92,7 @@ pub(crate) const CLIENT_CPU: Figure = Figure {
 };
 
 /// All of them, in the order of the CSV's columns.
-pub(crate) const FIGURES: [Figure; 24] = [
+pub(crate) const FIGURES: [Figure; 25] = [
     THROUGHPUT,
     Figure {
         name: "window_low_per_second",
@@ -107,6 +107,16 @@ pub(crate) const FIGURES: [Figure; 24] = [
         of: |measurement| measurement.window_rates().into_iter().reduce(f64::max),
     },
     SERVER_CPU,
+    Figure {
+        name: "cpu_share",
+        title: "Server CPU",
+        unit: Unit::Share,
+        of: |measurement| {
+            let report = &measurement.row.report;
+            let per_operation = cpu_ns_per_operation(measurement)?;
+            Some(per_operation * exact(report.operations) / exact(report.duration_ns))
+        },
+    },
     CORRECTED_P50,
     CORRECTED_P99,
     CORRECTED_P999,
@@ -147,25 +157,25 @@ pub(crate) const FIGURES: [Figure; 24] = [
         of: |measurement| Some(exact(measurement.row.resident_bytes)).filter(|bytes| *bytes > 0.0),
     },
     Figure {
-        name: "log_records_per_write",
+        name: "records_per_write",
         title: "Records per write",
         unit: Unit::Count,
         of: |measurement| measurement.records_per_write,
     },
     Figure {
-        name: "log_bytes_per_write",
+        name: "bytes_per_write",
         title: "Bytes per write",
         unit: Unit::Bytes,
         of: |measurement| measurement.bytes_per_write,
     },
     Figure {
-        name: "log_operations_per_sync",
+        name: "operations_per_sync",
         title: "Appends per sync",
         unit: Unit::Count,
         of: operations_per_sync,
     },
     Figure {
-        name: "log_bytes_per_second",
+        name: "bytes_per_second",
         title: "Bytes per second",
         unit: Unit::Bytes,
         of: log_bytes_per_second,
@@ -184,10 +194,20 @@ pub(crate) const FIGURES: [Figure; 24] = [
     },
 ];
 
-/// The figure with the name of a column.
-pub(crate) fn figure(name: &str) -> Option<&'static Figure> {
-    static ALL: [Figure; 24] = FIGURES;
-    ALL.iter().find(|figure| figure.name == name)
+/// Columns of source documents in units of theirs: name, the figure's name, how many of its units
+/// one of theirs is.
+const OTHER_UNITS: [(&str, &str, f64); 3] = [
+    ("latency_ms_p50", "latency_ns_p50", 1e6),
+    ("latency_us_p99", "latency_ns_p99", 1e3),
+    ("cpu_percent", "cpu_share", 0.01),
+];
+
+/// The figure of a source document's column, and how many of its units one of the column's is.
+pub(crate) fn of_column(name: &str) -> Option<(&'static Figure, f64)> {
+    static ALL: [Figure; 25] = FIGURES;
+    let other = OTHER_UNITS.iter().find(|(column, _, _)| *column == name);
+    let (name, factor) = other.map_or((name, 1.0), |(_, figure, factor)| (*figure, *factor));
+    ALL.iter().find(|figure| figure.name == name).map(|figure| (figure, factor))
 }
 
 /// A log in the generator's process has no threads of its own: its CPU is the whole process's.
@@ -209,4 +229,22 @@ fn operations_per_sync(measurement: &Measurement) -> Option<f64> {
 fn log_bytes_per_second(measurement: &Measurement) -> Option<f64> {
     let report = &measurement.row.report;
     Some(exact(report.log.as_ref()?.bytes) / exact(report.duration_ns) * 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_sources_are_figures() {
+        for (column, name, factor) in [
+            ("operations_per_second", "operations_per_second", 1.0),
+            ("latency_ms_p50", "latency_ns_p50", 1e6),
+            ("cpu_percent", "cpu_share", 0.01),
+        ] {
+            let (figure, found) = of_column(column).unwrap();
+            assert_eq!((figure.name, found), (name, factor));
+        }
+        assert!(of_column("remark").is_none());
+    }
 }

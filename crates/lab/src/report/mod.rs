@@ -19,9 +19,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use lexopt::Parser;
+use maud::{Markup, html};
 
 use crate::cli;
+use number::Unit;
 use page::Detail;
+use table::Table;
+
+pub(crate) use cells::last_rows;
+pub(crate) use folder::{folders as run_folders, read_if_there};
+pub(crate) use measurement::Measurement;
+pub(crate) use page::{document, masthead};
 
 /// A page is mailed, attached and opened on phones.
 pub const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -47,6 +55,44 @@ pub fn write(folder: &Path) -> Result<PathBuf> {
     put(&path, &page)?;
     put(&folder.join("rows.csv"), &csv)?;
     Ok(path)
+}
+
+/// The page that [`write`] would write.
+pub(crate) fn page(folder: &Path) -> Result<String> {
+    fitting_page(&folder::read(folder)?)
+}
+
+/// The table that [`write`] would write.
+pub(crate) fn csv_text(folder: &Path) -> Result<String> {
+    csv::csv(&folder::read(folder)?)
+}
+
+/// The charts of one experiment, as far as it has come; `measurements` are all of it.
+pub(crate) fn live_charts(measurements: Vec<Measurement>) -> Result<Markup> {
+    let Some(name) = measurements.first().map(|one| one.row.table.clone()) else {
+        return Ok(html! {});
+    };
+    let table = Table::of(name, measurements);
+    let reactors = cells::reactors(&table)?;
+    let curves = plots::latency_by_rate(&table)?;
+    let lines = plots::lines_over_axis(&table)?;
+    Ok(html! {
+        h3 { (table.name) " so far" }
+        (cells::verdicts(&table))
+        div.charts { @for chart in curves.iter().chain(&lines) { (chart) } }
+        div.maps { @for map in plots::heat_maps(&table) { (map) } }
+        @if let Some(reactors) = reactors { h3 { "Reactors" } (reactors) }
+    })
+}
+
+/// Measurements of lines of JSON.
+pub(crate) fn parse_measurements(lines: &str) -> Result<Vec<Measurement>> {
+    folder::parse_rows(lines)?.rows.into_iter().map(Measurement::of).collect()
+}
+
+/// `81.2 k/s`
+pub(crate) fn rate(per_second: f64) -> String {
+    Unit::PerSecond.show(per_second)
 }
 
 /// With as much detail as fits.

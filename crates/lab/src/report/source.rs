@@ -30,9 +30,13 @@ pub(crate) fn comparison(table: &Table, source: &[SourceRow]) -> Result<Option<M
     names.sort();
     names.dedup();
     let mut parts = Vec::new();
-    for figure in names.into_iter().filter_map(|name| figure::figure(name)) {
-        let pairs: Vec<Pair<'_>> =
-            table.cells.iter().filter_map(|cell| pair(cell, &rows, figure)).collect();
+    for name in names {
+        let Some((figure, factor)) = figure::of_column(name) else { continue };
+        let of_cell = |cell| {
+            let theirs = column(cell, &rows, name)?.map(|value| value * factor);
+            Some(Pair { cell, theirs, ours: cell.estimate(figure) })
+        };
+        let pairs: Vec<Pair<'_>> = table.cells.iter().filter_map(of_cell).collect();
         if !pairs.is_empty() {
             parts.push(part(table, figure, &pairs)?);
         }
@@ -40,10 +44,11 @@ pub(crate) fn comparison(table: &Table, source: &[SourceRow]) -> Result<Option<M
     Ok((!parts.is_empty()).then(|| html! { @for part in parts { (part) } }))
 }
 
-fn pair<'a>(cell: &'a Cell, rows: &[&SourceRow], figure: &Figure) -> Option<Pair<'a>> {
-    let row = rows.iter().find(|row| is_same(&row.parameters, &cell.parameters))?;
-    let theirs = *row.columns.get(figure.name)?;
-    Some(Pair { cell, theirs, ours: cell.estimate(figure) })
+fn column(cell: &Cell, rows: &[&SourceRow], name: &str) -> Option<[f64; 2]> {
+    let row = rows
+        .iter()
+        .find(|row| row.columns.contains_key(name) && is_same(&row.parameters, &cell.parameters))?;
+    row.columns.get(name).copied()
 }
 
 /// Every parameter of the source is a parameter of the cell with the same value, by its whole name

@@ -9,3 +9,4 @@
 
 mod fixture;
 mod report;
+mod serve;

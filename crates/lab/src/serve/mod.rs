@@ -1,0 +1,227 @@
+//! `myriad lab serve`: shows a run in a browser while it goes on.
+//!
+//! The machine that is looked at is measuring, so this does as little as it can: rows are read
+//! once, pages are drawn only when something has changed, and one request is one short connection.
+
+mod answer;
+mod follow;
+mod live;
+mod request;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+
+use crate::{cli, report};
+use answer::Answer;
+use live::Live;
+use request::Request;
+
+pub use request::HEAD_BYTES_MAX;
+
+/// A few people with a few browsers; each connection has a thread.
+pub const CONNECTIONS_MAX: usize = 16;
+/// A browser that does not take its answer is let go.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a failed accept (too many open files), so that it does not fail all the time.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const HELP: &str = "\
+Usage: myriad lab serve DIR [--listen 127.0.0.1:8710]
+
+Shows the run in DIR, or the runs in its folders, in a browser while it goes on: the cell that is
+measured, the last rows, the charts so far, and the report. Only this machine can look, unless
+--listen says otherwise: there is no password.
+";
+
+const LISTEN: &str = "127.0.0.1:8710";
+
+/// What is served and for how long strangers are waited for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub folder: PathBuf,
+    pub listen: SocketAddr,
+    /// For the whole head of a request.
+    pub head_timeout: Duration,
+}
+
+impl Settings {
+    pub fn new(folder: &Path, listen: SocketAddr) -> Self {
+        Self { folder: folder.to_owned(), listen, head_timeout: Duration::from_secs(5) }
+    }
+}
+
+/// A live view; ends with the value.
+#[derive(Debug)]
+pub struct LiveView {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    live: Mutex<Live>,
+    open_count: AtomicUsize,
+    ends: AtomicBool,
+}
+
+impl LiveView {
+    /// Listens, and answers from threads of its own. Fails where the folder is not there, or the
+    /// address is taken.
+    pub fn start(settings: Settings) -> Result<Self> {
+        if !settings.folder.is_dir() {
+            bail!("{} is no folder", settings.folder.display());
+        }
+        let listener = TcpListener::bind(settings.listen)
+            .with_context(|| format!("listen on {}", settings.listen))?;
+        let address = listener.local_addr().context("listen")?;
+        let shared = Arc::new(Shared {
+            live: Mutex::new(Live::new(&settings.folder)),
+            settings,
+            open_count: AtomicUsize::new(0),
+            ends: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let acceptor = thread::Builder::new()
+            .name("lab-serve".into())
+            .spawn(move || accept(&listener, &accepting))
+            .context("start a thread")?;
+        Ok(Self { address, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the process ends.
+    fn wait(mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            // It only ends by a panic, which has been reported.
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Drop for LiveView {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Release);
+        let Some(acceptor) = self.acceptor.take() else { return };
+        // Wakes the acceptor; where that fails it is left to the end of the process.
+        if TcpStream::connect(self.address).is_ok() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.ends.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => take(stream, shared),
+            Err(_) => thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+/// Gives a connection its thread, if there is one left.
+fn take(mut stream: TcpStream, shared: &Arc<Shared>) {
+    // A connection that cannot be limited is not served; one that has ended needs no answer.
+    if stream.set_write_timeout(Some(WRITE_TIMEOUT)).is_err() {
+        return;
+    }
+    if shared.open_count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+        shared.open_count.fetch_sub(1, Ordering::AcqRel);
+        let _ = stream.set_nonblocking(true);
+        let _ = Answer::crowded().send(&mut stream, false);
+        return;
+    }
+    let serving = Arc::clone(shared);
+    let started = thread::Builder::new().name("lab-serve".into()).spawn(move || {
+        serve(&mut stream, &serving);
+        serving.open_count.fetch_sub(1, Ordering::AcqRel);
+    });
+    if started.is_err() {
+        shared.open_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn serve(stream: &mut TcpStream, shared: &Shared) {
+    let (answer, is_head) = match request::read(stream, shared.settings.head_timeout) {
+        Ok(request) => (Some(route(&request, shared)), request.is_head),
+        Err(refusal) => (Answer::refusal(refusal), false),
+    };
+    if let Some(answer) = answer {
+        // The browser has gone, or does not read: it is let go.
+        let _ = answer.send(stream, is_head);
+    }
+}
+
+/// The few pages; nothing of a request becomes a path of the disk.
+fn route(request: &Request, shared: &Shared) -> Answer {
+    let folder = &shared.settings.folder;
+    let answer = match request.path.as_str() {
+        "/" => page(shared),
+        "/live" => content(request, shared),
+        "/report.html" => report::page(folder).map(Answer::page),
+        "/rows.csv" => {
+            report::csv_text(folder).map(|text| Answer::ok("text/csv; charset=utf-8", text))
+        }
+        _ => return Answer::not_found(),
+    };
+    answer.unwrap_or_else(|error| Answer::failed(&format!("{error:#}\n")))
+}
+
+fn page(shared: &Shared) -> Result<Answer> {
+    let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+    live.look()?;
+    Ok(Answer::page(live.page()))
+}
+
+/// What has changed since the browser last asked.
+fn content(request: &Request, shared: &Shared) -> Result<Answer> {
+    let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+    let (version, content) = live.look()?;
+    if request.if_none_match.as_deref() == Some(version) {
+        return Ok(Answer::not_modified(version));
+    }
+    Ok(Answer::page(content.to_owned()).with_version(version))
+}
+
+/// `myriad lab serve DIR`.
+pub(crate) fn run(parser: &mut Parser) -> Result<()> {
+    use lexopt::prelude::*;
+    let mut folder = None;
+    let mut listen: SocketAddr = LISTEN.parse().expect("an address");
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return cli::print(HELP),
+            Long("listen") => {
+                let text = parser.value()?.string()?;
+                listen = text.parse().with_context(|| {
+                    format!("--listen wants an address and a port, such as {LISTEN}, not {text:?}")
+                })?;
+            }
+            Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let Some(folder) = folder else {
+        bail!("the folder of a run is missing; see myriad lab serve --help");
+    };
+    let view = LiveView::start(Settings::new(&folder, listen))?;
+    cli::print(&format!("http://{}/\n", view.address()))?;
+    view.wait();
+    Ok(())
+}
