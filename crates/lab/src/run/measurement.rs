@@ -64,8 +64,7 @@ pub fn measure(
                     warmup_ms: warmup,
                     threads: match subject {
                         Some(_) => uses_between(&first.threads, &last.threads),
-                        // It has looked at itself, without the way over a pipe.
-                        None => report.threads.clone(),
+                        None => own_use(&report),
                     },
                     resident_bytes: last.resident_bytes,
                     counters: per_operation(&first, &last, report.operations),
@@ -75,6 +74,19 @@ pub fn measure(
                 });
             }
         }
+    }
+}
+
+/// What a generator has used that is its own subject: all of it as one thread, if it does not
+/// tell them apart.
+fn own_use(report: &LoadReport) -> Vec<ThreadUse> {
+    match &report.log {
+        Some(log) if report.threads.is_empty() => vec![ThreadUse {
+            name: "all".into(),
+            user_ns: log.process_cpu_ns,
+            ..ThreadUse::default()
+        }],
+        _ => report.threads.clone(),
     }
 }
 
@@ -90,7 +102,9 @@ impl Look {
     /// Times first: they change while the rest is asked for.
     fn take(pid: u32, subject: Option<&Subject>) -> Result<Self, GeneratorError> {
         Ok(Self {
-            threads: threads(pid)?,
+            // A log's hundreds of threads are not looked at while they are measured: the generator
+            // knows what it has used.
+            threads: subject.map(|_| threads(pid)).transpose()?.unwrap_or_default(),
             counters: subject.map(Subject::counters).transpose()?.unwrap_or_default(),
             tcp: tcp_counters()?,
             resident_bytes: resident_bytes(pid)?,
@@ -117,6 +131,7 @@ fn per_second(operations: u64, window_ms: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::LogReport;
 
     fn look(counters: &[(&str, f64)]) -> Look {
         Look {
@@ -125,6 +140,16 @@ mod tests {
             counters: counters.iter().map(|(name, total)| ((*name).into(), *total)).collect(),
             tcp: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn a_log_has_used_what_its_process_has() {
+        let log = LogReport { process_cpu_ns: 70, ..LogReport::default() };
+        let mut report = LoadReport { log: Some(log), ..LoadReport::default() };
+        assert_eq!(own_use(&report).iter().map(ThreadUse::cpu_ns).sum::<u64>(), 70);
+        let known = ThreadUse { name: "append-0".into(), system_ns: 50, ..ThreadUse::default() };
+        report.threads = vec![known.clone()];
+        assert_eq!(own_use(&report), [known]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use crate::subject::Kind;
 
 /// A generator that uses more of its cores than this may be the limit itself.
 const GENERATOR_BUSY_MAX: f64 = 0.85;
-/// A subject that uses this much of its cores, or of one thread's, is the limit whatever the
-/// generator uses.
-const SUBJECT_BUSY: f64 = 0.95;
+/// A subject that uses this much of its cores, or of one core with one thread, is the limit of a
+/// closed loop, whatever the generator uses: its requests wait in the subject's queue all the same.
+const SUBJECT_BUSY: f64 = 0.90;
 /// Requests that leave late by the generator's own fault: more than this part of the latency that
 /// is measured, and more than a moment.
 const LAG_SHARE_MAX: f64 = 0.10;
@@ -163,7 +163,8 @@ fn weak_generator(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
     }
     let generator = busy(&evidence.report.threads, &evidence.load.cpus, evidence.report);
     let subject = busy(evidence.threads, evidence.cpus, evidence.report);
-    if generator > GENERATOR_BUSY_MAX && subject < SUBJECT_BUSY {
+    let is_server_bound = subject >= SUBJECT_BUSY && is_closed(evidence.load);
+    if generator > GENERATOR_BUSY_MAX && !is_server_bound {
         reasons.push(format!(
             "the generator used {:.0} % of its cores, the server {:.0} %",
             generator * 100.0,
@@ -175,12 +176,17 @@ fn weak_generator(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
         Err(error) => return reasons.push(format!("latencies: {error}")),
     };
     let lag_ns = evidence.report.lag_ns_p99;
-    if lag_ns > LAG_NS_MIN && real_ns(lag_ns) > LAG_SHARE_MAX * real_ns(latency_ns) {
+    let is_late = real_ns(lag_ns) > LAG_SHARE_MAX * real_ns(latency_ns);
+    if lag_ns > LAG_NS_MIN && is_late && !is_server_bound {
         reasons.push(format!("requests left {:.2} ms late (p99)", real_ns(lag_ns) / 1e6));
     }
     if let Work::Socket(work) = &evidence.load.work {
         reasons.extend(little_fault(work, evidence.report));
     }
+}
+
+fn is_closed(load: &LoadSpec) -> bool {
+    matches!(&load.work, Work::Socket(work) if work.arrival == Arrival::Closed)
 }
 
 /// Processor time as a part of what there was: of the cores given, or of one core for the busiest
@@ -275,6 +281,7 @@ mod tests {
 
     use super::*;
     use crate::definition::Definition;
+    use crate::load::Schedule;
     use crate::stats::histogram::{empty, encode};
 
     /// Fifty connections at 100,000 per second: 0.5 ms each.
@@ -446,10 +453,21 @@ mod tests {
         check(
             |case| {
                 case.report.threads = vec![thread("a", 0.9)];
-                case.threads = vec![thread("r00", 0.96)];
+                case.report.lag_ns_p99 = 110_000;
+                case.threads = vec![thread("r00", 0.7), thread("log", 0.26)];
             },
             Verdict::Ok,
             &[],
+        );
+        check(
+            |case| {
+                case.report.lag_ns_p99 = 110_000;
+                case.threads = vec![thread("r00", 0.96)];
+                let Work::Socket(work) = &mut case.load.work else { panic!("sockets") };
+                work.arrival = Arrival::Open { per_second: 1e5, schedule: Schedule::Even };
+            },
+            Verdict::ClientBound,
+            &["requests left 0.11 ms late (p99)"],
         );
         check(
             |case| {
