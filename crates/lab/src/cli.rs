@@ -18,6 +18,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
     Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
     Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", run: crate::max::command },
+    Subcommand { name: "redis-benchmark", about: "Load with that tool's options, reported in its form", run: crate::redis_benchmark::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
     Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },

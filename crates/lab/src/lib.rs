@@ -17,6 +17,7 @@ pub mod load;
 mod max;
 pub mod measure;
 pub mod profile;
+mod redis_benchmark;
 pub mod report;
 pub mod repro;
 pub mod row;
