@@ -2,22 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::arrivals::{Arrivals, Share};
 use super::draws::Draws;
 use super::replies::{self, Kind};
+use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
 use super::spec::{Arrival, Protocol, Sharing};
 use super::tally::Tally;
 use super::template::Mix;
 
-/// A connection that waits so long for a reply has stalled.
-pub(crate) const STALL_NS: u64 = 5_000_000_000;
 /// How often stalled connections are looked for.
 const STALL_LOOK_NS: u64 = 500_000_000;
 /// Requests that multiplexed callers of an open loop may have on their way on one connection.
@@ -25,92 +23,12 @@ const IN_FLIGHT_MAX: usize = 65_536;
 /// Bytes that a connection may have unsent before it gets more requests of an open loop.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
+/// Requests of an open loop that a thread sends before it looks for replies again.
+const LAUNCHES_MAX: usize = 4096;
+
 const TIMER_ARRIVAL: u64 = 0;
 const TIMER_STALL: u64 = 1;
 const TIMER_BEGIN: u64 = 2;
-
-/// The monotonic clock, as the reactors have it.
-pub(crate) fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
-
-/// What the director and all threads look at.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// The measured phase; `u64::MAX` while a bound is not known.
-    pub(crate) from_ns: AtomicU64,
-    pub(crate) until_ns: AtomicU64,
-    /// Requests that may still be sent in the measured phase.
-    pub(crate) budget: Option<AtomicI64>,
-    /// Replies so far by thread, the warm-up included.
-    pub(crate) progress: Vec<Progress>,
-}
-
-/// On a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Progress(pub(crate) AtomicU64);
-
-impl Shared {
-    pub(crate) fn new(threads: usize, operations_max: Option<u64>) -> Shared {
-        let budget =
-            operations_max.map(|most| AtomicI64::new(i64::try_from(most).unwrap_or(i64::MAX)));
-        Shared {
-            from_ns: AtomicU64::new(u64::MAX),
-            until_ns: AtomicU64::new(u64::MAX),
-            budget,
-            progress: (0..threads).map(|_| Progress::default()).collect(),
-        }
-    }
-
-    pub(crate) fn replies(&self) -> u64 {
-        self.progress.iter().map(|one| one.0.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Takes up to `wanted` requests out of the budget.
-    fn grant(&self, wanted: u32, is_measuring: bool) -> u32 {
-        let Some(budget) = self.budget.as_ref().filter(|_| is_measuring) else { return wanted };
-        let before = budget.fetch_sub(i64::from(wanted), Ordering::Relaxed);
-        u32::try_from(before.clamp(0, i64::from(wanted))).unwrap_or(0)
-    }
-
-    pub(crate) fn is_spent(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.load(Ordering::Relaxed) <= 0)
-    }
-}
-
-/// What the director tells a thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mail {
-    /// Load begins at this time.
-    Begin { start_ns: u64 },
-    /// Nothing more is sent. Say when nothing is on its way.
-    Finish,
-    /// Say what was counted.
-    Report,
-}
-
-/// What a thread tells the director.
-#[derive(Debug)]
-pub(crate) enum Notice {
-    /// A connection has had the replies to its setup.
-    Ready,
-    /// Nothing is on its way and nothing more is to be sent, or can be.
-    Idle {
-        reactor: usize,
-    },
-    /// No connection has had a reply for [`STALL_NS`].
-    Stalled {
-        reactor: usize,
-    },
-    /// The server does not do what its protocol says.
-    Failed(String),
-    Report(Box<Tally>),
-    /// The process was told to end.
-    Interrupted,
-}
 
 /// What every thread is given.
 #[derive(Debug)]
@@ -175,6 +93,8 @@ pub(crate) struct Client {
     timer_ns: u64,
     /// Whose turn it is in an open loop with multiplexed connections.
     turn: usize,
+    /// Not one of them had room.
+    was_full: bool,
     in_flight: u64,
     start_ns: u64,
     stage: Stage,
@@ -226,6 +146,7 @@ impl Client {
             arrivals: None,
             timer_ns: u64::MAX,
             turn: 0,
+            was_full: false,
             in_flight: 0,
             start_ns: 0,
             stage: Stage::Idle,
@@ -380,20 +301,29 @@ impl Client {
 
     fn dispatch_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
         let pipeline = self.plan.pipeline as usize;
-        while self.due(at).is_some() {
+        let mut launched = 0;
+        while self.due(at).is_some() && launched < LAUNCHES_MAX {
             let Some((id, free_since_ns)) = self.free.pop() else { return };
             let Some((session, out)) = connections.get_mut(id) else { continue };
-            if self.launch_due(session, pipeline, free_since_ns, at, out) == 0 {
+            let count = self.launch_due(session, pipeline, free_since_ns, at, out);
+            if count == 0 {
                 self.free.push((id, free_since_ns));
                 return;
             }
+            launched += count;
         }
     }
 
     /// Requests go to the connections in turn, whatever is on its way there.
     fn spread_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
-        let mut full = 0;
-        while full < self.ids.len() && self.due(at).is_some() {
+        // What waited for room is not late by the generator's fault.
+        let ready_ns = if std::mem::take(&mut self.was_full) { at.now_ns } else { 0 };
+        let (mut full, mut launched) = (0, 0);
+        while self.due(at).is_some() && launched < LAUNCHES_MAX {
+            if full == self.ids.len() {
+                self.was_full = true;
+                return;
+            }
             self.turn = (self.turn + 1) % self.ids.len();
             let Some((session, out)) = connections.get_mut(self.ids[self.turn]) else {
                 full += 1;
@@ -406,7 +336,8 @@ impl Client {
                 continue;
             }
             full = 0;
-            if self.launch_due(session, 1, 0, at, out) == 0 {
+            launched += 1;
+            if self.launch_due(session, 1, ready_ns, at, out) == 0 {
                 return;
             }
         }
@@ -424,13 +355,25 @@ impl Client {
     }
 
     /// Wakes this thread when the next request is due. One that is due and was not sent waits for a
-    /// reply or for room, and with these a turn comes by itself.
+    /// reply or for room, and with these a turn comes by itself, or for the next turn.
     fn set_alarm(&mut self, cx: &mut Context<'_, Mail>, at: At) {
         let Some(arrivals) = &self.arrivals else { return };
         let next_ns = arrivals.next_ns();
         if next_ns > at.now_ns && next_ns < at.phase.until_ns && next_ns < self.timer_ns {
             self.timer_ns = next_ns;
             cx.set_timer(MonoNs(next_ns), TIMER_ARRIVAL);
+        }
+        let may_send = !self.was_full && !self.shared.is_spent() && self.can_send();
+        if may_send && self.due(at).is_some() {
+            cx.poll();
+        }
+    }
+
+    /// Whether a connection is free, as far as is known.
+    fn can_send(&self) -> bool {
+        match self.plan.sharing {
+            Sharing::Blocking => !self.free.is_empty(),
+            Sharing::Multiplexed => !self.ids.is_empty(),
         }
     }
 

@@ -5,6 +5,7 @@ mod arrivals;
 mod client;
 mod draws;
 mod replies;
+mod shared;
 mod socket;
 mod spec;
 mod tally;

@@ -12,8 +12,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use reactor::{Config, Control, Group, GroupError, GroupStopper, Limits, Links, Placement};
 
 use super::arrivals::Share;
-use super::client::{Client, Mail, Notice, Plan, STALL_NS, Shared, now_ns};
+use super::client::{Client, Plan};
 use super::draws::{Draws, KEYS_MAX, SharedDraws, filler, longest};
+use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
 use super::spec::{
     Arrival, Distribution, LoadEvent, LoadReport, LoadSpec, Operation, Protocol, Sizes, SocketWork,
     Warmup,

@@ -10,3 +10,5 @@
 mod fixture;
 mod report;
 mod serve;
+mod server;
+mod truth;

@@ -1,7 +1,7 @@
 //! Real threads and sockets on loopback.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -74,6 +74,31 @@ fn serves_and_ends() {
     ask(&mut other, b"world\n", b"world\n");
     server.stop();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+}
+
+#[test]
+fn a_connected_stream_is_given_to_a_reactor() {
+    let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let config = Config { reactors: 2, drain_timeout_ms: 500, ..Config::default() };
+    let make =
+        |_: usize, _: &Links<Mail>| Echo { greeting: b"first\n".to_vec(), ..Echo::default() };
+    let group = Group::start(&config, Vec::new(), make).unwrap();
+    let mut peers = Vec::new();
+    for reactor in [0, 1, 1] {
+        let stream = TcpStream::connect(outside.local_addr().unwrap()).unwrap();
+        group.adopter().adopt(reactor, stream).unwrap();
+        let mut peer = outside.accept().unwrap().0;
+        ask(&mut peer, b"hello\n", b"first\nhello\n");
+        peers.push(peer);
+    }
+    let links = group.links().clone();
+    assert_eq!((links.stats(0).accepted, links.stats(1).accepted), (1, 2));
+    assert_eq!(links.connections(), 3);
+    group.shutdown().unwrap();
+    for mut peer in peers {
+        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0);
+    }
+    assert_eq!(links.connections(), 0);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! What the director of a load and its threads say to each other.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::tally::Tally;
+
+/// A connection that waits so long for a reply has stalled.
+pub(crate) const STALL_NS: u64 = 5_000_000_000;
+
+/// The monotonic clock, as the reactors have it.
+pub(crate) fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// What the director and all threads look at.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The measured phase; `u64::MAX` while a bound is not known.
+    pub(crate) from_ns: AtomicU64,
+    pub(crate) until_ns: AtomicU64,
+    /// Requests that may still be sent in the measured phase.
+    pub(crate) budget: Option<AtomicI64>,
+    /// Replies so far by thread, the warm-up included.
+    pub(crate) progress: Vec<Progress>,
+}
+
+/// On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Progress(pub(crate) AtomicU64);
+
+impl Shared {
+    pub(crate) fn new(threads: usize, operations_max: Option<u64>) -> Shared {
+        let budget =
+            operations_max.map(|most| AtomicI64::new(i64::try_from(most).unwrap_or(i64::MAX)));
+        Shared {
+            from_ns: AtomicU64::new(u64::MAX),
+            until_ns: AtomicU64::new(u64::MAX),
+            budget,
+            progress: (0..threads).map(|_| Progress::default()).collect(),
+        }
+    }
+
+    pub(crate) fn replies(&self) -> u64 {
+        self.progress.iter().map(|one| one.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Takes up to `wanted` requests out of the budget.
+    pub(crate) fn grant(&self, wanted: u32, is_measuring: bool) -> u32 {
+        let Some(budget) = self.budget.as_ref().filter(|_| is_measuring) else { return wanted };
+        let before = budget.fetch_sub(i64::from(wanted), Ordering::Relaxed);
+        u32::try_from(before.clamp(0, i64::from(wanted))).unwrap_or(0)
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.load(Ordering::Relaxed) <= 0)
+    }
+}
+
+/// What the director tells a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mail {
+    /// Load begins at this time.
+    Begin { start_ns: u64 },
+    /// Nothing more is sent. Say when nothing is on its way.
+    Finish,
+    /// Say what was counted.
+    Report,
+}
+
+/// What a thread tells the director.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A connection has had the replies to its setup.
+    Ready,
+    /// Nothing is on its way and nothing more is to be sent, or can be.
+    Idle {
+        reactor: usize,
+    },
+    /// No connection has had a reply for [`STALL_NS`].
+    Stalled {
+        reactor: usize,
+    },
+    /// The server does not do what its protocol says.
+    Failed(String),
+    Report(Box<Tally>),
+    /// The process was told to end.
+    Interrupted,
+}

@@ -1,0 +1,168 @@
+//! A server with planted faults that keeps its own account of what it did.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Reply,
+    /// Replies after so long; others of the connection wait.
+    ReplyAfter(Duration),
+    /// Nobody on any connection gets a reply for so long.
+    PauseAll(Duration),
+    Error,
+    /// No reply, ever.
+    Swallow,
+    /// Closes the connection without replies to what has come with this request.
+    Close,
+    /// An answer that no server gives.
+    Nonsense,
+}
+
+/// By the number of the request, counted over all connections from 0.
+type Plan = dyn Fn(u64) -> Act + Send + Sync;
+
+/// What the server knows of itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Account {
+    pub(crate) requests: u64,
+    pub(crate) replies: u64,
+    pub(crate) errors: u64,
+    pub(crate) swallowed: u64,
+    /// From the arrival of a request to its reply.
+    pub(crate) served: Vec<Duration>,
+    pub(crate) first: Option<Instant>,
+    pub(crate) last: Option<Instant>,
+    /// How long the planned pauses really took.
+    pub(crate) paused: Duration,
+}
+
+struct State {
+    plan: Box<Plan>,
+    number: AtomicU64,
+    account: Mutex<Account>,
+    /// Held while all must wait.
+    pause: Mutex<()>,
+}
+
+/// One thread per connection; they end with their connections.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Server {
+    pub(crate) fn start(plan: impl Fn(u64) -> Act + Send + Sync + 'static) -> Server {
+        Server::start_with(plan, serve)
+    }
+
+    /// Sends back what comes, as fast as it can, and keeps no account.
+    pub(crate) fn echo() -> Server {
+        Server::start_with(|_| Act::Reply, |stream, _| echo(stream))
+    }
+
+    fn start_with(
+        plan: impl Fn(u64) -> Act + Send + Sync + 'static,
+        serve: fn(TcpStream, &State),
+    ) -> Server {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            plan: Box::new(plan),
+            number: AtomicU64::new(0),
+            account: Mutex::default(),
+            pause: Mutex::new(()),
+        });
+        let shared = Arc::clone(&state);
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
+                std::thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Server { address, state }
+    }
+
+    /// All requests so far; those of a run that has ended are final.
+    pub(crate) fn account(&self) -> Account {
+        self.state.account.lock().clone()
+    }
+}
+
+/// Until the client has gone, in whatever way.
+fn echo(mut stream: TcpStream) {
+    let mut chunk = vec![0; 256 * 1024];
+    while let Ok(count) = stream.read(&mut chunk) {
+        if count == 0 || stream.write_all(&chunk[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+fn serve(mut stream: TcpStream, state: &State) {
+    stream.set_nodelay(true).unwrap();
+    let (mut input, mut chunk) = (Vec::new(), vec![0; 256 * 1024]);
+    loop {
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("{error}"),
+        };
+        let came = Instant::now();
+        input.extend_from_slice(&chunk[..count]);
+        let mut consumed = 0;
+        // Requests have the form of replies.
+        while let Some(len) = wire::resp::reply_len(&input[consumed..]).unwrap() {
+            consumed += len;
+            let number = state.number.fetch_add(1, Ordering::Relaxed);
+            let act = (state.plan)(number);
+            if act == Act::Close {
+                state.account.lock().requests += 1;
+                return;
+            }
+            answer(&mut stream, state, act, came);
+        }
+        input.drain(..consumed);
+    }
+}
+
+fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) {
+    let reply: &[u8] = match act {
+        Act::Reply | Act::ReplyAfter(_) | Act::PauseAll(_) => b"+OK\r\n",
+        Act::Error => b"-BUSY come back later\r\n",
+        Act::Nonsense => b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        Act::Swallow | Act::Close => b"",
+    };
+    match act {
+        Act::ReplyAfter(time) => std::thread::sleep(time),
+        Act::PauseAll(time) => {
+            let pause = state.pause.lock();
+            let begun = Instant::now();
+            std::thread::sleep(time);
+            state.account.lock().paused += begun.elapsed();
+            drop(pause);
+        }
+        _ => drop(state.pause.lock()),
+    }
+    let now = Instant::now();
+    {
+        let mut account = state.account.lock();
+        account.requests += 1;
+        account.replies += u64::from(!reply.is_empty());
+        account.errors += u64::from(act == Act::Error);
+        account.swallowed += u64::from(act == Act::Swallow);
+        account.served.push(now - came);
+        account.first.get_or_insert(came);
+        account.last = Some(now);
+    }
+    // The client may be gone, which is its affair.
+    let _ = stream.write_all(reply);
+}
