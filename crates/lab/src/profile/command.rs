@@ -112,7 +112,7 @@ fn run(parser: &mut Parser) -> Result<()> {
                         &name(*against),
                     )?)?;
                     print(&request.write_cell(&after, &request.svg_of(*cell), &name(*cell))?)?;
-                    let title = format!("{} beside {}", name(*cell), name(*against));
+                    let title = format!("{}: cell {cell} beside cell {against}", definition.name);
                     let (before, after) = (before.profile.folded(), after.profile.folded());
                     print(&request.write_difference(&before, &after, title)?)
                 }
