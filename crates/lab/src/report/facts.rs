@@ -10,23 +10,29 @@ use crate::report::number::Unit;
 use crate::report::table::Table;
 use crate::row::Row;
 
+/// Of one fact; the table of cells has them all.
+const TEXTS_MAX: usize = 3;
+
 /// A fact's name and text.
 pub(crate) type Fact = (&'static str, String);
 
-/// The facts of a table; what differs between its rows is said to vary.
+/// The facts of a table; what has more than a few texts is said to vary.
 pub(crate) fn facts(table: &Table) -> Vec<Fact> {
-    let mut common: Vec<Fact> = Vec::new();
+    let mut found: Vec<(&'static str, Vec<String>)> = Vec::new();
     for measurement in table.measurements() {
         for (name, text) in of_row(&measurement.row) {
-            match common.iter_mut().find(|(known, _)| *known == name) {
-                None => common.push((name, text)),
-                Some((_, known)) if *known == text => {}
-                Some((_, known)) => "varies".clone_into(known),
+            match found.iter_mut().find(|(known, _)| *known == name) {
+                None => found.push((name, vec![text])),
+                Some((_, texts)) if texts.contains(&text) => {}
+                Some((_, texts)) => texts.push(text),
             }
         }
     }
-    common.retain(|(_, text)| !text.is_empty());
-    common
+    let common = found.into_iter().map(|(name, texts)| {
+        let is_many = texts.len() > TEXTS_MAX;
+        (name, if is_many { "varies".to_owned() } else { texts.join(", ") })
+    });
+    common.filter(|(_, text)| !text.is_empty()).collect()
 }
 
 fn of_row(row: &Row) -> Vec<Fact> {

@@ -23,6 +23,14 @@ const WINDOW_CHARTS_MAX: usize = 48;
 /// Points of one line of windows; longer runs are averaged.
 const WINDOW_POINTS_MAX: usize = 60;
 
+/// Lines of a chart of latencies.
+const LATENCIES: [(Figure, &str); 4] = [
+    (CORRECTED_P50, "p50"),
+    (CORRECTED_P99, "p99"),
+    (CORRECTED_P999, "p99.9"),
+    (RAW_P99, "p99, raw"),
+];
+
 /// A chart with what it shows, above it.
 fn figure(title: &str, about: &str, content: &Markup) -> Markup {
     html! {
@@ -150,49 +158,46 @@ pub(crate) fn latency_by_rate(table: &Table) -> Result<Vec<Markup>> {
         return Ok(Vec::new());
     };
     let others: Vec<&Axis> = table.axes.iter().filter(|axis| axis.name != rate.name).collect();
+    // One scale for all, so that they can be compared.
+    let ends = LATENCIES.iter().flat_map(|(shown, _)| {
+        let estimates = table.cells.iter().filter_map(|cell| cell.estimate(shown));
+        estimates.flat_map(|estimate| [estimate.low, estimate.high])
+    });
+    let Some(y) = Scale::logarithmic("latency", Unit::Nanoseconds, ends) else {
+        return Ok(Vec::new());
+    };
     let mut charts = Vec::new();
     for (label, cells) in groups(table.cells.iter(), &others).into_iter().take(MAPS_MAX) {
-        charts.extend(latency_chart(&label, &cells)?);
+        charts.extend(latency_chart(&label, &cells, &y)?);
     }
     Ok(charts)
 }
 
-fn latency_chart(label: &str, cells: &[&Cell]) -> Result<Option<Markup>> {
-    let shown = [
-        (&CORRECTED_P50, "p50"),
-        (&CORRECTED_P99, "p99"),
-        (&CORRECTED_P999, "p99.9"),
-        (&RAW_P99, "p99, raw"),
-    ];
+fn latency_chart(label: &str, cells: &[&Cell], y: &Scale) -> Result<Option<Markup>> {
     let mut series = Vec::new();
-    for (index, (shown, name)) in shown.into_iter().enumerate() {
+    for (index, (shown, name)) in LATENCIES.iter().enumerate() {
         let mut points: Vec<Point> =
             cells.iter().filter_map(|cell| point_by_rate(cell, shown)).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         series.push(Series {
-            label: name.to_owned(),
-            ink: Ink::of_line(index, 4, false),
+            label: (*name).to_owned(),
+            ink: Ink::of_line(index, LATENCIES.len(), false),
             shape: Shape::of_line(index),
             points,
         });
     }
     series.retain(|line| !line.points.is_empty());
-    let all = || series.iter().flat_map(|line| &line.points);
-    let y = Scale::logarithmic(
-        "latency",
-        Unit::Nanoseconds,
-        all().flat_map(|point| [point.low, point.high]),
-    );
-    let Some(y) = y else {
+    if series.is_empty() {
         return Ok(None);
-    };
-    let x = Scale::from_zero("offered rate", Unit::PerSecond, all().map(|point| point.x));
+    }
+    let all = series.iter().flat_map(|line| &line.points);
+    let x = Scale::from_zero("offered rate", Unit::PerSecond, all.map(|point| point.x));
     let about = if label.is_empty() {
         "by offered rate".to_owned()
     } else {
         format!("by offered rate, {label}")
     };
-    let content = chart::lines(&format!("Latency {about}"), &x, &y, &series)?;
+    let content = chart::lines(&format!("Latency {about}"), &x, y, &series)?;
     Ok(Some(figure("Latency", &about, &content)))
 }
 
