@@ -130,7 +130,7 @@ fn compare(lab: &Lab) -> Result<()> {
         "--blocks",
         "2",
         "--block-ms",
-        "50",
+        "200",
         "--precision",
         "1",
     ])?;
