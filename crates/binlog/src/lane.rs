@@ -51,7 +51,8 @@ impl LaneBuffer {
 #[repr(align(128))]
 pub(crate) struct Lane {
     buffer: Mutex<LaneBuffer>,
-    /// Bytes in `buffer`; written under its lock, read without.
+    /// Bytes in `buffer`; written under its lock, read without. Whoever sees a record's position
+    /// taken sees its bytes here, until they are taken.
     held_bytes: AtomicUsize,
     /// The owner was told that there is no room and wants to know when there is.
     wants_room: AtomicBool,
@@ -83,12 +84,12 @@ impl Lane {
     ) -> (Lsn, usize) {
         let record_bytes = RECORD_HEADER_BYTES + payload.len();
         let mut buffer = self.buffer.lock();
+        let held_bytes = buffer.bytes.len() + record_bytes;
+        self.held_bytes.store(held_bytes, Ordering::Release);
         let start = next.fetch_add(record_bytes as u64, Ordering::SeqCst);
         record::encode(&mut buffer.bytes, Lsn(start), kind, payload, payload_crc);
         buffer.note_run(start, record_bytes);
         buffer.records += 1;
-        let held_bytes = buffer.bytes.len();
-        self.held_bytes.store(held_bytes, Ordering::Release);
         (Lsn(start + record_bytes as u64), held_bytes)
     }
 

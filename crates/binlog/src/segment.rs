@@ -169,7 +169,10 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io:
 }
 
 fn write_zeros(file: &dyn DiskFile, size_bytes: u64) -> io::Result<()> {
-    let zeros = AlignedBuffer::new(to_usize(size_bytes.min(CHUNK_BYTES as u64)));
+    // Large writes leave large pieces in the page cache, and each small write into one of those
+    // costs the kernel a look at all of its blocks: 2.0 us instead of 0.5 us.
+    let piece_bytes = if file.block_bytes() == 1 { BLOCK_BYTES } else { CHUNK_BYTES };
+    let zeros = AlignedBuffer::new(to_usize(size_bytes.min(piece_bytes as u64)));
     let mut at = 0;
     while at < size_bytes {
         let count = (size_bytes - at).min(zeros.len() as u64);

@@ -124,8 +124,10 @@ impl GroupSizesCounter {
     }
 
     fn flush(&mut self) {
-        self.counted.records.saturating_record_n(self.last_records, self.last_count);
-        self.counted.bytes.saturating_record_n(self.last_bytes, self.last_count);
+        // Saturating records would not make a histogram grow.
+        let (records, bytes) = (&mut self.counted.records, &mut self.counted.bytes);
+        records.record_n(self.last_records, self.last_count).expect("the histogram grows");
+        bytes.record_n(self.last_bytes, self.last_count).expect("the histogram grows");
         self.last_count = 0;
     }
 
@@ -142,13 +144,15 @@ mod tests {
     #[test]
     fn sizes_count_every_write_once() {
         let mut counter = GroupSizesCounter::default();
-        for (records, bytes) in [(1, 14), (1, 14), (3, 42), (1, 14)] {
+        for (records, bytes) in [(1, 14), (1, 14), (3, 42), (1, 14), (900_000, 1 << 40)] {
             counter.count(records, bytes);
         }
         let sizes = counter.sizes();
         assert_eq!((sizes.records.count_at(1), sizes.records.count_at(3)), (3, 1));
         assert_eq!((sizes.bytes.count_at(14), sizes.bytes.count_at(42)), (3, 1));
-        assert_eq!((counter.sizes().records.len(), counter.sizes().bytes.len()), (4, 4));
+        assert_eq!((counter.sizes().records.len(), counter.sizes().bytes.len()), (5, 5));
+        assert!(sizes.records.max() >= 900_000);
+        assert!(sizes.bytes.max() >= 1 << 40);
     }
 
     #[test]

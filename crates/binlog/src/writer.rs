@@ -5,7 +5,8 @@
 //!
 //! Why everything below `limit` is there: `limit` is read from `next` before any lane is taken. An
 //! append that got a position below it had its lane's lock at that moment, so the lane is taken
-//! only after the record's bytes are in it.
+//! only after the record's bytes are in it. A lane that holds nothing then holds nothing below
+//! `limit`, and is left alone.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::record::{self, Header, Lsn};
 use crate::segment::{Segment, activate, file_name};
 use crate::window::Window;
 
-/// Without syncs, so many filled segments may wait for the kernel to write them back.
+/// Without syncs, so many filled segments may wait for the kernel to write them back. One more is
+/// synced with them: all of them should find room among the recycled ones.
 const UNSYNCED_SEGMENTS_MAX: usize = 4;
 
 /// What one round did and when the next is due.
@@ -107,19 +109,29 @@ impl Log {
     /// One round of the writer: writes and syncs what was asked for or what is due at `clock()`.
     /// A failure poisons the log and is seen in [`Log::poisoned`].
     pub fn writer_step(&self, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
-        let writer = self.writer.lock();
-        self.step(writer, clock)
+        self.step(self.writer.lock(), clock, |writer| self.next_step(writer, clock()))
     }
 
-    /// As [`Log::writer_step`]; None if somebody else is at it.
-    pub(crate) fn try_writer_step(&self, clock: &dyn Fn() -> MonoNs) -> Option<StepOutcome> {
-        let writer = self.writer.try_lock()?;
-        Some(self.step(writer, clock))
+    /// As [`Log::writer_step`], by a thread that asks for no more than this one; false if somebody
+    /// else is at it.
+    pub(crate) fn try_writer_step(&self, clock: &dyn Fn() -> MonoNs) -> bool {
+        let Some(writer) = self.writer.try_lock() else { return false };
+        self.step(writer, clock, |_| Next::AtOnce);
+        true
     }
 
-    fn step(&self, mut writer: MutexGuard<'_, Writer>, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
+    fn step(
+        &self,
+        mut writer: MutexGuard<'_, Writer>,
+        clock: &dyn Fn() -> MonoNs,
+        next: impl FnOnce(&Writer) -> Next,
+    ) -> StepOutcome {
         let group = self.committers.begin_group();
-        let outcome = self.locked_step(&mut writer, clock);
+        let mut outcome = self.locked_step(&mut writer, clock);
+        if outcome.next != Next::Poisoned {
+            outcome.next = next(&writer);
+        }
+        self.committers.publish_group();
         drop(writer);
         if self.committers.end_group(group) {
             self.wake_writer();
@@ -127,6 +139,7 @@ impl Log {
         outcome
     }
 
+    /// All of a step but when the next one is due.
     fn locked_step(&self, writer: &mut Writer, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
         let mut outcome = StepOutcome { bytes_written: 0, synced: false, next: Next::Poisoned };
         if self.is_poisoned() {
@@ -141,7 +154,7 @@ impl Log {
         }
         outcome.bytes_written = writer.tail.at.0 - before.0.0;
         outcome.synced = writer.tail.synced > before.1;
-        outcome.next = self.next_step(writer, clock());
+        outcome.next = Next::AtOnce;
         outcome
     }
 
@@ -187,7 +200,9 @@ impl Log {
         let limit = self.next();
         let Writer { window, taken, tail, lane_cap_bytes, .. } = writer;
         for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
-            lane.take(empty);
+            if lane.held_bytes() > 0 {
+                lane.take(empty);
+            }
         }
         for lane in &self.lanes {
             lane.wake_for_room();
@@ -207,7 +222,7 @@ impl Log {
             counters.bytes += bytes;
             counters.writes = tail.writes;
         }
-        for lane in taken {
+        for lane in taken.iter_mut().filter(|lane| lane.records > 0) {
             lane.reset(*lane_cap_bytes);
         }
         self.publish_written(tail.at);

@@ -263,7 +263,9 @@ fn a_record_larger_than_a_segment_gets_a_larger_one() {
 
 #[test]
 fn truncated_segments_are_written_again() {
-    let (disk, log) = new_log(SyncPolicy::Always);
+    let disk = Arc::new(FaultDisk::new(3));
+    let options = Options { recycled_segments_max: 4, ..small() };
+    let (log, _, _) = open_from(&disk, options, 2, Lsn(0)).unwrap();
     for _ in 0..100 {
         log.append(0, 1, &[1; 500]).unwrap();
         sync(&log);

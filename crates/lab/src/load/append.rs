@@ -18,7 +18,9 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{
     AppendWork, Commit, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, WaitFor, Warmup,
 };
+use crate::measure::threads::{threads, uses_between};
 use crate::stats::histogram;
+use crate::stats::is_steady;
 
 /// More threads than any machine runs at once; each costs a stack and a histogram.
 const THREADS_MAX: usize = 4096;
@@ -32,6 +34,10 @@ const KIND: u8 = 1;
 const TIMED_EVERY: u64 = 64;
 /// How often old segments are given back: a fast log fills one in a tenth of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The rates of so many windows of this length tell whether it has become steady.
+const WARMUP_WINDOWS: usize = 8;
+const WARMUP_WINDOW: Duration = Duration::from_millis(50);
 
 const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
@@ -170,7 +176,8 @@ struct Lanes {
     log: Arc<Log>,
     writer: WriterHandle,
     count: usize,
-    origin: Instant,
+    clock: quanta::Clock,
+    origin: quanta::Instant,
 }
 
 impl Lanes {
@@ -188,9 +195,14 @@ impl Lanes {
         let options = Options { sync, ..Options::default() };
         let count = work.threads.min(LANES_MAX);
         let (log, _) = Log::open(disk, options, count, Lsn(0), &mut |_| Ok(()))?;
-        let origin = Instant::now();
-        let writer = log.spawn_writer(move || clock(origin)).context("start the log's writer")?;
-        Ok(Self { log, writer, count, origin })
+        // The cycle counter: whoever waits looks at it for each write.
+        let clock = quanta::Clock::new();
+        let origin = clock.now();
+        let writers_clock = clock.clone();
+        let writer = log
+            .spawn_writer(move || since_origin(&writers_clock, origin))
+            .context("start the log's writer")?;
+        Ok(Self { log, writer, count, clock, origin })
     }
 
     /// Appends as soon as there is room; returns where the record ends.
@@ -205,12 +217,12 @@ impl Lanes {
 
     fn append_written(&self, thread: usize, payload: &[u8]) -> Result<()> {
         let end = self.append(thread, payload)?;
-        Ok(self.log.wait_written(end, &|| clock(self.origin))?)
+        Ok(self.log.wait_written(end, &|| since_origin(&self.clock, self.origin))?)
     }
 
     fn append_durable(&self, thread: usize, payload: &[u8]) -> Result<()> {
         let end = self.append(thread, payload)?;
-        Ok(self.log.wait_durable(end, &|| clock(self.origin))?)
+        Ok(self.log.wait_durable(end, &|| since_origin(&self.clock, self.origin))?)
     }
 }
 
@@ -230,8 +242,9 @@ impl Subject for Lanes {
     }
 }
 
-fn clock(origin: Instant) -> MonoNs {
-    MonoNs(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+fn since_origin(clock: &quanta::Clock, origin: quanta::Instant) -> MonoNs {
+    let elapsed = clock.now().saturating_duration_since(origin);
+    MonoNs(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What all threads look at.
@@ -354,7 +367,7 @@ fn append_all(append: &impl Append, number: usize, payload: &[u8], stage: &Stage
             let started = stage.clock.raw();
             append(number, payload)?;
             let took_ns = stage.clock.delta_as_nanos(started, stage.clock.raw());
-            share.latency.saturating_record(took_ns);
+            share.latency.record(took_ns).context("count a latency")?;
         } else {
             append(number, payload)?;
         }
@@ -388,6 +401,8 @@ impl<S: Subject> Conductor<'_, S> {
     fn conduct(mut self) -> Result<()> {
         (self.say)(LoadEvent::Connected)?;
         let warmup_ms = self.warm_up()?;
+        let own_threads = || threads(std::process::id()).context("read the use of the own threads");
+        let threads_before = own_threads()?;
         let before = self.subject.counters();
         let cpu_before_ns = process_cpu_ns()?;
         self.stage.phase.store(MEASURING, Ordering::Relaxed);
@@ -399,6 +414,7 @@ impl<S: Subject> Conductor<'_, S> {
         let process_cpu_ns = process_cpu_ns()? - cpu_before_ns;
         let log = log_report(&before, &self.subject.counters(), process_cpu_ns)?;
         (self.say)(LoadEvent::Measured)?;
+        let threads = uses_between(&threads_before, &own_threads()?);
         while self.working > 0 {
             self.count(self.shares.recv()?)?;
         }
@@ -409,6 +425,7 @@ impl<S: Subject> Conductor<'_, S> {
             windows,
             latency_corrected: latency.clone(),
             latency_raw: latency,
+            threads,
             log: Some(log),
             ..LoadReport::default()
         };
@@ -417,9 +434,34 @@ impl<S: Subject> Conductor<'_, S> {
 
     /// Returns how long it took, in milliseconds.
     fn warm_up(&mut self) -> Result<u64> {
-        let (Warmup::Fixed { ms } | Warmup::Steady { max_ms: ms }) = self.spec.warmup;
-        self.work_until(Instant::now() + Duration::from_millis(ms))?;
-        Ok(ms)
+        let began = Instant::now();
+        match self.spec.warmup {
+            Warmup::Fixed { ms } => {
+                self.work_until(began + Duration::from_millis(ms))?;
+            }
+            Warmup::Steady { max_ms } => {
+                self.work_until_steady(began + Duration::from_millis(max_ms))?;
+            }
+        }
+        Ok(u64::try_from(began.elapsed().as_millis())?)
+    }
+
+    #[allow(clippy::cast_precision_loss)] // rates, to be compared
+    fn work_until_steady(&mut self, latest: Instant) -> Result<()> {
+        let mut rates = Vec::new();
+        let mut appended_before = self.stage.appended();
+        while Instant::now() < latest {
+            let began = Instant::now();
+            self.work_until(latest.min(began + WARMUP_WINDOW))?;
+            let appended = self.stage.appended();
+            rates.push((appended - appended_before) as f64 / began.elapsed().as_secs_f64());
+            appended_before = appended;
+            let last = rates.len().checked_sub(WARMUP_WINDOWS).map(|first| &rates[first..]);
+            if last.is_some_and(is_steady) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Until the time is over or all threads have appended what they shall. Returns the operations
@@ -531,18 +573,44 @@ mod tests {
         histogram::decode(text).unwrap().len()
     }
 
+    #[test]
+    fn a_steady_warm_up_ends_at_the_latest_when_told() {
+        let work = AppendWork {
+            mode: LogMode::Lanes,
+            threads: 2,
+            record_bytes: 5,
+            wait: WaitFor::Ticket,
+            commit: Commit::Written,
+            directory: std::env::temp_dir().join(format!("lab-append-warm-{}", std::process::id())),
+        };
+        let spec =
+            LoadSpec { warmup: Warmup::Steady { max_ms: 120 }, ..spec(work.clone(), Some(10_000)) };
+        let mut warmups = Vec::new();
+        run(&spec, &work, &mut |event| {
+            if let LoadEvent::Measuring { warmup_ms } = event {
+                warmups.push(warmup_ms);
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(warmups.len() == 1 && warmups[0] >= 120, "{warmups:?}");
+    }
+
     /// The shape of all events, and sums that must agree.
     fn check(name: &str, mode: LogMode, wait: WaitFor, commit: Commit) {
         let work =
             AppendWork { mode, threads: 3, record_bytes: 5, wait, commit, directory: "".into() };
         let said = events(name, &work, Some(600));
         assert_eq!(said[0], LoadEvent::Connected);
-        assert_eq!(said[1], LoadEvent::Measuring { warmup_ms: 1 });
+        assert!(matches!(said[1], LoadEvent::Measuring { warmup_ms: 1.. }), "{:?}", said[1]);
         assert_eq!(said[said.len() - 2], LoadEvent::Measured);
         let LoadEvent::Done(report) = &said[said.len() - 1] else { panic!("no report: {said:?}") };
         assert_eq!(report.operations, 600);
         let timed = decoded(&report.latency_raw);
         assert_eq!(timed, if wait == WaitFor::Ticket { 3 * 200_u64.div_ceil(64) } else { 600 });
+        let appenders = report.threads.iter().filter(|thread| thread.name.starts_with("append-"));
+        // Other tests of the same process have such threads too.
+        assert!(appenders.count() >= 3);
         let log = report.log.as_ref().unwrap();
         assert_eq!(decoded(&log.records_per_write), log.writes);
         assert_eq!(decoded(&log.bytes_per_write), log.writes);
