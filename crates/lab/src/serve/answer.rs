@@ -6,6 +6,12 @@ use std::time::Duration;
 
 use crate::serve::request::Refusal;
 
+/// Pages bring all they need with them, and ask for nothing but news of the run.
+const CONTENT_POLICY: &str = concat!(
+    "default-src 'none'; style-src 'unsafe-inline'; ",
+    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:",
+);
+
 /// What a refused sender may still have on its way: read, so that closing does not cut the answer
 /// off before it is seen.
 const DRAINED_BYTES_MAX: usize = 64 << 10;
@@ -88,9 +94,7 @@ impl Answer {
         let head = format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}\
              Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\n\
-             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
-             script-src 'unsafe-inline'; connect-src 'self'; img-src data:\r\n\
-             Connection: close\r\n\r\n",
+             Content-Security-Policy: {CONTENT_POLICY}\r\nConnection: close\r\n\r\n",
             self.status,
             self.kind,
             self.content.len(),
