@@ -217,7 +217,8 @@ fn shown_fields(fields: &BTreeMap<&String, &Value>) -> String {
 
 fn shown_estimate(estimate: &Estimate) -> String {
     let Estimate { median, low, high, .. } = *estimate;
-    if low.total_cmp(&high).is_eq() {
+    // One measurement, or one pair of them, says nothing of how they vary.
+    if low.total_cmp(&high).is_eq() || !high.is_finite() {
         return shown(median);
     }
     format!("{} [{}, {}]", shown(median), shown(low), shown(high))
@@ -284,6 +285,17 @@ mod tests {
         check(1_234_567.0, "1,234,600");
         check(123_456_789.0, "123,460,000");
         check(f64::INFINITY, "?");
+    }
+
+    #[test]
+    fn intervals() {
+        let check = |low, high, expected: &str| {
+            let estimate = Estimate { median: 0.5, low, high, count: 1 };
+            assert_eq!(shown_estimate(&estimate), expected);
+        };
+        check(0.4, 0.6, "0.500 [0.400, 0.600]");
+        check(0.5, 0.5, "0.500");
+        check(0.0, f64::INFINITY, "0.500");
     }
 
     #[test]
