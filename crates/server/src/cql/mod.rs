@@ -2,11 +2,14 @@
 //!
 //! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
 //! `relation` (what statements are made of), `statements` (one file and one row each); `types` (names
-//! looked up), `value` (bytes, text, order), `token` (the place on the ring).
+//! looked up), `value` (bytes, text, order), `token` (the place on the ring); `schema` (what keyspaces,
+//! tables and types there are); `error` (why a request fails).
 
+pub mod error;
 pub mod lexer;
 pub mod parser;
 pub mod relation;
+pub mod schema;
 pub mod statements;
 pub mod term;
 pub mod token;

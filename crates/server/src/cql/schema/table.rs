@@ -1,0 +1,124 @@
+//! A table and its columns.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use crate::cql::types::CqlType;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    pub id: Uuid,
+    pub keyspace: String,
+    pub name: String,
+    /// As `SELECT *` shows them: partition key, clustering, then static and then other columns by
+    /// name.
+    pub columns: Vec<Column>,
+    pub indexes: Vec<Index>,
+    /// Names and types of columns that are gone: a name may come back only with its type.
+    pub dropped: BTreeMap<String, CqlType>,
+    pub options: TableOptions,
+    pub source: TableSource,
+}
+
+/// Where rows come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableSource {
+    /// Partitions of the store.
+    Stored,
+    /// Computed when asked for: what the server knows about itself. Found by keyspace and name.
+    Virtual,
+    /// Values of the Redis protocol.
+    Redis,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub name: String,
+    pub column_type: CqlType,
+    pub kind: ColumnKind,
+    /// What the store calls it: never used again in its table. Keys have one but no cells.
+    pub number: u32,
+}
+
+/// What a column is for. Positions count within the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    PartitionKey { position: usize },
+    Clustering { position: usize, is_descending: bool },
+    Static,
+    Regular,
+}
+
+/// An index on a column, kept by whoever reads the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    pub name: String,
+    pub column: String,
+    pub target: IndexTarget,
+}
+
+/// What of a column an index finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexTarget {
+    /// The value of a plain or frozen column, items of a list or set, values of a map.
+    Values,
+    Keys,
+    Entries,
+    Full,
+}
+
+/// What WITH sets. Those without a meaning here are kept for clients that read them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableOptions {
+    pub comment: String,
+    pub default_time_to_live: u32,
+    pub gc_grace_seconds: u32,
+    /// All others by name, as text or as a map in CQL's notation.
+    pub others: BTreeMap<String, String>,
+}
+
+impl Default for TableOptions {
+    // Source: Cassandra 5.0, TableParams.DEFAULT_GC_GRACE_SECONDS
+    fn default() -> Self {
+        TableOptions {
+            comment: String::new(),
+            default_time_to_live: 0,
+            gc_grace_seconds: 864_000,
+            others: BTreeMap::new(),
+        }
+    }
+}
+
+impl Table {
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// In the order of the key.
+    pub fn partition_key(&self) -> &[Column] {
+        let is_key = |column: &Column| matches!(column.kind, ColumnKind::PartitionKey { .. });
+        &self.columns[..self.columns.iter().take_while(|column| is_key(column)).count()]
+    }
+
+    /// In the order of the key.
+    pub fn clustering(&self) -> &[Column] {
+        let rest = &self.columns[self.partition_key().len()..];
+        let is_key = |column: &Column| matches!(column.kind, ColumnKind::Clustering { .. });
+        &rest[..rest.iter().take_while(|column| is_key(column)).count()]
+    }
+
+    /// Columns that have cells: static ones first.
+    pub fn cells(&self) -> &[Column] {
+        &self.columns[self.partition_key().len() + self.clustering().len()..]
+    }
+
+    pub fn is_counter(&self) -> bool {
+        self.cells().iter().any(|column| column.column_type.is_counter())
+    }
+
+    pub fn has_statics(&self) -> bool {
+        self.cells().first().is_some_and(|column| column.kind == ColumnKind::Static)
+    }
+}
