@@ -90,6 +90,7 @@ pub(crate) fn build_shared(
     Shared {
         cycles,
         keyspace: recovered.keyspace,
+        catalog: ArcSwap::default(),
         log: recovered.log,
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),

@@ -16,6 +16,7 @@ use wire::resp::Args;
 
 use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
+use crate::cql::schema::Catalog;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
@@ -98,6 +99,8 @@ pub(crate) struct Shared {
     /// Measures commands; copied by every reactor.
     pub(crate) cycles: CycleClock,
     pub(crate) keyspace: Keyspace,
+    /// What keyspaces and tables of CQL there are; replaced as a whole by every change.
+    pub(crate) catalog: ArcSwap<Catalog>,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,
