@@ -17,11 +17,7 @@ pub struct Moment {
 impl Moment {
     /// Microseconds since 1970, and where random numbers begin.
     pub fn new(now_us: i64, seed: u64) -> Self {
-        Moment {
-            now_us,
-            ticks: Cell::new(0),
-            chance: RefCell::new(SmallRng::seed_from_u64(seed)),
-        }
+        Moment { now_us, ticks: Cell::new(0), chance: RefCell::new(SmallRng::seed_from_u64(seed)) }
     }
 
     /// Microseconds since 1970.
