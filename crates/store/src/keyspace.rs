@@ -234,6 +234,18 @@ impl Keyspace {
         match mutation {
             Mutation::Key { key, .. } if skip(stripe_of(key.hash)) => Ok(()),
             Mutation::Key { key, .. } => self.lock_one(key.hash, params).apply(mutation),
+            Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => {
+                if skip(stripe_of(key.hash())) {
+                    return Ok(());
+                }
+                self.lock_one(key.hash(), params).apply(mutation)
+            }
+            Mutation::Truncate { table } => {
+                for index in (0..STRIPES).filter(|index| !skip(*index)) {
+                    self.stripe(index).truncate(*table, &mut Trash::default());
+                }
+                Ok(())
+            }
             Mutation::Flush { db } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {
                     self.stripe(index).flush(*db, &mut Trash::default());

@@ -16,6 +16,7 @@ mod evict;
 mod keyspace;
 mod locked;
 mod mutation;
+mod partitions;
 mod pending;
 mod snapshot;
 mod stripe;
@@ -31,10 +32,13 @@ pub use access::{AccessClock, AccessRule};
 pub use evict::{Candidate, EvictionPolicy};
 pub use keyspace::{DbStats, Keyspace, LockWaits, Params, ScanCursor, StoreError};
 pub use locked::{Locked, Lookups, Value, ValueKind};
-pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored};
+pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored, Writes};
+pub use partitions::{PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use snapshot::{SnapshotBlock, load_block};
 pub use trash::Trash;
-pub use types::{CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Stamp, Write};
+pub use types::{
+    CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
+};
 pub use watch::WatchFlag;
 
 /// Numbered databases, as many as Redis has by default.

@@ -1,6 +1,7 @@
 //! Some locked stripes: the only way to see or change data.
 
 use std::cell::Cell;
+use std::ops::Bound;
 
 use base::time::UnixMs;
 use parking_lot::MutexGuard;
@@ -9,9 +10,10 @@ use smallvec::SmallVec;
 use crate::entry::Entry;
 use crate::keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
 use crate::mutation::{Key, Kind, Mutation};
+use crate::partitions::{PartitionKey, TableId};
 use crate::stripe::{Applying, Found, Object, StatsSums, Stripe, stripe_of};
 use crate::trash::Trash;
-use crate::types::{Encoding, Hash, List, Set, ZSet};
+use crate::types::{Encoding, Hash, List, Partition, Seconds, Set, ZSet};
 use crate::watch::WatchFlag;
 use crate::{DATABASES, STRIPES};
 
@@ -264,6 +266,25 @@ impl<'a> Locked<'a> {
                 self.grown_bytes += stripe.bytes.cast_signed() - before;
                 result
             }
+            Mutation::Partition { key, writes } => {
+                self.change_partition(*key, |partition| {
+                    writes.iter().for_each(|write| partition.write(write));
+                });
+                Ok(())
+            }
+            Mutation::Purge { key, now, gc_before } => {
+                self.change_partition(*key, |partition| partition.purge(*now, *gc_before));
+                Ok(())
+            }
+            Mutation::Truncate { table } => {
+                assert!(self.is_all(), "a table is in every stripe");
+                for guard in &mut self.guards {
+                    let before = guard.stripe.bytes.cast_signed();
+                    guard.stripe.truncate(*table, &mut self.trash);
+                    self.grown_bytes += guard.stripe.bytes.cast_signed() - before;
+                }
+                Ok(())
+            }
             Mutation::Flush { db } => {
                 assert!(self.is_all(), "a flush needs every stripe");
                 for guard in &mut self.guards {
@@ -274,6 +295,54 @@ impl<'a> Locked<'a> {
                 Ok(())
             }
         }
+    }
+
+    fn change_partition(
+        &mut self,
+        key: PartitionKey<'_>,
+        change: impl FnOnce(&mut Partition),
+    ) {
+        let stripe = self.stripe_mut(key.hash());
+        let before = stripe.bytes.cast_signed();
+        stripe.change_partition(key, change);
+        let grown_bytes = stripe.bytes.cast_signed() - before;
+        self.grown_bytes += grown_bytes;
+    }
+
+    /// A partition, if anything of it is kept.
+    #[inline]
+    pub fn partition(&self, key: PartitionKey<'_>) -> Option<&Partition> {
+        self.stripe(key.hash()).tables.get(key)
+    }
+
+    /// The partitions of a table in the first locked stripe from a place on, in token order: token,
+    /// key, partition. See [`Keyspace::lock_stripe`] and [`crate::stripe_of_token`].
+    pub fn partitions<'s>(
+        &'s self,
+        table: TableId,
+        from: Bound<(i64, &[u8])>,
+    ) -> impl Iterator<Item = (i64, &'s [u8], &'s Partition)> + use<'s, 'a> {
+        let found = self.guards.first().map(|guard| guard.stripe.tables.range(table, from));
+        found.into_iter().flatten()
+    }
+
+    /// Token and key of those partitions of a table in the first locked stripe in which a
+    /// [`Mutation::Purge`] of these times would remove something.
+    pub fn garbage<'s>(
+        &'s self,
+        table: TableId,
+        now: Seconds,
+        gc_before: Seconds,
+    ) -> impl Iterator<Item = (i64, &'s [u8])> + use<'s, 'a> {
+        let stripe = self.guards.first().map(|guard| &guard.stripe.tables);
+        let found = stripe.map(|tables| tables.with_garbage(table, now, gc_before));
+        found.into_iter().flatten()
+    }
+
+    /// Partitions of a table in the locked stripes, and their heap bytes.
+    pub fn table_stats(&self, table: TableId) -> (usize, usize) {
+        let stats = self.guards.iter().map(|guard| guard.stripe.tables.stats(table));
+        stats.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
     }
 
     /// Notes that a write of this key is in the log up to `lsn`; `durable` is known to be synced.

@@ -5,11 +5,14 @@
 //! mutations in the same order gives the same data, whatever the time is.
 //!
 //! Bytes of one mutation (integers little-endian, `v` = LEB128 varint): kind u8, database u8, key
-//! length v, key, then by kind as in [`Change::encode`]. A log record is one or more mutations.
+//! length v, key, then by kind as in [`Change::encode`]. Of a partition: kind u8, table u128, token
+//! i64, key length v, key, then the number of writes v and the writes as in [`Write::encode`], or both
+//! times of a purge u32. Of a table: kind u8, table u128. A log record is one or more mutations.
 
 use base::time::UnixMs;
 
-use crate::types::Malformed;
+use crate::partitions::{PartitionKey, TableId};
+use crate::types::{CellValue, Malformed, RowKey, Seconds, Write};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
 /// A key with its hash, computed once per request.
@@ -136,6 +139,63 @@ impl<'a> Scored<'a> {
     }
 }
 
+/// Writes of one partition, likewise.
+#[derive(Debug, Clone, Copy)]
+pub enum Writes<'a> {
+    Slice(&'a [Write<'a>]),
+    /// `count` writes. Checked by [`Mutation::decode`].
+    Packed {
+        count: usize,
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> Writes<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Writes::Slice(writes) => writes.len(),
+            Writes::Packed { count, .. } => *count,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Write<'a>> {
+        let (slice, mut packed) = match self {
+            Writes::Slice(writes) => (writes, &[][..]),
+            Writes::Packed { bytes, .. } => (&[][..], bytes),
+        };
+        let rest = std::iter::from_fn(move || {
+            (!packed.is_empty()).then(|| Write::decode(&mut packed).expect("checked by decode"))
+        });
+        slice.iter().copied().chain(rest)
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        match self {
+            Writes::Slice(writes) => writes.iter().for_each(|write| write.encode(out)),
+            Writes::Packed { bytes, .. } => out.extend_from_slice(bytes),
+        }
+    }
+
+    fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
+        let start = *input;
+        for _ in 0..count {
+            Write::decode(input)?;
+        }
+        Ok(Writes::Packed { count, bytes: &start[..start.len() - input.len()] })
+    }
+
+    /// What [`crate::Partition::encode`] has made.
+    pub(crate) fn of_partition(mut encoded: &'a [u8]) -> Writes<'a> {
+        Writes::decode(&mut encoded).expect("encoded by the partition itself")
+    }
+}
+
 /// What kind of collection a [`Change::Put`] carries; the numbers are part of the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -229,7 +289,7 @@ pub enum Change<'a> {
     },
 }
 
-/// One change of one key.
+/// One change of one key, one partition, or of all in a database or table.
 #[derive(Debug, Clone, Copy)]
 pub enum Mutation<'a> {
     Key {
@@ -237,9 +297,24 @@ pub enum Mutation<'a> {
         key: Key<'a>,
         change: Change<'a>,
     },
-    /// Empties one database, or all.
+    /// Empties one database, or all; tables stay.
     Flush {
         db: Option<u8>,
+    },
+    Partition {
+        key: PartitionKey<'a>,
+        writes: Writes<'a>,
+    },
+    /// As [`crate::Partition::purge`]. In the log, as a write that is older than a forgotten deletion
+    /// must fare the same when it is replayed.
+    Purge {
+        key: PartitionKey<'a>,
+        now: Seconds,
+        gc_before: Seconds,
+    },
+    /// Empties a table.
+    Truncate {
+        table: TableId,
     },
 }
 
@@ -268,6 +343,9 @@ const PUT: u8 = 21;
 const PUT_EXPIRING: u8 = 22;
 const FLUSH_DB: u8 = 23;
 const FLUSH_ALL: u8 = 24;
+const PARTITION: u8 = 25;
+const PURGE: u8 = 26;
+const TRUNCATE: u8 = 27;
 
 fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
@@ -277,6 +355,31 @@ fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
     let (bytes, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
     *input = rest;
     Ok(u64::from_le_bytes(*bytes))
+}
+
+fn take_u32(input: &mut &[u8]) -> Result<u32, Malformed> {
+    let (bytes, rest) = input.split_first_chunk().ok_or(Malformed)?;
+    *input = rest;
+    Ok(u32::from_le_bytes(*bytes))
+}
+
+fn put_place(out: &mut Vec<u8>, kind: u8, key: PartitionKey<'_>) {
+    out.push(kind);
+    out.extend_from_slice(&key.table.0.to_le_bytes());
+    out.extend_from_slice(&key.token.to_le_bytes());
+    put_bytes(out, key.bytes);
+}
+
+fn take_table(input: &mut &[u8]) -> Result<TableId, Malformed> {
+    let (bytes, rest) = input.split_first_chunk().ok_or(Malformed)?;
+    *input = rest;
+    Ok(TableId(u128::from_le_bytes(*bytes)))
+}
+
+fn take_place<'a>(input: &mut &'a [u8]) -> Result<PartitionKey<'a>, Malformed> {
+    let table = take_table(input)?;
+    let token = take_u64(input)?.cast_signed();
+    Ok(PartitionKey { table, token, bytes: take_bytes(input)? })
 }
 
 fn take_u8(input: &mut &[u8]) -> Result<u8, Malformed> {
@@ -419,6 +522,19 @@ impl<'a> Mutation<'a> {
             }
             Mutation::Flush { db: Some(db) } => out.extend_from_slice(&[FLUSH_DB, *db]),
             Mutation::Flush { db: None } => out.extend_from_slice(&[FLUSH_ALL, 0]),
+            Mutation::Partition { key, writes } => {
+                put_place(out, PARTITION, *key);
+                writes.encode(out);
+            }
+            Mutation::Purge { key, now, gc_before } => {
+                put_place(out, PURGE, *key);
+                out.extend_from_slice(&now.to_le_bytes());
+                out.extend_from_slice(&gc_before.to_le_bytes());
+            }
+            Mutation::Truncate { table } => {
+                out.push(TRUNCATE);
+                out.extend_from_slice(&table.0.to_le_bytes());
+            }
         }
     }
 
@@ -428,6 +544,19 @@ impl<'a> Mutation<'a> {
         hash_of: impl Fn(&[u8]) -> u64,
     ) -> Result<Mutation<'a>, Malformed> {
         let kind = take_u8(input)?;
+        match kind {
+            PARTITION => {
+                let key = take_place(input)?;
+                return Ok(Mutation::Partition { key, writes: Writes::decode(input)? });
+            }
+            PURGE => {
+                let key = take_place(input)?;
+                let (now, gc_before) = (take_u32(input)?, take_u32(input)?);
+                return Ok(Mutation::Purge { key, now, gc_before });
+            }
+            TRUNCATE => return Ok(Mutation::Truncate { table: take_table(input)? }),
+            _ => {}
+        }
         let db = take_u8(input)?;
         if usize::from(db) >= crate::DATABASES {
             return Err(Malformed);
@@ -453,6 +582,14 @@ impl std::fmt::Display for Mutation<'_> {
             Mutation::Key { db, key, change } => {
                 write!(f, "db={db} key={} {change}", Shown(key.bytes))
             }
+            Mutation::Partition { key, writes } => {
+                write!(f, "{}", ShownPlace(*key))?;
+                writes.iter().try_for_each(|write| write!(f, "; {}", ShownWrite(write)))
+            }
+            Mutation::Purge { key, now, gc_before } => {
+                write!(f, "{} purge now={now} gc-before={gc_before}", ShownPlace(*key))
+            }
+            Mutation::Truncate { table } => write!(f, "table={:032x} truncate", table.0),
         }
     }
 }
@@ -466,6 +603,52 @@ impl std::fmt::Display for Shown<'_> {
         let shown = &self.0[..self.0.len().min(SHOWN_BYTES_MAX)];
         write!(f, "\"{}\"", shown.escape_ascii())?;
         if self.0.len() > shown.len() { write!(f, "...({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+struct ShownPlace<'a>(PartitionKey<'a>);
+
+impl std::fmt::Display for ShownPlace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PartitionKey { table, token, bytes } = self.0;
+        write!(f, "table={:032x} token={token} key={}", table.0, Shown(bytes))
+    }
+}
+
+struct ShownWrite<'a>(Write<'a>);
+
+impl std::fmt::Display for ShownWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let row = |row: RowKey<'_>| match row {
+            RowKey::Static => "static".to_owned(),
+            RowKey::Clustering(row) => format!("row={}", Shown(row)),
+        };
+        match self.0 {
+            Write::DeletePartition(stamp) => write!(f, "delete at={}", stamp.timestamp),
+            Write::DeleteRange { start, end, stamp } => {
+                write!(f, "delete from={}", Shown(start))?;
+                end.map_or(Ok(()), |end| write!(f, " below={}", Shown(end)))?;
+                write!(f, " at={}", stamp.timestamp)
+            }
+            Write::DeleteRow { row, stamp } => {
+                write!(f, "delete row={} at={}", Shown(row), stamp.timestamp)
+            }
+            Write::InsertRow { row, timestamp, .. } => {
+                write!(f, "insert row={} at={timestamp}", Shown(row))
+            }
+            Write::DeleteItems { row: key, column, stamp } => {
+                write!(f, "delete {} column={column} at={}", row(key), stamp.timestamp)
+            }
+            Write::Cell { row: key, column, item, timestamp, value } => {
+                write!(f, "{} column={column}", row(key))?;
+                item.map_or(Ok(()), |item| write!(f, "[{}]", Shown(item)))?;
+                match value {
+                    CellValue::Live { bytes, .. } => write!(f, "={}", Shown(bytes))?,
+                    CellValue::Deleted { .. } => f.write_str(" deleted")?,
+                }
+                write!(f, " at={timestamp}")
+            }
+        }
     }
 }
 
@@ -518,17 +701,44 @@ mod tests {
 
     fn round_trip(change: Change<'_>) {
         let key = Key { bytes: b"key", hash: 3 };
+        round_trip_of(Mutation::Key { db: 15, key, change });
+    }
+
+    fn round_trip_of(mutation: Mutation<'_>) {
         let mut bytes = Vec::new();
-        Mutation::Key { db: 15, key, change }.encode(&mut bytes);
+        mutation.encode(&mut bytes);
         let mut input = bytes.as_slice();
         let decoded = Mutation::decode(&mut input, |_| 3).expect("valid");
         assert!(input.is_empty());
         let mut again = Vec::new();
         decoded.encode(&mut again);
-        assert_eq!(bytes, again, "{change:?}");
+        assert_eq!(bytes, again, "{mutation:?}");
         for cut in 0..bytes.len() {
-            assert!(Mutation::decode(&mut &bytes[..cut], |_| 3).is_err(), "{change:?} cut {cut}");
+            assert!(Mutation::decode(&mut &bytes[..cut], |_| 3).is_err(), "{mutation:?} cut {cut}");
         }
+    }
+
+    #[test]
+    fn every_change_of_a_partition_keeps_its_meaning_in_bytes() {
+        let table = TableId(1 << 100);
+        let key = PartitionKey { table, token: -5, bytes: b"key" };
+        let stamp = crate::Stamp { timestamp: 7, at: 9 };
+        let cell = Write::Cell {
+            row: RowKey::Static,
+            column: 300,
+            item: Some(b"i"),
+            timestamp: -1,
+            value: CellValue::Deleted { at: 3 },
+        };
+        let writes = [Write::DeletePartition(stamp), cell];
+        round_trip_of(Mutation::Partition { key, writes: Writes::Slice(&writes) });
+        round_trip_of(Mutation::Partition { key, writes: Writes::Slice(&[]) });
+        round_trip_of(Mutation::Purge { key, now: 5, gc_before: 4 });
+        round_trip_of(Mutation::Truncate { table });
+        let shown = Mutation::Partition { key, writes: Writes::Slice(&writes) }.to_string();
+        let expected = "table=00000010000000000000000000000000 token=-5 key=\"key\"; delete at=7; \
+                        static column=300[\"i\"] deleted at=-1";
+        assert_eq!(shown, expected);
     }
 
     #[test]

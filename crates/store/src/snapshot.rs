@@ -8,7 +8,7 @@
 
 use crate::entry::Entry;
 use crate::keyspace::{Keyspace, Params, StoreError};
-use crate::mutation::{Change, Key, Mutation};
+use crate::mutation::{Change, Key, Mutation, Writes};
 use crate::stripe::{Applying, Object, Stripe};
 use crate::types::Malformed;
 use crate::{STRIPES, Trash};
@@ -43,8 +43,9 @@ impl Keyspace {
 }
 
 impl Stripe {
-    /// Appends everything that the stripe holds, and shows each entry in the order of the bytes.
-    fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(&Entry)) {
+    /// Appends everything that the stripe holds, and shows each entry in the order of the bytes, then
+    /// `None` for each partition.
+    fn encode(&self, out: &mut Vec<u8>, mut visit: impl FnMut(Option<&Entry>)) {
         let mut encoded = Vec::new();
         for (db, contents) in self.dbs.iter() {
             for entry in contents.table.iter() {
@@ -61,8 +62,15 @@ impl Stripe {
                 };
                 let key = Key { bytes: entry.key(), hash: 0 };
                 Mutation::Key { db, key, change }.encode(out);
-                visit(entry);
+                visit(Some(entry));
             }
+        }
+        for (key, partition) in self.tables.iter() {
+            encoded.clear();
+            partition.encode(&mut encoded);
+            let writes = Writes::of_partition(&encoded);
+            Mutation::Partition { key, writes }.encode(out);
+            visit(None);
         }
     }
 
@@ -75,7 +83,7 @@ impl Stripe {
         trash: &mut Trash,
     ) -> Result<(), StoreError> {
         let (mut bytes, mut accesses) = (Vec::new(), Vec::new());
-        self.encode(&mut bytes, |entry| accesses.push(entry.access()));
+        self.encode(&mut bytes, |entry| accesses.extend(entry.map(Entry::access)));
         let mut fresh = Stripe::default();
         let mut input = bytes.as_slice();
         for access in accesses {
@@ -88,6 +96,8 @@ impl Stripe {
             let place = fresh.place(db, key).ok_or(StoreError::Malformed)?;
             fresh.entry(db, place).set_access(access);
         }
+        std::mem::swap(&mut fresh.tables, &mut self.tables);
+        fresh.bytes += fresh.tables.heap_bytes();
         std::mem::swap(&mut fresh.pending, &mut self.pending);
         std::mem::swap(&mut fresh.watches, &mut self.watches);
         std::mem::replace(self, fresh).flush_all(trash);

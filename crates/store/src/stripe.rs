@@ -14,10 +14,11 @@ use crate::databases::{Databases, Db};
 use crate::entry::Entry;
 use crate::keyspace::{DbStats, Params, StoreError};
 use crate::mutation::{Change, End, Key, Kind};
+use crate::partitions::{PartitionKey, TableId, Tables};
 use crate::pending::Pending;
 use crate::table::Place;
 use crate::trash::{Garbage, Trash};
-use crate::types::{Compact, Hash, List, Malformed, Set, ZSet, allocation_bytes};
+use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet, allocation_bytes};
 use crate::watch::Watches;
 use crate::{DATABASES, STRIPES};
 
@@ -167,6 +168,7 @@ pub(crate) struct Stripe {
     pub(crate) watches: Watches,
     objects: Objects,
     expiries: BinaryHeap<Reverse<Expiry>>,
+    pub(crate) tables: Tables,
 }
 
 /// Cache lines of a stripe that a command on one key touches.
@@ -255,6 +257,21 @@ impl Stripe {
             self.watches.touch(db, key.bytes);
         }
         Ok(())
+    }
+
+    /// Changes one partition.
+    pub(crate) fn change_partition(
+        &mut self,
+        key: PartitionKey<'_>,
+        change: impl FnOnce(&mut Partition),
+    ) {
+        let grown_bytes = self.tables.change(key, change);
+        self.bytes = self.bytes.strict_add_signed(grown_bytes);
+    }
+
+    /// Empties a table.
+    pub(crate) fn truncate(&mut self, table: TableId, trash: &mut Trash) {
+        self.bytes -= self.tables.truncate(table, trash);
     }
 
     fn set(
@@ -502,7 +519,7 @@ impl Stripe {
         self.expiries.as_slice().iter().take(16).find_map(|e| self.expiring_key(e.0))
     }
 
-    /// Empties one database of this stripe, or all.
+    /// Empties one database of this stripe, or all; tables stay.
     pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut Trash) {
         let dbs = &self.dbs;
         self.watches.touch_where(|watched, key| {
@@ -517,7 +534,7 @@ impl Stripe {
         }
     }
 
-    /// Nothing stays, so nothing needs to be looked at: O(1) beside freeing.
+    /// No key stays, so none needs to be looked at: O(tables) beside freeing.
     pub(crate) fn flush_all(&mut self, trash: &mut Trash) {
         trash.push_databases(std::mem::take(&mut self.dbs));
         let objects = std::mem::take(&mut self.objects);
@@ -525,7 +542,7 @@ impl Stripe {
             trash.push(Garbage::Objects(objects));
         }
         self.expiries = BinaryHeap::new();
-        self.bytes = 0;
+        self.bytes = self.tables.heap_bytes();
     }
 
     fn flush_one(&mut self, db: u8, trash: &mut Trash) {

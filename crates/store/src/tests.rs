@@ -1,15 +1,16 @@
 //! The keyspace against a plain map: every change by mutation, live, replayed, and from a snapshot.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use base::time::UnixMs;
 use proptest::prelude::*;
 
 use crate::types::{Compact, Encoding};
 use crate::{
-    AccessClock, AccessRule, Change, End, EvictionPolicy, Items, Keyspace, LockWaits, Lookups,
-    Mutation, Params, STRIPES, ScanCursor, Scored, SnapshotBlock, StoreError, Value, WatchFlag,
-    load_block,
+    AccessClock, AccessRule, CellValue, Change, End, EvictionPolicy, Items, Keyspace, LockWaits,
+    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, RowKey, STRIPES, ScanCursor, Scored,
+    SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -74,6 +75,17 @@ fn contents(store: &Keyspace, now: u64) -> BTreeMap<(u8, Vec<u8>), (String, Opti
             all.insert((db, bytes.to_vec()), (text, expiry));
         });
     }
+    drop(locked);
+    for stripe in 0..STRIPES {
+        let locked = store.lock_stripe(stripe, &params);
+        for key in 0..3 {
+            for (token, bytes, partition) in locked.partitions(table(key), Bound::Unbounded) {
+                let place = PartitionKey { table: table(key), token, bytes };
+                assert_eq!(locked.partition(place), Some(partition));
+                all.insert((PARTITIONS_DB, bytes.to_vec()), (format!("{partition:?}"), None));
+            }
+        }
+    }
     all
 }
 
@@ -97,6 +109,10 @@ enum Step {
     ZAdd(u8, i8, u8),
     ZRemove(u8, u8),
     Flush(Option<u8>),
+    Insert(u8, u8, i64, Vec<u8>),
+    DeletePartition(u8, i64),
+    Purge(u8),
+    Truncate(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -115,7 +131,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::SetAdd(k, m)),
         2 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::SetRemove(k, m)),
         3 => (key.clone(), any::<i8>(), 0u8..12).prop_map(|(k, s, m)| Step::ZAdd(k, s, m)),
-        2 => (key, 0u8..12).prop_map(|(k, m)| Step::ZRemove(k, m)),
+        2 => (key.clone(), 0u8..12).prop_map(|(k, m)| Step::ZRemove(k, m)),
+        6 => (key.clone(), 0u8..4, 0i64..9, any::<Vec<u8>>())
+            .prop_map(|(k, row, time, value)| Step::Insert(k, row, time, value)),
+        2 => (key.clone(), 0i64..9).prop_map(|(k, time)| Step::DeletePartition(k, time)),
+        1 => key.clone().prop_map(Step::Purge),
+        1 => key.prop_map(Step::Truncate),
         1 => proptest::option::of(0u8..2).prop_map(Step::Flush),
     ];
     proptest::collection::vec(step, 0..80)
@@ -125,6 +146,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     let at = |ms: Option<u64>| ms.map(|ms| UnixMs(1000 + ms));
     let end = |front: bool| if front { End::Front } else { End::Back };
+    if let Some(logged) = take_of_table(store, step) {
+        return Some(logged);
+    }
     let mut logged = Vec::new();
     let params = params(0);
     if let Step::Flush(db) = step {
@@ -179,12 +203,60 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
             one = [&member];
             (*key, Change::ZSetRemove { members: Items::Slice(&one) })
         }
-        Step::Flush(_) => return None,
+        _ => return None,
     };
     let name = [b'k', key];
     let key = store.key(&name);
     let mutation = Mutation::Key { db: name[1] % 3, key, change };
     store.lock_one(key.hash, &params).apply(&mutation).ok()?;
+    mutation.encode(&mut logged);
+    Some(logged)
+}
+
+fn table(key: u8) -> TableId {
+    TableId(u128::from(key % 3) + 1)
+}
+
+/// As [`take`]: the steps that are about tables.
+fn take_of_table(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
+    let (Step::Insert(key, ..)
+    | Step::DeletePartition(key, _)
+    | Step::Purge(key)
+    | Step::Truncate(key)) = step
+    else {
+        return None;
+    };
+    let bytes = [*key];
+    // Few tokens, far apart: keys share them, and meet in few stripes.
+    let place = PartitionKey {
+        table: table(*key),
+        token: i64::from(*key % 4) << 61,
+        bytes: &bytes,
+    };
+    let row;
+    let writes;
+    let mutation = match step {
+        Step::Insert(_, name, timestamp, value) => {
+            row = [*name];
+            let (timestamp, row) = (*timestamp, RowKey::Clustering(&row));
+            let value = CellValue::Live { bytes: value, expiry: None };
+            writes = [Write::Cell { row, column: 1, item: None, timestamp, value }];
+            Mutation::Partition { key: place, writes: Writes::Slice(&writes) }
+        }
+        Step::DeletePartition(_, timestamp) => {
+            writes = [Write::DeletePartition(Stamp { timestamp: *timestamp, at: 50 })];
+            Mutation::Partition { key: place, writes: Writes::Slice(&writes) }
+        }
+        Step::Purge(_) => Mutation::Purge { key: place, now: 100, gc_before: 60 },
+        _ => Mutation::Truncate { table: place.table },
+    };
+    let params = params(0);
+    let mut locked = match mutation {
+        Mutation::Truncate { .. } => store.lock_all(&params),
+        _ => store.lock_one(place.hash(), &params),
+    };
+    locked.apply(&mutation).expect("always fits");
+    let mut logged = Vec::new();
     mutation.encode(&mut logged);
     Some(logged)
 }
@@ -236,11 +308,17 @@ proptest! {
         prop_assert_eq!(counts(&live), counts(&loaded));
         prop_assert_eq!(accounted_bytes(&live), accounted_bytes(&loaded));
         // Deleting everything must bring the accounts to zero, tables and heaps aside.
-        for ((db, key), _) in expected {
+        let keys = expected.into_keys().filter(|(db, _)| *db != PARTITIONS_DB);
+        for (db, key) in keys {
             apply(&live, 0, db, &key, Change::Delete).expect("fits");
         }
         let params = params(0);
-        live.lock_all(&params).apply(&Mutation::Flush { db: None }).expect("fits");
+        let mut locked = live.lock_all(&params);
+        locked.apply(&Mutation::Flush { db: None }).expect("fits");
+        for key in 0..3 {
+            locked.apply(&Mutation::Truncate { table: table(key) }).expect("fits");
+        }
+        drop(locked);
         prop_assert_eq!(accounted_bytes(&live), 0);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::databases::Databases;
 use crate::entry::Entry;
+use crate::partitions;
 use crate::stripe::{Object, Objects};
 use crate::table::Table;
 
@@ -18,6 +19,7 @@ pub(crate) enum Garbage {
     Objects(Objects),
     Table(Table),
     Databases(Databases),
+    Partitions(partitions::Table),
 }
 
 /// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
@@ -50,6 +52,7 @@ impl Trash {
             Garbage::Object(object) => object.len(),
             Garbage::Objects(objects) => objects.slots.len(),
             Garbage::Table(table) => table.len(),
+            Garbage::Partitions(table) => table.len(),
             Garbage::Databases(dbs) => dbs.iter().map(|(_, db)| db.table.len()).sum(),
         };
         self.parts.push(part);

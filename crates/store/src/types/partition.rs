@@ -41,6 +41,11 @@ impl Stamp {
     fn covers(self, timestamp: Timestamp) -> bool {
         timestamp <= self.timestamp && self != Stamp::NONE
     }
+
+    /// A deletion that nobody has to be told of any more.
+    fn is_old(self, gc_before: Seconds) -> bool {
+        self != Stamp::NONE && self.at < gc_before
+    }
 }
 
 /// How long something lasts.
@@ -204,6 +209,13 @@ struct Items {
 struct Liveness {
     timestamp: Timestamp,
     expiry: Option<Expiry>,
+}
+
+impl Liveness {
+    /// An insertion that has expired and that nobody has to be told of any more.
+    fn is_old(&self, now: Seconds, gc_before: Seconds) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.at <= now && expiry.at < gc_before)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -486,6 +498,14 @@ impl Partition {
         self.forget_empty_rows();
     }
 
+    /// Whether a purge of these times would remove something.
+    pub fn has_garbage(&self, now: Seconds, gc_before: Seconds) -> bool {
+        self.deletion.is_old(gc_before)
+            || self.ranges.iter().any(|range| range.stamp.is_old(gc_before))
+            || self.statics.has_garbage(now, gc_before)
+            || self.rows.values().any(|row| row.has_garbage(now, gc_before))
+    }
+
     /// The static row.
     pub fn statics(&self, now: Seconds) -> RowView<'_> {
         RowView { key: &[], row: &self.statics, now }
@@ -644,13 +664,23 @@ impl Row {
         });
     }
 
+    fn has_garbage(&self, now: Seconds, gc_before: Seconds) -> bool {
+        let is_garbage = |cell: &Cell| cell.is_garbage(now, gc_before);
+        self.deletion.is_old(gc_before)
+            || self.liveness.as_ref().is_some_and(|liveness| liveness.is_old(now, gc_before))
+            || self.columns.iter().any(|(_, column)| match column {
+                Column::Cell(cell) => is_garbage(cell),
+                Column::Items(items) => {
+                    items.deletion.is_old(gc_before) || items.cells.values().any(is_garbage)
+                }
+            })
+    }
+
     fn purge(&mut self, now: Seconds, gc_before: Seconds) {
         if self.deletion.at < gc_before {
             self.deletion = Stamp::NONE;
         }
-        self.liveness.take_if(|liveness| {
-            liveness.expiry.is_some_and(|expiry| expiry.at <= now && expiry.at < gc_before)
-        });
+        self.liveness.take_if(|liveness| liveness.is_old(now, gc_before));
         self.columns.retain_mut(|(_, column)| match column {
             Column::Cell(cell) => cell.survives(now, gc_before),
             Column::Items(items) => {
@@ -713,6 +743,15 @@ impl Items {
 }
 
 impl Cell {
+    /// Whether a purge would drop it, or its value.
+    fn is_garbage(&self, now: Seconds, gc_before: Seconds) -> bool {
+        match self.mark() {
+            Mark::Lasting => false,
+            Mark::Expiring => self.at <= now,
+            Mark::Deleted => self.at < gc_before,
+        }
+    }
+
     /// Whether it is kept by a purge; what has expired is turned into a deletion first.
     fn survives(&mut self, now: Seconds, gc_before: Seconds) -> bool {
         if !self.is_live(now) {

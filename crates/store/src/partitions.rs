@@ -1,0 +1,326 @@
+//! The partitions of one stripe: tables by id, partitions in the order of their tokens.
+//!
+//! The stripes of a keyspace are in token order too, so that a walk over all stripes meets the
+//! partitions of a table as a walk around the ring does.
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use crate::stripe::stripe_of;
+use crate::trash::{Garbage, Trash};
+use crate::types::{Partition, Seconds, allocation_bytes};
+
+/// Names a table for ever; 0 is no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u128);
+
+/// A partition's place: its table, the token of its key, and the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionKey<'a> {
+    pub table: TableId,
+    /// Where the key is on the ring. The store knows no hash function of keys: it is the caller's to
+    /// give a key the same token each time.
+    pub token: i64,
+    pub bytes: &'a [u8],
+}
+
+/// Stands for partitions where Redis keys have the number of their database.
+pub const PARTITIONS_DB: u8 = u8::MAX;
+
+/// Tokens as numbers that begin at 0.
+fn ordinal(token: i64) -> u64 {
+    token.cast_unsigned() ^ (1 << 63)
+}
+
+fn token_of(ordinal: u64) -> i64 {
+    (ordinal ^ (1 << 63)).cast_signed()
+}
+
+/// The stripe whose partitions have this token: where a walk from there begins.
+pub fn stripe_of_token(token: i64) -> usize {
+    stripe_of(ordinal(token))
+}
+
+impl PartitionKey<'_> {
+    /// As [`crate::Key::hash`]: the upper half is the token's, and names the stripe; the lower tells
+    /// tables apart.
+    #[expect(clippy::cast_possible_truncation, reason = "all bits of the table count")]
+    pub fn hash(&self) -> u64 {
+        let TableId(id) = self.table;
+        let folded = (id ^ (id >> 32) ^ (id >> 64) ^ (id >> 96)) as u32;
+        ordinal(self.token) ^ u64::from(folded)
+    }
+}
+
+/// A partition with its key.
+#[derive(Debug)]
+struct Held {
+    key: Box<[u8]>,
+    partition: Partition,
+}
+
+impl Held {
+    fn heap_bytes(&self) -> usize {
+        HELD_BYTES + allocation_bytes(self.key.len()) + self.partition.heap_bytes()
+    }
+}
+
+/// The partitions of one token, by key: nearly always one.
+type Bucket = SmallVec<[Box<Held>; 1]>;
+
+/// What a partition costs beside its key and its rows: itself, and its place in a node of the map,
+/// two thirds of which are in use.
+const HELD_BYTES: usize = size_of::<Held>() + 16 + (size_of::<u64>() + size_of::<Bucket>()) * 3 / 2;
+
+/// The partitions of one table in one stripe.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    buckets: BTreeMap<u64, Bucket>,
+    len: usize,
+    bytes: usize,
+}
+
+impl Table {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get(&self, token: i64, key: &[u8]) -> Option<&Partition> {
+        let bucket = self.buckets.get(&ordinal(token))?;
+        let at = bucket.binary_search_by(|held| (*held.key).cmp(key)).ok()?;
+        Some(&bucket[at].partition)
+    }
+
+    /// Changes a partition, which is made if it is not there and forgotten if nothing of it is left.
+    fn change(&mut self, token: i64, key: &[u8], change: impl FnOnce(&mut Partition)) {
+        let entry = self.buckets.entry(ordinal(token));
+        let bucket = match &entry {
+            btree_map::Entry::Occupied(bucket) => bucket.get(),
+            btree_map::Entry::Vacant(_) => &Bucket::new(),
+        };
+        let at = match bucket.binary_search_by(|held| (*held.key).cmp(key)) {
+            Ok(at) => at,
+            Err(at) => {
+                let mut partition = Partition::new();
+                change(&mut partition);
+                if !partition.is_empty() {
+                    let held = Box::new(Held { key: key.into(), partition });
+                    self.bytes += held.heap_bytes();
+                    self.len += 1;
+                    entry.or_default().insert(at, held);
+                }
+                return;
+            }
+        };
+        let btree_map::Entry::Occupied(mut bucket) = entry else { return };
+        let held = &mut bucket.get_mut()[at];
+        let before = held.heap_bytes();
+        change(&mut held.partition);
+        self.bytes -= before;
+        if !held.partition.is_empty() {
+            self.bytes += held.heap_bytes();
+            return;
+        }
+        self.len -= 1;
+        bucket.get_mut().remove(at);
+        if bucket.get().is_empty() {
+            bucket.remove();
+        }
+    }
+
+    /// From a place on, in order.
+    fn range<'s>(
+        &'s self,
+        from: Bound<(i64, &[u8])>,
+    ) -> impl Iterator<Item = (i64, &'s [u8], &'s Partition)> + use<'s> {
+        let (first, skipped) = match from {
+            Bound::Unbounded => (0, 0),
+            Bound::Included((token, key)) | Bound::Excluded((token, key)) => {
+                let first = ordinal(token);
+                let bucket = self.buckets.get(&first).map_or(&[][..], |bucket| &bucket[..]);
+                let is_before = |held: &Box<Held>| match from {
+                    Bound::Excluded(_) => *held.key <= *key,
+                    _ => *held.key < *key,
+                };
+                (first, bucket.partition_point(is_before))
+            }
+        };
+        let held = self.buckets.range(first..).flat_map(|(token, bucket)| {
+            bucket.iter().map(|held| (token_of(*token), &*held.key, &held.partition))
+        });
+        held.skip(skipped)
+    }
+}
+
+/// All tables of one stripe.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// By id.
+    tables: Vec<(TableId, Table)>,
+}
+
+impl Tables {
+    fn find(&self, id: TableId) -> Result<usize, usize> {
+        self.tables.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    fn table(&self, id: TableId) -> Option<&Table> {
+        self.find(id).ok().map(|at| &self.tables[at].1)
+    }
+
+    /// Heap bytes of all.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.tables.iter().map(|(_, table)| table.bytes).sum()
+    }
+
+    pub(crate) fn get(&self, key: PartitionKey<'_>) -> Option<&Partition> {
+        self.table(key.table)?.get(key.token, key.bytes)
+    }
+
+    /// Returns by how many bytes it grew.
+    pub(crate) fn change(
+        &mut self,
+        key: PartitionKey<'_>,
+        change: impl FnOnce(&mut Partition),
+    ) -> isize {
+        let at = self.find(key.table).unwrap_or_else(|at| {
+            self.tables.insert(at, (key.table, Table::default()));
+            at
+        });
+        let table = &mut self.tables[at].1;
+        let before = table.bytes.cast_signed();
+        table.change(key.token, key.bytes, change);
+        let grown_bytes = table.bytes.cast_signed() - before;
+        if table.len == 0 {
+            self.tables.remove(at);
+        }
+        grown_bytes
+    }
+
+    /// Empties a table. Returns the bytes that it had.
+    pub(crate) fn truncate(&mut self, id: TableId, trash: &mut Trash) -> usize {
+        let Ok(at) = self.find(id) else { return 0 };
+        let (_, table) = self.tables.remove(at);
+        let bytes = table.bytes;
+        trash.push(Garbage::Partitions(table));
+        bytes
+    }
+
+    /// The partitions of a table from a place on, in token order.
+    pub(crate) fn range<'s>(
+        &'s self,
+        id: TableId,
+        from: Bound<(i64, &[u8])>,
+    ) -> impl Iterator<Item = (i64, &'s [u8], &'s Partition)> + use<'s> {
+        self.table(id).map(|table| table.range(from)).into_iter().flatten()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PartitionKey<'_>, &Partition)> {
+        self.tables.iter().flat_map(|(table, contents)| {
+            let all = contents.range(Bound::Unbounded);
+            all.map(|(token, bytes, partition)| {
+                (PartitionKey { table: *table, token, bytes }, partition)
+            })
+        })
+    }
+
+    /// Partitions of a table and their heap bytes.
+    pub(crate) fn stats(&self, id: TableId) -> (usize, usize) {
+        self.table(id).map_or((0, 0), |table| (table.len, table.bytes))
+    }
+
+    /// Keys of a table's partitions in which a purge would find something.
+    pub(crate) fn with_garbage(
+        &self,
+        id: TableId,
+        now: Seconds,
+        gc_before: Seconds,
+    ) -> impl Iterator<Item = (i64, &[u8])> + use<'_> {
+        let all = self.range(id, Bound::Unbounded);
+        let found = all.filter(move |(_, _, partition)| partition.has_garbage(now, gc_before));
+        found.map(|(token, key, _)| (token, key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Write;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const TABLE: TableId = TableId(7);
+
+    fn key(token: i64, bytes: &[u8]) -> PartitionKey<'_> {
+        PartitionKey { table: TABLE, token, bytes }
+    }
+
+    fn insert(tables: &mut Tables, key: PartitionKey<'_>) -> isize {
+        let write = Write::InsertRow { row: b"r", timestamp: 1, expiry: None };
+        tables.change(key, |partition| partition.write(write))
+    }
+
+    #[test]
+    fn stripes_follow_the_tokens_and_tables_differ_below() {
+        let stripe = |token| {
+            assert_eq!(stripe_of(key(token, b"").hash()), stripe_of_token(token));
+            stripe_of_token(token)
+        };
+        assert_eq!(stripe(i64::MIN), 0);
+        assert_eq!(stripe(-1), crate::STRIPES / 2 - 1);
+        assert_eq!(stripe(0), crate::STRIPES / 2);
+        assert_eq!(stripe(i64::MAX), crate::STRIPES - 1);
+        let other = PartitionKey { table: TableId(8), token: 5, bytes: b"" };
+        assert_ne!(other.hash(), key(5, b"").hash());
+        assert_eq!(other.hash() >> 32, key(5, b"").hash() >> 32);
+    }
+
+    #[test]
+    fn what_is_emptied_is_forgotten_and_its_memory_given_back() {
+        let mut tables = Tables::default();
+        let mut grown = insert(&mut tables, key(5, b"a"));
+        grown += insert(&mut tables, key(5, b"b"));
+        assert_eq!(grown, tables.heap_bytes().cast_signed());
+        assert_eq!(tables.stats(TABLE).0, 2);
+        let grown = tables.change(key(5, b"a"), |partition| *partition = Partition::new());
+        assert!(grown < 0);
+        assert!(tables.get(key(5, b"a")).is_none());
+        assert!(tables.get(key(5, b"b")).is_some());
+        assert_eq!(tables.change(key(9, b"x"), |_| ()), 0, "nothing was written");
+        let mut trash = Trash::default();
+        assert!(tables.truncate(TABLE, &mut trash) > 0);
+        assert_eq!((tables.heap_bytes(), trash.is_empty()), (0, false));
+        assert_eq!(tables.truncate(TABLE, &mut trash), 0);
+    }
+
+    proptest! {
+        /// Against a sorted map: few tokens, so that some have several keys.
+        #[test]
+        fn partitions_are_walked_in_order_from_any_place(
+            places in prop::collection::vec((-3i64..3, 0u8..4), 0..40),
+            from in (-4i64..4, 0u8..4),
+            is_inclusive: bool,
+        ) {
+            let mut tables = Tables::default();
+            let mut model = BTreeMap::new();
+            for (token, byte) in places {
+                insert(&mut tables, key(token, &[byte]));
+                model.insert((token, byte), ());
+            }
+            let all: Vec<_> =
+                tables.range(TABLE, Bound::Unbounded).map(|(token, key, _)| (token, key[0])).collect();
+            prop_assert_eq!(&all, &model.keys().copied().collect::<Vec<_>>());
+            let (token, byte) = from;
+            let (start, bound) = if is_inclusive {
+                (Bound::Included(from), Bound::Included((token, &[byte][..])))
+            } else {
+                (Bound::Excluded(from), Bound::Excluded((token, &[byte][..])))
+            };
+            let rest: Vec<_> = tables.range(TABLE, bound).map(|(token, key, _)| (token, key[0])).collect();
+            let expected: Vec<_> = model.range((start, Bound::Unbounded)).map(|(at, ())| *at).collect();
+            prop_assert_eq!(rest, expected);
+        }
+    }
+}
