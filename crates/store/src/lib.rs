@@ -37,7 +37,8 @@ pub use partitions::{PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use snapshot::{SnapshotBlock, load_block};
 pub use trash::Trash;
 pub use types::{
-    CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp, Write,
+    CellValue, CellView, Expiry, Malformed, Partition, RowKey, RowView, Seconds, Stamp, Timestamp,
+    Write,
 };
 pub use watch::WatchFlag;
 

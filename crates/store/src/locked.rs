@@ -297,11 +297,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    fn change_partition(
-        &mut self,
-        key: PartitionKey<'_>,
-        change: impl FnOnce(&mut Partition),
-    ) {
+    fn change_partition(&mut self, key: PartitionKey<'_>, change: impl FnOnce(&mut Partition)) {
         let stripe = self.stripe_mut(key.hash());
         let before = stripe.bytes.cast_signed();
         stripe.change_partition(key, change);

@@ -228,11 +228,8 @@ fn take_of_table(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     };
     let bytes = [*key];
     // Few tokens, far apart: keys share them, and meet in few stripes.
-    let place = PartitionKey {
-        table: table(*key),
-        token: i64::from(*key % 4) << 61,
-        bytes: &bytes,
-    };
+    let place =
+        PartitionKey { table: table(*key), token: i64::from(*key % 4) << 61, bytes: &bytes };
     let row;
     let writes;
     let mutation = match step {
