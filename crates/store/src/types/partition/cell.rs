@@ -1,0 +1,154 @@
+//! A cell, and which of two stays.
+
+use crate::types::allocation_bytes;
+
+/// Microseconds since the epoch, as clients give them; the highest wins.
+pub type Timestamp = i64;
+
+/// Seconds since the epoch.
+pub type Seconds = u32;
+
+/// When something was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    /// What was written at this time or before is gone.
+    pub timestamp: Timestamp,
+    /// When the server was told: deletions are remembered for a while after it.
+    pub at: Seconds,
+}
+
+impl Stamp {
+    /// Nothing was deleted.
+    pub const NONE: Stamp = Stamp { timestamp: Timestamp::MIN, at: 0 };
+
+    /// The later of two; of the same time the one that was heard of later.
+    pub(super) fn merge(&mut self, other: Stamp) {
+        *self = (*self).max(other);
+    }
+
+    pub(super) fn covers(self, timestamp: Timestamp) -> bool {
+        timestamp <= self.timestamp && self != Stamp::NONE
+    }
+
+    /// A deletion that nobody has to be told of any more.
+    pub(super) fn is_old(self, gc_before: Seconds) -> bool {
+        self != Stamp::NONE && self.at < gc_before
+    }
+}
+
+/// How long something lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expiry {
+    pub at: Seconds,
+    /// What was asked for: shown by `ttl()`.
+    pub ttl: Seconds,
+}
+
+/// What a cell holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellValue<'a> {
+    Live { bytes: &'a [u8], expiry: Option<Expiry> },
+    Deleted { at: Seconds },
+}
+
+/// A cell as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) timestamp: Timestamp,
+    /// Of a deleted cell: when the server was told.
+    pub(super) at: Seconds,
+    pub(super) ttl: Seconds,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    Lasting,
+    Expiring,
+    Deleted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Lasting(Box<[u8]>),
+    Expiring(Box<[u8]>),
+    Deleted,
+}
+
+impl Cell {
+    pub(super) fn new(timestamp: Timestamp, value: CellValue<'_>) -> Cell {
+        match value {
+            CellValue::Live { bytes, expiry: None } => {
+                Cell { timestamp, at: 0, ttl: 0, state: State::Lasting(bytes.into()) }
+            }
+            CellValue::Live { bytes, expiry: Some(Expiry { at, ttl }) } => {
+                Cell { timestamp, at, ttl, state: State::Expiring(bytes.into()) }
+            }
+            CellValue::Deleted { at } => Cell { timestamp, at, ttl: 0, state: State::Deleted },
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.state {
+            State::Lasting(bytes) | State::Expiring(bytes) => bytes,
+            State::Deleted => &[],
+        }
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        match self.state {
+            State::Lasting(_) => Mark::Lasting,
+            State::Expiring(_) => Mark::Expiring,
+            State::Deleted => Mark::Deleted,
+        }
+    }
+
+    /// Which of two cells stays: the later; of the same time a deletion before what expires before
+    /// what lasts, then what was told or expires later, then the larger value.
+    // Source: Cassandra 5.0, org.apache.cassandra.db.rows.Cells, resolveRegular
+    pub(super) fn wins_over(&self, other: &Cell) -> bool {
+        let rank = |cell: &Cell| (cell.timestamp, cell.mark(), cell.at);
+        (rank(self), self.bytes(), self.ttl) > (rank(other), other.bytes(), other.ttl)
+    }
+
+    pub(super) fn is_live(&self, now: Seconds) -> bool {
+        match self.mark() {
+            Mark::Lasting => true,
+            Mark::Expiring => self.at > now,
+            Mark::Deleted => false,
+        }
+    }
+
+    pub(super) fn value(&self) -> CellValue<'_> {
+        match &self.state {
+            State::Lasting(bytes) => CellValue::Live { bytes, expiry: None },
+            State::Expiring(bytes) => {
+                let expiry = Some(Expiry { at: self.at, ttl: self.ttl });
+                CellValue::Live { bytes, expiry }
+            }
+            State::Deleted => CellValue::Deleted { at: self.at },
+        }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        allocation_bytes(self.bytes().len())
+    }
+
+    /// Whether a purge would drop it, or its value.
+    pub(super) fn is_garbage(&self, now: Seconds, gc_before: Seconds) -> bool {
+        match self.mark() {
+            Mark::Lasting => false,
+            Mark::Expiring => self.at <= now,
+            Mark::Deleted => self.at < gc_before,
+        }
+    }
+
+    /// Whether it is kept by a purge; what has expired is turned into a deletion first.
+    pub(super) fn survives(&mut self, now: Seconds, gc_before: Seconds) -> bool {
+        if !self.is_live(now) {
+            self.state = State::Deleted;
+            self.ttl = 0;
+        }
+        self.mark() != Mark::Deleted || self.at >= gc_before
+    }
+}
