@@ -3,15 +3,41 @@
 //! A [`Catalog`] never changes: a change of the schema makes a new one, so that a statement sees one
 //! schema from its beginning to its end and no reader takes a lock. The truth is in the tables of
 //! keyspace `system_schema`, which are stored, logged and recovered like all others.
+//!
+//! Reading order: `table` and `options` (what a table is), `builtin` (those that are always there),
+//! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`), `row`
+//! and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as statements).
 
+mod alter_table;
+mod builtin;
+mod change;
+mod indexes;
+mod keyspaces;
+mod load;
+mod names;
+mod options;
+mod row;
+mod rows;
 mod table;
+mod tables;
+mod user_types;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-pub use table::{Column, ColumnKind, Index, IndexTarget, Table, TableOptions, TableSource};
+pub use builtin::{
+    DATA_CENTER, builtin, is_local_system, is_replicated_system, is_system, is_virtual_system,
+};
+pub use change::{Change, ChangeContext, Event, Target, Verb, change, changes_schema};
+pub use load::{LoadError, from_rows};
+pub use options::{OptionKind, TABLE_OPTIONS, TIME_TO_LIVE_MAX, TableOption};
+pub use row::{Cells, Damaged, RowBuilder, RowId, RowReader, Rows, Values};
+pub use rows::{keyspace_rows, version};
+pub use table::{
+    Column, ColumnKind, DroppedColumn, Index, IndexTarget, Table, TableOptions, TableSource,
+};
 
 use super::types::UserType;
 
@@ -20,6 +46,8 @@ use super::types::UserType;
 pub struct Catalog {
     /// The same for the same schema, on every server: clients compare it.
     pub version: Uuid,
+    /// The sum of what all rows of the schema hash to: a change computes it from what changed.
+    pub fingerprint: u128,
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
 }
 
@@ -40,5 +68,29 @@ impl Catalog {
 
     pub fn table(&self, keyspace: &str, name: &str) -> Option<&Arc<Table>> {
         self.keyspace(keyspace)?.tables.get(name)
+    }
+
+    pub fn user_type(&self, keyspace: &str, name: &str) -> Option<&Arc<UserType>> {
+        self.keyspace(keyspace)?.types.get(name)
+    }
+
+    /// The same with this keyspace in the place of the one of its name.
+    fn with_keyspace(&self, keyspace: Keyspace) -> Catalog {
+        let mut catalog = self.clone();
+        catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        catalog
+    }
+}
+
+impl Keyspace {
+    /// The table that an index is on.
+    pub fn indexed_table(&self, index: &str) -> Option<&Arc<Table>> {
+        self.tables.values().find(|table| table.indexes.iter().any(|known| known.name == index))
+    }
+
+    fn with_table(&self, table: Table) -> Keyspace {
+        let mut keyspace = self.clone();
+        keyspace.tables.insert(table.name.clone(), Arc::new(table));
+        keyspace
     }
 }

@@ -16,8 +16,8 @@ pub struct Table {
     /// name.
     pub columns: Vec<Column>,
     pub indexes: Vec<Index>,
-    /// Names and types of columns that are gone: a name may come back only with its type.
-    pub dropped: BTreeMap<String, CqlType>,
+    /// Columns that are gone, by name: one may come back only with its type.
+    pub dropped: BTreeMap<String, DroppedColumn>,
     pub options: TableOptions,
     pub source: TableSource,
 }
@@ -42,6 +42,17 @@ pub struct Column {
     pub number: u32,
 }
 
+/// A column that is gone. Its cells are never shown again: one that comes back has a new number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DroppedColumn {
+    /// User-defined types are tuples here: they may be gone too.
+    pub column_type: CqlType,
+    pub is_static: bool,
+    pub number: u32,
+    /// Microseconds since the epoch.
+    pub dropped_at: i64,
+}
+
 /// What a column is for. Positions count within the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
@@ -57,6 +68,9 @@ pub struct Index {
     pub name: String,
     pub column: String,
     pub target: IndexTarget,
+    /// Of CUSTOM indexes: the name of a class, and what it is told. All are kept in the same way.
+    pub class: Option<String>,
+    pub options: BTreeMap<String, String>,
 }
 
 /// What of a column an index finds.
@@ -75,20 +89,9 @@ pub struct TableOptions {
     pub comment: String,
     pub default_time_to_live: u32,
     pub gc_grace_seconds: u32,
-    /// All others by name, as text or as a map in CQL's notation.
+    /// All others by name, as text.
     pub others: BTreeMap<String, String>,
-}
-
-impl Default for TableOptions {
-    // Source: Cassandra 5.0, TableParams.DEFAULT_GC_GRACE_SECONDS
-    fn default() -> Self {
-        TableOptions {
-            comment: String::new(),
-            default_time_to_live: 0,
-            gc_grace_seconds: 864_000,
-            others: BTreeMap::new(),
-        }
-    }
+    pub maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Table {
@@ -118,7 +121,41 @@ impl Table {
         self.cells().iter().any(|column| column.column_type.is_counter())
     }
 
+    /// What a new column is called by the store.
+    pub fn next_number(&self) -> u32 {
+        let columns = self.columns.iter().map(|column| column.number);
+        let dropped = self.dropped.values().map(|column| column.number);
+        columns.chain(dropped).max().map_or(0, |number| number + 1)
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        self.source == TableSource::Virtual
+    }
+
     pub fn has_statics(&self) -> bool {
         self.cells().first().is_some_and(|column| column.kind == ColumnKind::Static)
+    }
+}
+
+impl Table {
+    /// Puts the columns in the order that `columns` has.
+    pub(super) fn sort_columns(&mut self) {
+        self.columns.sort_by(|one, other| one.rank().cmp(&other.rank()));
+    }
+}
+
+impl Column {
+    /// Keys by position, others by name.
+    fn rank(&self) -> (u8, usize, &str) {
+        match self.kind {
+            ColumnKind::PartitionKey { position } => (0, position, ""),
+            ColumnKind::Clustering { position, .. } => (1, position, ""),
+            ColumnKind::Static => (2, 0, &self.name),
+            ColumnKind::Regular => (3, 0, &self.name),
+        }
+    }
+
+    pub fn is_key(&self) -> bool {
+        matches!(self.kind, ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. })
     }
 }
