@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::process::TempDir;
 use crate::tally::Tally;
 
-/// Two servers' worth of cells, one of them with a fill, one by schedule.
+/// Cells with a fill and a second load, half of them by schedule.
 const DEFINITION: &str = "\
 name = \"smoke\"
 title = \"Everything once\"
@@ -27,6 +27,10 @@ options = { durability = \"never\", reactors = 1 }
 [load]
 connections = 4
 keys = { count = 1000 }
+
+[beside.writers]
+connections = 2
+mix = [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]
 
 [[phase]]
 operations = 1000
@@ -44,10 +48,11 @@ struct Check {
     run: fn(&Lab) -> Result<()>,
 }
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 6] = [
     Check { name: "run a definition", run: run_definition },
     Check { name: "make its report", run: make_report },
     Check { name: "list the tables of the sources", run: list_tables },
+    Check { name: "run a table of a source again", run: repro },
     Check { name: "compare a server with itself", run: compare },
     Check { name: "find the highest rate", run: find_max },
 ];
@@ -100,6 +105,8 @@ fn run_definition(lab: &Lab) -> Result<()> {
     lab.ask(&["run", "smoke.toml", "--out", "run", "--quiet-wait", "0"])?;
     let rows = rows(&lab.path("run/rows.jsonl"))?;
     ensure!(rows.len() == ROWS, "{} rows instead of {ROWS}", rows.len());
+    let of_writers = |row: &&Value| row["report"]["beside"]["writers"].is_object();
+    ensure!(rows.iter().filter(of_writers).count() == ROWS, "rows without the second load");
     rows.iter().try_for_each(check_row)
 }
 
@@ -115,6 +122,18 @@ fn make_report(lab: &Lab) -> Result<()> {
 fn list_tables(lab: &Lab) -> Result<()> {
     let text = lab.ask(&["repro", "--list"])?;
     ensure!(text.contains("s1.t6"), "no table s1.t6 in {text}");
+    Ok(())
+}
+
+/// A table with a server, six measurements of half a second.
+fn repro(lab: &Lab) -> Result<()> {
+    let text = lab.ask(&["repro", "s1.r8", "--quick", "--out", "repro", "--quiet-wait", "0"])?;
+    ensure!(text.contains("per_second"), "no figures in {text}");
+    let rows = rows(&lab.path("repro/s1.r8/rows.jsonl"))?;
+    ensure!(!rows.is_empty(), "no rows");
+    rows.iter().try_for_each(check_row)?;
+    let page = fs::read_to_string(lab.path("repro/report.html")).context("read the report")?;
+    ensure!(page.contains("myriad lab repro s1.r8"), "the report does not say how to repeat it");
     Ok(())
 }
 
@@ -182,6 +201,9 @@ fn check_row(row: &Value) -> Result<()> {
         row["report"]["errors"].as_object().is_some_and(serde_json::Map::is_empty),
         "errors: {row}"
     );
+    for (name, report) in row["report"]["beside"].as_object().into_iter().flatten() {
+        ensure!(report["operations"].as_u64() > Some(0), "{name} did nothing: {row}");
+    }
     ensure!(row["counters"]["syscalls.read"].as_f64() > Some(0.0), "no count of reads: {row}");
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{LoadReport, LoadSpec};
+use crate::load::{LoadReport, LoadSpec, Work};
 use crate::measure::{Noise, ThreadUse};
 
 /// One repeat of one cell.
@@ -31,7 +31,7 @@ pub struct Row {
     /// The subject's threads during the measured phase.
     pub threads: Vec<ThreadUse>,
     pub resident_bytes: u64,
-    /// Per operation, by the subject's own counters: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
+    /// Per operation of all loads together, by the subject's own counters: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
     pub counters: BTreeMap<String, f64>,
     /// Changes of the kernel's TCP counters: `ListenOverflows`, `TCPRetransSegs`.
     pub tcp: BTreeMap<String, u64>,
@@ -74,13 +74,26 @@ pub enum Verdict {
 }
 
 impl Row {
-    /// Processor time of the subject, in nanoseconds per operation.
+    /// Processor time of the subject, in nanoseconds per operation of all loads together.
     pub fn cpu_ns_per_operation(&self) -> f64 {
-        per(self.threads.iter().map(ThreadUse::cpu_ns).sum(), self.report.operations)
+        per(self.threads.iter().map(ThreadUse::cpu_ns).sum(), self.report.operations_of_all())
     }
 
     pub fn operations_per_second(&self) -> f64 {
         per(self.report.operations, self.report.duration_ns) * 1e9
+    }
+
+    /// The same measurement as the load of this name saw it that was made beside the first. What the
+    /// subject used for both is left out.
+    pub fn beside(&self, name: &str) -> Option<Row> {
+        let mut row = self.clone();
+        row.load.work = Work::Socket(row.load.beside.remove(name)?);
+        row.report = row.report.beside.remove(name)?;
+        row.load.beside.clear();
+        row.threads.clear();
+        row.counters.clear();
+        row.resident_bytes = 0;
+        Some(row)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The text of a definition: which keys there are, their defaults and limits.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -58,6 +59,9 @@ struct File<Load> {
     budget_s: Option<u64>,
     subject: SubjectSpec,
     load: Load,
+    /// By name. Read from the tree, where each is laid over the load.
+    #[serde(default, rename = "beside")]
+    _beside: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     phase: Vec<Phase>,
 }
@@ -186,10 +190,13 @@ impl Default for AppendLoad {
 trait Load: DeserializeOwned {
     /// Warm-up and duration are the file's.
     fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault>;
+
+    /// What it is beside another load; `None` if it cannot be.
+    fn beside(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault>;
 }
 
-impl Load for SocketLoad {
-    fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
+impl SocketLoad {
+    fn work(self, subject: &SubjectSpec) -> Result<SocketWork, Fault> {
         let threads = self.threads.unwrap_or_else(|| Spanned::new(0..0, self.cpus.len().max(1)));
         let native = match subject.kind {
             Kind::Memcached => Protocol::Memcached,
@@ -199,7 +206,7 @@ impl Load for SocketLoad {
             return Err(Fault::at(self.mix.span().start, "mix must not be empty".into()));
         }
         let keys = self.keys;
-        let work = SocketWork {
+        Ok(SocketWork {
             protocol: self.protocol.unwrap_or(native),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             password: self.password,
@@ -213,16 +220,26 @@ impl Load for SocketLoad {
             keys: Keys { prefix: keys.prefix, count: keys.count, distribution: keys.distribution },
             value_bytes: self.value_bytes,
             setup: self.setup,
-        };
+        })
+    }
+}
+
+impl Load for SocketLoad {
+    fn spec(self, subject: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
         Ok(LoadSpec {
-            work: Work::Socket(work),
+            beside: BTreeMap::new(),
             warmup,
             duration_ms: 0,
             operations_max: self.operations_max,
             window_ms: self.window_ms,
-            cpus: self.cpus,
+            cpus: self.cpus.clone(),
             seed: self.seed,
+            work: Work::Socket(self.work(subject)?),
         })
+    }
+
+    fn beside(self, subject: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
+        self.work(subject).map(Some)
     }
 }
 
@@ -238,6 +255,7 @@ impl Load for AppendLoad {
         };
         Ok(LoadSpec {
             work: Work::Append(work),
+            beside: BTreeMap::new(),
             warmup,
             duration_ms: 0,
             operations_max: self.operations_max,
@@ -245,6 +263,10 @@ impl Load for AppendLoad {
             cpus: self.cpus,
             seed: self.seed,
         })
+    }
+
+    fn beside(self, _: &SubjectSpec) -> Result<Option<SocketWork>, Fault> {
+        Ok(None)
     }
 }
 
@@ -311,6 +333,7 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
         phases.push(phase_spec::<L>(&tree, index, phase, &file.subject)?);
     }
     let mut load = file.load.spec(&file.subject, file.warmup)?;
+    load.beside = beside::<L>(&tree, &file.subject)?;
     set_duration(&mut load, file.cell_ms.into_inner());
     let cell = Cell { parameters: grid::parameters(point)?, subject: file.subject, phases, load };
     let definition = Definition {
@@ -329,10 +352,13 @@ fn read_file<L: DeserializeOwned>(tree: &DeTable<'_>) -> Result<File<L>, Fault> 
     read(Spanned::new(0..0, DeValue::Table(tree.clone())))
 }
 
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-_".contains(c))
+}
+
 fn check<L>(file: &File<L>) -> Result<(), Fault> {
     let name = file.name.get_ref();
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-_".contains(c);
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+    if name.is_empty() || name.starts_with('.') || !is_plain(name) {
         let reason =
             format!("name wants lower-case letters, digits, '.', '-' and '_', not {name:?}");
         return Err(Fault::at(file.name.span().start, reason));
@@ -345,6 +371,46 @@ fn check<L>(file: &File<L>) -> Result<(), Fault> {
         return Err(Fault::at(file.cell_ms.span().start, "cell_ms must be 1 or more".into()));
     }
     Ok(())
+}
+
+/// What a load beside the first cannot have of its own: the generator has it once.
+const OF_THE_FIRST: [&str; 4] = ["cpus", "seed", "window_ms", "operations_max"];
+
+/// The loads beside the first, each the load of the cell with what it says of its own laid over it.
+fn beside<L: Load>(
+    tree: &DeTable<'_>,
+    subject: &SubjectSpec,
+) -> Result<BTreeMap<String, SocketWork>, Fault> {
+    let Some(beside) = tree.get("beside") else { return Ok(BTreeMap::new()) };
+    let Some(tables) = beside.get_ref().as_table() else {
+        let reason = "beside wants tables with names: [beside.writers]".into();
+        return Err(Fault::at(beside.span().start, reason));
+    };
+    let mut works = BTreeMap::new();
+    for (name, own) in tables {
+        let (at, name) = (name.span().start, name.get_ref().as_ref());
+        if name.is_empty() || name.contains('.') || !is_plain(name) {
+            let reason = format!(
+                "beside wants a name of lower-case letters, digits, '-' and '_', not {name:?}"
+            );
+            return Err(Fault::at(at, reason));
+        }
+        let not_its_own = own
+            .get_ref()
+            .as_table()
+            .and_then(|own| own.keys().find(|key| OF_THE_FIRST.contains(&key.get_ref().as_ref())));
+        if let Some(key) = not_its_own {
+            let reason = format!("{name} has the {} of the first load", key.get_ref());
+            return Err(Fault::at(key.span().start, reason));
+        }
+        let mut load = tree.get("load").cloned().expect("it was put there");
+        lay_over(load.get_mut(), own.get_ref());
+        let Some(work) = read::<L>(load)?.beside(subject)? else {
+            return Err(Fault::at(at, "appends have no load beside them".into()));
+        };
+        works.insert(name.to_owned(), work);
+    }
+    Ok(works)
 }
 
 /// The load of the cell with what the phase says of its own laid over it.

@@ -15,7 +15,7 @@ pub(super) type Node<'text> = Spanned<DeValue<'text>>;
 pub(super) type Point<'text> = Vec<(String, Node<'text>)>;
 
 /// What a grid may set: the first word of a path.
-const ROOTS: [&str; 4] = ["subject", "load", "warmup", "cell_ms"];
+const ROOTS: [&str; 5] = ["subject", "load", "beside", "warmup", "cell_ms"];
 /// The grid's own word, beside paths.
 const ZIP: &str = "zip";
 
@@ -80,7 +80,7 @@ fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
         let at = key.span().start;
         let root = key.get_ref().as_ref();
         match (root, node.get_ref()) {
-            ("subject" | "load", DeValue::Table(inner)) => {
+            ("subject" | "load" | "beside", DeValue::Table(inner)) => {
                 entries.extend(inner_paths(root, inner));
             }
             _ => entries.push(Entry { path: root.to_owned(), at, node: node.clone() }),
@@ -90,7 +90,7 @@ fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
         let root = entry.path.split('.').next().unwrap_or_default();
         if !ROOTS.contains(&root) {
             let reason = format!(
-                "a grid cannot set {}: it sets subject, load, warmup and cell_ms",
+                "a grid cannot set {}: it sets subject, load, beside, warmup and cell_ms",
                 entry.path
             );
             return Err(Fault::at(entry.at, reason));
@@ -100,19 +100,29 @@ fn paths<'text>(table: &DeTable<'text>) -> Result<Vec<Entry<'text>>, Fault> {
     Ok(entries)
 }
 
-/// Below `subject` and `load`, whose tables `options` and `keys` are no values either.
+/// Below `subject`, `load` and `beside`, whose tables `options` and `keys` and those of the loads
+/// beside the first are no values either.
 fn inner_paths<'text>(prefix: &str, table: &DeTable<'text>) -> Vec<Entry<'text>> {
     let mut entries = Vec::new();
     for (key, node) in table {
         let path = format!("{prefix}.{}", key.get_ref());
         match node.get_ref() {
-            DeValue::Table(inner) if path == "subject.options" || path == "load.keys" => {
+            DeValue::Table(inner) if is_no_value(&path) => {
                 entries.extend(inner_paths(&path, inner));
             }
             _ => entries.push(Entry { path, at: key.span().start, node: node.clone() }),
         }
     }
     entries
+}
+
+fn is_no_value(path: &str) -> bool {
+    match path.split('.').collect::<Vec<&str>>()[..] {
+        ["subject", name] => name == "options",
+        ["load", name] | ["beside", _, name] => name == "keys",
+        ["beside", _] => true,
+        _ => false,
+    }
 }
 
 /// What is walked with one step: one list, or several together.

@@ -59,30 +59,27 @@ pub struct Cell {
     pub load: LoadSpec,
 }
 
-/// A definition that cannot be used, and where.
+/// A definition that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}:{line}: {reason}", path.display())]
-pub struct DefinitionError {
-    pub path: PathBuf,
-    /// From 1.
-    pub line: usize,
-    pub reason: String,
+pub enum DefinitionError {
+    #[error("read {}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    /// What its text says is wrong, from line 1.
+    #[error("{}:{line}: {reason}", path.display())]
+    Wrong { path: PathBuf, line: usize, reason: String },
 }
 
 impl Definition {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, DefinitionError> {
-        let text = fs::read_to_string(path).map_err(|error| DefinitionError {
-            path: path.to_owned(),
-            line: 1,
-            reason: error.to_string(),
-        })?;
+        let text = fs::read_to_string(path)
+            .map_err(|source| DefinitionError::Unreadable { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
     /// Reads a definition; `path` only appears in errors. O(cells) in time and space.
     pub fn parse(text: &str, path: &Path) -> Result<Self, DefinitionError> {
-        file::parse(text).map_err(|fault| DefinitionError {
+        file::parse(text).map_err(|fault| DefinitionError::Wrong {
             path: path.to_owned(),
             line: line_of(text, fault.at),
             reason: fault.reason,
@@ -261,6 +258,48 @@ kind = \"myriad\"
     }
 
     #[test]
+    fn loads_beside_the_first_are_it_but_for_what_they_say() {
+        let definition = parsed(
+            "[load]\nkeys = { count = 500 }\nconnections = 9\n[beside.writers]\npipeline = 4\n\
+             keys.prefix = \"w:\"\n[beside.idlers]\nconnections = 1\n[grid]\n\
+             \"beside.writers.connections\" = [2, 3]\n\"load.pipeline\" = [8]\n",
+        );
+        assert_eq!(values(&definition, "beside.writers.connections"), [2, 3]);
+        let beside = &definition.cells[1].load.beside;
+        assert_eq!(beside.keys().collect::<Vec<&String>>(), ["idlers", "writers"]);
+        let writers = &beside["writers"];
+        assert_eq!((writers.connections, writers.pipeline), (3, 4));
+        assert_eq!((writers.keys.count, writers.keys.prefix.as_str()), (500, "w:"));
+        let idlers = &beside["idlers"];
+        assert_eq!((idlers.connections, idlers.pipeline), (1, 8));
+        assert_eq!(socket(&definition.cells[1].load).connections, 9);
+        let written_out = parsed("[[cell]]\nbeside.w.keys.count = 7\nbeside.w.pipeline = 2\n");
+        let work = &written_out.cells[0].load.beside["w"];
+        assert_eq!((work.keys.count, work.pipeline), (7, 2));
+        assert_eq!(written_out.cells[0].parameters["beside.w.pipeline"], 2);
+    }
+
+    #[test]
+    fn faults_of_loads_beside_the_first_point_to_their_line() {
+        check_fault(
+            "[beside.\"a b\"]\n",
+            "a.toml:6: beside wants a name of lower-case letters, digits, '-' and '_', not \"a b\"",
+        );
+        check_fault(
+            "[beside.a]\npipeline = 1\ncpus = [0]\n",
+            "a.toml:8: a has the cpus of the first load",
+        );
+        check_fault("[beside.a]\npipeline = 0\n", "a.toml:7: pipeline must be 1 or more");
+        check_fault(
+            "[[beside]]\npipeline = 1\n",
+            "a.toml:6: beside wants tables with names: [beside.writers]",
+        );
+        let text = "name = \"s4\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n[beside.a]\n";
+        let error = Definition::parse(text, Path::new("a.toml")).unwrap_err().to_string();
+        assert_eq!(error, "a.toml:5: appends have no load beside them");
+    }
+
+    #[test]
     fn appends_have_their_own_load() {
         let text = "name = \"s4\"\ntitle = \"t\"\n[subject]\nkind = \"log\"\n[load]\n\
                     mode = \"leader-futex\"\nthreads = 15\ncommit = { interval = { ms = 10 } }\n";
@@ -290,7 +329,7 @@ kind = \"myriad\"
         check_fault(
             "[grids]\n",
             "a.toml:6: unknown field `grids`, expected one of `name`, `title`, \
-            `source`, `repeats`, `cell_ms`, `warmup`, `budget_s`, `subject`, `load`, `phase`",
+            `source`, `repeats`, `cell_ms`, `warmup`, `budget_s`, `subject`, `load`, `beside`, `phase`",
         );
         check_fault(
             "[grid]\n\"load.connections\" = [1,\n  \"many\"]\n",
@@ -304,7 +343,7 @@ kind = \"myriad\"
         );
         check_fault(
             "[grid]\n\"name\" = [\"a\"]\n",
-            "a.toml:7: a grid cannot set name: it sets subject, load, warmup and cell_ms",
+            "a.toml:7: a grid cannot set name: it sets subject, load, beside, warmup and cell_ms",
         );
         check_fault("[grid]\n\"load.users\" = 3\n", "a.toml:7: load.users wants a list of values");
         check_fault("[grid]\n\"load.users\" = []\n", "a.toml:7: load.users has no values");
@@ -355,6 +394,18 @@ kind = \"myriad\"
         );
         check(&format!("name = \"a\"\nrepeats = 0\n{rest}"), "b.toml:2: repeats must be 1 to 1000");
         check("name = ", "b.toml:1: string values must be quoted, expected literal string");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_no_line() {
+        let folder = std::env::temp_dir();
+        for (path, expected) in [
+            (folder.join("no-such-definition.toml"), "No such file or directory (os error 2)"),
+            (folder, "Is a directory (os error 21)"),
+        ] {
+            let error = anyhow::Error::from(Definition::read(&path).unwrap_err());
+            assert_eq!(format!("{error:#}"), format!("read {}: {expected}", path.display()));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use base::time::MonoNs;
 use binlog::baseline::{self, Baseline};
 use binlog::{FileDisk, GroupSizes, Log, Lsn, Options, SyncPolicy, WriterHandle};
@@ -19,6 +19,7 @@ use super::{
     AppendWork, Commit, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, WaitFor, Warmup,
 };
 use crate::measure::threads::{threads, uses_between};
+use crate::run::stop_on_signals;
 use crate::stats::histogram;
 use crate::stats::is_steady;
 
@@ -74,6 +75,7 @@ pub fn run(
     ensure!((1..=THREADS_MAX).contains(&work.threads), "threads must be 1 to {THREADS_MAX}");
     ensure!(work.record_bytes <= binlog::PAYLOAD_BYTES_MAX, "record_bytes is too large");
     ensure!(spec.window_ms > 0, "window_ms must be at least 1");
+    ensure!(spec.beside.is_empty(), "appends have no load beside them");
     let directory = Directory::create(&work.directory)?;
     match work.mode {
         LogMode::Lanes => {
@@ -324,7 +326,9 @@ impl<S: Subject> Load<'_, S> {
             let reported = started.context("start a thread").and_then(|()| {
                 let total = Share { operations: 0, latency: histogram::empty() };
                 let working = work.threads;
-                Conductor { subject, stage: &stage, spec, shares, working, total, say }.conduct()
+                let stop = stop_on_signals()?;
+                Conductor { subject, stage: &stage, spec, shares, working, total, stop, say }
+                    .conduct()
             });
             stage.phase.store(ENDED, Ordering::Relaxed);
             stage.released.store(true, Ordering::SeqCst);
@@ -387,6 +391,8 @@ struct Conductor<'a, S> {
     working: usize,
     /// Of those that have.
     total: Share,
+    /// Set by the signals that end a process.
+    stop: Arc<AtomicBool>,
     say: &'a mut dyn FnMut(LoadEvent) -> Result<()>,
 }
 
@@ -395,12 +401,15 @@ struct Conductor<'a, S> {
 enum Crew {
     Working,
     Done,
+    /// The process was told to end.
+    Interrupted,
 }
 
 impl<S: Subject> Conductor<'_, S> {
     fn conduct(mut self) -> Result<()> {
         (self.say)(LoadEvent::Connected)?;
         let warmup_ms = self.warm_up()?;
+        self.fail_if_stopped()?;
         let own_threads = || threads(std::process::id()).context("read the use of the own threads");
         let threads_before = own_threads()?;
         let before = self.subject.counters();
@@ -429,7 +438,23 @@ impl<S: Subject> Conductor<'_, S> {
             log: Some(log),
             ..LoadReport::default()
         };
-        (self.say)(LoadEvent::Done(Box::new(report)))
+        let report = Box::new(report);
+        if self.is_stopped() {
+            (self.say)(LoadEvent::Interrupted(report))?;
+            return self.fail_if_stopped();
+        }
+        (self.say)(LoadEvent::Done(report))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn fail_if_stopped(&self) -> Result<()> {
+        if self.is_stopped() {
+            bail!("interrupted by a signal");
+        }
+        Ok(())
     }
 
     /// Returns how long it took, in milliseconds.
@@ -457,7 +482,7 @@ impl<S: Subject> Conductor<'_, S> {
             rates.push((appended - appended_before) as f64 / began.elapsed().as_secs_f64());
             appended_before = appended;
             let last = rates.len().checked_sub(WARMUP_WINDOWS).map(|first| &rates[first..]);
-            if last.is_some_and(is_steady) {
+            if last.is_some_and(is_steady) || self.is_stopped() {
                 break;
             }
         }
@@ -483,12 +508,15 @@ impl<S: Subject> Conductor<'_, S> {
         Ok(windows)
     }
 
-    /// Returns when it is `end`, or no thread works any more.
+    /// Returns when it is `end`, or no thread works any more, or the process is told to end.
     fn work_until(&mut self, end: Instant) -> Result<Crew> {
         loop {
             let now = Instant::now();
             if now >= end {
                 return Ok(Crew::Working);
+            }
+            if self.is_stopped() {
+                return Ok(Crew::Interrupted);
             }
             if self.receive(end.min(now + LOOK_EVERY))? == Crew::Done {
                 return Ok(Crew::Done);
@@ -545,6 +573,7 @@ mod tests {
     fn spec(work: AppendWork, operations_max: Option<u64>) -> LoadSpec {
         LoadSpec {
             work: crate::load::Work::Append(work),
+            beside: std::collections::BTreeMap::new(),
             warmup: Warmup::Fixed { ms: 1 },
             duration_ms: 600_000,
             operations_max,

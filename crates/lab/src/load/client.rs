@@ -441,14 +441,14 @@ impl Client {
         }
     }
 
-    fn report(&mut self, connections: &mut Connections<'_, Session>) {
+    fn report(&mut self, connections: &mut Connections<'_, Session>, reactor: usize) {
         self.stage = Stage::Over;
         self.count_unsent();
         for (_, session) in connections.list() {
             self.tally.lost += on_their_way(session);
         }
         let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.tell(Notice::Report(Box::new(tally)));
+        self.tell(Notice::Report { reactor, tally: Box::new(tally) });
     }
 
     /// The replies to the setup, none of which may be an error.
@@ -566,7 +566,7 @@ impl Handler for Client {
             self.reuse(id, session, at, out);
         }
         self.tally.heard_ns = at.now_ns;
-        let progress = &self.shared.progress[cx.index()].0;
+        let progress = &self.shared.progress[self.plan.share.index].0;
         progress.store(progress.load(Ordering::Relaxed) + u64::from(count), Ordering::Relaxed);
         if is_measuring {
             self.tally.received_bytes += consumed as u64;
@@ -623,7 +623,7 @@ impl Handler for Client {
                 self.stage = Stage::Finishing;
                 self.has_told_idle = false;
             }
-            Mail::Report => self.report(connections),
+            Mail::Report => self.report(connections, cx.index()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod append;
 mod arrivals;
+mod check;
 mod client;
 mod draws;
 mod replies;

@@ -87,7 +87,10 @@ pub(crate) enum Notice {
     },
     /// The server does not do what its protocol says.
     Failed(String),
-    Report(Box<Tally>),
+    Report {
+        reactor: usize,
+        tally: Box<Tally>,
+    },
     /// The process was told to end.
     Interrupted,
 }

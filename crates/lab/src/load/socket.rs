@@ -1,42 +1,29 @@
 //! Load over sockets: the director, who opens connections, says when what is counted begins and ends,
 //! and gathers the counts of the threads.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use reactor::{Config, Control, Group, GroupError, GroupStopper, Limits, Links, Placement};
 
 use super::arrivals::Share;
+use super::check::check;
 use super::client::{Client, Plan};
-use super::draws::{Draws, KEYS_MAX, SharedDraws, filler, longest};
+use super::draws::{Draws, SharedDraws, filler};
 use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
-use super::spec::{
-    Arrival, Distribution, LoadEvent, LoadReport, LoadSpec, Operation, Protocol, Sizes, SocketWork,
-    Warmup,
-};
+use super::spec::{LoadEvent, LoadReport, LoadSpec, SocketWork, Warmup};
 use super::tally::Tally;
 use super::template::Mix;
 use crate::measure::threads::{ThreadSample, threads, uses_between};
 use crate::stats::histogram::encode;
 use crate::stats::is_steady;
-
-/// Ports of one address that the system gives out are fewer.
-const CONNECTIONS_MAX: usize = 60_000;
-const THREADS_MAX: usize = 256;
-const USERS_MAX: usize = 1_000_000;
-const PIPELINE_MAX: usize = 100_000;
-/// As in Redis, whose values are no longer.
-const VALUE_BYTES_MAX: usize = 512 << 20;
-/// What the users of one connection send at once must fit into memory many times over.
-const BATCH_BYTES_MAX: usize = 1 << 30;
-const PER_SECOND_MAX: f64 = 1e9;
-/// A day: a run that forgets to end.
-const DURATION_MS_MAX: u64 = 86_400_000;
 
 /// Rates of a warm-up are compared by windows of this length, so many of them: a second.
 const WARMUP_WINDOW_NS: u64 = 100_000_000;
@@ -57,15 +44,31 @@ pub(crate) fn run(spec: &LoadSpec, work: &SocketWork, say: Say<'_>) -> Result<()
     check(spec, work)?;
     let mut director = Director::start(spec, work)?;
     let report = director.direct(say);
+    let is_interrupted = director.is_interrupted;
     let ended = director.end();
-    let report = report?;
+    let report = Box::new(report?);
     ended?;
-    say(LoadEvent::Done(Box::new(report)))
+    if is_interrupted {
+        say(LoadEvent::Interrupted(report))?;
+        return Err(interrupted());
+    }
+    say(LoadEvent::Done(report))
+}
+
+fn interrupted() -> anyhow::Error {
+    anyhow!("interrupted by a signal")
+}
+
+/// One of the loads: by which threads it is made.
+struct Part {
+    shared: Arc<Shared>,
+    reactors: Range<usize>,
 }
 
 struct Director<'a> {
     spec: &'a LoadSpec,
-    shared: Arc<Shared>,
+    /// The first load, which leads, then those beside it in the order of their names.
+    parts: Vec<Part>,
     links: Links<Mail>,
     notices: Receiver<Notice>,
     stopper: GroupStopper,
@@ -74,6 +77,8 @@ struct Director<'a> {
     idle: Vec<bool>,
     stalled: Vec<bool>,
     ready: usize,
+    /// The process was told to end while it counted.
+    is_interrupted: bool,
 }
 
 /// Why waiting ended.
@@ -84,13 +89,16 @@ enum Woken {
     Idle,
     /// All connections have stalled.
     Stalled,
+    /// The process was told to end.
+    Interrupted,
 }
 
 impl<'a> Director<'a> {
     /// Starts the threads and connects. When this returns, all connections have had their setup.
     fn start(spec: &'a LoadSpec, work: &SocketWork) -> Result<Director<'a>> {
-        let threads = work.threads.min(work.connections);
-        let shared = Arc::new(Shared::new(threads, spec.operations_max));
+        let works: Vec<&SocketWork> = std::iter::once(work).chain(spec.beside.values()).collect();
+        let parts = parts(spec, &works);
+        let threads = parts.iter().map(|part| part.reactors.len()).sum();
         let (sender, notices) = channel();
         let limits = Limits::default();
         // What is on its way is bounded by the load. Not to read replies while requests cannot be
@@ -104,7 +112,8 @@ impl<'a> Director<'a> {
             limits: Arc::new(limits),
             drain_timeout_ms: 100,
         };
-        let mut clients = clients(spec, work, threads, &shared, &sender).into_iter();
+        let clients = works.iter().zip(&parts);
+        let mut clients = clients.flat_map(|(work, part)| clients_of(spec, work, part, &sender));
         let group = Group::start(&config, Vec::new(), |_, _| {
             clients.next().expect("there is one for each reactor")
         })?;
@@ -119,20 +128,33 @@ impl<'a> Director<'a> {
             })
         };
         let group = std::thread::Builder::new().name("signals".to_owned()).spawn(run)?;
-        let (idle, stalled) = (vec![false; threads], vec![false; threads]);
-        let mut director =
-            Director { spec, shared, links, notices, stopper, group, idle, stalled, ready: 0 };
+        let mut director = Director {
+            spec,
+            parts,
+            links,
+            notices,
+            stopper,
+            group,
+            idle: vec![false; threads],
+            stalled: vec![false; threads],
+            ready: 0,
+            is_interrupted: false,
+        };
         let connected = (|| {
+            let connections = works.iter().map(|work| work.connections).sum();
             ensure!(
-                work.connections as u64 <= possible,
-                "{} connections are more than the {possible} that open files allow",
-                work.connections
+                connections as u64 <= possible,
+                "{connections} connections are more than the {possible} that open files allow"
             );
-            for number in 0..work.connections {
-                let stream = connect(work.address, number, work.connections)?;
-                adopter.adopt(number % threads, stream)?;
+            for (work, part) in works.iter().zip(&director.parts) {
+                for (number, reactor) in
+                    part.reactors.clone().cycle().take(work.connections).enumerate()
+                {
+                    let stream = connect(work.address, number, work.connections)?;
+                    adopter.adopt(reactor, stream)?;
+                }
             }
-            director.wait_until_ready(work.connections)
+            director.wait_until_ready(connections)
         })();
         if let Err(error) = connected {
             director.end()?;
@@ -144,6 +166,9 @@ impl<'a> Director<'a> {
     fn wait_until_ready(&mut self, connections: usize) -> Result<()> {
         let until_ns = now_ns() + STALL_NS;
         while self.ready < connections {
+            if self.is_interrupted {
+                return Err(interrupted());
+            }
             if !self.hear(until_ns)? {
                 bail!(
                     "{} of {connections} connections had no reply to their setup within 5 s",
@@ -152,6 +177,11 @@ impl<'a> Director<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The load that leads: it says when warming up ends, and what is counted.
+    fn lead(&self) -> &Part {
+        &self.parts[0]
     }
 
     /// Warm-up, measured phase, and what is left of it.
@@ -167,12 +197,15 @@ impl<'a> Director<'a> {
             self.wait_until_steady(start_ns + max_ms * 1_000_000)?;
             self.set_phase(now_ns(), duration_ns);
         }
-        let mut from_ns = self.shared.from_ns.load(Ordering::Relaxed);
+        let mut from_ns = self.lead().shared.from_ns.load(Ordering::Relaxed);
         let woken = self.wait_until(from_ns)?;
         if woken != Woken::Time && now_ns() < from_ns {
             // Nothing comes any more. The report shall say so.
             from_ns = now_ns();
             self.set_phase(from_ns, duration_ns);
+        }
+        if self.is_interrupted {
+            return Err(interrupted());
         }
         let before = threads(std::process::id()).context("read the use of the own threads")?;
         say(LoadEvent::Measuring { warmup_ms: from_ns.saturating_sub(start_ns) / 1_000_000 })?;
@@ -182,16 +215,17 @@ impl<'a> Director<'a> {
         self.idle.fill(false);
         self.tell(Mail::Finish);
         if !is_stalled {
-            self.wait_until(now_ns() + DRAIN_NS)?;
+            self.drain()?;
         }
-        let tally = self.gather()?;
-        let until_ns = self.shared.until_ns.load(Ordering::Relaxed);
-        Ok(report(&tally, until_ns - from_ns, self.spec, &before, &after))
+        let tallies = self.gather()?;
+        Ok(self.report(&tallies, &before, &after))
     }
 
     fn set_phase(&self, from_ns: u64, duration_ns: u64) {
-        self.shared.until_ns.store(from_ns + duration_ns, Ordering::Relaxed);
-        self.shared.from_ns.store(from_ns, Ordering::Relaxed);
+        for part in &self.parts {
+            part.shared.until_ns.store(from_ns + duration_ns, Ordering::Relaxed);
+            part.shared.from_ns.store(from_ns, Ordering::Relaxed);
+        }
     }
 
     /// Until the rate is level, or the time is over.
@@ -200,7 +234,7 @@ impl<'a> Director<'a> {
         let (mut at_ns, mut replies) = (now_ns(), 0);
         while at_ns < latest_ns {
             let woken = self.wait_until((at_ns + WARMUP_WINDOW_NS).min(latest_ns))?;
-            let (now_ns, now_replies) = (now_ns(), self.shared.replies());
+            let (now_ns, now_replies) = (now_ns(), self.lead().shared.replies());
             rates.push(per_second(now_replies - replies, now_ns - at_ns));
             (at_ns, replies) = (now_ns, now_replies);
             let last = rates.len().checked_sub(WARMUP_WINDOWS).map(|first| &rates[first..]);
@@ -215,48 +249,79 @@ impl<'a> Director<'a> {
     /// stalled.
     fn measure(&mut self, from_ns: u64, say: Say<'_>) -> Result<bool> {
         let window_ns = self.spec.window_ms * 1_000_000;
-        let until_ns = self.shared.until_ns.load(Ordering::Relaxed);
-        let (mut window_end_ns, mut replies) = (from_ns, self.shared.replies());
+        let shared = Arc::clone(&self.lead().shared);
+        let until_ns = shared.until_ns.load(Ordering::Relaxed);
+        let (mut window_end_ns, mut replies) = (from_ns, shared.replies());
         loop {
             window_end_ns = (window_end_ns + window_ns).min(until_ns);
             let woken = self.wait_until(window_end_ns)?;
-            let now_replies = self.shared.replies();
+            let now_replies = shared.replies();
             say(LoadEvent::Window { operations: now_replies - replies })?;
             replies = now_replies;
             match woken {
                 Woken::Time if window_end_ns < until_ns => {}
                 Woken::Time => return Ok(false),
-                Woken::Idle | Woken::Stalled => {
+                Woken::Idle | Woken::Stalled | Woken::Interrupted => {
                     // Ends with the last reply, which the report knows.
-                    self.shared.until_ns.store(now_ns().min(until_ns), Ordering::Relaxed);
+                    let until_ns = now_ns().min(until_ns);
+                    for part in &self.parts {
+                        part.shared.until_ns.store(until_ns, Ordering::Relaxed);
+                    }
                     return Ok(woken == Woken::Stalled);
                 }
             }
         }
     }
 
-    fn gather(&mut self) -> Result<Tally> {
+    /// Replies that are on their way are awaited for a while.
+    fn drain(&mut self) -> Result<()> {
+        let until_ns = now_ns() + DRAIN_NS;
+        let all = 0..self.idle.len();
+        while !self.is_idle(&all) && self.hear(until_ns)? {}
+        Ok(())
+    }
+
+    /// What each load has counted, in the order of the parts.
+    fn gather(&mut self) -> Result<Vec<Tally>> {
         self.tell(Mail::Report);
-        let mut total = Tally::new();
+        let mut tallies: Vec<Tally> = self.parts.iter().map(|_| Tally::new()).collect();
         let until_ns = now_ns() + REPORT_NS;
         let mut missing = self.links.reactors();
         while missing > 0 {
             match self.next_notice(until_ns)? {
                 None => bail!("a thread of the generator does not answer"),
-                Some(Notice::Report(tally)) => {
-                    total.merge(&tally);
+                Some(Notice::Report { reactor, tally }) => {
+                    let part = self.parts.iter().position(|part| part.reactors.contains(&reactor));
+                    tallies[part.expect("every reactor is of a part")].merge(&tally);
                     missing -= 1;
                 }
                 Some(notice) => self.heed(notice)?,
             }
         }
         // The work was done before its time: it took until the last reply.
-        let until_ns = self.shared.until_ns.load(Ordering::Relaxed);
-        let from_ns = self.shared.from_ns.load(Ordering::Relaxed);
-        if self.shared.is_spent() && (from_ns..until_ns).contains(&total.heard_ns) {
-            self.shared.until_ns.store(total.heard_ns + 1, Ordering::Relaxed);
+        let (lead, heard_ns) = (&self.lead().shared, tallies[0].heard_ns);
+        let until_ns = lead.until_ns.load(Ordering::Relaxed);
+        let from_ns = lead.from_ns.load(Ordering::Relaxed);
+        if lead.is_spent() && (from_ns..until_ns).contains(&heard_ns) {
+            lead.until_ns.store(heard_ns + 1, Ordering::Relaxed);
         }
-        Ok(total)
+        Ok(tallies)
+    }
+
+    /// The report of the first load, with those of the others in it.
+    fn report(
+        &self,
+        tallies: &[Tally],
+        before: &[ThreadSample],
+        after: &[ThreadSample],
+    ) -> LoadReport {
+        let window_ns = self.spec.window_ms * 1_000_000;
+        let reports = self.parts.iter().zip(tallies);
+        let mut reports = reports.map(|(part, tally)| report(tally, &part.shared, window_ns));
+        let first = reports.next().expect("there is a first load");
+        let beside: BTreeMap<String, LoadReport> =
+            self.spec.beside.keys().cloned().zip(reports).collect();
+        LoadReport { threads: uses_between(before, after), beside, ..first }
     }
 
     fn tell(&self, mail: Mail) {
@@ -267,14 +332,22 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// Sleeps until then, or until all threads are idle or stalled.
+    fn is_idle(&self, reactors: &Range<usize>) -> bool {
+        self.idle[reactors.clone()].iter().all(|&is_idle| is_idle)
+    }
+
+    /// Sleeps until then, or until the threads of the first load are all idle or stalled, or the
+    /// process is told to end.
     fn wait_until(&mut self, ns: u64) -> Result<Woken> {
+        let lead = self.lead().reactors.clone();
         loop {
-            if self.idle.iter().all(|&is_idle| is_idle) {
+            if self.is_interrupted {
+                return Ok(Woken::Interrupted);
+            }
+            if self.is_idle(&lead) {
                 return Ok(Woken::Idle);
             }
-            let mut threads = self.idle.iter().zip(&self.stalled);
-            if threads.all(|(&is_idle, &is_stalled)| is_idle || is_stalled) {
+            if lead.clone().all(|reactor| self.idle[reactor] || self.stalled[reactor]) {
                 return Ok(Woken::Stalled);
             }
             if !self.hear(ns)? {
@@ -306,8 +379,8 @@ impl<'a> Director<'a> {
             Notice::Idle { reactor } => self.idle[reactor] = true,
             Notice::Stalled { reactor } => self.stalled[reactor] = true,
             Notice::Failed(reason) => bail!(reason),
-            Notice::Interrupted => bail!("interrupted by a signal"),
-            Notice::Report(_) => bail!("a thread of the generator reports out of turn"),
+            Notice::Interrupted => self.is_interrupted = true,
+            Notice::Report { .. } => bail!("a thread of the generator reports out of turn"),
         }
         Ok(())
     }
@@ -326,18 +399,31 @@ fn connect(address: SocketAddr, number: usize, of: usize) -> Result<TcpStream> {
         .with_context(|| format!("connect to {address} (connection {} of {of})", number + 1))
 }
 
-fn clients(
+/// Which threads make which load: reactors are numbered over all of them.
+fn parts(spec: &LoadSpec, works: &[&SocketWork]) -> Vec<Part> {
+    let mut first = 0;
+    let part = |(index, work): (usize, &&SocketWork)| {
+        let threads = work.threads.min(work.connections);
+        let reactors = first..first + threads;
+        first = reactors.end;
+        let operations_max = spec.operations_max.filter(|_| index == 0);
+        Part { shared: Arc::new(Shared::new(threads, operations_max)), reactors }
+    };
+    works.iter().enumerate().map(part).collect()
+}
+
+fn clients_of(
     spec: &LoadSpec,
     work: &SocketWork,
-    threads: usize,
-    shared: &Arc<Shared>,
+    part: &Part,
     notices: &Sender<Notice>,
 ) -> Vec<Client> {
+    let threads = part.reactors.len();
     let filler = filler(work.value_bytes, spec.seed);
     let draws = Arc::new(SharedDraws::default());
     let (setup, setup_count) = setup(work);
     let users = if work.users == 0 { work.connections } else { work.users };
-    let client = |index| {
+    let client = |(index, reactor): (usize, usize)| {
         let plan = Plan {
             protocol: work.protocol,
             setup: Arc::clone(&setup),
@@ -348,15 +434,17 @@ fn clients(
             arrival: work.arrival,
             share: Share { index, of: threads },
             window_ns: spec.window_ms * 1_000_000,
-            // Arrivals must not follow the keys.
-            seed: !spec.seed,
+            // Arrivals must not follow the keys, nor those of another load.
+            seed: !spec.seed.wrapping_add(part.reactors.start as u64),
         };
         let filler = Arc::clone(&filler);
         let mix = Mix::new(work, &filler);
-        let draws = Draws::new(work, Arc::clone(&draws), filler, spec.seed, index as u64);
-        Client::new(plan, Arc::clone(shared), notices.clone(), mix, draws)
+        // Two loads never draw the same keys one after the other: what one has just written the
+        // other would ask for.
+        let draws = Draws::new(work, Arc::clone(&draws), filler, spec.seed, reactor as u64);
+        Client::new(plan, Arc::clone(&part.shared), notices.clone(), mix, draws)
     };
-    (0..threads).map(client).collect()
+    part.reactors.clone().enumerate().map(client).collect()
 }
 
 /// What every connection begins with, and how many requests that is.
@@ -372,16 +460,13 @@ fn setup(work: &SocketWork) -> (Arc<[u8]>, usize) {
     (bytes.into(), requests.len())
 }
 
-fn report(
-    tally: &Tally,
-    duration_ns: u64,
-    spec: &LoadSpec,
-    before: &[ThreadSample],
-    after: &[ThreadSample],
-) -> LoadReport {
+/// What one load has counted, without its threads.
+fn report(tally: &Tally, shared: &Shared, window_ns: u64) -> LoadReport {
+    let from_ns = shared.from_ns.load(Ordering::Relaxed);
+    let duration_ns = shared.until_ns.load(Ordering::Relaxed) - from_ns;
     let mut windows = tally.windows.clone();
     // Windows at the end without any reply belong to it; the last may be cut short.
-    let count = duration_ns.div_ceil(spec.window_ms * 1_000_000);
+    let count = duration_ns.div_ceil(window_ns);
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(super::tally::WINDOWS_MAX);
     windows.resize(count.max(windows.len()), 0);
     LoadReport {
@@ -396,10 +481,9 @@ fn report(
         latency_corrected: encode(&tally.corrected),
         latency_raw: encode(&tally.raw),
         lag_ns_p99: tally.lag.value_at_quantile(0.99),
-        threads: uses_between(before, after),
         sent_bytes: tally.sent_bytes,
         received_bytes: tally.received_bytes,
-        log: None,
+        ..LoadReport::default()
     }
 }
 
@@ -408,144 +492,10 @@ fn per_second(count: u64, ns: u64) -> f64 {
     count as f64 * 1e9 / ns.max(1) as f64
 }
 
-/// Refuses what makes no sense, before anything is started.
-fn check(spec: &LoadSpec, work: &SocketWork) -> Result<()> {
-    ensure!(spec.window_ms > 0, "window_ms must be at least 1");
-    ensure!(
-        (1..=DURATION_MS_MAX).contains(&spec.duration_ms),
-        "duration_ms must be from 1 to {DURATION_MS_MAX}"
-    );
-    let (Warmup::Fixed { ms: warmup_ms } | Warmup::Steady { max_ms: warmup_ms }) = spec.warmup;
-    ensure!(warmup_ms <= DURATION_MS_MAX, "the warm-up must be at most {DURATION_MS_MAX} ms");
-    ensure!(spec.operations_max != Some(0), "operations_max must be at least 1");
-    for (name, value, most) in [
-        ("threads", work.threads, THREADS_MAX),
-        ("connections", work.connections, CONNECTIONS_MAX),
-        ("pipeline", work.pipeline, PIPELINE_MAX),
-    ] {
-        ensure!((1..=most).contains(&value), "{name} must be from 1 to {most}");
-    }
-    ensure!(work.users <= USERS_MAX, "users must be at most {USERS_MAX}");
-    if let Arrival::Open { per_second, .. } = work.arrival {
-        let is_rate = per_second > 0.0 && per_second <= PER_SECOND_MAX;
-        ensure!(is_rate, "per_second must be above 0 and at most {PER_SECOND_MAX}");
-    }
-    ensure!((1..=KEYS_MAX).contains(&work.keys.count), "keys.count must be from 1 to {KEYS_MAX}");
-    if let Distribution::Zipfian { exponent } | Distribution::Latest { exponent } =
-        work.keys.distribution
-    {
-        ensure!((0.0..=100.0).contains(&exponent), "the exponent must be from 0 to 100");
-    }
-    if let Sizes::Between(least, most) = work.value_bytes {
-        ensure!(least <= most, "value_bytes: {least} is more than {most}");
-    }
-    ensure!(
-        longest(work.value_bytes) <= VALUE_BYTES_MAX,
-        "value_bytes must be at most {VALUE_BYTES_MAX}"
-    );
-    check_mix(work)
-}
-
-fn check_mix(work: &SocketWork) -> Result<()> {
-    ensure!(!work.mix.is_empty(), "the mix has no operation");
-    let is_weight = |weight: f64| weight.is_finite() && weight >= 0.0;
-    ensure!(
-        work.mix.iter().all(|operation| is_weight(operation.weight)),
-        "weights must be numbers from 0"
-    );
-    let sum: f64 = work.mix.iter().map(|operation| operation.weight).sum();
-    ensure!(sum > 0.0 && sum.is_finite(), "the weights of the mix must have a sum above 0");
-    let Operation { words, .. } =
-        work.mix.iter().find(|one| one.words.is_empty()).unwrap_or(&work.mix[0]);
-    ensure!(!words.is_empty(), "an operation of the mix has no words");
-    match work.protocol {
-        Protocol::Resp => {}
-        Protocol::RespInline => ensure!(
-            work.mix.iter().flat_map(|one| &one.words).all(|word| is_plain(word)),
-            "inline commands cannot hold words with blanks or quotes"
-        ),
-        Protocol::Memcached => check_memcached(work)?,
-    }
-    let filler = vec![b'x'; longest(work.value_bytes)];
-    let batch_bytes = Mix::new(work, &filler).bytes_max().saturating_mul(work.pipeline);
-    ensure!(
-        batch_bytes <= BATCH_BYTES_MAX,
-        "{} requests at once are {batch_bytes} bytes, more than {BATCH_BYTES_MAX}",
-        work.pipeline
-    );
-    Ok(())
-}
-
-fn check_memcached(work: &SocketWork) -> Result<()> {
-    for operation in &work.mix {
-        let words: Vec<&str> = operation.words.iter().map(String::as_str).collect();
-        let is_known = matches!(words[..], ["get", _] | ["set", _, _]);
-        ensure!(is_known, "for memcached, operations are get KEY or set KEY VALUE");
-        ensure!(is_plain(words[1]), "keys of memcached have no blanks");
-    }
-    ensure!(work.password.is_none(), "memcached's text protocol knows no password");
-    ensure!(work.setup.is_empty(), "memcached's connections need no setup");
-    Ok(())
-}
-
-/// Neither empty nor in need of quotes.
-fn is_plain(word: &str) -> bool {
-    let is_special = |byte: u8| byte <= b' ' || byte == b'"' || byte == b'\'' || byte == 0x7f;
-    !word.is_empty() && !word.bytes().any(is_special)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::spec::tests::{spec, work};
+    use super::super::spec::tests::work;
     use super::*;
-
-    #[track_caller]
-    fn check_refused(change: impl Fn(&mut LoadSpec, &mut SocketWork), expected: &str) {
-        let (mut spec, mut work) = (spec(), work());
-        change(&mut spec, &mut work);
-        let reason = check(&spec, &work).unwrap_err().to_string();
-        assert!(reason.contains(expected), "{reason}");
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        assert!(check(&spec(), &work()).is_ok());
-        check_refused(|spec, _| spec.window_ms = 0, "window_ms");
-        check_refused(|spec, _| spec.duration_ms = 0, "duration_ms");
-        check_refused(|spec, _| spec.operations_max = Some(0), "operations_max");
-        check_refused(|_, work| work.threads = 0, "threads must be from 1");
-        check_refused(|_, work| work.connections = 100_000, "connections must be from 1 to 60000");
-        check_refused(|_, work| work.pipeline = 0, "pipeline");
-        check_refused(|_, work| work.users = 2_000_000, "users");
-        check_refused(|_, work| work.keys.count = 0, "keys.count");
-        check_refused(|_, work| work.mix.clear(), "no operation");
-        check_refused(|_, work| work.mix[0].words.clear(), "no words");
-        check_refused(|_, work| work.mix[0].weight = f64::NAN, "weights");
-        check_refused(|_, work| work.mix[0].weight = 0.0, "sum above 0");
-        check_refused(|_, work| work.value_bytes = Sizes::Between(3, 2), "3 is more than 2");
-        check_refused(|_, work| work.protocol = Protocol::Memcached, "get KEY");
-        check_refused(
-            |_, work| {
-                work.pipeline = PIPELINE_MAX;
-                work.value_bytes = Sizes::Fixed(1 << 20);
-                work.mix[0].words.push("{value}".to_owned());
-            },
-            "requests at once",
-        );
-        check_refused(
-            |_, work| {
-                work.protocol = Protocol::RespInline;
-                work.mix[0].words.push("two words".to_owned());
-            },
-            "blanks",
-        );
-        let open =
-            |per_second| Arrival::Open { per_second, schedule: super::super::spec::Schedule::Even };
-        check_refused(|_, work| work.arrival = open(0.0), "per_second");
-        check_refused(|_, work| work.arrival = open(f64::NAN), "per_second");
-        let zipfian = Distribution::Zipfian { exponent: -1.0 };
-        check_refused(|_, work| work.keys.distribution = zipfian, "exponent");
-    }
 
     #[test]
     fn a_password_comes_before_the_rest_of_the_setup() {

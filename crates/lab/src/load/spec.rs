@@ -14,6 +14,10 @@ use crate::measure::ThreadUse;
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
     pub work: Work,
+    /// Loads that are made beside it, by name: over sockets only, by threads of their own on the
+    /// same cores, from its start to its end. Phases and windows are those of the first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, SocketWork>,
     pub warmup: Warmup,
     /// Length of the measured phase.
     pub duration_ms: u64,
@@ -215,6 +219,8 @@ pub enum LoadEvent {
     /// What is counted has ended; replies that are on their way are still awaited.
     Measured,
     Done(Box<LoadReport>),
+    /// The process was told to end: what was counted until then. A failure follows.
+    Interrupted(Box<LoadReport>),
     /// There is no result, and this is why.
     Failed {
         reason: String,
@@ -245,11 +251,21 @@ pub struct LoadReport {
     pub latency_raw: String,
     /// How late requests left (99th percentile), for reasons that are the generator's own.
     pub lag_ns_p99: u64,
-    /// The generator's threads.
+    /// The generator's threads, those of the loads beside this one included.
     pub threads: Vec<ThreadUse>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub log: Option<LogReport>,
+    /// What the loads beside this one have counted in the same phase, by name; without threads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, LoadReport>,
+}
+
+impl LoadReport {
+    /// Operations of this load and of those beside it: what the subject has done.
+    pub fn operations_of_all(&self) -> u64 {
+        self.operations + self.beside.values().map(Self::operations_of_all).sum::<u64>()
+    }
 }
 
 /// What a log did in the measured phase.
@@ -294,6 +310,7 @@ pub(crate) mod tests {
     pub(crate) fn spec() -> LoadSpec {
         LoadSpec {
             work: Work::Socket(work()),
+            beside: BTreeMap::new(),
             warmup: Warmup::Fixed { ms: 0 },
             duration_ms: 100,
             operations_max: None,

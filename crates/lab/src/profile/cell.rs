@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use super::{Options, Profile, record};
 use crate::definition::Cell;
 use crate::load::{LoadEvent, LoadReport, LoadSpec};
-use crate::run::{Generator, aim, measure};
+use crate::run::{Generator, Target, aim, measure};
 use crate::subject::{Kind, Scratch, Subject};
 
 /// What a cell's process did in the measured phase.
@@ -37,13 +37,14 @@ pub fn record_cell(
         Kind::Log => None,
         _ => Some(Subject::start(&cell.subject)?),
     };
+    let target = subject.as_ref().map_or(Target::Log(&scratch), Target::Server);
     for phase in &cell.phases {
         let mut phase = phase.clone();
-        aim(&mut phase, subject.as_ref(), &scratch);
+        aim(&mut phase, target);
         measure(program, subject.as_ref(), &phase, stop, &mut |_| ())?;
     }
     let mut load = cell.load.clone();
-    aim(&mut load, subject.as_ref(), &scratch);
+    aim(&mut load, target);
     record_load(program, subject.as_ref(), &load, options, stop)
 }
 
@@ -69,7 +70,10 @@ fn record_load(
                 return Ok(CellProfile { profile, report: *report });
             }
             LoadEvent::Failed { reason } => return Err(anyhow!(reason)),
-            LoadEvent::Connected | LoadEvent::Window { .. } | LoadEvent::Measured => {}
+            LoadEvent::Connected
+            | LoadEvent::Window { .. }
+            | LoadEvent::Measured
+            | LoadEvent::Interrupted(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@ mod options;
 mod output;
 mod suite;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -127,6 +128,7 @@ fn spec(options: &Options, address: SocketAddr, test: &Test) -> LoadSpec {
         setup.push(words(&["SELECT", &options.database.to_string()]));
     }
     LoadSpec {
+        beside: BTreeMap::new(),
         work: Work::Socket(SocketWork {
             protocol: test.protocol,
             address,

@@ -1,5 +1,7 @@
 //! The tables of one experiment: its cells, its reactors, every measurement.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use maud::{Markup, html};
 
@@ -7,7 +9,7 @@ use crate::report::chart;
 use crate::report::facts;
 use crate::report::figure::{
     CLIENT_CPU, CORRECTED_P50, CORRECTED_P99, CORRECTED_P999, FIGURES, Figure, MAX_OVER_MEAN,
-    RAW_P50, RAW_P99, RAW_P999, REACTORS_BUSY, SERVER_CPU, THROUGHPUT,
+    RAW_P50, RAW_P99, RAW_P999, REACTORS_BUSY, SERVER_CPU, THROUGHPUT, of_any_load,
 };
 use crate::report::measurement::{Measurement, Workers};
 use crate::report::number::Unit;
@@ -94,6 +96,48 @@ pub(crate) fn cells(table: &Table) -> Markup {
         }
     };
     scrolled(&format!("Cells of {}", table.name), &content)
+}
+
+/// A row per cell and load beside the first; `None` where there is none.
+pub(crate) fn beside(table: &Table) -> Option<Markup> {
+    let names = |cell: &Cell| -> BTreeSet<String> {
+        cell.measurements.iter().flat_map(|one| one.beside.keys().cloned()).collect()
+    };
+    if table.cells.iter().all(|cell| names(cell).is_empty()) {
+        return None;
+    }
+    let figures = || of_any_load().filter(|figure| figure.unit != Unit::Count);
+    let content = html! {
+        table.sortable {
+            thead { tr {
+                th.sorts scope="col" { (table.axis_labels()) }
+                th.sorts scope="col" { "Load" }
+                @for figure in figures() { th.sorts.number scope="col" { (figure.title) } }
+            } }
+            tbody {
+                @for cell in &table.cells {
+                    @for name in names(cell) {
+                        tr.doubtful[!cell.is_trusted()] {
+                            th scope="row" data-sort=(cell.number) { (table.describe(cell)) }
+                            td { (name) }
+                            @for figure in figures() { (beside_cell(cell, &name, figure)) }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    Some(scrolled(&format!("Loads beside the first of {}", table.name), &content))
+}
+
+fn beside_cell(cell: &Cell, name: &str, figure: &Figure) -> Markup {
+    let of_load = cell.counted().filter_map(|one| one.beside.get(name));
+    let values: Vec<f64> = of_load.filter_map(figure.of).collect();
+    if values.is_empty() {
+        return absent();
+    }
+    let estimate = stats::median_interval(&values);
+    html! { td.number data-sort=(sort_key(estimate.median)) { (number(figure.unit, &estimate)) } }
 }
 
 /// `Latency p99` -> `p99`, below a head that says the rest.

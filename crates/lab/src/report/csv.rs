@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 
-use crate::report::figure::FIGURES;
+use crate::report::figure::{FIGURES, of_any_load};
 use crate::report::folder::Run;
 use crate::report::grid;
 use crate::report::measurement::Measurement;
@@ -13,12 +13,16 @@ use crate::report::table::verdict_name;
 const FIRST: [&str; 5] = ["table", "cell", "repeat", "verdict", "reasons"];
 const SUBJECT: [&str; 4] = ["subject", "version", "commit", "started_unix_ms"];
 
-/// The text of the file. Parameters, counters and TCP counters are those of all rows together;
-/// what a row does not have is empty.
+/// The text of the file. Parameters, loads beside the first, counters and TCP counters are those of
+/// all rows together; what a row does not have is empty. Columns of a load beside the first begin with
+/// its name.
 pub(crate) fn csv(runs: &[Run]) -> Result<String> {
     let rows =
         || runs.iter().flat_map(|run| &run.tables).flat_map(super::table::Table::measurements);
     let parameters: BTreeSet<&String> = rows().flat_map(|one| one.row.parameters.keys()).collect();
+    let beside: BTreeSet<&String> = rows().flat_map(|one| one.beside.keys()).collect();
+    let of_beside =
+        || beside.iter().flat_map(|name| of_any_load().map(move |figure| (*name, figure)));
     let counters: BTreeSet<&String> = rows().flat_map(|one| one.row.counters.keys()).collect();
     let tcp: BTreeSet<&String> = rows().flat_map(|one| one.row.tcp.keys()).collect();
 
@@ -28,6 +32,7 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
         .map(str::to_owned)
         .chain(parameters.iter().map(|name| (*name).clone()))
         .chain(FIGURES.iter().map(|figure| figure.name.to_owned()))
+        .chain(of_beside().map(|(name, figure)| format!("{name}_{}", figure.name)))
         .chain(counters.iter().map(|name| format!("{name}_per_operation")))
         .chain(tcp.iter().map(|name| format!("tcp_{name}")))
         .chain(SUBJECT.into_iter().map(str::to_owned));
@@ -47,6 +52,9 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
                 .map(|name| row.parameters.get(*name).map(grid::show_whole).unwrap_or_default()),
         );
         fields.extend(FIGURES.iter().map(|figure| number(one, figure.of)));
+        fields.extend(of_beside().map(|(name, figure)| {
+            one.beside.get(name).map(|one| number(one, figure.of)).unwrap_or_default()
+        }));
         fields.extend(
             counters
                 .iter()

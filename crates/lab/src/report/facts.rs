@@ -1,5 +1,7 @@
 //! What was measured, in words: what all rows of a table have in common.
 
+use std::fmt::Write as _;
+
 use crate::load::{
     AppendWork, Arrival, Commit, Distribution, LogMode, Protocol, Schedule, Sharing, Sizes,
     SocketWork, WaitFor, Warmup, Work,
@@ -46,16 +48,34 @@ fn of_row(row: &Row) -> Vec<Fact> {
         Work::Socket(work) => facts.extend(of_socket(work)),
         Work::Append(work) => facts.extend(of_append(work)),
     }
+    let beside = row.load.beside.iter().map(|(name, work)| of_beside(name, work));
+    facts.push(("Beside it", beside.collect::<Vec<_>>().join("; ")));
     facts.push(("Measured", milliseconds(row.load.duration_ms)));
     facts.push(("Warm-up", warmup(row.load.warmup)));
     facts
 }
 
-fn of_socket(work: &SocketWork) -> Vec<Fact> {
+/// One load beside the first: `writers: SET {key} {value}, 64 connections`.
+fn of_beside(name: &str, work: &SocketWork) -> String {
+    let mut text = format!("{name}: {}, {} connections", mix(work), work.connections);
+    if work.pipeline > 1 {
+        let _ = write!(text, ", pipeline {}", work.pipeline);
+    }
+    if work.arrival != Arrival::Closed {
+        let _ = write!(text, ", {}", arrival(work.arrival));
+    }
+    text
+}
+
+fn mix(work: &SocketWork) -> String {
     let mix = work.mix.iter().map(|operation| {
         let words = operation.words.join(" ");
         if work.mix.len() == 1 { words } else { format!("{words} ({})", operation.weight) }
     });
+    mix.collect::<Vec<_>>().join(", ")
+}
+
+fn of_socket(work: &SocketWork) -> Vec<Fact> {
     let protocol = match work.protocol {
         Protocol::Resp => "RESP",
         Protocol::RespInline => "RESP, inline requests",
@@ -63,7 +83,7 @@ fn of_socket(work: &SocketWork) -> Vec<Fact> {
     };
     vec![
         ("Protocol", protocol.to_owned()),
-        ("Requests", mix.collect::<Vec<_>>().join(", ")),
+        ("Requests", mix(work)),
         ("Connections", work.connections.to_string()),
         ("Callers", callers(work)),
         ("Pipeline", work.pipeline.to_string()),

@@ -114,7 +114,8 @@ pub(crate) const FIGURES: [Figure; 25] = [
         of: |measurement| {
             let report = &measurement.row.report;
             let per_operation = cpu_ns_per_operation(measurement)?;
-            Some(per_operation * exact(report.operations) / exact(report.duration_ns))
+            let operations = exact(report.operations_of_all());
+            Some(per_operation * operations / exact(report.duration_ns))
         },
     },
     CORRECTED_P50,
@@ -194,6 +195,25 @@ pub(crate) const FIGURES: [Figure; 25] = [
     },
 ];
 
+/// Those of a load beside the first, by name.
+const OF_ANY_LOAD: [&str; 9] = [
+    "operations_per_second",
+    "latency_ns_p50",
+    "latency_ns_p99",
+    "latency_ns_p999",
+    "latency_raw_ns_p50",
+    "latency_raw_ns_p99",
+    "latency_raw_ns_p999",
+    "errors",
+    "lost",
+];
+
+/// The figures that a load beside the first has of its own, in the order of the CSV's columns.
+pub(crate) fn of_any_load() -> impl Iterator<Item = &'static Figure> {
+    static ALL: [Figure; 25] = FIGURES;
+    ALL.iter().filter(|figure| OF_ANY_LOAD.contains(&figure.name))
+}
+
 /// Columns of source documents in units of theirs: name, the figure's name, how many of its units
 /// one of theirs is.
 const OTHER_UNITS: [(&str, &str, f64); 3] = [
@@ -234,6 +254,11 @@ fn log_bytes_per_second(measurement: &Measurement) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_any_load_are_figures() {
+        assert_eq!(of_any_load().count(), OF_ANY_LOAD.len());
+    }
 
     #[test]
     fn columns_of_sources_are_figures() {

@@ -1,5 +1,5 @@
 //! Reads what a run has left: `rows.jsonl`, and beside it, where they are there, `machine.json`,
-//! `definition.toml` and `source.json`. A run of several experiments has a folder for each.
+//! `definition.toml`, `settings.json`, `source.json` and `repeat.txt`. A run of several experiments has a folder for each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,10 @@ use crate::report::grid::Parameters;
 use crate::report::measurement::Measurement;
 use crate::report::table::Table;
 use crate::row::Row;
+use crate::run::Settings;
 
+/// The command that measures a run again, for who knows a better one than `lab run`.
+pub(crate) const REPEAT: &str = "repeat.txt";
 /// Nobody measures so much in one run; it is a wrong file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Experiments in one folder.
@@ -23,12 +26,13 @@ const FOLDERS_MAX: usize = 1000;
 /// One folder with rows.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) path: PathBuf,
     pub(crate) tables: Vec<Table>,
     pub(crate) machine: Option<Value>,
     /// The text of `definition.toml`.
     pub(crate) definition: Option<String>,
     pub(crate) source: Vec<SourceRow>,
+    /// The command that measures it again; absent for rows that no definition led to.
+    pub(crate) repeat: Option<String>,
     /// The last line has no end: a writer was interrupted, or is at work.
     pub(crate) is_torn: bool,
 }
@@ -82,6 +86,20 @@ pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(inner)
 }
 
+/// What made the run says how to repeat it, or it is a definition and its settings.
+fn repeat(folder: &Path) -> Result<Option<String>> {
+    if let Some(command) = read_if_there(&folder.join(REPEAT))? {
+        return Ok(Some(command.trim().to_owned()));
+    }
+    let definition = folder.join("definition.toml");
+    if !definition.is_file() {
+        return Ok(None);
+    }
+    let settings: Option<Settings> = read_json(&folder.join("settings.json"))?;
+    let flags = settings.map(|settings| settings.flags()).unwrap_or_default();
+    Ok(Some(format!("myriad lab run {}{flags}", definition.display())))
+}
+
 fn read_run(folder: &Path) -> Result<Option<Run>> {
     let path = folder.join("rows.jsonl");
     let Some(text) = read_if_there(&path)? else {
@@ -89,12 +107,12 @@ fn read_run(folder: &Path) -> Result<Option<Run>> {
     };
     let lines = parse_rows(&text).with_context(|| path.display().to_string())?;
     Ok(Some(Run {
-        path: folder.to_owned(),
         is_torn: lines.bytes < text.len(),
         tables: tables(lines.rows).with_context(|| path.display().to_string())?,
         machine: read_json(&folder.join("machine.json"))?,
         definition: read_if_there(&folder.join("definition.toml"))?,
         source: read_json(&folder.join("source.json"))?.unwrap_or_default(),
+        repeat: repeat(folder)?,
     }))
 }
 

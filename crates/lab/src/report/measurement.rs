@@ -1,5 +1,7 @@
 //! One row with what is packed in it unpacked.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
@@ -18,6 +20,8 @@ pub(crate) struct Measurement {
     pub(crate) raw: Option<Percentiles>,
     pub(crate) records_per_write: Option<f64>,
     pub(crate) bytes_per_write: Option<f64>,
+    /// As the loads beside the first saw it, by their names.
+    pub(crate) beside: BTreeMap<String, Measurement>,
 }
 
 /// Latencies in nanoseconds.
@@ -50,7 +54,11 @@ impl Measurement {
             packed(log.map(|log| log.records_per_write.as_str())).context("records_per_write")?;
         let bytes =
             packed(log.map(|log| log.bytes_per_write.as_str())).context("bytes_per_write")?;
+        let names = row.load.beside.keys();
+        let beside = names.filter_map(|name| Some((name.clone(), row.beside(name)?)));
+        let beside = beside.map(|(name, row)| Ok((name, Self::of(row)?))).collect::<Result<_>>()?;
         Ok(Self {
+            beside,
             corrected,
             raw,
             records_per_write: records.map(|histogram| histogram.mean()),

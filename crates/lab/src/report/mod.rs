@@ -27,7 +27,7 @@ use page::Detail;
 use table::Table;
 
 pub(crate) use cells::last_rows;
-pub(crate) use folder::{folders as run_folders, read_if_there};
+pub(crate) use folder::{REPEAT, folders as run_folders, read_if_there};
 pub(crate) use measurement::Measurement;
 pub(crate) use page::{document, masthead};
 

@@ -115,6 +115,7 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
     let maps = plots::heat_maps(table);
     let windows = if detail == Detail::Full { plots::windows(table)? } else { Vec::new() };
     let reactors = cells::reactors(table)?;
+    let beside = cells::beside(table);
     let comparison = source::comparison(table, &run.source)?;
     let content = html! {
         section.table id=(id) {
@@ -151,6 +152,10 @@ fn section(run: &Run, table: &Table, id: String, detail: Detail) -> Result<Secti
             }
             h3 { "Cells" }
             (cells::cells(table))
+            @if let Some(beside) = beside {
+                h3 { "Loads beside the first" }
+                (beside)
+            }
             @if let Some(reactors) = reactors {
                 h3 { "Reactors" }
                 (reactors)
@@ -301,12 +306,11 @@ fn rerun(run: &Run, table: &Table) -> Markup {
         .collect();
     lines.sort();
     lines.dedup();
-    let definition = run.path.join("definition.toml");
     html! {
         details {
             summary { "How to measure it again" }
+            @if let Some(command) = &run.repeat { pre { code { (command) } } }
             @if let Some(text) = &run.definition {
-                pre { code { "myriad lab run " (definition.display()) } }
                 pre { code { (text) } }
             }
             @if !lines.is_empty() {

@@ -13,11 +13,12 @@ macro_rules! definitions {
 }
 
 /// By name, their texts.
-const TEXTS: [(&str, &str); 15] = definitions![
+const TEXTS: [(&str, &str); 16] = definitions![
     "durability.cost",
     "redis.connections",
     "redis.cpu",
     "redis.memory",
+    "redis.reads",
     "redis.sync",
     "s1.r12",
     "s1.r8",

@@ -53,7 +53,7 @@ impl Figure {
     pub fn value(self, row: &Row) -> Option<f64> {
         match self {
             Figure::OperationsPerSecond => Some(row.operations_per_second()),
-            Figure::CpuNsPerOperation => Some(cpu_ns(row) / real(row.report.operations)),
+            Figure::CpuNsPerOperation => Some(cpu_ns(row) / real(row.report.operations_of_all())),
             Figure::CpuPercent => Some(cpu_ns(row) / real(row.report.duration_ns) * 100.0),
             Figure::DurationMs(operations) => {
                 Some(real(operations) / row.operations_per_second() * 1e3)

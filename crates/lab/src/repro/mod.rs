@@ -225,9 +225,18 @@ impl Session {
         let folder = run::run(&definition, &options, &mut Terminal::default())?;
         self.has_measured.set(true);
         write_source(&folder, &definition)?;
+        self.write_repeat(table, &folder)?;
         let results = Results::read(&[path])?;
         let outcome = results.outcome(table).context("rows of another definition are there")?;
         Ok(text(&outcome))
+    }
+
+    /// For the report: the command that measures the table again.
+    fn write_repeat(&self, table: &Table, folder: &RunFolder) -> Result<()> {
+        let quick = if self.arguments.is_quick { " --quick" } else { "" };
+        let path = folder.path().join(report::REPEAT);
+        std::fs::write(&path, format!("myriad lab repro {}{quick}\n", table.id))
+            .with_context(|| format!("write {}", path.display()))
     }
 
     fn try_tool(&self, table: &Table) -> Result<String> {
@@ -346,8 +355,8 @@ mod tests {
         assert_eq!(ids(&["s4.t1", "s1.t6", "s4.t1"]), ["s1.t6", "s4.t1"]);
         assert_eq!(ids(&["s4.prof"]), ["s4.r1"]);
         assert_eq!(ids(&["s0"]).len(), 11);
-        assert_eq!(ids(&["redis"]).len(), 5);
-        assert_eq!(ids(&["all"]).len() + 5, ids(&[]).len());
+        assert_eq!(ids(&["redis"]).len(), 6);
+        assert_eq!(ids(&["all"]).len() + ids(&["redis"]).len(), ids(&[]).len());
         assert!(chosen(&["s9".into()]).unwrap_err().to_string().contains("no table s9"));
     }
 

@@ -1,5 +1,6 @@
 //! A table of a source document beside what was measured.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -154,8 +155,8 @@ fn line(table: &Table, source: SourceRow, ours: Vec<&Row>, core_count: usize) ->
         source: source.figures,
         source_remark: source.remark,
         ours: estimates(table, &usable),
-        seen: seen(&of_first),
         remark: of_first.first().map(|row| figure::remark(row)).unwrap_or_default(),
+        seen: seen(&of_first),
         verdicts,
         is_beyond_cores: usable.iter().any(|row| thread_count(row) > core_count),
     }
@@ -169,15 +170,22 @@ fn is_usable(row: &Row) -> bool {
     }
 }
 
-fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<&'rows Row> {
+/// The rows of a column, as the load saw them that the column is of.
+fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>> {
     let chosen = rows.iter().filter(|row| matches(&column.cells, &row.parameters));
-    chosen.copied().collect()
+    match &column.beside {
+        None => chosen.map(|row| Cow::Borrowed(*row)).collect(),
+        Some(name) => chosen.filter_map(|row| row.beside(name)).map(Cow::Owned).collect(),
+    }
 }
 
 fn estimates(table: &Table, rows: &[&Row]) -> BTreeMap<String, Estimate> {
     let columns = || table.columns.iter().chain(&table.ours);
     let estimate = |column: &Column| match (&column.figure, &column.ratio) {
-        (Some(figure), _) => figure.estimate(&of_column(column, rows)),
+        (Some(figure), _) => {
+            let rows = of_column(column, rows);
+            figure.estimate(&rows.iter().map(AsRef::as_ref).collect::<Vec<&Row>>())
+        }
         (None, Some([over, under])) => {
             let find = |name: &String| columns().find(|column| column.name == *name);
             ratio(find(over)?, find(under)?, rows)
@@ -191,7 +199,7 @@ fn estimates(table: &Table, rows: &[&Row]) -> BTreeMap<String, Estimate> {
 fn ratio(over: &Column, under: &Column, rows: &[&Row]) -> Option<Estimate> {
     let values = |column: &Column| -> BTreeMap<usize, f64> {
         let rows = of_column(column, rows).into_iter();
-        rows.filter_map(|row| Some((row.repeat, column.figure?.value(row)?))).collect()
+        rows.filter_map(|row| Some((row.repeat, column.figure?.value(&row)?))).collect()
     };
     let under = values(under);
     let pairs: Vec<(f64, f64)> = values(over)
@@ -208,7 +216,7 @@ fn ratio(over: &Column, under: &Column, rows: &[&Row]) -> Option<Estimate> {
 }
 
 /// The slowest and the fastest second; of shorter measurements, window.
-fn seen(rows: &[&Row]) -> Option<Range> {
+fn seen(rows: &[Cow<'_, Row>]) -> Option<Range> {
     let rates = rows.iter().flat_map(|row| rates_per_second(row));
     rates.fold(None, |range: Option<Range>, rate| {
         let range = range.unwrap_or(Range::exactly(rate));
@@ -231,7 +239,10 @@ fn rates_per_second(row: &Row) -> Vec<f64> {
 fn thread_count(row: &Row) -> usize {
     let reactors = row.threads.iter().filter(|thread| figure::is_reactor(thread)).count();
     match &row.load.work {
-        Work::Socket(work) => reactors.max(1) + work.threads,
+        Work::Socket(work) => {
+            let beside: usize = row.load.beside.values().map(|work| work.threads).sum();
+            reactors.max(1) + work.threads + beside
+        }
         Work::Append(work) => work.threads,
     }
 }
@@ -386,13 +397,44 @@ mod tests {
     }
 
     #[test]
+    fn a_column_may_be_of_a_load_beside_the_first() {
+        let definition = definitions::find("redis.reads").unwrap();
+        let rows: Vec<Row> = (definition.cells.iter().zip([2.0, 1.0]))
+            .map(|(cell, factor)| {
+                let mut row = fixture::server_row();
+                row.parameters = cell.parameters.clone();
+                row.load = cell.load.clone();
+                let mut writers = row.clone();
+                fixture::set_rate(&mut row, 50_000.0 * factor);
+                fixture::set_rate(&mut writers, 7_000.0 * factor);
+                row.report.beside.insert("writers".into(), writers.report);
+                row
+            })
+            .collect();
+        let outcome = outcome(table("redis.reads"), &rows, 2);
+        let [line] = outcome.lines.as_slice() else { panic!("one line") };
+        for (column, expected) in [
+            ("myriad_reads", 100_000.0),
+            ("redis_reads", 50_000.0),
+            ("ratio", 2.0),
+            ("myriad_writes", 14_000.0),
+            ("redis_writes", 7_000.0),
+        ] {
+            let found = line.ours[column].median;
+            assert!((found / expected - 1.0).abs() < 1e-6, "{column}: {found}");
+        }
+        // Two threads make load, one reactor is counted.
+        assert!(line.is_beyond_cores);
+    }
+
+    #[test]
     fn what_was_seen_is_by_the_second() {
         let mut row = fixture::server_row();
         row.load.window_ms = 500;
         row.report.windows = vec![10, 30, 40, 80];
-        assert_eq!(seen(&[&row]), Some(Range { low: 40.0, high: 120.0 }));
+        assert_eq!(seen(&[Cow::Borrowed(&row)]), Some(Range { low: 40.0, high: 120.0 }));
         row.report.windows = vec![10];
-        assert_eq!(seen(&[&row]), Some(Range::exactly(20.0)));
+        assert_eq!(seen(&[Cow::Borrowed(&row)]), Some(Range::exactly(20.0)));
     }
 
     #[test]

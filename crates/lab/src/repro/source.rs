@@ -141,6 +141,8 @@ pub struct Column {
     pub unit: String,
     /// Where ours comes from; `None` while its system does not exist, and for remarks.
     pub figure: Option<Figure>,
+    /// The load beside the first that it is of.
+    pub beside: Option<String>,
     /// Or it is the first of these columns over the second.
     pub ratio: Option<[String; 2]>,
     /// Only cells with these parameters.

@@ -2,6 +2,7 @@
 //! while it runs `progress.json`.
 
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ const ROWS: &str = "rows.jsonl";
 const PROGRESS: &str = "progress.json";
 /// Where results go that nobody gave a place.
 const PARENT: &str = "target/lab";
+/// Of the order of cells, and of what each load draws.
+pub(super) const SEED_DEFAULT: u64 = 1;
 /// Readers of a running experiment look about as often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 const NAMES_MAX: usize = 1_000;
@@ -41,6 +44,24 @@ impl Settings {
     #[must_use]
     pub(super) fn with(&self, now: &Self) -> Self {
         Self { repeats: now.repeats.or(self.repeats), ..self.clone() }
+    }
+
+    /// As arguments of `lab run`, each after a blank; nothing where they are as without.
+    pub(crate) fn flags(&self) -> String {
+        let mut flags = String::new();
+        if self.quick {
+            flags += " --quick";
+        }
+        for (name, value) in [
+            ("--repeats", self.repeats.map(|repeats| repeats.to_string())),
+            ("--cell-ms", self.cell_ms.map(|cell_ms| cell_ms.to_string())),
+            ("--seed", (self.seed != SEED_DEFAULT).then(|| self.seed.to_string())),
+        ] {
+            if let Some(value) = value {
+                let _ = write!(flags, " {name} {value}");
+            }
+        }
+        flags
     }
 
     pub(super) fn applied(&self, definition: &Definition) -> Definition {
@@ -171,7 +192,7 @@ impl RunFolder {
         let mut progress = match (news, before) {
             (News::Phase(step), before) => Progress {
                 step: (*step).clone(),
-                started_unix_ms: super::unix_ms(SystemTime::now()),
+                started_unix_ms: super::start::unix_ms(SystemTime::now()),
                 eta_s: step.left_s,
                 last_rate: before.map_or(0.0, |before| before.last_rate),
                 written: None,
@@ -237,6 +258,16 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::subject::Scratch;
+
+    #[test]
+    fn settings_are_arguments() {
+        let check = |settings: Settings, expected: &str| assert_eq!(settings.flags(), expected);
+        let seed = SEED_DEFAULT;
+        check(Settings { seed, ..Settings::default() }, "");
+        check(Settings { seed, quick: true, ..Settings::default() }, " --quick");
+        let all = Settings { quick: false, repeats: Some(2), cell_ms: Some(400), seed: 9 };
+        check(all, " --repeats 2 --cell-ms 400 --seed 9");
+    }
 
     #[test]
     fn half_a_row_is_cut_off_and_a_whole_one_is_not() {

@@ -19,7 +19,7 @@ pub struct Measurement {
     pub threads: Vec<ThreadUse>,
     /// Of the subject, at the end of the measured phase.
     pub resident_bytes: u64,
-    /// Per operation: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
+    /// Per operation of all loads together: `syscalls.read`, `lock_waits`, `lock_wait_ns`.
     pub counters: BTreeMap<String, f64>,
     /// Of the whole machine.
     pub tcp: BTreeMap<String, u64>,
@@ -47,7 +47,8 @@ pub fn measure(
     let mut looks: [Option<Look>; 2] = [None, None];
     loop {
         match generator.next(stop)? {
-            LoadEvent::Connected => {}
+            // Of an interrupt the next event is a failure.
+            LoadEvent::Connected | LoadEvent::Interrupted(_) => {}
             LoadEvent::Measuring { warmup_ms } => {
                 warmup = warmup_ms;
                 looks[0] = Some(Look::take(pid, subject)?);
@@ -67,7 +68,7 @@ pub fn measure(
                         None => own_use(&report),
                     },
                     resident_bytes: last.resident_bytes,
-                    counters: per_operation(&first, &last, report.operations),
+                    counters: per_operation(&first, &last, report.operations_of_all()),
                     tcp: added(&last.tcp, &first.tcp),
                     noise: NoiseSample::take(&ours)?.since(&noise),
                     report: *report,

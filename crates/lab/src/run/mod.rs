@@ -11,6 +11,7 @@ mod folder;
 mod generator;
 mod measurement;
 mod progress;
+mod start;
 mod summary;
 mod terminal;
 mod verdict;
@@ -18,7 +19,7 @@ mod verdict;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rand::SeedableRng;
@@ -30,14 +31,15 @@ pub use folder::{RunFolder, Settings};
 pub use generator::{Generator, GeneratorError};
 pub use measurement::{Measurement, measure};
 pub use progress::{News, Progress, Step};
+pub(crate) use start::{Plan, Target, aim, empty_row, take};
 pub use summary::summary;
 pub use terminal::Terminal;
 pub(crate) use verdict::generator_faults;
 pub use verdict::{Evidence, Judgement, busy_reactors, judge, latencies_ns};
 
 use crate::definition::{Cell, Definition};
-use crate::load::{LoadSpec, Work};
-use crate::measure::{Machine, Noise, NoiseSample, build};
+use crate::load::LoadSpec;
+use crate::measure::{Machine, NoiseSample};
 use crate::row::{Row, SubjectRow, Verdict};
 use crate::subject::{Kind, Scratch, Subject, SubjectError, available_cpus};
 use budget::Budget;
@@ -78,7 +80,7 @@ impl Options {
             quick: false,
             repeats: None,
             cell_ms: None,
-            seed: 1,
+            seed: folder::SEED_DEFAULT,
             quiet_wait: None,
             stop: Arc::default(),
         }
@@ -249,8 +251,7 @@ impl Runner<'_> {
         let cell = &self.definition.cells[turn.cell];
         let waited = self.wait_until_quiet(folder, turn)?;
         self.phase(folder, turn, "starting")?;
-        let started = SystemTime::now();
-        let mut row = self.empty_row(cell, turn, cell_ms, unix_ms(started));
+        let mut row = self.begun_row(cell, turn, cell_ms);
         if let Err(failure) = self.fill_row(folder, cell, turn, &mut row) {
             match failure {
                 Failure::Stopped => return Err(Dropped::Stopped),
@@ -281,14 +282,15 @@ impl Runner<'_> {
         if let Some(subject) = &subject {
             row.subject = subject.row().clone();
         }
+        let target = subject.as_ref().map_or(Target::Log(&scratch), Target::Server);
         for (index, phase) in cell.phases.iter().enumerate() {
             self.phase(folder, turn, &format!("phase {}", index + 1)).map_err(Failure::Broken)?;
             let mut phase = phase.clone();
-            aim(&mut phase, subject.as_ref(), &scratch);
+            aim(&mut phase, target);
             self.load(folder, subject.as_ref(), &phase)?;
         }
         self.phase(folder, turn, "measuring").map_err(Failure::Broken)?;
-        aim(&mut row.load, subject.as_ref(), &scratch);
+        aim(&mut row.load, target);
         let measurement = self.load(folder, subject.as_ref(), &row.load)?;
         take(row, measurement);
         let judgement = judge(&Evidence::of(row, cell.subject.kind));
@@ -316,34 +318,22 @@ impl Runner<'_> {
         }
     }
 
-    fn empty_row(&self, cell: &Cell, turn: Turn, cell_ms: u64, started_unix_ms: u64) -> Row {
+    fn begun_row(&self, cell: &Cell, turn: Turn, cell_ms: u64) -> Row {
         let mut load = cell.load.clone();
         if cell_ms < load.duration_ms {
             crate::definition::set_duration(&mut load, cell_ms);
         }
         load.seed = load.seed.wrapping_add(turn.repeat as u64);
         load.cpus = available_cpus(&load.cpus);
-        Row {
-            table: self.definition.name.clone(),
-            cell: turn.cell,
-            repeat: turn.repeat,
-            parameters: cell.parameters.clone(),
+        let plan = Plan {
+            table: &self.definition.name,
+            definition: &self.hash,
+            machine: &self.machine,
             subject: self.unstarted(cell, &load),
             load,
-            report: crate::load::LoadReport::default(),
-            definition: self.hash.clone(),
-            commit: build().commit,
-            machine: self.machine.clone(),
-            started_unix_ms,
-            warmup_ms: 0,
-            threads: Vec::new(),
-            resident_bytes: 0,
-            counters: std::collections::BTreeMap::default(),
-            tcp: std::collections::BTreeMap::default(),
-            noise: Noise::default(),
-            verdict: Verdict::Ok,
-            reasons: Vec::new(),
-        }
+        };
+        let parameters = cell.parameters.clone();
+        Row { cell: turn.cell, repeat: turn.repeat, parameters, ..empty_row(plan) }
     }
 
     /// What is known of a subject before it has started; of a log, which is part of the generator,
@@ -421,37 +411,6 @@ impl From<GeneratorError> for Failure {
 fn refuse(row: &mut Row, verdict: Verdict, reason: String) {
     row.verdict = verdict;
     row.reasons.push(reason);
-}
-
-/// Points a load at what has been started for it.
-pub(crate) fn aim(load: &mut LoadSpec, subject: Option<&Subject>, scratch: &Scratch) {
-    load.cpus = available_cpus(&load.cpus);
-    match (&mut load.work, subject) {
-        (Work::Socket(work), Some(subject)) => {
-            work.address = subject.address();
-            if work.password.is_none() {
-                work.password = subject.password().map(String::from);
-            }
-        }
-        (Work::Append(work), _) => work.directory = scratch.path().join("log"),
-        (Work::Socket(_), None) => unreachable!("a definition gives sockets to servers only"),
-    }
-}
-
-/// Puts what was measured into its row; the verdict is left to [`judge`].
-pub(crate) fn take(row: &mut Row, measurement: Measurement) {
-    row.warmup_ms = measurement.warmup_ms;
-    row.threads = measurement.threads;
-    row.resident_bytes = measurement.resident_bytes;
-    row.counters = measurement.counters;
-    row.tcp = measurement.tcp;
-    row.noise = measurement.noise;
-    row.report = measurement.report;
-}
-
-pub(crate) fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Rows as text: one line for each, and a table of all cells at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -33,6 +33,9 @@ pub(super) fn line(row: &Row) -> String {
     {
         let _ = write!(text, ", p99 {} ms", ms(latencies.value_at_quantile(0.99)));
     }
+    for (beside, row) in beside(row) {
+        let _ = write!(text, ", {beside} {:.0}/s", row.operations_per_second());
+    }
     let reactors = busy_reactors(row);
     if reactors.count > 0 {
         let _ = write!(text, ", {} busy", busy_text(&reactors));
@@ -42,6 +45,12 @@ pub(super) fn line(row: &Row) -> String {
         let _ = write!(text, " ({})", row.reasons.join("; "));
     }
     text
+}
+
+/// As the loads beside the first saw it, by their names.
+fn beside(row: &Row) -> impl Iterator<Item = (&str, Row)> {
+    let names = row.load.beside.keys();
+    names.filter_map(|name| Some((name.as_str(), row.beside(name)?)))
 }
 
 /// Without the names of the tables that hold them: `options.reactors=2 connections=8`.
@@ -78,20 +87,24 @@ pub fn summary(rows: &[Row]) -> String {
         Some(row) => row.parameters.keys().collect(),
         None => return "no rows\n".to_owned(),
     };
-    let mut table = vec![header(&names)];
-    table.extend(cells.values().map(|rows| cell_line(&names, rows)));
+    let beside: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row.load.beside.keys().map(String::as_str)).collect();
+    let mut table = vec![header(&names, &beside)];
+    table.extend(cells.values().map(|rows| cell_line(&names, &beside, rows)));
     aligned(&table)
 }
 
-fn header(names: &[&String]) -> Vec<String> {
+fn header(names: &[&String], beside: &BTreeSet<&str>) -> Vec<String> {
     let short = names
         .iter()
         .map(|path| path.rsplit_once('.').map_or(path.as_str(), |(_, name)| name).to_owned());
-    let figures = ["operations/s", "CPU us/operation", "p50 ms", "p99 ms", "busy", "verdict"];
-    short.chain(figures.map(String::from)).collect()
+    let beside = beside.iter().flat_map(|name| [format!("{name}/s"), format!("{name} p99 ms")]);
+    let figures = ["operations/s", "CPU us/operation", "p50 ms", "p99 ms"].map(String::from);
+    let last = ["busy", "verdict"].map(String::from);
+    short.chain(figures).chain(beside).chain(last).collect()
 }
 
-fn cell_line(names: &[&String], rows: &[&Row]) -> Vec<String> {
+fn cell_line(names: &[&String], beside: &BTreeSet<&str>, rows: &[&Row]) -> Vec<String> {
     let ok: Vec<&Row> = rows.iter().copied().filter(|row| row.verdict == Verdict::Ok).collect();
     let (shown, is_ok) = if ok.is_empty() { (rows.to_vec(), false) } else { (ok, true) };
     let shown: Vec<&Row> = shown.into_iter().filter(|row| has_figures(row)).collect();
@@ -99,16 +112,22 @@ fn cell_line(names: &[&String], rows: &[&Row]) -> Vec<String> {
         .iter()
         .map(|name| rows[0].parameters.get(*name).map(value_text).unwrap_or_default())
         .collect();
-    if shown.is_empty() {
-        line.extend(["-"; 5].map(String::from));
-    } else {
-        line.extend(figures(&shown));
+    line.extend(figures(&shown));
+    for name in beside {
+        let rows: Vec<Row> = shown.iter().filter_map(|row| row.beside(name)).collect();
+        let [rate, _, _, p99] = figures(&rows.iter().collect::<Vec<&Row>>());
+        line.extend([rate, p99]);
     }
+    line.push(shown.last().map_or_else(|| "-".to_owned(), |row| busy_text(&busy_reactors(row))));
     line.push(verdict_text(rows, &shown, is_ok));
     line
 }
 
-fn figures(rows: &[&Row]) -> [String; 5] {
+/// Rate, CPU per operation, p50 and p99.
+fn figures(rows: &[&Row]) -> [String; 4] {
+    if rows.is_empty() {
+        return ["-"; 4].map(String::from);
+    }
     let of = |figure: fn(&Row) -> f64| {
         let values: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
         median_interval(&values)
@@ -125,7 +144,6 @@ fn figures(rows: &[&Row]) -> [String; 5] {
         of(|row| row.cpu_ns_per_operation() / 1e3).to_string(),
         p50,
         p99,
-        rows.last().map_or_else(String::new, |row| busy_text(&busy_reactors(row))),
     ]
 }
 

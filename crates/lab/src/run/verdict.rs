@@ -92,30 +92,43 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
     judgement
 }
 
+/// The reports of all loads: the first, then those beside it, each with what its reasons begin with.
+fn reports<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = (String, &'a LoadReport)> {
+    let beside = evidence.report.beside.iter();
+    let beside = beside.map(|(name, report)| (format!("{name}: "), report));
+    std::iter::once((String::new(), evidence.report)).chain(beside)
+}
+
 fn losses(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
-    let report = evidence.report;
-    if report.lost > 0 {
-        reasons.push(format!("{} requests without a reply", report.lost));
-    }
-    if real_ns(report.unsent) > UNSENT_SHARE_MAX * real_ns(report.operations) {
-        reasons.push(format!("{} requests found no free connection", report.unsent));
-    }
-    if report.broken_connections > 0 {
-        reasons.push(format!("the server closed {} connections", report.broken_connections));
-    }
-    for (word, count) in &report.errors {
-        reasons.push(format!("{count} replies were errors: {word}"));
+    for (of, report) in reports(evidence) {
+        if report.lost > 0 {
+            reasons.push(format!("{of}{} requests without a reply", report.lost));
+        }
+        if real_ns(report.unsent) > UNSENT_SHARE_MAX * real_ns(report.operations) {
+            reasons.push(format!("{of}{} requests found no free connection", report.unsent));
+        }
+        if report.broken_connections > 0 {
+            let count = report.broken_connections;
+            reasons.push(format!("{of}the server closed {count} connections"));
+        }
+        for (word, count) in &report.errors {
+            reasons.push(format!("{of}{count} replies were errors: {word}"));
+        }
     }
 }
 
 fn stalls(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
-    let report = evidence.report;
-    if report.stalled_connections > 0 {
-        let count = report.stalled_connections;
-        reasons.push(format!("{count} connections waited 5 s for a reply"));
+    for (of, report) in reports(evidence) {
+        if report.stalled_connections > 0 {
+            let count = report.stalled_connections;
+            reasons.push(format!("{of}{count} connections waited 5 s for a reply"));
+        }
+        if report.operations == 0 {
+            reasons.push(format!("{of}no operation was done"));
+        }
     }
+    let report = evidence.report;
     if report.operations == 0 {
-        reasons.push("no operation was done".into());
         return;
     }
     let silent = report.windows.split(|operations| *operations > 0).map(<[u64]>::len).max();
@@ -369,6 +382,20 @@ mod tests {
                 "7 replies were errors: OOM",
                 "the hypervisor took 50.0 % of the time",
             ],
+        );
+    }
+
+    #[test]
+    fn work_lost_beside_is_lost_too() {
+        check(
+            |case| {
+                let report = LoadReport { lost: 3, ..case.report.clone() };
+                case.report.beside.insert("writers".into(), report);
+                let report = LoadReport { operations: 0, ..case.report.clone() };
+                case.report.beside.insert("idlers".into(), report);
+            },
+            Verdict::Lossy,
+            &["writers: 3 requests without a reply", "idlers: no operation was done"],
         );
     }
 

@@ -5,16 +5,17 @@ pub(crate) mod flags;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::definition::{Cell, Definition, set_duration};
-use crate::load::{LoadReport, LoadSpec, Warmup, Work};
-use crate::measure::{Machine, Noise, build};
-use crate::row::{Row, Verdict};
-use crate::run::{Evidence, generator_faults, judge, measure, stop_on_signals, take, unix_ms};
-use crate::subject::{Kind, Subject, available_cpus};
+use crate::load::{LoadReport, LoadSpec, Warmup};
+use crate::measure::Machine;
+use crate::row::Row;
+use crate::run::{
+    Evidence, Plan, Target, aim, empty_row, generator_faults, judge, measure, stop_on_signals, take,
+};
+use crate::subject::{Kind, Subject};
 
 /// Of each run, before it is measured: connections open and caches fill.
 const WARMUP_SHARE: u64 = 10;
@@ -38,10 +39,15 @@ impl Trial {
     /// Starts the server of the one cell of a definition, and fills it by its phases.
     pub(crate) fn start(definition: &Definition, machine: &Machine) -> Result<Trial> {
         let cell = only_cell(definition)?;
+        if cell.subject.kind == Kind::Log {
+            bail!("appends have no server: use lab run");
+        }
         let subject = Subject::start(&cell.subject)?;
+        let mut load = cell.load.clone();
+        aim(&mut load, Target::Server(&subject));
         let mut trial = Trial {
             kind: cell.subject.kind,
-            load: addressed(&cell.load, &subject)?,
+            load,
             subject,
             program: std::env::current_exe().context("find this program")?,
             table: definition.name.clone(),
@@ -50,7 +56,8 @@ impl Trial {
             stop: stop_on_signals()?,
         };
         for phase in &cell.phases {
-            let phase = addressed(phase, &trial.subject)?;
+            let mut phase = phase.clone();
+            aim(&mut phase, Target::Server(&trial.subject));
             let filled = trial.run(phase).context("fill the server")?;
             if let Some(fault) = fault(&filled) {
                 bail!("fill the server: {fault}");
@@ -65,7 +72,13 @@ impl Trial {
     /// Errors: the generator or the server ended; there is no result. Lost and failed operations are
     /// in the row.
     pub(crate) fn run(&mut self, load: LoadSpec) -> Result<Row> {
-        let mut row = self.empty_row(load);
+        let mut row = empty_row(Plan {
+            table: &self.table,
+            definition: &self.definition,
+            machine: &self.machine,
+            subject: self.subject.row().clone(),
+            load,
+        });
         let subject = Some(&self.subject);
         let measured = measure(&self.program, subject, &row.load, &self.stop, &mut |_| ());
         ensure!(self.subject.is_running(), "the server has ended");
@@ -80,30 +93,6 @@ impl Trial {
     pub(crate) fn is_client_bound(&self, row: &Row) -> bool {
         !generator_faults(&Evidence::of(row, self.kind)).is_empty()
     }
-
-    fn empty_row(&self, load: LoadSpec) -> Row {
-        Row {
-            table: self.table.clone(),
-            cell: 0,
-            repeat: 0,
-            parameters: std::collections::BTreeMap::default(),
-            subject: self.subject.row().clone(),
-            load,
-            report: LoadReport::default(),
-            definition: self.definition.clone(),
-            commit: build().commit,
-            machine: self.machine.clone(),
-            started_unix_ms: unix_ms(SystemTime::now()),
-            warmup_ms: 0,
-            threads: Vec::new(),
-            resident_bytes: 0,
-            counters: std::collections::BTreeMap::default(),
-            tcp: std::collections::BTreeMap::default(),
-            noise: Noise::default(),
-            verdict: Verdict::Ok,
-            reasons: Vec::new(),
-        }
-    }
 }
 
 fn only_cell(definition: &Definition) -> Result<&Cell> {
@@ -111,20 +100,6 @@ fn only_cell(definition: &Definition) -> Result<&Cell> {
         [cell] => Ok(cell),
         cells => bail!("{} cells where one was expected", cells.len()),
     }
-}
-
-/// The load with what is known of the server now that it runs.
-fn addressed(load: &LoadSpec, subject: &Subject) -> Result<LoadSpec> {
-    let mut load = load.clone();
-    let Work::Socket(work) = &mut load.work else {
-        bail!("appends have no server: use lab run");
-    };
-    work.address = subject.address();
-    if work.password.is_none() {
-        work.password = subject.password().map(ToOwned::to_owned);
-    }
-    load.cpus = available_cpus(&load.cpus);
-    Ok(load)
 }
 
 /// The load with a measured phase of this length.
@@ -137,7 +112,15 @@ pub(crate) fn timed(load: &LoadSpec, run_ms: u64) -> LoadSpec {
 
 /// What went wrong, in a few words; `None` if every request that was sent had its answer.
 pub(crate) fn fault(row: &Row) -> Option<String> {
-    let report = &row.report;
+    let beside = row
+        .report
+        .beside
+        .iter()
+        .find_map(|(name, report)| fault_of(report).map(|fault| format!("{name}: {fault}")));
+    fault_of(&row.report).or(beside)
+}
+
+fn fault_of(report: &LoadReport) -> Option<String> {
     if let Some((word, count)) = report.errors.iter().next() {
         return Some(format!("{count} error replies {word}"));
     }

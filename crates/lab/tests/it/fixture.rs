@@ -93,6 +93,7 @@ impl Maker {
             },
             load: LoadSpec {
                 work: planned.work.clone(),
+                beside: BTreeMap::new(),
                 warmup: Warmup::Steady { max_ms: 2_000 },
                 duration_ms: DURATION_MS,
                 operations_max: None,
@@ -236,6 +237,29 @@ pub(crate) fn instances() -> Vec<Planned> {
         }
     }
     cells
+}
+
+/// Reads beside writes that take longer.
+pub(crate) fn beside(maker: &mut Maker) -> Vec<Row> {
+    let cell = |words: &[&str], connections, per_second: f64| Planned {
+        parameters: json!({}),
+        kind: "myriad",
+        work: socket(connections, 0, words, Arrival::Closed),
+        per_second,
+        latency_us: connections as f64 / per_second * 1e6,
+        reactors: vec![0.9],
+        client_share: 0.5,
+    };
+    let writes = maker.rows("reads", &[cell(&["SET", "{key}", "{value}"], 64, 20_000.0)]);
+    let mut reads = maker.rows("reads", &[cell(&["GET", "{key}"], 50, 100_000.0)]);
+    for (read, write) in reads.iter_mut().zip(writes) {
+        let Work::Socket(work) = write.load.work else { unreachable!("it was made so") };
+        let work = SocketWork { pipeline: 4, ..work };
+        read.load.beside.insert("writers".into(), work);
+        let report = LoadReport { threads: Vec::new(), ..write.report };
+        read.report.beside.insert("writers".into(), report);
+    }
+    reads
 }
 
 /// Reactors by connections: with few connections some reactors have nothing to do.

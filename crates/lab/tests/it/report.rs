@@ -86,6 +86,34 @@ fn the_csv_has_a_line_per_measurement() {
     assert_eq!(&first[column("load.connections")], "1");
     assert!(first[column("cpu_ns_per_operation")].parse::<f64>().unwrap() > 0.0);
     assert!(first[column("latency_ns_p99")].parse::<f64>().unwrap() > 0.0);
+    assert!(head.iter().all(|name| !name.starts_with("writers")));
+}
+
+#[test]
+fn a_load_beside_the_first_has_columns_of_its_own() {
+    let root = folder("report-beside");
+    let rows = fixture::beside(&mut Maker::new(2));
+    fixture::write_run(&root, "reads", "Reads beside writes", &rows);
+    let page = fs::read_to_string(report::write(&root).unwrap()).unwrap();
+    for part in ["Loads beside the first", "writers: SET {key} {value}, 64 connections, pipeline 4"]
+    {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    let mut reader = csv::Reader::from_path(root.join("rows.csv")).unwrap();
+    let head = reader.headers().unwrap().clone();
+    let column = |name: &str| head.iter().position(|found| found == name).unwrap();
+    for (record, row) in reader.records().zip(&rows) {
+        let record = record.unwrap();
+        let number = |name: &str| record[column(name)].parse::<f64>().unwrap();
+        let writers = &row.report.beside["writers"];
+        let expected = writers.operations as f64 / 3.0;
+        assert!((number("writers_operations_per_second") / expected - 1.0).abs() < 1e-9);
+        assert!(number("writers_latency_ns_p99") > number("latency_ns_p99"));
+        // The server did the work of both.
+        let cpu_ns: u64 = row.threads.iter().map(lab::measure::ThreadUse::cpu_ns).sum();
+        let all = (row.report.operations + writers.operations) as f64;
+        assert!((number("cpu_ns_per_operation") / (cpu_ns as f64 / all) - 1.0).abs() < 1e-9);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the generator says is compared with what the server did: counts exactly, rates and times
 //! within 2 %. Nothing here is compared with what a quiet machine would do.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ fn work(address: SocketAddr) -> SocketWork {
 fn spec(work: SocketWork, duration_ms: u64) -> LoadSpec {
     LoadSpec {
         work: Work::Socket(work),
+        beside: BTreeMap::new(),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms,
         operations_max: None,
@@ -203,6 +205,35 @@ fn closed_connections_and_what_they_take_along_are_counted() {
     assert!((1..=16).contains(&report.lost), "{}", report.lost);
     assert_eq!(report.operations + report.lost, 1600);
     assert!(report.operations <= server.account().replies);
+}
+
+/// Two loads at once: the one that leads ends after its operations, and each has its own account.
+#[test]
+fn loads_beside_each_other_are_counted_apart() {
+    let (fast, slow) = (
+        Server::start(|_| Act::Reply),
+        Server::start(|_| Act::ReplyAfter(Duration::from_millis(10))),
+    );
+    let mut spec = counted(SocketWork { threads: 2, ..work(slow.address) }, 200);
+    let beside = SocketWork { connections: 3, pipeline: 5, ..work(fast.address) };
+    spec.beside.insert("beside".to_owned(), beside);
+    let report = run(&spec).unwrap();
+    assert_eq!(report.operations, 200);
+    let other = &report.beside["beside"];
+    let account = fast.account();
+    // What was on its way at the end is not of the phase.
+    assert!(other.operations > 0 && other.operations <= account.requests, "{}", other.operations);
+    assert_eq!(account.requests % 5, 0);
+    assert_eq!((report.lost, other.lost), (0, 0));
+    assert_eq!(other.windows.iter().sum::<u64>(), other.operations);
+    assert_eq!(decode(&other.latency_raw).unwrap().len(), other.operations);
+    assert_eq!(report.operations_of_all(), 200 + other.operations);
+    let slowest = slow.account().served.into_iter().min().unwrap().as_nanos() as u64;
+    assert!(decode(&report.latency_raw).unwrap().min() >= slowest * 99 / 100);
+    // All of them are threads of the one generator.
+    assert!(other.threads.is_empty());
+    assert!(report.threads.iter().filter(|thread| thread.name.starts_with('r')).count() >= 3);
+    assert!(other.duration_ns.abs_diff(report.duration_ns) < 100_000_000);
 }
 
 #[test]

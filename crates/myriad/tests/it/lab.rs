@@ -60,12 +60,8 @@ impl Folder {
 
     /// Neither a process that works in this folder, nor a directory of one.
     fn check_nothing_is_left(&self) {
-        let is_here = |path: &Path| path.starts_with(&self.0);
-        for entry in fs::read_dir("/proc").unwrap() {
-            let folder = entry.unwrap().path().join("cwd");
-            let left = fs::read_link(&folder).is_ok_and(|path| is_here(&path));
-            assert!(!left, "{} is still there", folder.display());
-        }
+        let left: Vec<PathBuf> = processes_in(&self.0).collect();
+        assert!(left.is_empty(), "{left:?} are still there");
         let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
         let names: BTreeSet<String> = names.map(|name| name.into_string().unwrap()).collect();
         assert_eq!(names, ["results", "tiny.toml"].map(String::from).into());
@@ -74,6 +70,15 @@ impl Folder {
     fn remove(self) {
         fs::remove_dir_all(&self.0).unwrap();
     }
+}
+
+/// Processes that work in this folder, by their folders in `/proc`.
+pub(crate) fn processes_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let is_here = move |entry: &PathBuf| {
+        fs::read_link(entry.join("cwd")).is_ok_and(|path| path.starts_with(folder))
+    };
+    entries.filter(is_here)
 }
 
 #[track_caller]
@@ -126,16 +131,48 @@ fn started(folder: &Folder) -> (Child, BufReader<std::process::ChildStderr>) {
     (child, said)
 }
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }
 
 #[test]
+fn a_second_load_is_measured_beside_the_first() {
+    let folder = Folder::new("lab-run-beside");
+    let grid = TINY.find("[grid]").unwrap();
+    let text = "options = { reactors = 2, durability = \"never\" }\n\n[load]\nconnections = 3\n\
+                mix = [{ weight = 1, words = [\"GET\", \"{key}\"] }]\n\n[beside.writers]\n\
+                mix = [{ weight = 1, words = [\"SET\", \"{key}\", \"{value}\"] }]\n";
+    let text = TINY[..grid].replace("\n[load]\n", text);
+    let text = format!("{text}[grid]\n\"beside.writers.pipeline\" = [1, 8]\n");
+    fs::write(folder.0.join("tiny.toml"), text).unwrap();
+    let output = folder.lab_run(&["tiny.toml", "--out", "results"]).output().unwrap();
+    check_success(&output);
+    let rows = folder.rows();
+    assert_eq!(measured(&rows).len(), 4);
+    for row in &rows {
+        let writers = &row.report.beside["writers"];
+        assert!(row.report.operations > 0 && writers.operations > 0, "{:?}", row.reasons);
+        assert_eq!((writers.lost, writers.errors.len()), (0, 0), "{:?}", row.reasons);
+        assert_ne!(row.verdict, Verdict::Lossy);
+    }
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("writers/s  writers p99 ms"), "{table}");
+    folder.check_nothing_is_left();
+    folder.remove();
+}
+
+#[test]
 fn an_interrupted_run_is_continued() {
-    let folder = Folder::new("lab-run-interrupted");
+    check_interrupted("-INT");
+    check_interrupted("-TERM");
+}
+
+#[track_caller]
+fn check_interrupted(name: &str) {
+    let folder = Folder::new(&format!("lab-run-interrupted{name}"));
     let (mut child, said) = started(&folder);
-    signal(&child, "-INT");
+    signal(&child, name);
     let last = said.lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(last.ends_with("Continue with: myriad lab run --resume results"), "{last}");
@@ -148,6 +185,35 @@ fn an_interrupted_run_is_continued() {
     assert_eq!((rows.len(), measured(&rows).len()), (8, 8));
     assert!(measured(&rows).is_superset(&before));
     folder.check_nothing_is_left();
+    folder.remove();
+}
+
+/// The kernel ends servers and generators of a lab that had no time to.
+#[test]
+fn a_run_that_is_killed_leaves_no_process() {
+    let has_setpriv = Command::new("setpriv").arg("--version").stdout(Stdio::null()).status();
+    if !has_setpriv.is_ok_and(|status| status.success()) {
+        // Then nothing is promised.
+        return;
+    }
+    let folder = Folder::new("lab-run-killed");
+    let (mut child, _said) = started(&folder);
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+    // Servers have their own directories below this one as their working directories.
+    while processes_in(&folder.0).next().is_some() {
+        std::thread::yield_now();
+    }
+    folder.remove();
+}
+
+#[test]
+fn a_definition_that_is_not_there_is_named() {
+    let folder = Folder::new("lab-run-missing");
+    let output = folder.lab_run(&["none.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "myriad: read none.toml: No such file or directory (os error 2)\n");
     folder.remove();
 }
 

@@ -1,4 +1,5 @@
 //! Tests of the program as its users start it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod generate;
 mod lab;

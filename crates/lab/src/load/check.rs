@@ -1,0 +1,195 @@
+//! What a load over sockets may be asked for.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::draws::{KEYS_MAX, longest};
+use super::spec::{
+    Arrival, Distribution, LoadSpec, Operation, Protocol, Sizes, SocketWork, Warmup,
+};
+use super::template::Mix;
+
+/// Ports of one address that the system gives out are fewer.
+const CONNECTIONS_MAX: usize = 60_000;
+const THREADS_MAX: usize = 256;
+const USERS_MAX: usize = 1_000_000;
+const PIPELINE_MAX: usize = 100_000;
+/// As in Redis, whose values are no longer.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+/// What the users of one connection send at once must fit into memory many times over.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+const PER_SECOND_MAX: f64 = 1e9;
+/// A day: a run that forgets to end.
+const DURATION_MS_MAX: u64 = 86_400_000;
+
+/// Refuses what makes no sense, before anything is started.
+pub(super) fn check(spec: &LoadSpec, work: &SocketWork) -> Result<()> {
+    check_phases(spec)?;
+    check_work(work)?;
+    for (name, work) in &spec.beside {
+        check_work(work).with_context(|| format!("the load {name}"))?;
+    }
+    let all = || spec.beside.values().chain([work]);
+    for (name, value, most) in [
+        ("threads", all().map(|work| work.threads).sum(), THREADS_MAX),
+        ("connections", all().map(|work| work.connections).sum::<usize>(), CONNECTIONS_MAX),
+    ] {
+        ensure!(value <= most, "{name} of all loads must be at most {most}");
+    }
+    Ok(())
+}
+
+fn check_phases(spec: &LoadSpec) -> Result<()> {
+    ensure!(spec.window_ms > 0, "window_ms must be at least 1");
+    ensure!(
+        (1..=DURATION_MS_MAX).contains(&spec.duration_ms),
+        "duration_ms must be from 1 to {DURATION_MS_MAX}"
+    );
+    let (Warmup::Fixed { ms: warmup_ms } | Warmup::Steady { max_ms: warmup_ms }) = spec.warmup;
+    ensure!(warmup_ms <= DURATION_MS_MAX, "the warm-up must be at most {DURATION_MS_MAX} ms");
+    ensure!(spec.operations_max != Some(0), "operations_max must be at least 1");
+    Ok(())
+}
+
+fn check_work(work: &SocketWork) -> Result<()> {
+    for (name, value, most) in [
+        ("threads", work.threads, THREADS_MAX),
+        ("connections", work.connections, CONNECTIONS_MAX),
+        ("pipeline", work.pipeline, PIPELINE_MAX),
+    ] {
+        ensure!((1..=most).contains(&value), "{name} must be from 1 to {most}");
+    }
+    ensure!(work.users <= USERS_MAX, "users must be at most {USERS_MAX}");
+    if let Arrival::Open { per_second, .. } = work.arrival {
+        let is_rate = per_second > 0.0 && per_second <= PER_SECOND_MAX;
+        ensure!(is_rate, "per_second must be above 0 and at most {PER_SECOND_MAX}");
+    }
+    ensure!((1..=KEYS_MAX).contains(&work.keys.count), "keys.count must be from 1 to {KEYS_MAX}");
+    if let Distribution::Zipfian { exponent } | Distribution::Latest { exponent } =
+        work.keys.distribution
+    {
+        ensure!((0.0..=100.0).contains(&exponent), "the exponent must be from 0 to 100");
+    }
+    if let Sizes::Between(least, most) = work.value_bytes {
+        ensure!(least <= most, "value_bytes: {least} is more than {most}");
+    }
+    ensure!(
+        longest(work.value_bytes) <= VALUE_BYTES_MAX,
+        "value_bytes must be at most {VALUE_BYTES_MAX}"
+    );
+    check_mix(work)
+}
+
+fn check_mix(work: &SocketWork) -> Result<()> {
+    ensure!(!work.mix.is_empty(), "the mix has no operation");
+    let is_weight = |weight: f64| weight.is_finite() && weight >= 0.0;
+    ensure!(
+        work.mix.iter().all(|operation| is_weight(operation.weight)),
+        "weights must be numbers from 0"
+    );
+    let sum: f64 = work.mix.iter().map(|operation| operation.weight).sum();
+    ensure!(sum > 0.0 && sum.is_finite(), "the weights of the mix must have a sum above 0");
+    let Operation { words, .. } =
+        work.mix.iter().find(|one| one.words.is_empty()).unwrap_or(&work.mix[0]);
+    ensure!(!words.is_empty(), "an operation of the mix has no words");
+    match work.protocol {
+        Protocol::Resp => {}
+        Protocol::RespInline => ensure!(
+            work.mix.iter().flat_map(|one| &one.words).all(|word| is_plain(word)),
+            "inline commands cannot hold words with blanks or quotes"
+        ),
+        Protocol::Memcached => check_memcached(work)?,
+    }
+    let filler = vec![b'x'; longest(work.value_bytes)];
+    let batch_bytes = Mix::new(work, &filler).bytes_max().saturating_mul(work.pipeline);
+    ensure!(
+        batch_bytes <= BATCH_BYTES_MAX,
+        "{} requests at once are {batch_bytes} bytes, more than {BATCH_BYTES_MAX}",
+        work.pipeline
+    );
+    Ok(())
+}
+
+fn check_memcached(work: &SocketWork) -> Result<()> {
+    for operation in &work.mix {
+        let words: Vec<&str> = operation.words.iter().map(String::as_str).collect();
+        let is_known = matches!(words[..], ["get", _] | ["set", _, _]);
+        ensure!(is_known, "for memcached, operations are get KEY or set KEY VALUE");
+        ensure!(is_plain(words[1]), "keys of memcached have no blanks");
+    }
+    ensure!(work.password.is_none(), "memcached's text protocol knows no password");
+    ensure!(work.setup.is_empty(), "memcached's connections need no setup");
+    Ok(())
+}
+
+/// Neither empty nor in need of quotes.
+fn is_plain(word: &str) -> bool {
+    let is_special = |byte: u8| byte <= b' ' || byte == b'"' || byte == b'\'' || byte == 0x7f;
+    !word.is_empty() && !word.bytes().any(is_special)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::tests::{spec, work};
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(change: impl Fn(&mut LoadSpec, &mut SocketWork), expected: &str) {
+        let (mut spec, mut work) = (spec(), work());
+        change(&mut spec, &mut work);
+        let reason = format!("{:#}", check(&spec, &work).unwrap_err());
+        assert!(reason.contains(expected), "{reason}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(check(&spec(), &work()).is_ok());
+        check_refused(|spec, _| spec.window_ms = 0, "window_ms");
+        check_refused(|spec, _| spec.duration_ms = 0, "duration_ms");
+        check_refused(|spec, _| spec.operations_max = Some(0), "operations_max");
+        check_refused(|_, work| work.threads = 0, "threads must be from 1");
+        check_refused(|_, work| work.connections = 100_000, "connections must be from 1 to 60000");
+        check_refused(|_, work| work.pipeline = 0, "pipeline");
+        check_refused(|_, work| work.users = 2_000_000, "users");
+        check_refused(|_, work| work.keys.count = 0, "keys.count");
+        check_refused(|_, work| work.mix.clear(), "no operation");
+        check_refused(|_, work| work.mix[0].words.clear(), "no words");
+        check_refused(|_, work| work.mix[0].weight = f64::NAN, "weights");
+        check_refused(|_, work| work.mix[0].weight = 0.0, "sum above 0");
+        check_refused(|_, work| work.value_bytes = Sizes::Between(3, 2), "3 is more than 2");
+        check_refused(|_, work| work.protocol = Protocol::Memcached, "get KEY");
+        check_refused(
+            |_, work| {
+                work.pipeline = PIPELINE_MAX;
+                work.value_bytes = Sizes::Fixed(1 << 20);
+                work.mix[0].words.push("{value}".to_owned());
+            },
+            "requests at once",
+        );
+        check_refused(
+            |_, work| {
+                work.protocol = Protocol::RespInline;
+                work.mix[0].words.push("two words".to_owned());
+            },
+            "blanks",
+        );
+        let open = |per_second| Arrival::Open { per_second, schedule: crate::load::Schedule::Even };
+        check_refused(
+            |spec, work| {
+                let beside = SocketWork { pipeline: 0, ..work.clone() };
+                spec.beside.insert("writers".to_owned(), beside);
+            },
+            "the load writers: pipeline must be from 1",
+        );
+        check_refused(
+            |spec, work| {
+                work.connections = 40_000;
+                spec.beside.insert("writers".to_owned(), work.clone());
+            },
+            "connections of all loads must be at most 60000",
+        );
+        check_refused(|_, work| work.arrival = open(0.0), "per_second");
+        check_refused(|_, work| work.arrival = open(f64::NAN), "per_second");
+        let zipfian = Distribution::Zipfian { exponent: -1.0 };
+        check_refused(|_, work| work.keys.distribution = zipfian, "exponent");
+    }
+}
