@@ -98,6 +98,12 @@ pub trait Handler: Sized {
         false
     }
 
+    /// Nothing more is read from the connection, and it ends when `out` is sent: what is still to be
+    /// said must be in there now, held or not.
+    fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {
+        let _ = (id, session, out);
+    }
+
     /// The connection leaves for another reactor: forget it here.
     fn depart(&mut self, id: ConnId, session: &mut Self::Session) {
         let _ = (id, session);

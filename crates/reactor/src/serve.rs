@@ -130,7 +130,7 @@ impl<H: Handler> Reactor<H> {
                 connection.stops.set(Stops::PAUSED);
                 connection.left_told = false;
             }
-            Next::Close => connection.begin_closing(),
+            Next::Close => self.begin_closing(token),
             Next::Abort => self.remove(token),
         }
     }
@@ -329,9 +329,19 @@ impl<H: Handler> Reactor<H> {
         if let Some(connection) = self.table.get_mut(token)
             && connection.phase == Phase::Open
         {
-            connection.begin_closing();
+            self.begin_closing(token);
             self.flush_own(token);
         }
+    }
+
+    /// Input that is left will never be served; the peer may be sending still.
+    fn begin_closing(&mut self, token: Token) {
+        let Self { handler, table, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return };
+        handler.closing(connection.id, &mut connection.session, &mut connection.output);
+        connection.phase = Phase::Closing;
+        connection.must_linger = !connection.input.is_empty();
+        connection.input.free();
     }
 
     /// Everything is sent: say so to the peer, and go.
@@ -374,14 +384,5 @@ impl<H: Handler> Reactor<H> {
             self.output.reserve(SCRATCH_BYTES);
         }
         self.handler.closed(&mut Context::new(&mut self.core), id, session);
-    }
-}
-
-impl<S> Connection<S> {
-    /// Input that is left will never be served; the peer may be sending still.
-    fn begin_closing(&mut self) {
-        self.phase = Phase::Closing;
-        self.must_linger = !self.input.is_empty();
-        self.input.free();
     }
 }

@@ -1,30 +1,31 @@
 //! The server's side of one reactor: it turns bytes into replies.
 
+mod cql;
 mod gates;
 mod housekeeping;
 mod patience;
+mod resp;
+mod session;
 mod waits;
 
 use crate::published::ClientRow;
-use crate::resp::CommandId;
 use crate::resp::cx::Record;
-use crate::resp::execute::{Executor, Prepared, prepare};
-use crate::resp::registry::REGISTRY;
-use crate::resp::session::{Session, Wait};
+use crate::resp::execute::Prepared;
+use crate::resp::session::Wait;
 use crate::shared::{Mail, Shared, params};
 use crate::worker::Worker;
 use base::time::{MonoNs, Now};
 use patience::Patience;
-use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
+use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::Params;
 use waits::write_wait_reply;
-use wire::resp::{Limits, ReplyWriter, RequestBatch};
+use wire::resp::RequestBatch;
 
-/// Requests decoded at a time. More do not fit the first-level cache together with their keys.
-const BATCH_REQUESTS_MAX: usize = 64;
+pub(crate) use session::{CLIENT_BYTES, Session};
 
 /// A connection that has run requests for this long lets others go first.
 const SERVED_NS_MAX: u64 = 1_000_000;
@@ -73,6 +74,9 @@ pub(crate) struct Server {
     peer_patience: Patience,
     /// Reads of connections since the log last did as asked.
     served_since_group: u32,
+    /// Numbers of the listeners that speak CQL.
+    cql_listeners: Range<usize>,
+    cql: cql::Desk,
 }
 
 impl Server {
@@ -82,7 +86,6 @@ impl Server {
         let now = Now::default();
         Server {
             params: params(&worker.settings, now.unix, seed, seed),
-            worker,
             record: Record::default(),
             batch: RequestBatch::new(),
             prepared: Vec::new(),
@@ -103,6 +106,9 @@ impl Server {
             log_patience: Patience::default(),
             peer_patience: Patience::default(),
             served_since_group: 0,
+            cql_listeners: cql_listeners(&worker.settings),
+            cql: cql::Desk::default(),
+            worker,
             shared,
         }
     }
@@ -128,87 +134,19 @@ impl Server {
         self.params = params(&self.worker.settings, self.now.unix, seed, random);
     }
 
-    fn limits(&self, session: &Session) -> Limits {
-        if session.authenticated {
-            let bulk_bytes_max = self.worker.settings.proto_max_bulk_len_bytes;
-            let bulk_bytes_max = usize::try_from(bulk_bytes_max).unwrap_or(usize::MAX);
-            Limits { bulk_bytes_max, ..Limits::DEFAULT }
-        } else {
-            Limits::UNAUTHENTICATED
-        }
+    /// What every read of a connection begins with. Returns the cycle counter.
+    fn begin_read(&mut self, cx: &Context<'_, Mail>) -> u64 {
+        self.refresh(cx.now());
+        self.served = true;
+        self.served_since_group = self.served_since_group.saturating_add(1);
+        self.peer_patience.end(self.now.mono, self.awake_ns_max());
+        self.worker.clock.now()
     }
+}
 
-    /// Finds commands and keys of the batch, and has the keys' memory loaded while it does so: three
-    /// passes, because each address is known only when the one before has arrived.
-    fn prepare(&mut self, session: &Session, input: &[u8]) {
-        self.prepared.clear();
-        let keyspace = &self.shared.keyspace;
-        let mut known = None;
-        for index in 0..self.batch.len() {
-            let args = self.batch.get(index, input);
-            let prepared = prepare(&self.shared, args, known);
-            // A subcommand has its container's name, which says nothing of the next one.
-            let is_whole = |id: &CommandId| REGISTRY.entry(*id).parent.is_none();
-            known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
-            if let Some(hash) = prepared.hash {
-                keyspace.prefetch_stripe(hash);
-            }
-            self.prepared.push(prepared);
-        }
-        if self.prepared.len() < 2 {
-            return;
-        }
-        let hashes = || self.prepared.iter().filter_map(|prepared| prepared.hash);
-        hashes().for_each(|hash| keyspace.prefetch_bucket(session.db, hash));
-        hashes().for_each(|hash| keyspace.prefetch_entry(session.db, hash));
-    }
-
-    /// Pending output above which the next request waits: a batch of short requests can ask for
-    /// gigabytes.
-    fn output_pause_bytes(&self) -> usize {
-        usize::try_from(self.worker.settings.output_pause_bytes).unwrap_or(usize::MAX)
-    }
-
-    /// Runs the decoded batch. Returns how many requests were run, if the rest has to wait or must
-    /// be prepared anew.
-    fn run_batch(
-        &mut self,
-        session: &mut Session,
-        input: &[u8],
-        out: &mut Output,
-    ) -> Option<usize> {
-        let pause_bytes = self.output_pause_bytes();
-        let mut executor = Executor {
-            shared: &self.shared,
-            params: &self.params,
-            worker: &mut self.worker,
-            record: &mut self.record,
-            now: self.now,
-        };
-        for (index, prepared) in self.prepared.iter().enumerate() {
-            let args = self.batch.get(index, input);
-            let start = out.buffer().len();
-            let gate = executor.request(session, *prepared, args, out.buffer());
-            if executor.is_lost(gate) {
-                executor.reply_lost(session, start, out.buffer());
-                out.hold(0);
-            } else if gate > executor.worker.durable {
-                executor.worker.note_gate(gate, session.last_command);
-                out.hold(gate);
-            } else {
-                out.hold(0);
-            }
-            if session.wait == Some(Wait::Pause) {
-                return Some(index);
-            }
-            let goes_on = !session.closing && session.wait.is_none();
-            let is_full = out.pending_bytes() > pause_bytes;
-            if !goes_on || is_full || executor.worker.has_new_settings {
-                return Some(index + 1);
-            }
-        }
-        None
-    }
+/// The addresses of RESP come first.
+fn cql_listeners(settings: &crate::config::Settings) -> Range<usize> {
+    settings.resp.len()..settings.resp.len() + settings.cql.len()
 }
 
 impl Handler for Server {
@@ -223,10 +161,17 @@ impl Handler for Server {
         _: &mut Output,
     ) -> Session {
         self.refresh(cx.now());
-        let authenticated = !self.worker.settings.requirepass.is_set();
         let durability = self.worker.settings.durability;
-        let session = Session::new(id, peer, self.now.mono, authenticated, durability);
-        let row = ClientRow::of(&session, self.worker.index, self.now.mono);
+        let opened = self.now.mono;
+        let mut session = if self.cql_listeners.contains(&peer.listener) {
+            Session::Cql(Box::new(crate::cql::Session::new(id, peer, opened, durability)))
+        } else {
+            let authenticated = !self.worker.settings.requirepass.is_set();
+            let session = crate::resp::Session::new(id, peer, opened, authenticated, durability);
+            Session::Resp(session)
+        };
+        let mut row = session.row(self.worker.index, opened);
+        row.remote = peer.remote;
         self.register(&session, row);
         session
     }
@@ -239,95 +184,33 @@ impl Handler for Server {
         input: &[u8],
         out: &mut Output,
     ) -> Flow {
-        debug_assert_eq!(id, session.id);
-        self.refresh(cx.now());
-        self.served = true;
-        self.served_since_group = self.served_since_group.saturating_add(1);
-        self.peer_patience.end(self.now.mono, self.awake_ns_max());
-        let started = self.worker.clock.now();
-        let mut decode_start = started;
-        let mut consumed = 0;
-        let next = loop {
-            if !self.shared.log.has_room(self.worker.index) {
-                session.wait = Some(Wait::Room);
-                self.roomless.push(session.id);
-                self.shared.log.request_write();
-                break Next::Pause;
-            }
-            let rest = &input[consumed..];
-            let limits = self.limits(session);
-            // One by one before AUTH, as the limits change with it.
-            let requests_max = if session.authenticated { BATCH_REQUESTS_MAX } else { 1 };
-            let taken = session.decoder.decode(rest, &limits, requests_max, &mut self.batch);
-            self.prepare(session, rest);
-            self.worker.stamp = self.worker.clock.now();
-            let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
-            self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
-            let left_at = self
-                .run_batch(session, rest, out)
-                .filter(|count| *count < self.batch.len())
-                .map(|count| count.checked_sub(1).map_or(0, |last| self.batch.end(last)));
-            if left_at.is_some() {
-                session.decoder.restart();
-            }
-            consumed += left_at.unwrap_or(taken);
-            if session.closing {
-                break Next::Close;
-            }
-            if session.wait.is_some() {
-                self.begin_wait(cx, session);
-                break Next::Pause;
-            }
-            if self.worker.has_new_settings {
-                self.derive_params();
-            }
-            // The peer has to take its replies before it gets more.
-            let is_full = out.pending_bytes() > self.output_pause_bytes();
-            if left_at.is_some() {
-                if is_full {
-                    break Next::Again;
-                }
-                continue;
-            }
-            if let Some(error) = self.batch.error() {
-                let text = format!("ERR {error}");
-                ReplyWriter::new(out.buffer(), session.protocol).error(&text);
-                self.worker.tally.error(None, &text);
-                session.closing = true;
-                break Next::Close;
-            }
-            if self.batch.len() < requests_max || consumed == input.len() {
-                break Next::Read { needed: unread_needed(session, input.len() - consumed) };
-            }
-            if is_full || self.worker.clock.delta_ns(started, self.worker.stamp) > SERVED_NS_MAX {
-                break Next::Again;
-            }
-            decode_start = self.worker.stamp;
-        };
-        let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
-        self.worker.publish(&self.shared, session, self.now);
-        Flow { consumed, next }
+        debug_assert_eq!(id, session.id());
+        match session {
+            Session::Resp(session) => self.serve_resp(cx, session, input, out),
+            Session::Cql(session) => self.serve_cql(cx, session, input, out),
+        }
     }
 
     fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: Session) {
-        if session.wait.is_some_and(|wait| wait != Wait::Room) {
-            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-        }
-        if session.wait == Some(Wait::Pause) {
-            self.postponed.remove(&id);
-        }
-        if matches!(session.wait, Some(Wait::Until { .. })) {
-            self.timed.retain(|_, waiting| *waiting != id);
-        }
-        if session.monitor {
-            self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+        match &session {
+            Session::Resp(session) => self.end_waits(id, session),
+            Session::Cql(session) => self.forget_cql(session),
         }
         self.unregister(&session);
     }
 
     fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
-        // A pipeline that waits for room in the log is still to be executed: it was sent.
-        session.wait == Some(Wait::Room)
+        match session {
+            // A pipeline that waits for room in the log is still to be executed: it was sent.
+            Session::Resp(session) => session.wait == Some(Wait::Room),
+            Session::Cql(session) => session.outlives_peer(),
+        }
+    }
+
+    fn closing(&mut self, _: ConnId, session: &mut Session, out: &mut Output) {
+        if let Session::Cql(session) = session {
+            self.hand_over_parked(session, out);
+        }
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Session) {
@@ -335,7 +218,10 @@ impl Handler for Server {
         let mut moving = shared.moving.lock();
         let row = self.unregister(session);
         let now = self.now.mono;
-        moving.insert(id.0, row.unwrap_or_else(|| ClientRow::of(session, self.worker.index, now)));
+        moving.insert(id.0, row.unwrap_or_else(|| session.row(self.worker.index, now)));
+        if let Session::Cql(session) = session {
+            self.forget_cql(session);
+        }
     }
 
     fn arrive(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
@@ -349,11 +235,18 @@ impl Handler for Server {
         }
         self.register(session, ClientRow { reactor: self.worker.index, ..row });
         // Held replies came along; this reactor must ask for their gates.
-        self.worker.gate_max = self.worker.gate_max.max(session.last_gate);
+        let gate = match session {
+            Session::Resp(session) => session.last_gate,
+            Session::Cql(session) => self.welcome_cql(session),
+        };
+        self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
     fn may_expire(&self, session: &Session) -> bool {
-        !session.monitor
+        match session {
+            Session::Resp(session) => !session.monitor,
+            Session::Cql(session) => session.parked.is_empty(),
+        }
     }
 
     fn mail(
@@ -365,7 +258,10 @@ impl Handler for Server {
         match mail {
             Mail::Monitor(lines) => {
                 let hard_bytes = self.worker.settings.client_output_buffer_limit.pubsub.hard_bytes;
-                for (id, _, _, out) in connections.iter().filter(|(_, _, s, _)| s.monitor) {
+                for (id, _, session, out) in connections.iter() {
+                    if !session.as_resp().is_some_and(|session| session.monitor) {
+                        continue;
+                    }
                     out.buffer().extend_from_slice(&lines);
                     if hard_bytes != 0 && out.pending_bytes() as u64 > hard_bytes {
                         cx.abort(id); // what others do must not fill the memory until the next survey
@@ -375,7 +271,7 @@ impl Handler for Server {
             // Not after its output is sent: who does not read is killed for just that.
             Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => {
-                let Some((session, out)) = connections.get_mut(id) else { return };
+                let Some((Session::Resp(session), out)) = connections.get_mut(id) else { return };
                 let Some(Wait::Until { reply, .. }) = session.wait else { return };
                 Self::end_wait(
                     &self.shared,
@@ -393,9 +289,11 @@ impl Handler for Server {
             }
             Mail::SnapshotDone { number, ok } => {
                 let waiting = Some(Wait::Snapshot { number });
-                for (_, _, session, out) in
-                    connections.iter().filter(|(_, _, s, _)| s.wait == waiting)
-                {
+                for (_, _, session, out) in connections.iter() {
+                    let Session::Resp(session) = session else { continue };
+                    if session.wait != waiting {
+                        continue;
+                    }
                     Self::end_wait(
                         &self.shared,
                         cx,
@@ -405,6 +303,7 @@ impl Handler for Server {
                     );
                 }
             }
+            Mail::SchemaChanged(event) => self.tell_schema_change(connections, &event),
         }
     }
 
@@ -419,10 +318,15 @@ impl Handler for Server {
             return self.tick(cx, connections);
         }
         let Some(id) = self.timed.remove(&token) else { return };
-        let Some((session, out)) = connections.get_mut(id) else { return };
-        let Some(Wait::Until { at, reply }) = session.wait else { return };
-        if at <= self.now.mono {
-            Self::end_wait(&self.shared, cx, session, |w| write_wait_reply(w, reply), out);
+        match connections.get_mut(id) {
+            Some((Session::Resp(session), out)) => {
+                let Some(Wait::Until { at, reply }) = session.wait else { return };
+                if at <= self.now.mono {
+                    Self::end_wait(&self.shared, cx, session, |w| write_wait_reply(w, reply), out);
+                }
+            }
+            Some((Session::Cql(session), out)) => self.end_login_delay(cx, session, out),
+            None => {}
         }
     }
 
@@ -455,39 +359,27 @@ impl Handler for Server {
 impl Server {
     fn register(&mut self, session: &Session, row: ClientRow) {
         self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
-        self.worker.accounts.client_came(CLIENT_BYTES, session.charges);
+        self.worker.accounts.client_came(CLIENT_BYTES, session.charges());
     }
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
-        self.worker.accounts.client_left(CLIENT_BYTES, session.charges);
-        self.shared.published[self.worker.index].lock().clients.remove(&session.id.0)
+        self.worker.accounts.client_left(CLIENT_BYTES, session.charges());
+        self.shared.published[self.worker.index].lock().clients.remove(&session.id().0)
     }
 
-    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
-    fn charge(&mut self, session: &mut Session, unread: usize, out: &mut Output) -> Option<Next> {
-        let pending = out.pending_bytes();
-        let reached = self.worker.accounts.buffers(&mut session.charges, unread, pending).err()?;
-        let text = format!("OOM {reached}");
-        ReplyWriter::new(out.buffer(), session.protocol).error(&text);
-        self.worker.tally.error(None, &text);
-        session.closing = true;
-        Some(Next::Close)
-    }
-}
-
-/// Unread bytes that must be there before the unfinished request can be complete; 0: unknown.
-fn unread_needed(session: &Session, unread: usize) -> usize {
-    match session.decoder.needed() {
-        0 => 0,
-        more => unread + more,
+    /// A RESP connection is gone, whatever it waited for.
+    fn end_waits(&mut self, id: ConnId, session: &crate::resp::Session) {
+        if session.wait.is_some_and(|wait| wait != Wait::Room) {
+            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+        }
+        if session.wait == Some(Wait::Pause) {
+            self.postponed.remove(&id);
+        }
+        if matches!(session.wait, Some(Wait::Until { .. })) {
+            self.timed.retain(|_, waiting| *waiting != id);
+        }
+        if session.monitor {
+            self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
-
-/// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
-pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>()
-    + size_of::<crate::resp::session::Details>()
-    + size_of::<ClientRow>()
-    + reactor::CONNECTION_BYTES) as u64;
-
-/// The promise of the server: ten thousand idle connections cost less than 10 MB.
-const _: () = assert!(CLIENT_BYTES < 1024);

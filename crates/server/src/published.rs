@@ -12,7 +12,7 @@ use base::time::MonoNs;
 
 use crate::config::Durability;
 use crate::handler::CLIENT_BYTES;
-use crate::resp::session::Wait;
+use crate::resp::session::{ConnId, Wait};
 use crate::resp::{CommandId, Session};
 
 /// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
@@ -73,6 +73,7 @@ pub(crate) struct ClientRow {
     pub(crate) opened: MonoNs,
     pub(crate) active: MonoNs,
     pub(crate) db: u8,
+    /// Version of RESP; 0: the client speaks CQL.
     pub(crate) resp: u8,
     pub(crate) durability: Durability,
     /// Queued commands, or -1 outside MULTI.
@@ -101,19 +102,34 @@ pub(crate) struct ClientRow {
 impl ClientRow {
     pub(crate) fn of(session: &Session, reactor: usize, now: MonoNs) -> ClientRow {
         let details = &session.details;
-        let mut row = ClientRow {
-            id: session.id.0,
+        let mut row = ClientRow::new(session.id, reactor, details.opened, session.durability);
+        row.remote = details.remote;
+        row.local = details.local;
+        row.rename(session);
+        row.update(session, now);
+        row
+    }
+
+    /// A client that has not done anything.
+    pub(crate) fn new(
+        id: ConnId,
+        reactor: usize,
+        opened: MonoNs,
+        durability: Durability,
+    ) -> ClientRow {
+        ClientRow {
+            id: id.0,
             reactor,
-            remote: details.remote,
-            local: details.local,
-            name: details.name.clone(),
-            library_name: details.library_name.clone(),
-            library_version: details.library_version.clone(),
-            opened: details.opened,
-            active: now,
+            remote: None,
+            local: None,
+            name: String::new(),
+            library_name: String::new(),
+            library_version: String::new(),
+            opened,
+            active: opened,
             db: 0,
             resp: 2,
-            durability: session.durability,
+            durability,
             queued: -1,
             queued_bytes: 0,
             watched: 0,
@@ -130,9 +146,7 @@ impl ClientRow {
             buffer_bytes: 0,
             commands: 0,
             last_command: 0,
-        };
-        row.update(session, now);
-        row
+        }
     }
 
     /// The fields that change with every request.

@@ -15,13 +15,14 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
+use crate::cql::prepared::PreparedTable;
+use crate::cql::request_kind::commands_count;
 use crate::handler::Server;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::Published;
 use crate::recovery::{self, Recovered};
 use crate::resp::Pause;
-use crate::resp::registry::REGISTRY;
 use crate::shared::{Identity, Mail, Rates, Shared};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
@@ -91,11 +92,12 @@ pub(crate) fn build_shared(
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::default(),
+        prepared: PreparedTable::default(),
         log: recovered.log,
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),
         memory,
-        published: (0..reactors).map(|_| Mutex::new(Published::new(REGISTRY.len()))).collect(),
+        published: (0..reactors).map(|_| Mutex::new(Published::new(commands_count()))).collect(),
         moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
         identity,
@@ -138,9 +140,13 @@ fn start_group(
     let limits = Arc::new(Limits::default());
     apply_limits(&limits, settings);
     let mut listeners = Vec::new();
-    for address in &settings.resp {
+    // In the order in which the handler counts them.
+    let refusals = settings.resp.iter().map(|address| (address, REFUSAL));
+    // A client of CQL that is too many has not asked anything yet: there is no stream to answer on.
+    let refusals = refusals.chain(settings.cql.iter().map(|address| (address, &[][..])));
+    for (address, refusal) in refusals {
         let listener =
-            Listener::bind(*address, REFUSAL).with_context(|| format!("listening on {address}"))?;
+            Listener::bind(*address, refusal).with_context(|| format!("listening on {address}"))?;
         listeners.push(listener);
     }
     let config = reactor::Config {
@@ -194,8 +200,13 @@ pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
 
 fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     let addresses = group.addresses();
-    let listeners: Vec<String> =
-        addresses.iter().map(|address| format!("resp={address}")).collect();
+    let resp_count = shared.settings.load().resp.len();
+    let protocol = |at: usize| if at < resp_count { "resp" } else { "cql" };
+    let listeners: Vec<String> = addresses
+        .iter()
+        .enumerate()
+        .map(|(at, address)| format!("{}={address}", protocol(at)))
+        .collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
     out.flush()?;

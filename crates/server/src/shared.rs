@@ -16,6 +16,8 @@ use wire::resp::Args;
 
 use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
+use crate::cql::events::SchemaEvent;
+use crate::cql::prepared::PreparedTable;
 use crate::cql::schema::Catalog;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
@@ -35,6 +37,8 @@ pub(crate) enum Mail {
     Unblock { id: ConnId, error: bool },
     /// A snapshot ended; those who wait for it are told how.
     SnapshotDone { number: u64, ok: bool },
+    /// CQL's schema has changed.
+    SchemaChanged(Arc<SchemaEvent>),
 }
 
 /// Who this server is, fixed at start.
@@ -101,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     /// What keyspaces and tables of CQL there are; replaced as a whole by every change.
     pub(crate) catalog: ArcSwap<Catalog>,
+    /// CQL's prepared statements.
+    pub(crate) prepared: PreparedTable,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,

@@ -93,6 +93,14 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     option(
         Section::Server,
+        "cql",
+        Kind::Addresses { field: field!(cql) },
+        "",
+        Change::Start,
+        "Addresses on which Cassandra's protocol is spoken, usually 127.0.0.1:9042; empty is none. Port 0 takes any free port.",
+    ),
+    option(
+        Section::Server,
         "reactors",
         count!(reactors, 0, 1_000),
         "0",
@@ -353,6 +361,44 @@ pub static OPTIONS: &[OptionSpec] = &[
         "512mb",
         Change::Running,
         "Bytes of one argument of a request, and so of one string value.",
+    ),
+    with_aliases(
+        option(
+            Section::Limits,
+            "native-transport-max-frame-size",
+            bytes!(native_transport_max_frame_bytes, 64 * KIB, 256 * MIB),
+            "16mb",
+            Change::Running,
+            "Bytes of one CQL request, compressed or not; a connection that announces more is closed before they have come.",
+        ),
+        &["max-message-length"],
+    ),
+    option(
+        Section::Limits,
+        "cql-requests-in-flight-max",
+        count!(cql_requests_in_flight_max, 1, 32_768),
+        "4096",
+        Change::Running,
+        "CQL requests of one connection whose replies wait for the log; at the bound no more are read until half of the replies have left.",
+    ),
+    option(
+        Section::Limits,
+        "prepared-statements-max",
+        count!(prepared_statements_max, 1, INT_MAX),
+        "100000",
+        Change::Running,
+        "CQL statements that are kept prepared; one more and those that were not used for the longest time go, and clients prepare them anew.",
+    ),
+    with_aliases(
+        option(
+            Section::Limits,
+            "prepared-statements-memory",
+            bytes!(prepared_statements_bytes_max, 64 * KIB, BYTES_MAX),
+            "128mb",
+            Change::Running,
+            "Bytes of all CQL statements that are kept prepared, by estimate.",
+        ),
+        &["cql-service-max-prepared-statement-size-bytes"],
     ),
     // --- Encodings
     with_aliases(

@@ -159,6 +159,8 @@ macro_rules! settings {
 settings! {
     dir: PathBuf,
     resp: Vec<SocketAddr>,
+    /// Empty: CQL is not spoken.
+    cql: Vec<SocketAddr>,
     /// Zero: one per core.
     reactors: usize,
     placement: Placement,
@@ -194,6 +196,10 @@ settings! {
     output_pause_bytes: u64,
     turn_budget_bytes: u64,
     proto_max_bulk_len_bytes: u64,
+    native_transport_max_frame_bytes: u64,
+    cql_requests_in_flight_max: usize,
+    prepared_statements_max: usize,
+    prepared_statements_bytes_max: u64,
     hash_max_listpack_entries: usize,
     hash_max_listpack_value_bytes: usize,
     /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
@@ -259,25 +265,35 @@ impl Settings {
         if self.resp.is_empty() {
             return Err(conflict("resp", "at least one address to listen on is needed".to_owned()));
         }
-        for (at, address) in self.resp.iter().enumerate() {
+        let mut listed = Vec::new();
+        for (option, address) in self.listeners() {
             // Port 0 asks the kernel for a free port, each time another one.
-            if address.port() != 0 && self.resp[..at].contains(address) {
-                return Err(conflict("resp", format!("{address} is listed twice")));
+            if address.port() != 0 && listed.contains(address) {
+                return Err(conflict(option, format!("{address} is listed twice")));
             }
+            listed.push(*address);
         }
         Ok(())
     }
 
+    /// Every address to listen on, with its option.
+    fn listeners(&self) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
+        let resp = self.resp.iter().map(|address| ("resp", address));
+        resp.chain(self.cql.iter().map(|address| ("cql", address)))
+    }
+
     fn validate_protection(&self) -> Result<(), Conflict> {
-        let open = self.resp.iter().find(|address| !address.ip().is_loopback());
+        let open = self.listeners().find(|(_, address)| !address.ip().is_loopback());
         match open {
-            Some(address) if self.protected_mode && !self.requirepass.is_set() => Err(conflict(
-                "resp",
-                format!(
-                    "{address} can be reached from other machines and no password is set: set \
+            Some((option, address)) if self.protected_mode && !self.requirepass.is_set() => {
+                Err(conflict(
+                    option,
+                    format!(
+                        "{address} can be reached from other machines and no password is set: set \
                      requirepass, listen on 127.0.0.1 only, or set protected-mode to no"
-                ),
-            )),
+                    ),
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -353,6 +369,10 @@ mod tests {
             },
             None,
         );
+        check(
+            |s| s.cql = addresses(&["0.0.0.0:9042"]),
+            Some(("cql", "0.0.0.0:9042 can be reached")),
+        );
         check(|s| s.resp = addresses(&["[::1]:6379", "127.3.2.1:6379"]), None);
         check(|s| s.resp = addresses(&["[::]:6379"]), Some(("resp", "[::]:6379")));
     }
@@ -365,6 +385,7 @@ mod tests {
             Some(("resp", "127.0.0.1:1 is listed twice")),
         );
         check(|s| s.resp = addresses(&["127.0.0.1:0", "127.0.0.1:0"]), None);
+        check(|s| s.cql.clone_from(&s.resp), Some(("cql", "127.0.0.1:6379 is listed twice")));
     }
 
     #[test]

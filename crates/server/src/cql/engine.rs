@@ -44,6 +44,9 @@ pub(crate) struct Reply<'a> {
     pub(crate) encoder: ResponseEncoder<'a>,
     pub(crate) stream: i16,
     pub(crate) out: &'a mut Vec<u8>,
+    /// Version 5: the client knows other columns of the result than the statement has, and is to be
+    /// told the new ones with their id (`RowsMetadata::new_metadata_id`).
+    pub(crate) has_old_metadata: bool,
 }
 
 /// The columns of a result, or the markers of a statement, as clients are told of them.

@@ -37,6 +37,23 @@ impl CqlError {
         CqlError::Invalid(message.into())
     }
 
+    /// One word for the counters.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            CqlError::Syntax(_) => "CQL_SYNTAX",
+            CqlError::Invalid(_) => "CQL_INVALID",
+            CqlError::Config(_) => "CQL_CONFIG",
+            CqlError::Unauthorized(_) => "CQL_UNAUTHORIZED",
+            CqlError::Protocol(_) => "CQL_PROTOCOL",
+            CqlError::Overloaded(_) => "CQL_OVERLOADED",
+            CqlError::BadCredentials(_) => "CQL_BAD_CREDENTIALS",
+            CqlError::AlreadyExists { .. } => "CQL_ALREADY_EXISTS",
+            CqlError::Unprepared(_) => "CQL_UNPREPARED",
+            CqlError::Unavailable { .. } => "CQL_UNAVAILABLE",
+            CqlError::Server(_) => "CQL_SERVER",
+        }
+    }
+
     /// Code and extra fields.
     pub fn kind(&self) -> ErrorKind<'_> {
         match self {

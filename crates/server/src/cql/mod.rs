@@ -6,19 +6,34 @@
 //! tables and types there are); `expression` and `function` (terms with their types, and what they come
 //! to); `plan` (statements with all names looked up), `execute` (plans on the store), `engine` (what a
 //! session asks of both); `error` (why a request fails).
+//!
+//! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
+//! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
+//! id), `parked` (replies that wait for the log), `events` (what clients are told without asking).
 
+mod auth;
 pub(crate) mod engine;
 pub mod error;
+pub(crate) mod events;
 pub mod expression;
+pub(crate) mod frames;
 pub mod function;
+mod handshake;
 pub mod lexer;
+mod parked;
 pub mod parser;
 mod plan;
+pub(crate) mod prepared;
 pub mod relation;
+pub(crate) mod request_kind;
+pub(crate) mod requests;
 pub mod schema;
+mod session;
 pub mod statements;
 pub mod term;
 pub mod token;
 pub mod type_name;
 pub mod types;
 pub mod value;
+
+pub(crate) use session::{Phase, Session, Wait};

@@ -1,8 +1,7 @@
 //! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
 
-use super::Server;
+use super::{Server, Session};
 use crate::latency::LatencyEvent;
-use crate::resp::session::Session;
 use crate::shared::Mail;
 use base::stages::Stage;
 use binlog::Lsn;
@@ -33,6 +32,7 @@ impl Server {
         let durable = self.shared.log.durable();
         self.worker.durable = durable.0;
         cx.set_level(durable.0);
+        self.release_parked(cx, connections);
         self.record_log_waits(durable.0);
         if self.log_patience.is_waiting() && self.asked_gate <= durable.0 {
             self.log_patience.end(self.now.mono, self.awake_ns_max());
@@ -50,10 +50,12 @@ impl Server {
         }
         if !self.roomless.is_empty() && self.shared.log.has_room(self.worker.index) {
             for id in std::mem::take(&mut self.roomless) {
-                if let Some((session, _)) = connections.get_mut(id) {
-                    session.wait = None;
-                    cx.resume(id);
+                match connections.get_mut(id) {
+                    Some((Session::Resp(session), _)) => session.wait = None,
+                    Some((Session::Cql(session), _)) => session.wait = None,
+                    None => continue,
                 }
+                cx.resume(id);
             }
         }
     }
@@ -108,9 +110,9 @@ impl Server {
             tracing::error!("the log has failed: writes are refused from now on");
         }
         let held: Vec<ConnId> = connections
-            .iter()
-            .filter(|(_, _, _, out)| out.held_bytes() > 0)
-            .map(|(id, ..)| id)
+            .list()
+            .filter(|(info, session)| info.held_bytes > 0 || session.parked_bytes() > 0)
+            .map(|(info, _)| info.id)
             .collect();
         for id in held {
             cx.abort(id);

@@ -1,9 +1,8 @@
 //! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
 
-use super::{Server, TICK};
+use super::{Server, Session, TICK};
 use crate::config::Settings;
 use crate::latency::LatencyEvent;
-use crate::resp::session::Session;
 use crate::shared::Mail;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
@@ -57,6 +56,7 @@ impl Server {
         let hz = self.worker.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
+        self.tidy_prepared();
         self.survey(cx, connections);
         self.account_memory();
         self.worker.accounts.flush();
@@ -108,17 +108,14 @@ impl Server {
 }
 
 /// Whether the peer has left more of its replies unread than `client-output-buffer-limit` allows.
-/// A connection in MONITOR gets what it did not ask for, and so counts to class pubsub.
 fn is_output_over(
     settings: &Settings,
     session: &mut Session,
     pending_bytes: usize,
     now: MonoNs,
 ) -> bool {
-    let limits = &settings.client_output_buffer_limit;
-    let limit = if session.monitor { limits.pubsub } else { limits.normal };
+    let (since, limit) = session.output_limit(settings);
     let pending_bytes = pending_bytes as u64;
-    let since = &mut session.details.above_soft_since;
     if limit.soft_bytes == 0 || pending_bytes <= limit.soft_bytes {
         *since = None;
     } else if since.is_none() {

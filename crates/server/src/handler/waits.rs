@@ -1,10 +1,10 @@
 //! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
 
-use super::{PAUSE_OVER, Server};
+use super::{PAUSE_OVER, Server, Session as AnySession};
 use crate::resp::session::{Session, Wait, WaitReply};
 use crate::shared::{Mail, Shared};
 use base::time::MonoNs;
-use reactor::{Connections, Context, Output};
+use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
 
@@ -14,10 +14,7 @@ impl Server {
         match session.wait {
             // The end of time is "for ever": only CLIENT UNBLOCK or the peer's leaving end it.
             Some(Wait::Until { at, .. }) if at != MonoNs(u64::MAX) => {
-                let token = self.next_token;
-                self.next_token += 1;
-                self.timed.insert(token, session.id);
-                cx.set_timer(at, token);
+                self.wake_at(cx, session.id, at);
             }
             Some(Wait::Pause) => {
                 self.postponed.insert(session.id);
@@ -26,11 +23,19 @@ impl Server {
         }
     }
 
+    /// Has [`reactor::Handler::timer`] called for a connection.
+    pub(super) fn wake_at(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, at: MonoNs) {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.timed.insert(token, id);
+        cx.set_timer(at, token);
+    }
+
     /// Lets connections go on that CLIENT PAUSE stopped, or asks for a turn when it is over.
     pub(super) fn end_pause(
         &mut self,
         cx: &mut Context<'_, Mail>,
-        connections: &mut Connections<'_, Session>,
+        connections: &mut Connections<'_, AnySession>,
     ) {
         if self.postponed.is_empty() {
             return;
@@ -43,7 +48,7 @@ impl Server {
             return;
         }
         for id in std::mem::take(&mut self.postponed) {
-            if let Some((session, _)) = connections.get_mut(id) {
+            if let Some((AnySession::Resp(session), _)) = connections.get_mut(id) {
                 session.wait = None;
                 self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
                 cx.resume(id);

@@ -72,7 +72,7 @@ fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Done {
 
 /// Compares in a time that depends on the length of `expected` alone, so that a password cannot be
 /// found byte by byte.
-fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
+pub(crate) fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
     let mut is_different = u8::from(given.len() != expected.len());
     for (at, byte) in expected.iter().enumerate() {
         let other = given.get(at).copied().unwrap_or(0);

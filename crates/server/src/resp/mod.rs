@@ -31,7 +31,7 @@ mod zset_range;
 mod zsets;
 
 pub(crate) use client::Pause;
-#[cfg(test)]
+pub(crate) use connection::is_same_secret;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
 pub(crate) use monitor::{REDACTED, is_secret, monitor_line};

@@ -82,6 +82,10 @@ impl Registry {
         &self.entries[usize::from(id)]
     }
 
+    pub(crate) fn full_name(&self, id: usize) -> &str {
+        &self.entries[id].full_name
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = (CommandId, &Entry)> {
         (0..).zip(&self.entries)
     }

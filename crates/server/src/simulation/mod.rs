@@ -3,10 +3,11 @@
 //!
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
-//! parts of it.
+//! parts of it, `cql` those of CQL connections.
 
 mod behaviour;
 mod chaos;
+mod cql;
 mod lying_disk;
 mod model;
 mod oracle;

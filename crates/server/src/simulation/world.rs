@@ -123,7 +123,7 @@ pub(super) struct Witness {
 }
 
 impl Handler for Witness {
-    type Session = crate::resp::Session;
+    type Session = crate::handler::Session;
     type Mail = Mail;
 
     fn open(
@@ -163,6 +163,10 @@ impl Handler for Witness {
 
     fn peer_left(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
         self.server.peer_left(id, session)
+    }
+
+    fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {
+        self.server.closing(id, session, out);
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Self::Session) {

@@ -10,12 +10,12 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, OWN};
+use crate::cql::request_kind::command_name;
 use crate::published::ClientRow;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
-use crate::resp::registry::REGISTRY;
 
 /// CLIENT INFO: this connection.
 pub(super) const INFO: Command = Command {
@@ -138,7 +138,7 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
     let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
     let command = match row.commands {
         0 => "NULL",
-        _ => &REGISTRY.entry(row.last_command).full_name,
+        _ => command_name(row.last_command),
     };
     writeln!(
         out,

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use base::stages::{Stage, StageCell, StageTimers};
 
 use super::{Page, ratio, us};
+use crate::cql::request_kind::{command_name, commands_count};
 use crate::published::CommandCounts;
-use crate::resp::registry::REGISTRY;
+use crate::resp::CommandId;
 
 pub(super) fn commands(page: &mut Page<'_, '_>) {
-    let mut sums = vec![CommandCounts::default(); REGISTRY.len()];
+    let mut sums = vec![CommandCounts::default(); commands_count()];
     for published in &page.cx.shared.published {
         for (sum, counts) in sums.iter_mut().zip(&published.lock().commands) {
             *sum += *counts;
         }
     }
-    for ((_, entry), sum) in REGISTRY.entries().zip(sums) {
+    for (id, sum) in (0..).zip(sums) {
         if sum.calls + sum.rejected + sum.failed == 0 {
             continue;
         }
@@ -27,7 +28,7 @@ pub(super) fn commands(page: &mut Page<'_, '_>) {
             sum.rejected,
             sum.failed
         );
-        page.field(&format!("cmdstat_{}", entry.full_name), value);
+        page.field(&format!("cmdstat_{}", command_name(id)), value);
     }
 }
 
@@ -45,18 +46,18 @@ pub(super) fn errors(page: &mut Page<'_, '_>) {
 
 /// The time of execution as Redis shows it, and our other stages of a request beside it.
 pub(super) fn latencies(page: &mut Page<'_, '_>) {
-    let mut timers = StageTimers::new(REGISTRY.len());
+    let mut timers = StageTimers::new(commands_count());
     let shared = page.cx.shared;
     shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
     let settings = &page.cx.worker.settings;
     let shown = &settings.latency_tracking_info_percentiles;
-    for (id, entry) in REGISTRY.entries() {
-        let name = &entry.full_name;
-        if let Some(cell) = timers.cell(usize::from(id), Stage::Execute) {
+    for at in 0..commands_count() {
+        let name = command_name(CommandId::try_from(at).expect("an id"));
+        if let Some(cell) = timers.cell(at, Stage::Execute) {
             page.field(&format!("latency_percentiles_usec_{name}"), percentiles(cell, shown));
         }
         for stage in [Stage::Parse, Stage::WaitForLog, Stage::Write] {
-            if let Some(cell) = timers.cell(usize::from(id), stage) {
+            if let Some(cell) = timers.cell(at, stage) {
                 page.field(&format!("stage_usec_{name}_{}", stage.name()), summary(cell));
             }
         }

@@ -19,6 +19,10 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("client_recent_max_output_buffer", output_bytes_max);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
+    let prepared = shared.prepared.stats();
+    page.field("cql_prepared_statements", prepared.statements);
+    page.field("cql_prepared_statements_bytes", prepared.bytes);
+    page.field("cql_prepared_statements_departed", prepared.departed);
 }
 
 pub(super) fn stats(page: &mut Page<'_, '_>) {

@@ -1,0 +1,73 @@
+//! Who a client is: SASL PLAIN with the server's password.
+
+use crate::config::Password;
+use crate::resp::is_same_secret;
+
+/// What drivers answer with user name and password.
+pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
+
+/// Wrong passwords after which a connection is closed.
+pub(crate) const FAILED_LOGINS_MAX: u8 = 3;
+
+/// How long the answer to a wrong password takes: guessing is slow, and the reactor goes on.
+pub(crate) const FAILED_LOGIN_NS: u64 = 500_000_000;
+
+/// User and password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Credentials<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) password: &'a [u8],
+}
+
+impl<'a> Credentials<'a> {
+    /// `[authorization id] NUL user NUL password`. The texts of faults are Cassandra's.
+    // Source: RFC 4616 2; Cassandra 5.0, PlainTextSaslAuthenticator.decodeCredentials
+    pub(crate) fn decode(token: &'a [u8]) -> Result<Credentials<'a>, &'static str> {
+        let mut parts = token.rsplitn(3, |byte| *byte == 0);
+        let password = parts.next().filter(|password| !password.is_empty());
+        let user = parts.next().filter(|user| !user.is_empty());
+        parts.next().ok_or("Authentication ID must not be null")?;
+        let password = password.ok_or("Password must not be null")?;
+        let user = user.ok_or("Authentication ID must not be null")?;
+        let user = str::from_utf8(user).map_err(|_| "Authentication ID is not UTF-8")?;
+        Ok(Credentials { user, password })
+    }
+
+    /// Whether the password is the server's one. Any user name will do.
+    pub(crate) fn are_right(&self, expected: &Password) -> bool {
+        !expected.is_set() || is_same_secret(self.password, expected.0.as_bytes())
+    }
+
+    /// What a wrong password is answered with.
+    pub(crate) fn refusal() -> String {
+        "Provided username and/or password are incorrect".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_taken_apart() {
+        let check = |token: &[u8], expected| assert_eq!(Credentials::decode(token), expected);
+        check(b"\0user\0secret", Ok(Credentials { user: "user", password: b"secret" }));
+        check(b"other\0user\0s", Ok(Credentials { user: "user", password: b"s" }));
+        check(b"\0user\0", Err("Password must not be null"));
+        check(b"\0\0secret", Err("Authentication ID must not be null"));
+        check(b"user\0secret", Err("Authentication ID must not be null"));
+        check(b"", Err("Authentication ID must not be null"));
+        check(b"\0\xff\0secret", Err("Authentication ID is not UTF-8"));
+    }
+
+    #[test]
+    fn only_the_password_is_right() {
+        let right = |password: &[u8], expected: &str| {
+            Credentials { user: "u", password }.are_right(&Password(expected.to_owned()))
+        };
+        assert!(right(b"secret", "secret"));
+        assert!(!right(b"secre", "secret"));
+        assert!(!right(b"secret1", "secret"));
+        assert!(right(b"any", ""));
+    }
+}

@@ -1,0 +1,407 @@
+//! Bytes of a connection to whole messages: plain ones, or those that travel in segments.
+
+use wire::cql::{
+    Direction, EnvelopeError, HEADER_BYTES, Header, Limits, Segment, SegmentError, SegmentFormat,
+    Version, decode_segment,
+};
+
+/// How messages of one connection travel, and what is unfinished of them.
+#[derive(Debug, Default)]
+pub(crate) struct Framing {
+    /// The version that STARTUP agreed on.
+    pub(crate) agreed: Option<Version>,
+    /// None: messages follow each other, as in versions 3 and 4 and before STARTUP is answered.
+    pub(crate) segments: Option<SegmentFormat>,
+    /// The front of a message that takes several segments.
+    assembly: Vec<u8>,
+    /// Payload of the first segment of the input that was done with in an earlier call.
+    done_bytes: usize,
+}
+
+/// What became of a message that was shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It is done with; the next one, please.
+    Next,
+    /// It is done with; no more for now.
+    Stop,
+    /// It was not looked at and is to be shown again.
+    NotNow,
+}
+
+/// Why reading ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All whole messages are done with; so many unread bytes must be there before the next one can
+    /// be whole, 0 if that is unknown.
+    Unfinished {
+        needed: usize,
+    },
+    /// The caller said so.
+    Stopped,
+    Broken(FrameError),
+}
+
+/// Bytes that are no messages. The peer is told why, and the connection closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+impl FrameError {
+    /// The stream to answer on.
+    pub(crate) fn stream(self) -> i16 {
+        match self {
+            FrameError::Envelope(error) => error.stream(),
+            FrameError::Segment(_) => 0,
+        }
+    }
+}
+
+/// Whose connection it is: [`read`] shows it each message and asks it each time how the next one
+/// travels, as STARTUP changes that.
+pub(crate) trait Reader {
+    fn framing(&mut self) -> &mut Framing;
+
+    /// The body is as it was sent, compressed or not.
+    fn message(&mut self, header: &Header, body: &[u8]) -> Step;
+}
+
+impl Framing {
+    /// Bytes that are kept of an unfinished message.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.assembly.len()
+    }
+}
+
+/// Shows `reader` every whole message of `input`. Returns how many bytes are done with, and why it
+/// ended. Bodies are borrowed from the input wherever they stand there in one piece uncompressed.
+pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: &Limits) -> (usize, End) {
+    let mut consumed = 0;
+    loop {
+        let rest = &input[consumed..];
+        let taken = match reader.framing().segments {
+            None => take_envelope(reader, rest, limits),
+            Some(format) => take_segment(reader, rest, format, limits),
+        };
+        let end = match taken {
+            Ok(Taken::Whole(bytes)) => {
+                consumed += bytes;
+                continue;
+            }
+            Ok(Taken::Last(bytes)) => {
+                consumed += bytes;
+                End::Stopped
+            }
+            Ok(Taken::NotNow) => End::Stopped,
+            Ok(Taken::Unfinished { needed }) => End::Unfinished { needed },
+            Err(error) => End::Broken(error),
+        };
+        return (consumed, end);
+    }
+}
+
+enum Taken {
+    /// So many bytes are done with; go on.
+    Whole(usize),
+    /// So many bytes are done with; no more.
+    Last(usize),
+    NotNow,
+    Unfinished {
+        needed: usize,
+    },
+}
+
+impl Taken {
+    fn after(step: Step, bytes: usize) -> Taken {
+        match step {
+            Step::Next => Taken::Whole(bytes),
+            Step::Stop => Taken::Last(bytes),
+            Step::NotNow => Taken::NotNow,
+        }
+    }
+}
+
+fn decode_header(
+    input: &[u8],
+    framing: &Framing,
+    limits: &Limits,
+) -> Result<Option<Header>, EnvelopeError> {
+    Header::decode(input, Direction::Request, framing.agreed, limits)
+}
+
+fn take_envelope(
+    reader: &mut impl Reader,
+    rest: &[u8],
+    limits: &Limits,
+) -> Result<Taken, FrameError> {
+    let Some(header) = decode_header(rest, reader.framing(), limits)? else {
+        return Ok(Taken::Unfinished { needed: 0 });
+    };
+    let bytes = header.envelope_bytes();
+    let Some(body) = rest.get(HEADER_BYTES..bytes) else {
+        return Ok(Taken::Unfinished { needed: bytes });
+    };
+    Ok(Taken::after(reader.message(&header, body), bytes))
+}
+
+// Source: native_protocol_v5.spec 2.3 "Outer frames"
+fn take_segment(
+    reader: &mut impl Reader,
+    rest: &[u8],
+    format: SegmentFormat,
+    limits: &Limits,
+) -> Result<Taken, FrameError> {
+    let Some((segment, bytes)) = decode_segment(rest, format)? else {
+        return Ok(Taken::Unfinished { needed: 0 });
+    };
+    if segment.is_self_contained {
+        take_envelopes(reader, &segment, bytes, limits)
+    } else {
+        take_piece(reader, segment.payload.bytes(), bytes, limits)
+    }
+}
+
+/// Messages that share a segment of so many bytes.
+fn take_envelopes(
+    reader: &mut impl Reader,
+    segment: &Segment<'_>,
+    bytes: usize,
+    limits: &Limits,
+) -> Result<Taken, FrameError> {
+    let payload = segment.payload.bytes();
+    let framing = reader.framing();
+    if framing.kept_bytes() != 0 {
+        return Err(SegmentError::Containment.into());
+    }
+    let mut done = std::mem::take(&mut framing.done_bytes);
+    while done < payload.len() {
+        let rest = &payload[done..];
+        let header = decode_header(rest, reader.framing(), limits)?;
+        let header = header.ok_or(SegmentError::Containment)?;
+        let end = header.envelope_bytes();
+        let body = rest.get(HEADER_BYTES..end).ok_or(SegmentError::Containment)?;
+        match reader.message(&header, body) {
+            Step::Next => done += end,
+            Step::Stop if done + end == payload.len() => return Ok(Taken::Last(bytes)),
+            Step::Stop => {
+                reader.framing().done_bytes = done + end;
+                return Ok(Taken::NotNow);
+            }
+            Step::NotNow => {
+                reader.framing().done_bytes = done;
+                return Ok(Taken::NotNow);
+            }
+        }
+    }
+    Ok(Taken::Whole(bytes))
+}
+
+/// A piece of one large message, in a segment of so many bytes.
+fn take_piece(
+    reader: &mut impl Reader,
+    piece: &[u8],
+    bytes: usize,
+    limits: &Limits,
+) -> Result<Taken, FrameError> {
+    let mut assembly = std::mem::take(&mut reader.framing().assembly);
+    let before = assembly.len();
+    assembly.extend_from_slice(piece);
+    let header = decode_header(&assembly, reader.framing(), limits)?;
+    // The first piece has the whole header, and none goes on behind the message's end.
+    let header = header.ok_or(SegmentError::Containment)?;
+    if assembly.len() > header.envelope_bytes() || piece.is_empty() {
+        return Err(SegmentError::Containment.into());
+    }
+    if assembly.len() < header.envelope_bytes() {
+        reader.framing().assembly = assembly;
+        return Ok(Taken::Whole(bytes));
+    }
+    let step = reader.message(&header, &assembly[HEADER_BYTES..]);
+    if step == Step::NotNow {
+        assembly.truncate(before);
+        reader.framing().assembly = assembly;
+    }
+    Ok(Taken::after(step, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cql::{PAYLOAD_BYTES_MAX, RequestEncoder, encode_segments};
+
+    const FORMATS: [Option<SegmentFormat>; 3] =
+        [None, Some(SegmentFormat::Plain), Some(SegmentFormat::Lz4)];
+
+    /// Remembers streams and bodies; does as `steps` says, in turn.
+    #[derive(Default)]
+    struct Witness {
+        framing: Framing,
+        seen: Vec<(i16, usize)>,
+        steps: Vec<Step>,
+        shown: usize,
+    }
+
+    impl Reader for Witness {
+        fn framing(&mut self) -> &mut Framing {
+            &mut self.framing
+        }
+
+        fn message(&mut self, header: &Header, body: &[u8]) -> Step {
+            assert_eq!(header.body_bytes, body.len());
+            let step = self.steps.get(self.shown % self.steps.len().max(1));
+            let step = step.copied().unwrap_or(Step::Next);
+            self.shown += 1;
+            if step != Step::NotNow {
+                self.seen.push((header.stream, body.len()));
+            }
+            step
+        }
+    }
+
+    fn witness(format: Option<SegmentFormat>, steps: &[Step]) -> Witness {
+        let mut witness = Witness { steps: steps.to_vec(), ..Witness::default() };
+        witness.framing.segments = format;
+        witness
+    }
+
+    fn prepare(stream: i16, bytes: usize, out: &mut Vec<u8>) {
+        let to = RequestEncoder { version: Version::V5, compression: None };
+        // Eight bytes of lengths and flags stand beside the text.
+        to.prepare(stream, &"x".repeat(bytes - 8), None, out);
+    }
+
+    fn in_format(messages: &[u8], format: Option<SegmentFormat>) -> Vec<u8> {
+        let Some(format) = format else { return messages.to_vec() };
+        let mut out = Vec::new();
+        encode_segments(messages, format, &mut out);
+        out
+    }
+
+    fn messages(sizes: &[usize]) -> (Vec<u8>, Vec<(i16, usize)>) {
+        let mut out = Vec::new();
+        let mut expected = Vec::new();
+        for (stream, size) in (0..).zip(sizes) {
+            prepare(stream, *size, &mut out);
+            expected.push((stream, *size));
+        }
+        (out, expected)
+    }
+
+    /// Feeds the input in parts as a reactor does: what was not consumed is shown again.
+    fn feed(witness: &mut Witness, input: &[u8], cuts: impl Iterator<Item = usize>) {
+        let mut start = 0;
+        for cut in cuts.chain([input.len()]) {
+            loop {
+                let (bytes, end) = read(witness, &input[start..cut], &Limits::DEFAULT);
+                start += bytes;
+                match end {
+                    End::Unfinished { .. } => break,
+                    End::Stopped => {}
+                    End::Broken(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert_eq!(start, input.len());
+        assert_eq!(witness.framing.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn every_split_gives_the_same_messages() {
+        let (bytes, expected) = messages(&[8, 30, 9]);
+        for format in FORMATS {
+            let input = in_format(&bytes, format);
+            for cut in 0..=input.len() {
+                let mut witness = witness(format, &[]);
+                feed(&mut witness, &input, std::iter::once(cut));
+                assert_eq!(witness.seen, expected, "{format:?} cut at {cut}");
+            }
+            let mut witness = witness(format, &[]);
+            feed(&mut witness, &input, 0..input.len());
+            assert_eq!(witness.seen, expected, "{format:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn large_messages_come_in_pieces() {
+        let (bytes, expected) = messages(&[8, 3 * PAYLOAD_BYTES_MAX, 8, PAYLOAD_BYTES_MAX + 1, 8]);
+        for format in FORMATS {
+            for steps in [&[][..], &[Step::Stop], &[Step::NotNow, Step::Next, Step::Stop]] {
+                let input = in_format(&bytes, format);
+                let mut witness = witness(format, steps);
+                feed(&mut witness, &input, (0..input.len()).step_by(10_007));
+                assert_eq!(witness.seen, expected, "{format:?} {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_is_left_in_the_middle_and_taken_up_again() {
+        let (bytes, expected) = messages(&[8, 9, 10, 11, 12]);
+        for format in FORMATS {
+            let input = in_format(&bytes, format);
+            for steps in [&[Step::Stop][..], &[Step::NotNow, Step::Stop], &[Step::Next, Step::Stop]]
+            {
+                let mut witness = witness(format, steps);
+                feed(&mut witness, &input, std::iter::empty());
+                assert_eq!(witness.seen, expected, "{format:?} {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_needed_is_told_and_what_is_too_large_refused_at_once() {
+        let mut out = Vec::new();
+        prepare(7, 1000, &mut out);
+        let (_, end) = read(&mut witness(None, &[]), &out[..20], &Limits::DEFAULT);
+        assert_eq!(end, End::Unfinished { needed: 1009 });
+        let limits = Limits { body_bytes_max: 999 };
+        for format in FORMATS {
+            let input = in_format(&out, format);
+            let (bytes, end) = read(&mut witness(format, &[]), &input, &limits);
+            let End::Broken(error) = end else { panic!("{end:?}") };
+            assert_eq!((bytes, error.stream()), (0, 7));
+            assert!(error.to_string().starts_with("Request is too big"), "{error}");
+        }
+    }
+
+    #[test]
+    fn segments_that_lie_about_their_ends_are_refused() {
+        let mut small = Vec::new();
+        prepare(1, 100, &mut small);
+        let mut large = Vec::new();
+        prepare(1, 2 * PAYLOAD_BYTES_MAX, &mut large);
+        let whole = in_format(&small, Some(SegmentFormat::Plain));
+        let pieces = in_format(&large, Some(SegmentFormat::Plain));
+        let first_piece = PAYLOAD_BYTES_MAX + 10;
+        // A whole message in the middle of a large one.
+        let between = [&pieces[..first_piece], &whole[..]].concat();
+        let (bytes, end) =
+            read(&mut witness(Some(SegmentFormat::Plain), &[]), &between, &Limits::DEFAULT);
+        assert_eq!(bytes, first_piece);
+        assert_eq!(end, End::Broken(SegmentError::Containment.into()));
+        // The second piece comes twice, and so goes on behind the message's end.
+        let twice = [&pieces[..2 * first_piece], &pieces[first_piece..]].concat();
+        let (bytes, end) =
+            read(&mut witness(Some(SegmentFormat::Plain), &[]), &twice, &Limits::DEFAULT);
+        assert_eq!(bytes, 2 * first_piece);
+        assert_eq!(end, End::Broken(SegmentError::Containment.into()));
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let (bytes, _) = messages(&[8, 30, 9]);
+        for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
+            let input = in_format(&bytes, Some(format));
+            for at in 0..input.len() {
+                let mut damaged = input.clone();
+                damaged[at] ^= 0x10;
+                let (_, end) = read(&mut witness(Some(format), &[]), &damaged, &Limits::DEFAULT);
+                assert!(matches!(end, End::Broken(FrameError::Segment(_))), "{format:?} {at}");
+            }
+        }
+    }
+}

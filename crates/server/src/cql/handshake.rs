@@ -1,0 +1,215 @@
+//! The beginning of a connection: OPTIONS, STARTUP, AUTH_RESPONSE, REGISTER.
+
+use base::time::MonoNs;
+use wire::cql::{Compression, Opcode, SegmentFormat, Version};
+
+use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGIN_NS, FAILED_LOGINS_MAX};
+use super::error::CqlError;
+use super::requests::{Answer, Requests};
+use super::session::{Names, Phase, Session, Wait};
+
+/// The version of the language, which clients repeat in STARTUP.
+const CQL_VERSION: &str = "3.4.7";
+
+type Result = std::result::Result<u64, CqlError>;
+
+impl Session {
+    /// Whether a request of this kind may come now. The texts are Cassandra's.
+    // Source: Cassandra 5.0, ServerConnection.validateNewMessage
+    pub(super) fn admit(&self, opcode: Opcode) -> std::result::Result<(), CqlError> {
+        let unexpected = |what: &str| {
+            let name = opcode_name(opcode);
+            Err(CqlError::Protocol(format!("Unexpected message {name}, {what}")))
+        };
+        match self.phase {
+            Phase::Start if !matches!(opcode, Opcode::Startup | Opcode::Options) => {
+                unexpected("expecting STARTUP or OPTIONS")
+            }
+            Phase::Login if opcode != Opcode::AuthResponse => unexpected("expecting SASL_RESPONSE"),
+            Phase::Ready if opcode == Opcode::Startup => {
+                unexpected("the connection is already initialized")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn opcode_name(opcode: Opcode) -> &'static str {
+    match opcode {
+        Opcode::Startup => "STARTUP",
+        Opcode::Options => "OPTIONS",
+        Opcode::Query => "QUERY",
+        Opcode::Prepare => "PREPARE",
+        Opcode::Execute => "EXECUTE",
+        Opcode::Batch => "BATCH",
+        Opcode::Register => "REGISTER",
+        Opcode::AuthResponse => "AUTH_RESPONSE",
+        _ => "RESPONSE",
+    }
+}
+
+impl Requests<'_> {
+    pub(super) fn options(answer: &mut Answer<'_, '_>) -> Result {
+        let versions = [Version::V3, Version::V4, Version::V5].map(|version| version.to_string());
+        let versions = versions.each_ref().map(String::as_str);
+        let options: [(&str, &[&str]); 3] = [
+            ("PROTOCOL_VERSIONS", &versions),
+            ("COMPRESSION", &[Compression::Snappy.name(), Compression::Lz4.name()]),
+            ("CQL_VERSION", &[CQL_VERSION]),
+        ];
+        answer.encoder.supported(answer.stream, &options, answer.out);
+        Ok(0)
+    }
+
+    /// Agrees on version and compression. In version 5 everything behind the answer travels in
+    /// segments.
+    // Source: native_protocol_v5.spec 4.1.1 "STARTUP"
+    pub(super) fn startup(
+        &mut self,
+        session: &mut Session,
+        options: &[(&str, &str)],
+        answer: &mut Answer<'_, '_>,
+    ) -> Result {
+        let option = |wanted: &str| {
+            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, text)| *text)
+        };
+        check_cql_version(option("CQL_VERSION"))?;
+        let version = answer.encoder.version;
+        let compression = option("COMPRESSION").filter(|name| !name.is_empty());
+        let compression = compression.map(|name| agree_on(name, version)).transpose()?;
+        session.framing.agreed = Some(version);
+        if version == Version::V5 {
+            session.framing.segments = Some(match compression {
+                Some(_) => SegmentFormat::Lz4,
+                None => SegmentFormat::Plain,
+            });
+        } else {
+            session.compression = compression;
+        }
+        session.names = Some(Box::new(Names::of(options)));
+        if self.worker.settings.requirepass.is_set() {
+            session.phase = Phase::Login;
+            answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out);
+        } else {
+            session.phase = Phase::Ready;
+            answer.encoder.ready(answer.stream, answer.out);
+        }
+        Ok(0)
+    }
+
+    /// Lets the client in, or has it wait for its refusal.
+    // Source: native_protocol_v5.spec 4.1.2 "AUTH_RESPONSE"
+    pub(super) fn auth_response(
+        &mut self,
+        session: &mut Session,
+        token: Option<&[u8]>,
+        answer: &mut Answer<'_, '_>,
+    ) -> Result {
+        if session.phase == Phase::Ready {
+            answer.encoder.auth_success(answer.stream, answer.out);
+            return Ok(0);
+        }
+        let bad = |text: &str| CqlError::BadCredentials(text.to_owned());
+        let credentials = Credentials::decode(token.unwrap_or_default()).map_err(bad)?;
+        // The setting is read anew: it may have changed in this very turn.
+        if !credentials.are_right(&self.shared.settings.load().requirepass) {
+            let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
+            session.wait = Some(Wait::Login { at, stream: answer.stream });
+            return Ok(0);
+        }
+        session.phase = Phase::Ready;
+        session.client.role = Some(credentials.user.to_owned());
+        answer.encoder.auth_success(answer.stream, answer.out);
+        Ok(0)
+    }
+
+    pub(super) fn register(
+        session: &mut Session,
+        events: &[&str],
+        answer: &mut Answer<'_, '_>,
+    ) -> Result {
+        let mut wanted = session.events;
+        for event in events {
+            if !wanted.add(event) {
+                return Err(CqlError::Protocol(format!(
+                    "Invalid value '{event}' for an event type"
+                )));
+            }
+        }
+        session.events = wanted;
+        answer.encoder.ready(answer.stream, answer.out);
+        Ok(0)
+    }
+}
+
+impl Session {
+    /// Answers a wrong password. After some of them the connection ends.
+    pub(crate) fn refuse_login(&mut self, stream: i16, out: &mut Vec<u8>) {
+        self.wait = None;
+        self.failed_logins += 1;
+        self.closing = self.failed_logins >= FAILED_LOGINS_MAX;
+        let error = CqlError::BadCredentials(Credentials::refusal());
+        self.encoder().error(stream, error.kind(), &error.to_string(), out);
+    }
+}
+
+/// Any version from 3 on: drivers repeat what they were offered, or say what they were written for.
+// Source: Cassandra 5.0, StartupMessage.execute
+fn check_cql_version(version: Option<&str>) -> std::result::Result<(), CqlError> {
+    let version = version.ok_or_else(|| {
+        CqlError::Protocol("Missing value CQL_VERSION in STARTUP message".to_owned())
+    })?;
+    let mut parts = version.split(['.', '-']).map(str::parse::<u32>);
+    let major = match (parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(_)), Some(Ok(_))) => major,
+        _ => return Err(CqlError::Protocol(format!("Invalid version value: {version}"))),
+    };
+    if major < 3 {
+        return Err(CqlError::Protocol(format!(
+            "CQL version {version} is not supported by the binary protocol (supported version are \
+             >= 3.0.0)"
+        )));
+    }
+    Ok(())
+}
+
+fn agree_on(name: &str, version: Version) -> std::result::Result<Compression, CqlError> {
+    let compression = Compression::from_name(name)
+        .ok_or_else(|| CqlError::Protocol(format!("Unknown compression algorithm: {name}")))?;
+    if version == Version::V5 && compression == Compression::Snappy {
+        return Err(CqlError::Protocol(
+            "Snappy compression is not supported in protocol version 5".to_owned(),
+        ));
+    }
+    Ok(compression)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_the_language() {
+        let check = |version, expected: &str| {
+            let found = check_cql_version(version).err().map(|error| error.to_string());
+            assert!(found.as_deref().unwrap_or("fine").contains(expected), "{version:?} {found:?}");
+        };
+        for version in ["3.0.0", "3.4.7", "4.0.0", "3.4.5-SNAPSHOT"] {
+            check(Some(version), "fine");
+        }
+        check(None, "Missing value CQL_VERSION");
+        check(Some("2.9.0"), "not supported by the binary protocol");
+        check(Some("three"), "Invalid version value: three");
+        check(Some("3.0"), "Invalid version value");
+    }
+
+    #[test]
+    fn snappy_ends_with_version_4() {
+        assert_eq!(agree_on("SNAPPY", Version::V4), Ok(Compression::Snappy));
+        assert_eq!(agree_on("lz4", Version::V5), Ok(Compression::Lz4));
+        assert!(agree_on("snappy", Version::V5).is_err());
+        let unknown = agree_on("zstd", Version::V5).unwrap_err();
+        assert_eq!(unknown.to_string(), "Unknown compression algorithm: zstd");
+    }
+}

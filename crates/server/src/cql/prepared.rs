@@ -1,0 +1,237 @@
+//! Prepared statements: one table for the server, and what each reactor knows of it.
+//!
+//! EXECUTE looks its statement up in what its own reactor knows, without a lock and without a
+//! counter that reactors share. The table is asked for statements that a reactor does not know, and
+//! tells reactors by a flag in the statement that it is gone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::time::MonoNs;
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+
+use super::engine::PreparedStatement;
+use super::schema::Catalog;
+
+/// A use is noted when the last one that was noted is this old: uses by many reactors must not
+/// write to the same memory.
+const USE_NS_MIN: u64 = 1_000_000_000;
+
+/// When the table is full, this part of the statements goes at once, the longest unused ones: looking
+/// for them costs as much as looking at all.
+const EVICTED_PARTS: usize = 16;
+
+/// What a statement costs besides its text and its columns: its plan, its place in two tables.
+const STATEMENT_BYTES: u64 = 2048;
+
+/// How much may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PreparedLimits {
+    pub(crate) statements_max: usize,
+    pub(crate) bytes_max: u64,
+}
+
+/// A statement of the table.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) statement: Arc<PreparedStatement>,
+    bytes: u64,
+    used_at: AtomicU64,
+    /// The table has it no more.
+    is_gone: AtomicBool,
+}
+
+impl Entry {
+    fn new(statement: PreparedStatement, now: MonoNs) -> Entry {
+        Entry {
+            bytes: estimate_bytes(&statement),
+            statement: Arc::new(statement),
+            used_at: AtomicU64::new(now.0),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    fn note_use(&self, now: MonoNs) {
+        let used_at = MonoNs(self.used_at.load(Ordering::Relaxed));
+        if now.since(used_at) >= USE_NS_MIN {
+            self.used_at.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+}
+
+fn estimate_bytes(statement: &PreparedStatement) -> u64 {
+    let columns = |columns: &[wire::cql::Column]| -> usize {
+        columns.iter().map(|column| size_of_val(column) + column.name.len()).sum()
+    };
+    let result = statement.result.as_ref().map_or(0, |result| columns(&result.columns));
+    // The text stands in the plan once more, as names and constants.
+    let bytes = 2 * statement.text.len() + columns(&statement.markers.columns) + result;
+    bytes as u64 + STATEMENT_BYTES
+}
+
+/// All prepared statements of the server.
+#[derive(Debug, Default)]
+pub(crate) struct PreparedTable {
+    inner: Mutex<Inner>,
+    /// How many statements have left the table.
+    departed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_id: HashMap<[u8; 16], Arc<Entry>, FixedState>,
+    bytes: u64,
+}
+
+/// What INFO shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PreparedStats {
+    pub(crate) statements: usize,
+    pub(crate) bytes: u64,
+    /// Evicted, or left behind by a change of the schema.
+    pub(crate) departed: u64,
+}
+
+impl PreparedTable {
+    pub(crate) fn find(&self, id: &[u8; 16]) -> Option<Arc<Entry>> {
+        self.inner.lock().by_id.get(id).map(Arc::clone)
+    }
+
+    /// Adds a statement, in the place of an older one with its id, and makes room for it.
+    pub(crate) fn insert(
+        &self,
+        statement: PreparedStatement,
+        limits: PreparedLimits,
+        now: MonoNs,
+    ) -> Arc<Entry> {
+        let entry = Arc::new(Entry::new(statement, now));
+        let mut inner = self.inner.lock();
+        let mut departed = inner.make_room(entry.bytes, limits);
+        inner.bytes += entry.bytes;
+        let old = inner.by_id.insert(entry.statement.id, Arc::clone(&entry));
+        if let Some(old) = old {
+            inner.bytes -= old.bytes;
+            old.is_gone.store(true, Ordering::Relaxed);
+            departed += 1;
+        }
+        self.departed.fetch_add(departed, Ordering::Relaxed);
+        entry
+    }
+
+    /// Takes a statement out that is out of date, unless another one has taken its place.
+    fn remove(&self, entry: &Arc<Entry>) {
+        let mut inner = self.inner.lock();
+        let id = &entry.statement.id;
+        if inner.by_id.get(id).is_some_and(|known| Arc::ptr_eq(known, entry)) {
+            inner.by_id.remove(id);
+            inner.bytes -= entry.bytes;
+            entry.is_gone.store(true, Ordering::Relaxed);
+            self.departed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> PreparedStats {
+        let inner = self.inner.lock();
+        PreparedStats {
+            statements: inner.by_id.len(),
+            bytes: inner.bytes,
+            departed: self.departed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Inner {
+    /// Evicts until a statement of `bytes` fits. Returns how many went.
+    fn make_room(&mut self, bytes: u64, limits: PreparedLimits) -> u64 {
+        let fits = |inner: &Inner| {
+            inner.by_id.len() < limits.statements_max && inner.bytes + bytes <= limits.bytes_max
+        };
+        let mut evicted = 0;
+        while !fits(self) && !self.by_id.is_empty() {
+            let mut entries: Vec<Arc<Entry>> = self.by_id.values().map(Arc::clone).collect();
+            entries.sort_by_key(|entry| entry.used_at.load(Ordering::Relaxed));
+            let count = entries.len().div_ceil(EVICTED_PARTS);
+            for entry in entries.into_iter().take(count) {
+                self.by_id.remove(&entry.statement.id);
+                self.bytes -= entry.bytes;
+                entry.is_gone.store(true, Ordering::Relaxed);
+                evicted += 1;
+            }
+        }
+        evicted
+    }
+}
+
+/// What one reactor knows of the table.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    by_id: HashMap<[u8; 16], KnownEntry, FixedState>,
+    /// The table's count of departed statements when the known ones were last looked through.
+    departed: u64,
+}
+
+#[derive(Debug)]
+struct KnownEntry {
+    entry: Arc<Entry>,
+    /// The schema with which it was last found to be current.
+    catalog: Arc<Catalog>,
+}
+
+impl Known {
+    /// Makes sure that the statement is known and current. False if the client has to prepare it
+    /// (again). Costs one lookup when it is known and the schema has not changed.
+    pub(crate) fn learn(
+        &mut self,
+        table: &PreparedTable,
+        id: &[u8],
+        catalog: &Arc<Catalog>,
+        now: MonoNs,
+    ) -> bool {
+        let Ok(id) = <&[u8; 16]>::try_from(id) else { return false };
+        if let Some(known) = self.by_id.get_mut(id).filter(|known| !known.entry.is_gone()) {
+            if !Arc::ptr_eq(&known.catalog, catalog) {
+                if !known.entry.statement.is_current(catalog) {
+                    table.remove(&known.entry);
+                    self.by_id.remove(id);
+                    return false;
+                }
+                known.catalog = Arc::clone(catalog);
+            }
+            known.entry.note_use(now);
+            return true;
+        }
+        self.by_id.remove(id);
+        let Some(entry) = table.find(id) else { return false };
+        if !entry.statement.is_current(catalog) {
+            table.remove(&entry);
+            return false;
+        }
+        self.add(entry, catalog);
+        true
+    }
+
+    /// A statement that was learned.
+    pub(crate) fn get(&self, id: &[u8]) -> Option<&Arc<PreparedStatement>> {
+        let id = <&[u8; 16]>::try_from(id).ok()?;
+        self.by_id.get(id).map(|known| &known.entry.statement)
+    }
+
+    pub(crate) fn add(&mut self, entry: Arc<Entry>, catalog: &Arc<Catalog>) {
+        let id = entry.statement.id;
+        self.by_id.insert(id, KnownEntry { entry, catalog: Arc::clone(catalog) });
+    }
+
+    /// Gives statements back that have left the table. Free when none has.
+    pub(crate) fn forget_departed(&mut self, table: &PreparedTable) {
+        let departed = table.departed.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.departed, departed) != departed {
+            self.by_id.retain(|_, known| !known.entry.is_gone());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Requests as the counters know them: numbered behind the commands of RESP.
+
+use wire::cql::Opcode;
+
+use crate::resp::CommandId;
+use crate::resp::registry::REGISTRY;
+
+/// What a request is, by its opcode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    Startup,
+    Options,
+    Query,
+    Prepare,
+    Execute,
+    Register,
+    Batch,
+    AuthResponse,
+    /// What no client sends.
+    Other,
+}
+
+impl RequestKind {
+    pub(crate) const COUNT: usize = Self::NAMES.len();
+
+    const NAMES: [&'static str; 9] = [
+        "cql|startup",
+        "cql|options",
+        "cql|query",
+        "cql|prepare",
+        "cql|execute",
+        "cql|register",
+        "cql|batch",
+        "cql|auth_response",
+        "cql|other",
+    ];
+
+    pub(crate) fn of(opcode: u8) -> RequestKind {
+        match Opcode::from_byte(opcode) {
+            Ok(Opcode::Startup) => RequestKind::Startup,
+            Ok(Opcode::Options) => RequestKind::Options,
+            Ok(Opcode::Query) => RequestKind::Query,
+            Ok(Opcode::Prepare) => RequestKind::Prepare,
+            Ok(Opcode::Execute) => RequestKind::Execute,
+            Ok(Opcode::Register) => RequestKind::Register,
+            Ok(Opcode::Batch) => RequestKind::Batch,
+            Ok(Opcode::AuthResponse) => RequestKind::AuthResponse,
+            _ => RequestKind::Other,
+        }
+    }
+
+    /// Its number in counters and timers.
+    pub(crate) fn command_id(self) -> CommandId {
+        CommandId::try_from(REGISTRY.len() + self as usize).expect("fewer than 65,536 commands")
+    }
+}
+
+/// Commands of RESP and requests of CQL together.
+pub(crate) fn commands_count() -> usize {
+    REGISTRY.len() + RequestKind::COUNT
+}
+
+/// The name of a command or request in INFO.
+pub(crate) fn command_name(id: CommandId) -> &'static str {
+    let id = usize::from(id);
+    match id.checked_sub(REGISTRY.len()) {
+        None => REGISTRY.full_name(id),
+        Some(place) => RequestKind::NAMES[place],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_belong_together() {
+        for (kind, name) in [
+            (RequestKind::of(0x01), "cql|startup"),
+            (RequestKind::of(0x07), "cql|query"),
+            (RequestKind::of(0x0F), "cql|auth_response"),
+            (RequestKind::of(0x02), "cql|other"),
+            (RequestKind::of(0xFF), "cql|other"),
+        ] {
+            assert_eq!(command_name(kind.command_id()), name);
+            assert!(usize::from(kind.command_id()) < commands_count());
+        }
+        let get = REGISTRY.find(b"get").expect("known");
+        assert_eq!(command_name(get), "get");
+    }
+}

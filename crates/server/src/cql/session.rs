@@ -1,0 +1,156 @@
+//! What one CQL connection remembers between requests.
+
+use base::time::MonoNs;
+use reactor::{ConnId, Peer};
+use wire::cql::{Compression, Notes, ResponseEncoder, Version};
+
+use super::engine::ClientState;
+use super::events::EventKinds;
+use super::frames::Framing;
+use super::parked::Parked;
+use super::request_kind::RequestKind;
+use crate::accounts::Charges;
+use crate::config::Durability;
+use crate::published::ClientRow;
+
+/// Most bytes of the names that a client gives itself and its driver.
+const NAME_BYTES_MAX: usize = 128;
+
+/// How far the handshake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Only OPTIONS and STARTUP are understood.
+    Start,
+    /// Who the client is has yet to be shown.
+    Login,
+    Ready,
+}
+
+/// Why a connection is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The log has no room.
+    Room,
+    /// Too many of its replies, or of all connections of its reactor, wait for the log.
+    Replies,
+    /// A wrong password is answered then, on this stream.
+    Login { at: MonoNs, stream: i16 },
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: ConnId,
+    pub(crate) phase: Phase,
+    pub(crate) framing: Framing,
+    /// Of bodies, in versions 3 and 4.
+    pub(crate) compression: Option<Compression>,
+    pub(crate) client: ClientState,
+    pub(crate) events: EventKinds,
+    /// Replies that wait for the log.
+    pub(crate) parked: Parked,
+    /// Its reactor looks at `parked` when the log has got further.
+    pub(crate) is_listed: bool,
+    pub(crate) wait: Option<Wait>,
+    /// Nothing more is read from it.
+    pub(crate) closing: bool,
+    pub(crate) failed_logins: u8,
+    pub(crate) requests: u64,
+    pub(crate) last_request: RequestKind,
+    pub(crate) charges: Charges,
+    pub(crate) above_soft_since: Option<MonoNs>,
+    pub(crate) opened: MonoNs,
+    /// What STARTUP said, until it stands in the row of CLIENT LIST.
+    pub(crate) names: Option<Box<Names>>,
+}
+
+/// `APPLICATION_NAME`, `DRIVER_NAME` and `DRIVER_VERSION`.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) application: String,
+    pub(crate) driver: String,
+    pub(crate) driver_version: String,
+}
+
+impl Session {
+    pub(crate) fn new(id: ConnId, peer: &Peer, opened: MonoNs, durability: Durability) -> Session {
+        Session {
+            id,
+            phase: Phase::Start,
+            framing: Framing::default(),
+            compression: None,
+            client: ClientState { keyspace: None, role: None, durability, local: peer.local },
+            events: EventKinds::default(),
+            parked: Parked::default(),
+            is_listed: false,
+            wait: None,
+            closing: false,
+            failed_logins: 0,
+            requests: 0,
+            last_request: RequestKind::Options,
+            charges: Charges::default(),
+            above_soft_since: None,
+            opened,
+            names: None,
+        }
+    }
+
+    /// The version to answer in.
+    pub(crate) fn version(&self) -> Version {
+        self.framing.agreed.unwrap_or(Version::GREATEST)
+    }
+
+    /// For messages that answer no request: errors of the connection, events.
+    pub(crate) fn encoder(&self) -> ResponseEncoder<'static> {
+        ResponseEncoder {
+            version: self.version(),
+            compression: self.compression,
+            notes: Notes::default(),
+        }
+    }
+
+    /// Whether it stays when its peer has left: replies are on their way, or requests to be run.
+    pub(crate) fn outlives_peer(&self) -> bool {
+        matches!(self.wait, Some(Wait::Room | Wait::Replies)) || !self.parked.is_empty()
+    }
+
+    /// The row of CLIENT LIST, but for the peer's address and names.
+    pub(crate) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
+        let mut row = ClientRow::new(self.id, reactor, self.opened, self.client.durability);
+        row.local = self.client.local;
+        row.resp = 0;
+        self.update_row(&mut row, now);
+        row
+    }
+
+    /// The fields of the row that change with requests.
+    pub(crate) fn update_row(&mut self, row: &mut ClientRow, now: MonoNs) {
+        row.active = now;
+        row.durability = self.client.durability;
+        row.blocked = self.wait.is_some();
+        row.closing = self.closing;
+        row.commands = self.requests;
+        row.last_command = self.last_request.command_id();
+        if let Some(names) = self.names.take() {
+            row.name = names.application;
+            row.library_name = names.driver;
+            row.library_version = names.driver_version;
+        }
+    }
+}
+
+impl Names {
+    /// Takes over what STARTUP says; names that would not fit one line of CLIENT LIST are left out.
+    pub(crate) fn of(options: &[(&str, &str)]) -> Names {
+        let option = |wanted: &str| {
+            let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            let text = found.map_or("", |(_, text)| *text);
+            let text: String = text.chars().filter(|c| c.is_ascii_graphic()).collect();
+            if text.len() <= NAME_BYTES_MAX { text } else { String::new() }
+        };
+        Names {
+            application: option("APPLICATION_NAME"),
+            driver: option("DRIVER_NAME"),
+            driver_version: option("DRIVER_VERSION"),
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
+
+use crate::cql::error::CqlError;
+use crate::cql::events::SchemaEvent;
+use crate::cql::frames::{self, End, FrameError, Framing, Step};
+use crate::cql::prepared::Known;
+use crate::cql::requests::Requests;
+use crate::cql::{Phase, Session, Wait};
+use crate::shared::Mail;
+use base::stages::CycleClock;
+use reactor::{ConnId, Connections, Context, Flow, Next, Output};
+use wire::cql::{Header, Limits, encode_segments};
+
+use super::{SERVED_NS_MAX, Server, Session as AnySession};
+
+/// Longest body of a message before its sender has shown who it is.
+const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// The buffer of replies that travel in segments is given back when it has grown beyond this.
+const REPLIES_BYTES_KEPT_MAX: usize = 1 << 20;
+
+/// What one reactor keeps for its CQL connections.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    /// Replies of one read that travel in segments.
+    replies: Vec<u8>,
+    /// Connections with parked replies. Some may have left, or be here twice.
+    parked: Vec<ConnId>,
+    /// Parked replies of all connections.
+    parked_bytes: usize,
+    /// The log's position when parked replies were last looked at.
+    released: u64,
+    /// Connections that wait for parked replies to leave.
+    full: Vec<ConnId>,
+    known: Known,
+}
+
+/// Why a read ended before its input did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The session says it: it waits, or ends.
+    Session,
+    /// The log has no room.
+    Room,
+    /// Too many replies wait for the log.
+    Replies,
+    /// Others want to be served too, or the peer has to take its replies first.
+    Turn,
+    /// What the peer may send has changed.
+    Limits,
+}
+
+/// One read of one connection.
+struct Serving<'a> {
+    requests: Requests<'a>,
+    session: &'a mut Session,
+    out: &'a mut Output,
+    replies: &'a mut Vec<u8>,
+    clock: &'a CycleClock,
+    started: u64,
+    pause_bytes: usize,
+    in_flight_max: usize,
+    /// Parked replies of other connections that would be too many for one more.
+    is_reactor_full: bool,
+    why: Why,
+}
+
+impl frames::Reader for Serving<'_> {
+    fn framing(&mut self) -> &mut Framing {
+        &mut self.session.framing
+    }
+
+    fn message(&mut self, header: &Header, body: &[u8]) -> Step {
+        if let Some(why) = self.obstacle() {
+            self.why = why;
+            return Step::NotNow;
+        }
+        let phase = self.session.phase;
+        let out = match self.session.framing.segments {
+            None => self.out.buffer(),
+            Some(_) => &mut *self.replies,
+        };
+        self.requests.answer(self.session, header, body, out);
+        self.why = if self.session.closing || self.session.wait.is_some() {
+            Why::Session
+        } else if self.session.phase != phase {
+            Why::Limits
+        } else {
+            return Step::Next;
+        };
+        Step::Stop
+    }
+}
+
+impl Serving<'_> {
+    /// Why the next message is not to be run now.
+    fn obstacle(&self) -> Option<Why> {
+        let Requests { shared, worker, .. } = &self.requests;
+        if !shared.log.has_room(worker.index) {
+            return Some(Why::Room);
+        }
+        let parked = &self.session.parked;
+        let is_full = parked.len() >= self.in_flight_max || parked.bytes() > self.pause_bytes;
+        if is_full || (self.is_reactor_full && !parked.is_empty()) {
+            return Some(Why::Replies);
+        }
+        let pending = self.out.pending_bytes() + self.replies.len();
+        let served_ns = self.clock.delta_ns(self.started, worker.stamp);
+        (pending > self.pause_bytes || served_ns > SERVED_NS_MAX).then_some(Why::Turn)
+    }
+}
+
+impl Server {
+    /// Serves what one read of a connection brought.
+    pub(super) fn serve_cql(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let started = self.begin_read(cx);
+        self.worker.stamp = started;
+        let parked_before = session.parked.bytes();
+        let mut consumed = 0;
+        let next = loop {
+            let (bytes, end, why) = self.read_cql(session, &input[consumed..], started, out);
+            consumed += bytes;
+            match end {
+                End::Unfinished { needed } => break Next::Read { needed },
+                End::Broken(error) => {
+                    self.refuse_bytes(session, error, out);
+                    break Next::Close;
+                }
+                End::Stopped if why == Why::Limits => {}
+                End::Stopped => break self.stop_cql(cx, session, why),
+            }
+        };
+        self.note_parked(session, parked_before);
+        let kept = input.len() - consumed + session.framing.kept_bytes();
+        let next = self.charge_cql(session, kept, out).unwrap_or(next);
+        self.publish_cql(session);
+        Flow { consumed, next }
+    }
+
+    /// Runs what can be run of the input. Returns how much was consumed, and why it ended.
+    fn read_cql(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        started: u64,
+        out: &mut Output,
+    ) -> (usize, End, Why) {
+        let limits = self.cql_limits(session);
+        let pause_bytes = self.output_pause_bytes();
+        let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
+        let clock = self.worker.clock.clone();
+        let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
+        let Server { shared, params, worker, record, cql: desk, now, .. } = self;
+        let mut serving = Serving {
+            requests: Requests {
+                shared,
+                params,
+                worker,
+                record,
+                known: &mut desk.known,
+                limits,
+                now: *now,
+            },
+            session,
+            out,
+            replies: &mut desk.replies,
+            clock: &clock,
+            started,
+            pause_bytes,
+            in_flight_max,
+            is_reactor_full: desk.parked_bytes > held_bytes_max,
+            why: Why::Session,
+        };
+        let (consumed, end) = frames::read(&mut serving, input, &limits);
+        let why = serving.why;
+        desk.send_replies(session, out);
+        (consumed, end, why)
+    }
+
+    fn cql_limits(&self, session: &Session) -> Limits {
+        let bytes_max = self.worker.settings.native_transport_max_frame_bytes;
+        let body_bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let is_known = session.phase == Phase::Ready;
+        let stranger_max = body_bytes_max.min(STRANGER_BODY_BYTES_MAX);
+        Limits { body_bytes_max: if is_known { body_bytes_max } else { stranger_max } }
+    }
+
+    /// What a connection does that was stopped before its input's end.
+    fn stop_cql(&mut self, cx: &mut Context<'_, Mail>, session: &mut Session, why: Why) -> Next {
+        match why {
+            Why::Session | Why::Limits => {}
+            Why::Room => {
+                session.wait = Some(Wait::Room);
+                self.roomless.push(session.id);
+                self.shared.log.request_write();
+            }
+            Why::Replies => {
+                session.wait = Some(Wait::Replies);
+                self.cql.full.push(session.id);
+            }
+            Why::Turn => return Next::Again,
+        }
+        if let Some(Wait::Login { at, .. }) = session.wait {
+            self.wake_at(cx, session.id, at);
+        }
+        if session.closing { Next::Close } else { Next::Pause }
+    }
+
+    /// Says why the bytes are not understood; nothing more is read.
+    fn refuse_bytes(&mut self, session: &mut Session, error: FrameError, out: &mut Output) {
+        let error_reply = CqlError::Protocol(error.to_string());
+        self.cql_error(session, error.stream(), &error_reply, out);
+        session.closing = true;
+    }
+
+    /// An error that answers no request that was understood.
+    fn cql_error(&mut self, session: &Session, stream: i16, error: &CqlError, out: &mut Output) {
+        self.worker.tally.error(None, error.name());
+        session.encoder().error(stream, error.kind(), &error.to_string(), &mut self.cql.replies);
+        self.cql.send_replies(session, out);
+    }
+
+    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
+    fn charge_cql(&mut self, session: &mut Session, kept: usize, out: &mut Output) -> Option<Next> {
+        let pending = out.pending_bytes() + session.parked.bytes();
+        let reached = self.worker.accounts.buffers(&mut session.charges, kept, pending).err()?;
+        let error = CqlError::Overloaded(reached.to_string());
+        self.cql_error(session, 0, &error, out);
+        session.closing = true;
+        Some(Next::Close)
+    }
+
+    fn publish_cql(&mut self, session: &mut Session) {
+        let mut published = self.shared.published[self.worker.index].lock();
+        self.worker.tally.publish(&mut published, self.worker.settings.latency_tracking);
+        if let Some(row) = published.clients.get_mut(&session.id.0) {
+            session.update_row(row, self.now.mono);
+        }
+    }
+
+    /// The connection parks more or less than `before`.
+    fn note_parked(&mut self, session: &mut Session, before: usize) {
+        let desk = &mut self.cql;
+        desk.parked_bytes = desk.parked_bytes - before + session.parked.bytes();
+        if !session.parked.is_empty() && !std::mem::replace(&mut session.is_listed, true) {
+            desk.parked.push(session.id);
+        }
+    }
+
+    /// Sends the parked replies that the log has reached.
+    pub(super) fn release_parked(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        let durable = self.worker.durable;
+        if durable > self.cql.released && !self.cql.parked.is_empty() {
+            self.cql.released = durable;
+            let mut listed = std::mem::take(&mut self.cql.parked);
+            listed.retain(|id| {
+                let Some((AnySession::Cql(session), out)) = connections.get_mut(*id) else {
+                    return false; // gone, or its replies were handed over
+                };
+                self.cql.release(session, durable, out);
+                session.is_listed = !session.parked.is_empty();
+                session.is_listed
+            });
+            self.cql.parked.append(&mut listed);
+        }
+        if !self.cql.full.is_empty() {
+            self.resume_full(cx, connections);
+        }
+    }
+
+    /// Lets connections go on that waited for parked replies to leave.
+    fn resume_full(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        let held_bytes_max = cx.links().limits().held_bytes_max.bytes();
+        let is_reactor_full = self.cql.parked_bytes > held_bytes_max;
+        let pause_bytes = self.output_pause_bytes();
+        let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
+        self.cql.full.retain(|id| {
+            let Some((AnySession::Cql(session), _)) = connections.get_mut(*id) else {
+                return false;
+            };
+            let parked = &session.parked;
+            let is_free = parked.len() <= in_flight_max / 2 && parked.bytes() <= pause_bytes / 2;
+            let goes_on = parked.is_empty() || (is_free && !is_reactor_full);
+            if goes_on && session.wait == Some(Wait::Replies) {
+                session.wait = None;
+                cx.resume(*id);
+            }
+            !goes_on
+        });
+    }
+
+    /// Nothing more is read from the connection: its replies leave one after the other, in the
+    /// order in which the log reaches them.
+    pub(super) fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
+        self.cql.parked_bytes -= session.parked.bytes();
+        let segments = session.framing.segments;
+        out.hold(0);
+        session.parked.take_by_gate(|gate, reply| {
+            match segments {
+                None => out.buffer().extend_from_slice(reply),
+                Some(format) => encode_segments(reply, format, out.buffer()),
+            }
+            out.hold(gate);
+        });
+    }
+
+    /// A connection leaves this reactor.
+    pub(super) fn forget_cql(&mut self, session: &Session) {
+        self.cql.parked_bytes -= session.parked.bytes();
+        if matches!(session.wait, Some(Wait::Login { .. })) {
+            let id = session.id;
+            self.timed.retain(|_, waiting| *waiting != id);
+        }
+    }
+
+    /// A connection came from another reactor. Returns the highest gate of its replies.
+    pub(super) fn welcome_cql(&mut self, session: &mut Session) -> u64 {
+        session.is_listed = false;
+        self.note_parked(session, 0);
+        // Some of its gates may be open here already.
+        self.cql.released = 0;
+        session.parked.gate_max()
+    }
+
+    /// The answer to a wrong password.
+    pub(super) fn end_login_delay(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        out: &mut Output,
+    ) {
+        let Some(Wait::Login { at, stream }) = session.wait else { return };
+        if at > self.now.mono {
+            return;
+        }
+        session.refuse_login(stream, &mut self.cql.replies);
+        self.cql.send_replies(session, out);
+        if session.closing {
+            cx.close(session.id);
+        } else {
+            cx.resume(session.id);
+        }
+    }
+
+    /// Tells those who want to know that the schema has changed, once the change is durable.
+    pub(super) fn tell_schema_change(
+        &mut self,
+        connections: &mut Connections<'_, AnySession>,
+        event: &SchemaEvent,
+    ) {
+        let mut message = Vec::new();
+        for (_, _, session, out) in connections.iter() {
+            let Some(session) = session.as_cql().filter(|one| one.events.wants_schema()) else {
+                continue;
+            };
+            message.clear();
+            event.encode(&session.encoder(), &mut message);
+            let before = session.parked.bytes();
+            if event.gate > self.worker.durable {
+                session.parked.push(event.gate, &message);
+            } else {
+                self.cql.replies.append(&mut message);
+                self.cql.send_replies(session, out);
+            }
+            self.note_parked(session, before);
+        }
+        self.worker.gate_max = self.worker.gate_max.max(event.gate);
+    }
+
+    /// What this reactor does for prepared statements now and then.
+    pub(super) fn tidy_prepared(&mut self) {
+        self.cql.known.forget_departed(&self.shared.prepared);
+    }
+}
+
+impl Desk {
+    /// Sends the replies that were gathered, as the connection has agreed.
+    fn send_replies(&mut self, session: &Session, out: &mut Output) {
+        if self.replies.is_empty() {
+            return;
+        }
+        match session.framing.segments {
+            None => out.buffer().extend_from_slice(&self.replies),
+            Some(format) => encode_segments(&self.replies, format, out.buffer()),
+        }
+        self.replies.clear();
+        if self.replies.capacity() > REPLIES_BYTES_KEPT_MAX {
+            self.replies = Vec::new();
+        }
+    }
+
+    fn release(&mut self, session: &mut Session, durable: u64, out: &mut Output) {
+        let before = session.parked.bytes();
+        session.parked.release(durable, &mut self.replies);
+        self.parked_bytes = self.parked_bytes - before + session.parked.bytes();
+        self.send_replies(session, out);
+    }
+}

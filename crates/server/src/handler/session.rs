@@ -1,0 +1,95 @@
+//! State of one connection, by the protocol that its listener speaks.
+
+use base::time::MonoNs;
+use reactor::ConnId;
+
+use crate::accounts::Charges;
+use crate::config::OutputLimit;
+use crate::config::Settings;
+use crate::published::ClientRow;
+use crate::{cql, resp};
+
+/// See the module. RESP's state is in place, as it was before there was another protocol: it is
+/// looked at on every request.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one address less to load per RESP request")]
+pub(crate) enum Session {
+    Resp(resp::Session),
+    Cql(Box<cql::Session>),
+}
+
+impl Session {
+    pub(crate) fn id(&self) -> ConnId {
+        match self {
+            Session::Resp(session) => session.id,
+            Session::Cql(session) => session.id,
+        }
+    }
+
+    pub(super) fn charges(&self) -> Charges {
+        match self {
+            Session::Resp(session) => session.charges,
+            Session::Cql(session) => session.charges,
+        }
+    }
+
+    pub(super) fn as_resp(&mut self) -> Option<&mut resp::Session> {
+        match self {
+            Session::Resp(session) => Some(session),
+            Session::Cql(_) => None,
+        }
+    }
+
+    pub(super) fn as_cql(&mut self) -> Option<&mut cql::Session> {
+        match self {
+            Session::Resp(_) => None,
+            Session::Cql(session) => Some(session),
+        }
+    }
+
+    pub(super) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
+        match self {
+            Session::Resp(session) => ClientRow::of(session, reactor, now),
+            Session::Cql(session) => session.row(reactor, now),
+        }
+    }
+
+    /// Replies that wait for the log outside of the connection's output.
+    pub(super) fn parked_bytes(&self) -> usize {
+        match self {
+            Session::Resp(_) => 0,
+            Session::Cql(session) => session.parked.bytes(),
+        }
+    }
+
+    /// Since when more output is pending than is allowed for long, and how much that is.
+    pub(super) fn output_limit(
+        &mut self,
+        settings: &Settings,
+    ) -> (&mut Option<MonoNs>, OutputLimit) {
+        let limits = &settings.client_output_buffer_limit;
+        match self {
+            Session::Resp(session) => {
+                // A connection in MONITOR gets what it did not ask for: that is class pubsub.
+                let limit = if session.monitor { limits.pubsub } else { limits.normal };
+                (&mut session.details.above_soft_since, limit)
+            }
+            Session::Cql(session) => (&mut session.above_soft_since, limits.normal),
+        }
+    }
+}
+
+/// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
+pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>()
+    + larger(size_of::<resp::session::Details>(), size_of::<cql::Session>())
+    + size_of::<ClientRow>()
+    + reactor::CONNECTION_BYTES) as u64;
+
+const fn larger(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
+}
+
+/// The promise of the server: ten thousand idle connections cost less than 10 MB.
+const _: () = assert!(CLIENT_BYTES < 1024);
+/// The second protocol costs the first one nothing.
+const _: () = assert!(size_of::<Session>() == size_of::<resp::Session>());

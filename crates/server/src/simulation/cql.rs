@@ -1,0 +1,432 @@
+//! CQL connections of the simulated server: handshakes, frames, hostile bytes, replies around the log.
+
+use reactor::SimClient;
+use wire::cql::{
+    Compression, Consistency, Direction, Header, Limits, Opcode, Parameters, ParametersToSend,
+    RequestEncoder, Response, SegmentFormat, Version, decode_response, decode_segment,
+    decompress_body, encode_segments,
+};
+
+use super::model::command;
+use super::world::{Plan, World};
+
+const SEED: u64 = 1;
+/// The listener behind the one of RESP.
+const CQL: usize = 1;
+const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
+
+fn plan() -> Plan {
+    with_options(&[])
+}
+
+fn with_options(options: &[(&'static str, &str)]) -> Plan {
+    let mut all = vec![("cql", "127.0.0.1:0".to_owned())];
+    all.extend(options.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    Plan { reactors: 1, options: all, ..Plan::default() }
+}
+
+/// Runs the reactors, but neither log nor clock, until they wait.
+fn run_reactors(world: &mut World) {
+    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
+}
+
+/// The far end of a CQL connection.
+struct Client {
+    sim: SimClient,
+    encoder: RequestEncoder,
+    /// Of what is sent and received from now on.
+    segments: Option<SegmentFormat>,
+    unread: Vec<u8>,
+}
+
+impl Client {
+    fn connect(world: &mut World, version: Version) -> Client {
+        let sim = world.sim().connect_to(CQL);
+        let encoder = RequestEncoder { version, compression: None };
+        Client { sim, encoder, segments: None, unread: Vec::new() }
+    }
+
+    /// Connected and past STARTUP.
+    fn start(world: &mut World, version: Version, compression: Option<Compression>) -> Client {
+        let mut client = Client::connect(world, version);
+        client.startup(compression);
+        assert_eq!(client.ask(world), ["0 READY"]);
+        client
+    }
+
+    /// Sends STARTUP; what follows is in the form that it asks for.
+    fn startup(&mut self, compression: Option<Compression>) {
+        let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
+        options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
+        self.send(|to, out| to.startup(0, &options, out));
+        if self.encoder.version == Version::V5 {
+            let lz4 = compression.map(|_| SegmentFormat::Lz4);
+            self.segments = Some(lz4.unwrap_or(SegmentFormat::Plain));
+        } else {
+            self.encoder.compression = compression;
+        }
+    }
+
+    fn send(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) {
+        self.sim.send(&self.encoded(encode));
+    }
+
+    fn encoded(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) -> Vec<u8> {
+        let mut messages = Vec::new();
+        encode(&self.encoder, &mut messages);
+        let Some(format) = self.segments else { return messages };
+        let mut out = Vec::new();
+        encode_segments(&messages, format, &mut out);
+        out
+    }
+
+    fn query(&self, stream: i16, text: &str) {
+        self.send(|to, out| to.query(stream, text, &no_values(), out));
+    }
+
+    /// Runs the reactors and reads what has arrived.
+    fn ask(&mut self, world: &mut World) -> Vec<String> {
+        run_reactors(world);
+        self.replies()
+    }
+
+    /// What has arrived, each as its stream and a summary.
+    fn replies(&mut self) -> Vec<String> {
+        self.unread.extend(self.sim.received());
+        let mut replies = Vec::new();
+        let mut messages = Vec::new();
+        loop {
+            // Answers to the handshake are never in segments.
+            let is_plain = self.segments.is_none() || self.starts_plain();
+            if is_plain {
+                let Some(bytes) = message_bytes(&self.unread) else { break };
+                messages.extend(self.unread.drain(..bytes));
+            } else {
+                let format = self.segments.expect("not plain");
+                let Some((segment, bytes)) = decode_segment(&self.unread, format).unwrap() else {
+                    break;
+                };
+                messages.extend_from_slice(segment.payload.bytes());
+                self.unread.drain(..bytes);
+            }
+        }
+        let mut rest = messages.as_slice();
+        while !rest.is_empty() {
+            let bytes = message_bytes(rest).expect("whole");
+            replies.push(self.summary(&rest[..bytes]));
+            rest = &rest[bytes..];
+        }
+        replies
+    }
+
+    /// Whether the unread bytes are a message and not a segment.
+    fn starts_plain(&self) -> bool {
+        let limits = Limits::DEFAULT;
+        matches!(
+            Header::decode(&self.unread, Direction::Response, Some(self.encoder.version), &limits),
+            Ok(Some(header)) if Opcode::from_byte(header.opcode).is_ok()
+        )
+    }
+
+    fn summary(&self, message: &[u8]) -> String {
+        let header = Header::decode(message, Direction::Response, None, &Limits::DEFAULT);
+        let header = header.unwrap().unwrap();
+        let agreed = self.encoder.compression;
+        let body = decompress_body(&header, &message[9..], agreed, &Limits::DEFAULT).unwrap();
+        let (response, notes) = decode_response(&header, &body).unwrap();
+        let text = match response {
+            Response::Error { code, message, .. } => format!("ERROR {code:04x} {message}"),
+            Response::Ready => "READY".to_owned(),
+            Response::Authenticate(class) => format!("AUTHENTICATE {class}"),
+            Response::AuthSuccess(_) => "AUTH_SUCCESS".to_owned(),
+            Response::Supported(options) => {
+                let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
+                format!("SUPPORTED {}", names.join(" "))
+            }
+            Response::Event(kind, _) => format!("EVENT {kind}"),
+            other => format!("{other:?}"),
+        };
+        let warnings: String = notes.warnings.iter().map(|text| format!(" ({text})")).collect();
+        format!("{} {text}{warnings}", header.stream)
+    }
+}
+
+fn no_values() -> ParametersToSend<'static> {
+    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
+}
+
+fn message_bytes(input: &[u8]) -> Option<usize> {
+    let header = Header::decode(input, Direction::Response, None, &Limits::DEFAULT);
+    let bytes = header.unwrap()?.envelope_bytes();
+    (input.len() >= bytes).then_some(bytes)
+}
+
+const SUPPORTED: &str = "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION";
+
+#[test]
+fn clients_of_every_version_and_compression_come_in() {
+    let mut world = World::new(SEED, plan());
+    for version in VERSIONS {
+        for compression in [None, Some(Compression::Lz4), Some(Compression::Snappy)] {
+            if version == Version::V5 && compression == Some(Compression::Snappy) {
+                continue;
+            }
+            let mut client = Client::connect(&mut world, version);
+            client.send(|to, out| to.options(3, out));
+            assert_eq!(client.ask(&mut world), [format!("3 {SUPPORTED}")]);
+            client.startup(compression);
+            assert_eq!(client.ask(&mut world), ["0 READY"]);
+            client.send(|to, out| to.register(4, &["SCHEMA_CHANGE", "STATUS_CHANGE"], out));
+            client.query(5, "SELEC 1");
+            client.send(|to, out| to.options(6, out));
+            let replies = client.ask(&mut world);
+            assert_eq!((replies[0].as_str(), replies.len()), ("4 READY", 3));
+            assert!(replies[1].starts_with("5 ERROR 2000 "), "{replies:?}");
+            assert_eq!(replies[2], format!("6 {SUPPORTED}"));
+        }
+    }
+}
+
+#[test]
+fn drivers_learn_which_versions_there_are() {
+    let mut world = World::new(SEED, plan());
+    for (first, version) in [(0x42, 66), (0x06, 6), (0x7f, 127)] {
+        let mut client = Client::connect(&mut world, Version::V5);
+        client.sim.send(&[first, 0, 0, 9, 5, 0, 0, 0, 0]);
+        let expected = format!(
+            "9 ERROR 000a Invalid or unsupported protocol version ({version}); the lowest \
+             supported version is 3 and the greatest is 5"
+        );
+        assert_eq!(client.ask(&mut world), [expected]);
+        assert!(client.sim.is_ended());
+    }
+    // The first versions have shorter headers.
+    let mut client = Client::connect(&mut world, Version::V5);
+    client.sim.send(&[1, 0, 7, 1, 0, 0, 0, 0]);
+    let replies = client.ask(&mut world);
+    assert!(replies[0].starts_with("7 ERROR 000a Invalid or unsupported protocol version (1)"));
+}
+
+#[test]
+fn every_split_of_the_input_is_answered_alike() {
+    for version in VERSIONS {
+        let conversation = |client: &mut Client| {
+            let mut parts = vec![client.encoded(|to, out| to.options(1, out))];
+            let before = client.segments;
+            let startup = client.encoded(|to, out| to.startup(2, &[("CQL_VERSION", "3.0.0")], out));
+            parts.push(startup);
+            if version == Version::V5 {
+                client.segments = Some(SegmentFormat::Plain);
+            }
+            for stream in 3..6 {
+                parts.push(client.encoded(|to, out| {
+                    to.query(stream, "nonsense", &no_values(), out);
+                    to.prepare(stream + 10, "more nonsense", None, out);
+                }));
+            }
+            assert!(before.is_none());
+            parts.concat()
+        };
+        let mut world = World::new(SEED, plan());
+        let mut client = Client::connect(&mut world, version);
+        let bytes = conversation(&mut client);
+        client.sim.send(&bytes);
+        let expected = client.ask(&mut world);
+        assert_eq!(expected.len(), 8);
+        for cut in 1..bytes.len() {
+            let mut client = Client::connect(&mut world, version);
+            conversation(&mut client);
+            client.sim.send(&bytes[..cut]);
+            run_reactors(&mut world);
+            client.sim.send(&bytes[cut..]);
+            assert_eq!(client.ask(&mut world), expected, "{version} cut at {cut}");
+            client.sim.close();
+        }
+    }
+}
+
+#[test]
+fn what_comes_out_of_turn_is_refused_in_cassandras_words() {
+    let mut world = World::new(SEED, plan());
+    let mut client = Client::connect(&mut world, Version::V4);
+    client.query(1, "SELECT 1");
+    client.send(|to, out| to.startup(2, &[], out));
+    client.send(|to, out| to.startup(3, &[("CQL_VERSION", "2.0.0")], out));
+    client.send(|to, out| {
+        to.startup(4, &[("CQL_VERSION", "3.0.0"), ("COMPRESSION", "deflate")], out);
+    });
+    client.send(|to, out| to.startup(5, &[("CQL_VERSION", "4.0.0")], out));
+    client.send(|to, out| to.startup(6, &[("CQL_VERSION", "4.0.0")], out));
+    client.send(|to, out| to.register(7, &["WEATHER_CHANGE"], out));
+    assert_eq!(
+        client.ask(&mut world),
+        [
+            "1 ERROR 000a Unexpected message QUERY, expecting STARTUP or OPTIONS",
+            "2 ERROR 000a Missing value CQL_VERSION in STARTUP message",
+            "3 ERROR 000a CQL version 2.0.0 is not supported by the binary protocol (supported \
+             version are >= 3.0.0)",
+            "4 ERROR 000a Unknown compression algorithm: deflate",
+            "5 READY",
+            "6 ERROR 000a Unexpected message STARTUP, the connection is already initialized",
+            "7 ERROR 000a Invalid value 'WEATHER_CHANGE' for an event type",
+        ]
+    );
+    assert!(!client.sim.is_closed());
+}
+
+#[test]
+fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
+    let mut world = World::new(SEED, plan());
+    let mut client = Client::start(&mut world, Version::V4, None);
+    let message = |stream: u8, flags: u8, opcode: u8, body: &[u8]| {
+        let length = u8::try_from(body.len()).unwrap();
+        [&[4, flags, 0, stream, opcode, 0, 0, 0, length], body].concat()
+    };
+    client.sim.send(&message(1, 0, 0x55, b""));
+    client.sim.send(&message(2, 0, 0x02, b""));
+    client.sim.send(&message(3, 0, 0x07, b"\0\0\0\x02\xff\xfe\0\x01\0"));
+    client.sim.send(&message(4, 0, 0x07, b"\0\0\0\x09short"));
+    client.sim.send(&message(5, 0, 0x05, b"more"));
+    client.sim.send(&message(6, 1, 0x05, b"packed"));
+    client.sim.send(&message(7, 2, 0x05, b""));
+    // A custom payload of one entry.
+    client.sim.send(&message(8, 4, 0x05, b"\0\x01\0\x01k\0\0\0\x01v"));
+    assert_eq!(
+        client.ask(&mut world),
+        [
+            "1 ERROR 000a Unknown opcode 85",
+            "2 ERROR 000a The message is not one that this side is sent",
+            "3 ERROR 000a Cannot decode string as UTF8",
+            "4 ERROR 000a Not enough bytes in the message's body",
+            "5 ERROR 000a 4 unexpected bytes behind the message's body",
+            "6 ERROR 000a A message is compressed, but no compression was agreed on",
+            &format!("7 {SUPPORTED} (Tracing is not recorded by this server)"),
+            &format!("8 {SUPPORTED}"),
+        ]
+    );
+    assert!(!client.sim.is_closed());
+}
+
+#[test]
+fn what_cannot_be_read_any_further_ends_the_connection() {
+    let mut world = World::new(SEED, with_options(&[("native-transport-max-frame-size", "64kb")]));
+    let check = |world: &mut World, version, bytes: &[u8], expected: &str| {
+        let mut client = Client::start(world, version, None);
+        client.send(|to, out| to.options(1, out));
+        client.sim.send(bytes);
+        client.send(|to, out| to.options(2, out));
+        let replies = client.ask(world);
+        assert_eq!(replies[0], format!("1 {SUPPORTED}"));
+        assert_eq!(replies.len(), 2, "{replies:?}");
+        assert!(replies[1].contains(expected), "{replies:?}");
+        assert!(client.sim.is_ended());
+    };
+    // 64 KiB and a byte are announced, none has come.
+    check(
+        &mut world,
+        Version::V4,
+        &[4, 0, 0, 9, 7, 0, 1, 0, 1],
+        "Request is too big: length 65537",
+    );
+    check(
+        &mut world,
+        Version::V4,
+        &[3, 0, 0, 9, 7, 0, 0, 0, 0],
+        "Invalid message version. Got 3/v3",
+    );
+    check(&mut world, Version::V4, &[0x84, 0, 0, 9, 7, 0, 0, 0, 0], "Wrong protocol direction");
+    check(&mut world, Version::V5, b"damaged segment", "CRC mismatch detected in frame header");
+}
+
+#[test]
+fn strangers_get_little_memory() {
+    let mut world = World::new(SEED, plan());
+    let mut client = Client::connect(&mut world, Version::V4);
+    client.sim.send(&[4, 0, 0, 9, 1, 0, 1, 0, 1]);
+    let replies = client.ask(&mut world);
+    assert!(replies[0].contains("Request is too big"), "{replies:?}");
+    assert!(client.sim.is_ended());
+}
+
+#[test]
+fn a_damaged_segment_is_never_run() {
+    for compression in [None, Some(Compression::Lz4)] {
+        let mut world = World::new(SEED, plan());
+        let probe = Client::start(&mut world, Version::V5, compression);
+        let good = probe.encoded(|to, out| to.options(7, out));
+        for at in 0..good.len() {
+            let mut client = Client::start(&mut world, Version::V5, compression);
+            let mut damaged = good.clone();
+            damaged[at] ^= 0x04;
+            client.sim.send(&damaged);
+            let replies = client.ask(&mut world);
+            assert_eq!(replies.len(), 1, "byte {at}: {replies:?}");
+            assert!(replies[0].starts_with("0 ERROR 000a "), "byte {at}: {replies:?}");
+            assert!(client.sim.is_ended(), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_and_guessing_takes_time() {
+    let mut world = World::new(SEED, with_options(&[("requirepass", "secret")]));
+    for version in VERSIONS {
+        let mut client = Client::connect(&mut world, version);
+        client.startup(None);
+        let class = "org.apache.cassandra.auth.PasswordAuthenticator";
+        assert_eq!(client.ask(&mut world), [format!("0 AUTHENTICATE {class}")]);
+        client.query(1, "SELECT 1");
+        client.send(|to, out| to.auth_response(2, b"\0me\0wrong", out));
+        client.send(|to, out| to.auth_response(3, b"\0me\0secret", out));
+        client.send(|to, out| to.options(4, out));
+        assert_eq!(
+            client.ask(&mut world),
+            ["1 ERROR 000a Unexpected message QUERY, expecting SASL_RESPONSE"]
+        );
+        world.advance(1_000_000_000);
+        assert_eq!(
+            client.ask(&mut world),
+            [
+                "2 ERROR 0100 Provided username and/or password are incorrect".to_owned(),
+                "3 AUTH_SUCCESS".to_owned(),
+                format!("4 {SUPPORTED}")
+            ]
+        );
+    }
+    let mut guesser = Client::connect(&mut world, Version::V4);
+    guesser.startup(None);
+    for stream in 0..5 {
+        guesser.send(|to, out| to.auth_response(stream, b"\0me\0guess", out));
+    }
+    for _ in 0..5 {
+        run_reactors(&mut world);
+        world.advance(1_000_000_000);
+    }
+    assert_eq!(guesser.ask(&mut world).len(), 4, "AUTHENTICATE, and three refusals");
+    assert!(guesser.sim.is_ended());
+}
+
+#[test]
+fn many_streams_in_one_read_are_all_answered() {
+    let mut world = World::new(SEED, plan());
+    for version in VERSIONS {
+        let mut client = Client::start(&mut world, version, None);
+        client.send(|to, out| (0..2000).for_each(|stream| to.options(stream, out)));
+        let replies = client.ask(&mut world);
+        let expected: Vec<String> =
+            (0..2000).map(|stream| format!("{stream} {SUPPORTED}")).collect();
+        assert_eq!(replies, expected);
+    }
+}
+
+#[test]
+fn the_other_protocol_goes_on_beside() {
+    let mut world = World::new(SEED, plan());
+    let resp = world.connect();
+    let mut cql = Client::start(&mut world, Version::V5, None);
+    world.send(resp, command(&["SET", "text0", "x"]));
+    cql.send(|to, out| to.options(1, out));
+    world.settle();
+    world.check_served();
+    assert_eq!(cql.replies(), [format!("1 {SUPPORTED}")]);
+}
