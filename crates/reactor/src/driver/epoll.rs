@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use base::stages::CycleClock;
-use base::time::{MonoNs, Now, UnixMs};
+use base::time::{MonoNs, Now};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -120,7 +120,7 @@ impl EpollDriver {
                 (unix_ns, mono)
             }
         };
-        Now { unix: UnixMs((unix_ns + mono.since(at)) / 1_000_000), mono }
+        Now::new(unix_ns + mono.since(at), mono)
     }
 
     pub(crate) fn register(
