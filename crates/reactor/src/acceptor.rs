@@ -153,7 +153,7 @@ impl Acceptor {
                 match event.data.u64() {
                     STOP => {}
                     SIGNALS => {
-                        while let Some(signal) = self.signals.next() {
+                        while let Some(signal) = self.signals.take() {
                             if on_signal(signal) == Control::Stop {
                                 return Ok(());
                             }

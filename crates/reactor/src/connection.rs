@@ -23,6 +23,8 @@ impl Stops {
     pub(crate) const FULL: Stops = Stops(4);
     /// The reactor holds too much output.
     pub(crate) const STALLED: Stops = Stops(8);
+    /// A file is on its way to the peer.
+    pub(crate) const SENDING: Stops = Stops(16);
 
     pub(crate) fn any(self) -> bool {
         self.0 != 0
@@ -56,6 +58,7 @@ pub(crate) enum Phase {
 /// What a connection costs its reactor, the session aside: for the accounts of its owner.
 pub const CONNECTION_BYTES: usize = size_of::<Connection<()>>();
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 #[derive(Debug)]
 pub(crate) struct Connection<S> {
     pub(crate) id: ConnId,
@@ -75,6 +78,8 @@ pub(crate) struct Connection<S> {
     pub(crate) phase: Phase,
     pub(crate) stops: Stops,
     pub(crate) interest: Interest,
+    /// The driver knows the socket.
+    pub(crate) is_watched: bool,
     /// In the reactor's list of holders.
     pub(crate) is_holder: bool,
     /// Input was thrown away by closing: linger.
@@ -107,6 +112,7 @@ impl<S> Connection<S> {
             phase: Phase::Open,
             stops: Stops::default(),
             interest: Interest::READ,
+            is_watched: false,
             is_holder: false,
             must_linger: false,
             left_told: false,

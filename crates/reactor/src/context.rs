@@ -1,11 +1,12 @@
 //! What a handler may ask of its reactor.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use base::time::{MonoNs, Now};
 
-use crate::handler::ConnId;
+use crate::handler::{ConnId, Peer};
 use crate::limits::Limits;
 use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 use crate::stats::{AcceptorStats, Counters, ReactorStats};
@@ -146,6 +147,16 @@ pub(crate) enum Wish {
     Abort(ConnId),
 }
 
+/// A connection that the handler brings.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) id: ConnId,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: Peer,
+    /// The first bytes may be there already.
+    pub(crate) reads: bool,
+}
+
 /// The part of a reactor that handlers reach through [`Context`].
 #[derive(Debug)]
 pub(crate) struct Core<M> {
@@ -157,6 +168,9 @@ pub(crate) struct Core<M> {
     pub(crate) timers: Timers,
     pub(crate) resumed: Vec<ConnId>,
     pub(crate) wishes: Vec<Wish>,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// The handler asked for the end, with connections closed at this time at the latest.
+    pub(crate) ends_until: Option<MonoNs>,
     /// The next turn begins at once.
     pub(crate) polls: bool,
     /// The next wait stays awake for so long before it sleeps.
@@ -178,6 +192,8 @@ impl<M> Core<M> {
             timers: Timers::default(),
             resumed: Vec::new(),
             wishes: Vec::new(),
+            arrivals: Vec::new(),
+            ends_until: None,
             polls: false,
             spin_ns: 0,
             outbox: links.mailboxes.iter().map(|_| Vec::new()).collect(),
@@ -287,6 +303,23 @@ impl<'a, M> Context<'a, M> {
     /// Closes a connection of this reactor and drops its output.
     pub fn abort(&mut self, id: ConnId) {
         self.core.wishes.push(Wish::Abort(id));
+    }
+
+    /// Takes a connection that the handler has accepted or is making: a stream socket that does not
+    /// block. It is opened when the callback has returned; `reads`: its first bytes may be there
+    /// already and are looked for at once, before the kernel is asked to report any. Bounding their
+    /// number is up to the handler.
+    pub fn adopt(&mut self, socket: OwnedFd, peer: Peer, reads: bool) -> ConnId {
+        let id = self.core.links.commons.next_id();
+        self.core.links.commons.connection_opened(self.core.index);
+        self.core.arrivals.push(Arrival { id, socket, peer, reads });
+        id
+    }
+
+    /// Ends this reactor as [`crate::Group::shutdown`] does, with `until` as the last moment for
+    /// connections.
+    pub fn end(&mut self, until: MonoNs) {
+        self.core.ends_until = Some(until);
     }
 
     /// Calls [`crate::Handler::timer`] with `token` in the first turn at or after `at`. Timers

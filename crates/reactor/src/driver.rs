@@ -13,8 +13,10 @@ use base::time::{MonoNs, Now};
 
 use crate::connection::Token;
 use crate::mailbox::Waker;
+use crate::output::Tail;
 
 pub(crate) use epoll::{EpollDriver, mono_now};
+pub use epoll::{Trigger, Watcher};
 pub use network::Faults;
 pub(crate) use network::{Network, SharedNetwork, SimDriver};
 
@@ -60,6 +62,8 @@ impl Interest {
 pub(crate) enum Event {
     /// Another thread called the waker.
     Wake,
+    /// A descriptor of the handler is ready.
+    Source(u32),
     Ready(Ready),
 }
 
@@ -189,11 +193,30 @@ impl Driver {
         }
     }
 
-    /// Writes once.
-    pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> Io {
+    /// Writes once. `has_more`: a file follows at once, so the kernel may wait for it.
+    pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8], has_more: bool) -> Io {
         match (self, socket) {
-            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes),
+            (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes, has_more),
             (Driver::Sim(driver), Socket::Sim(number)) => driver.write(*number, bytes),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Sends from a file once, at most `bytes_max`. `Done(0)`: the file ends before.
+    pub(crate) fn send_file(&mut self, socket: &Socket, tail: &Tail, bytes_max: usize) -> Io {
+        let wanted = usize::try_from(tail.bytes_left).unwrap_or(usize::MAX).min(bytes_max);
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => {
+                EpollDriver::send_file(fd, &tail.file, tail.offset, wanted)
+            }
+            (Driver::Sim(driver), Socket::Sim(number)) => {
+                let mut bytes = vec![0; wanted];
+                match rustix::io::pread(&tail.file, &mut bytes, tail.offset) {
+                    Ok(count) if count != 0 => driver.write(*number, &bytes[..count]),
+                    Ok(_) => Io::Done(0),
+                    Err(_) => Io::Broken,
+                }
+            }
             _ => unreachable!("{MIXED}"),
         }
     }

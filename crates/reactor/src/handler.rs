@@ -149,6 +149,28 @@ pub trait Handler: Sized {
         let _ = (cx, connections, token);
     }
 
+    /// A descriptor that this reactor's [`crate::Watcher`] watches is readable.
+    fn source(
+        &mut self,
+        cx: &mut Context<'_, Self::Mail>,
+        connections: &mut Connections<'_, Self::Session>,
+        source: u32,
+    ) {
+        let _ = (cx, connections, source);
+    }
+
+    /// So much output was pending that the connection was not read
+    /// ([`crate::Limits::output_pause_bytes`]); now half of that is sent: the place to resume
+    /// what produces it.
+    fn has_room(
+        &mut self,
+        cx: &mut Context<'_, Self::Mail>,
+        id: ConnId,
+        session: &mut Self::Session,
+    ) {
+        let _ = (cx, id, session);
+    }
+
     /// Once per turn, after all events and before held output is looked at and the loop waits:
     /// the place to publish counters and to raise the level.
     fn before_wait(

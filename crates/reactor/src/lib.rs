@@ -15,6 +15,8 @@
 //! ([`Placement`]) and takes signals. Reactors that stay overloaded give connections away; a
 //! connection moves with its socket, unread input, unsent output and session.
 //!
+//! [`Solo`] is one reactor on the caller's thread, whose handler accepts by itself.
+//!
 //! [`Sim`] runs the same reactors on one thread with a network in memory, seeded faults and a
 //! clock that is a value.
 #![forbid(unsafe_code)]
@@ -37,19 +39,21 @@ mod residence;
 mod serve;
 mod signals;
 mod sim;
+mod solo;
 mod stats;
 mod timers;
 
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
-pub use driver::Faults;
+pub use driver::{Faults, Trigger, Watcher};
 pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};
 pub use limits::{Limit, Limits};
-pub use listener::{BACKLOG, Listener};
+pub use listener::{BACKLOG, Listener, listen};
 pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 pub use output::Output;
 pub use placement::Placement;
-pub use signals::{Signal, block_signals};
+pub use signals::{Signal, Signals, block_signals};
 pub use sim::{Sim, SimClient};
+pub use solo::Solo;
 pub use stats::{AcceptorCounters, AcceptorStats, Counters, ReactorStats};

@@ -27,23 +27,7 @@ impl Listener {
     /// Listens on `address` (port 0: any free one). `refusal` is sent, as far as it fits into
     /// the socket at once, to connections over the limit before they are closed.
     pub fn bind(address: SocketAddr, refusal: &[u8]) -> io::Result<Listener> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&fd, true)?;
-        if address.is_ipv6() {
-            // One listener per family, so that 0.0.0.0 and :: can both be given.
-            sockopt::set_ipv6_v6only(&fd, true)?;
-        }
-        rustix::net::bind(&fd, &address)?;
-        rustix::net::listen(&fd, BACKLOG)?;
-        Listener::from_fd(fd, refusal)
-    }
-
-    /// Takes a socket that listens already, for example one inherited from a parent process.
-    pub fn from_std(listener: TcpListener, refusal: &[u8]) -> io::Result<Listener> {
-        listener.set_nonblocking(true)?;
-        Listener::from_fd(OwnedFd::from(listener), refusal)
+        Listener::from_fd(listen(address, BACKLOG, false)?, refusal)
     }
 
     fn from_fd(fd: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
@@ -51,6 +35,12 @@ impl Listener {
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = std_address(rustix::net::getsockname(&fd)?);
         Ok(Listener { fd, local, refusal: refusal.to_vec() })
+    }
+
+    /// Takes a socket that listens already, for example one inherited from a parent process.
+    pub fn from_std(listener: TcpListener, refusal: &[u8]) -> io::Result<Listener> {
+        listener.set_nonblocking(true)?;
+        Listener::from_fd(OwnedFd::from(listener), refusal)
     }
 
     /// Where it listens; the port is the real one also when 0 was asked for.
@@ -80,6 +70,25 @@ impl Listener {
         }
         Ok(())
     }
+}
+
+/// A socket that listens on `address` and does not block. With `shares_port` other sockets may listen
+/// on the same port, and the kernel spreads new connections over all of them.
+pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if shares_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
+    if address.is_ipv6() {
+        // One listener per family, so that 0.0.0.0 and :: can both be given.
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    rustix::net::bind(&fd, &address)?;
+    rustix::net::listen(&fd, backlog)?;
+    Ok(fd)
 }
 
 impl AsFd for Listener {

@@ -1,6 +1,8 @@
 //! Bytes on their way to a peer, some of which must wait.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Size of the one output buffer that a reactor lends to the connection being served.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
@@ -17,6 +19,14 @@ const MARKS_KEPT: usize = 8;
 struct Mark {
     end: u64,
     gate: u64,
+}
+
+/// A part of a file that follows the bytes of an [`Output`].
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) file: Arc<OwnedFd>,
+    pub(crate) offset: u64,
+    pub(crate) bytes_left: u64,
 }
 
 /// Bytes to one peer, in order, with gates.
@@ -44,6 +54,8 @@ pub struct Output {
     marks: VecDeque<Mark>,
     /// Whether something was appended since the last flush, and how much was pending before.
     appended: Option<usize>,
+    /// What follows the bytes.
+    tail: Option<Tail>,
 }
 
 impl Output {
@@ -73,7 +85,40 @@ impl Output {
         }
     }
 
-    /// Bytes that the kernel does not have yet, held or not.
+    /// Has the kernel send `bytes` of `file`, from `offset` on, behind everything appended so far.
+    /// The connection is not read and its handler not called until they are sent; when the file
+    /// turns out to be shorter, the connection is closed. At most one at a time, and nothing may be
+    /// appended behind it.
+    pub fn attach(&mut self, file: Arc<OwnedFd>, offset: u64, bytes: u64) {
+        assert!(self.tail.is_none(), "a file follows already");
+        if bytes != 0 {
+            // So that it is looked at even if nothing was appended.
+            self.buffer();
+            self.tail = Some(Tail { file, offset, bytes_left: bytes });
+        }
+    }
+
+    /// Bytes of an attached file that the kernel does not have yet.
+    pub fn attached_bytes(&self) -> u64 {
+        self.tail.as_ref().map_or(0, |tail| tail.bytes_left)
+    }
+
+    pub(crate) fn tail(&self) -> Option<&Tail> {
+        self.tail.as_ref()
+    }
+
+    /// The kernel took `count` bytes of the attached file.
+    pub(crate) fn advance_tail(&mut self, count: usize) {
+        if let Some(tail) = &mut self.tail {
+            tail.offset += count as u64;
+            tail.bytes_left = tail.bytes_left.saturating_sub(count as u64);
+            if tail.bytes_left == 0 {
+                self.tail = None;
+            }
+        }
+    }
+
+    /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
     pub fn pending_bytes(&self) -> usize {
         self.bytes.len() - self.sent
     }

@@ -148,6 +148,12 @@ impl<H: Handler> Reactor<H> {
                 // Being awake is all that the call wanted: before_wait comes below.
                 Event::Wake => {}
                 Event::Ready(ready) => self.ready(ready),
+                Event::Source(source) => {
+                    self.with_connections(|handler, cx, connections| {
+                        handler.source(cx, connections, source);
+                    });
+                    self.take_arrivals();
+                }
             }
         }
         worked |= self.take_deliveries();
@@ -156,10 +162,27 @@ impl<H: Handler> Reactor<H> {
         self.go_on(again);
         self.resume(resumed);
         self.with_connections(H::before_wait);
+        worked |= self.take_arrivals();
         worked |= self.settle_turn();
         self.core.post();
         self.end_turn();
         Turn { worked, ended: self.is_drained() }
+    }
+
+    /// Opens the connections that the handler has brought.
+    fn take_arrivals(&mut self) -> bool {
+        if self.core.arrivals.is_empty() {
+            return false;
+        }
+        let mut arrivals = take(&mut self.core.arrivals);
+        for arrival in arrivals.drain(..) {
+            self.take_arrival(arrival);
+        }
+        // Those that arrivals brought themselves wait for the next call.
+        if self.core.arrivals.is_empty() {
+            self.core.arrivals = arrivals;
+        }
+        true
     }
 
     /// What is left when the turn's callbacks are through. True if there was anything.
@@ -170,6 +193,9 @@ impl<H: Handler> Reactor<H> {
         self.end_stalls();
         worked |= self.sweep();
         worked |= self.end_lingering();
+        if let Some(until) = self.core.ends_until.take() {
+            self.drain(until);
+        }
         if self.core.is_draining {
             self.close_drained();
         }
@@ -229,6 +255,7 @@ impl<H: Handler> Reactor<H> {
         !self.again.is_empty()
             || !self.core.resumed.is_empty()
             || !self.core.wishes.is_empty()
+            || !self.core.arrivals.is_empty()
             || (self.core.level_rose && !self.holders.is_empty())
     }
 

@@ -5,8 +5,8 @@ use base::time::MonoNs;
 
 use crate::balance::{Gift, choose};
 use crate::connection::{Connection, Phase, Stops, Token};
-use crate::context::Context;
-use crate::driver::Socket;
+use crate::context::{Arrival, Context};
+use crate::driver::{Interest, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::output::Output;
 use crate::reactor::{Delivery, Reactor};
@@ -28,6 +28,7 @@ impl<H: Handler> Reactor<H> {
         let Some(connection) = self.table.get_mut(token) else { return false };
         let is_movable = connection.phase == Phase::Open
             && !connection.stops.has(Stops::PAUSED)
+            && !connection.stops.has(Stops::SENDING)
             && to != index
             && !self.core.is_draining
             && self.handler.may_migrate(&connection.session);
@@ -39,6 +40,7 @@ impl<H: Handler> Reactor<H> {
         self.core.counters.interest_changes += 1;
         self.held_bytes -= std::mem::take(&mut connection.held_counted);
         connection.is_holder = false;
+        connection.is_watched = false;
         connection.recent_cost = 0;
         connection.stops.clear(Stops::STALLED);
         self.handler.depart(connection.id, &mut connection.session);
@@ -69,6 +71,29 @@ impl<H: Handler> Reactor<H> {
         self.enroll(Connection::new(id, socket, peer, session, output, now));
     }
 
+    /// Opens a connection that the handler has brought.
+    pub(crate) fn take_arrival(&mut self, arrival: Arrival) {
+        let Arrival { id, socket, peer, reads } = arrival;
+        if !reads {
+            return self.adopt(id, Socket::Fd(socket), peer);
+        }
+        self.core.counters.accepted += 1;
+        let mut output = Output::default();
+        output.release(self.core.level);
+        let mut cx = Context::new(&mut self.core);
+        let session = self.handler.open(&mut cx, id, &peer, &mut output);
+        let now = self.core.now.mono;
+        let connection = Connection::new(id, Socket::Fd(socket), peer, session, output, now);
+        let token = self.table.insert(connection);
+        self.receive(token);
+        let Some(connection) = self.table.get_mut(token) else { return };
+        // What the first read and its answer left to be waited for.
+        let is_blocked = connection.interest.has(Interest::WRITE);
+        connection.interest = connection.wanted(is_blocked);
+        self.register(token);
+        self.flush_own(token);
+    }
+
     pub(crate) fn welcome(&mut self, mut connection: Connection<H::Session>) {
         let mut cx = Context::new(&mut self.core);
         self.handler.arrive(&mut cx, connection.id, &mut connection.session);
@@ -77,18 +102,28 @@ impl<H: Handler> Reactor<H> {
 
     fn enroll(&mut self, mut connection: Connection<H::Session>) {
         connection.interest = connection.wanted(false);
-        let (interest, waits) = (connection.interest, connection.stops.has(Stops::AGAIN));
+        let waits = connection.stops.has(Stops::AGAIN);
         let token = self.table.insert(connection);
-        let Some(connection) = self.table.get_mut(token) else { return };
-        self.core.counters.interest_changes += 1;
-        if let Err(error) = self.driver.register(&connection.socket, token, interest) {
-            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
-            return self.remove(token);
+        if !self.register(token) {
+            return;
         }
         if waits {
             self.again.push(token);
         }
         self.flush_own(token);
+    }
+
+    /// Has the driver watch a connection. False if it could not be, and is gone.
+    fn register(&mut self, token: Token) -> bool {
+        let Some(connection) = self.table.get_mut(token) else { return false };
+        self.core.counters.interest_changes += 1;
+        if let Err(error) = self.driver.register(&connection.socket, token, connection.interest) {
+            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
+            self.remove(token);
+            return false;
+        }
+        connection.is_watched = true;
+        true
     }
 
     pub(crate) fn drain(&mut self, until: MonoNs) {
@@ -102,8 +137,9 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn close_drained(&mut self) {
         for token in self.table.tokens() {
             let Some(connection) = self.table.get_mut(token) else { continue };
-            let in_flight =
-                connection.stops.has(Stops::PAUSED) || connection.stops.has(Stops::AGAIN);
+            let in_flight = connection.stops.has(Stops::PAUSED)
+                || connection.stops.has(Stops::AGAIN)
+                || connection.stops.has(Stops::SENDING);
             if connection.phase == Phase::Open && !in_flight {
                 self.close(token);
             }
@@ -127,6 +163,10 @@ impl<H: Handler> Reactor<H> {
                 Delivery::Migrant(connection) => self.welcome(*connection),
                 Delivery::Drain { .. } => {}
             }
+        }
+        for arrival in std::mem::take(&mut self.core.arrivals) {
+            self.core.links.commons.connection_closed(self.core.index);
+            drop(arrival.socket);
         }
         for token in self.table.tokens() {
             self.remove(token);

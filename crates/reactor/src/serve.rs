@@ -12,6 +12,8 @@ use crate::reactor::{INPUT_BYTES, Reactor};
 /// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
 /// longer input is read in place.
 const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
+/// Most that is sent of a file before other connections get their turn.
+const FILE_TURN_BYTES_MAX: usize = 1024 * 1024;
 /// How long a closed connection's late input is thrown away.
 const LINGER_NS: u64 = 1_000_000_000;
 /// What a read and its reply cost apart from their bytes, in bytes: several microseconds of system
@@ -49,7 +51,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Reads once and shows the handler what there is.
-    fn receive(&mut self, token: Token) {
+    pub(crate) fn receive(&mut self, token: Token) {
         let bytes_max = self.core.limits().input_bytes_max.bytes();
         let Self { table, driver, input, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
@@ -140,7 +142,8 @@ impl<H: Handler> Reactor<H> {
         let is_over_held = self.is_over_held();
         let Some(connection) = self.table.get_mut(token) else { return };
         // Without AGAIN the entry is old. A full connection comes back when it has drained.
-        if !connection.stops.has(Stops::AGAIN) || connection.stops.has(Stops::FULL) {
+        let must_drain = connection.stops.has(Stops::FULL) || connection.stops.has(Stops::SENDING);
+        if !connection.stops.has(Stops::AGAIN) || must_drain {
             return;
         }
         if is_over_held {
@@ -191,8 +194,10 @@ impl<H: Handler> Reactor<H> {
         let interest = connection.wanted(connection.interest.has(Interest::WRITE));
         if interest != connection.interest {
             connection.interest = interest;
-            self.driver.set_interest(&connection.socket, token, interest);
-            self.core.counters.interest_changes += 1;
+            if connection.is_watched {
+                self.driver.set_interest(&connection.socket, token, interest);
+                self.core.counters.interest_changes += 1;
+            }
         }
     }
 
@@ -235,11 +240,13 @@ impl<H: Handler> Reactor<H> {
         let Some(connection) = table.get_mut(token) else { return false };
         let bytes = connection.output.releasable();
         let mut is_blocked = false;
+        let has_file =
+            connection.output.tail().is_some() && bytes.len() == connection.output.pending_bytes();
         if !bytes.is_empty() {
             core.counters.writes += 1;
             // Two readings of the cycle counter, 20 ns beside a system call of microseconds.
             let started = driver.stamp_ns();
-            let written = driver.write(&connection.socket, bytes);
+            let written = driver.write(&connection.socket, bytes, has_file);
             core.counters.write_ns += driver.stamp_ns().saturating_sub(started);
             let count = match written {
                 Io::Done(count) => count,
@@ -256,12 +263,48 @@ impl<H: Handler> Reactor<H> {
                 connection.last_activity = core.now.mono;
             }
         }
+        if has_file && !is_blocked {
+            return self.send_file(token);
+        }
+        self.note_blocked(token, is_blocked);
+        true
+    }
+
+    /// One write of an attached file, behind all bytes. False if the connection is gone.
+    fn send_file(&mut self, token: Token) -> bool {
+        let Self { table, driver, core, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return false };
+        let Some(tail) = connection.output.tail() else { return true };
+        core.counters.writes += 1;
+        let count = match driver.send_file(&connection.socket, tail, FILE_TURN_BYTES_MAX) {
+            Io::Done(0) | Io::Broken => {
+                self.remove(token);
+                return false;
+            }
+            Io::Done(count) => count,
+            Io::Blocked => 0,
+        };
+        core.counters.output_bytes += count as u64;
+        if count != 0 {
+            connection.output.advance_tail(count);
+            connection.last_activity = core.now.mono;
+        }
+        let is_blocked = connection.output.tail().is_some();
+        self.note_blocked(token, is_blocked);
+        true
+    }
+
+    /// Waits until the peer takes more, or no longer.
+    fn note_blocked(&mut self, token: Token, is_blocked: bool) {
+        let Self { table, driver, core, .. } = self;
+        let Some(connection) = table.get_mut(token) else { return };
         if is_blocked != connection.interest.has(Interest::WRITE) {
             connection.interest = connection.wanted(is_blocked);
-            driver.set_interest(&connection.socket, token, connection.interest);
-            core.counters.interest_changes += 1;
+            if connection.is_watched {
+                driver.set_interest(&connection.socket, token, connection.interest);
+                core.counters.interest_changes += 1;
+            }
         }
-        true
     }
 
     /// Accounts for held output, stops or restarts reading, and ends a closing connection.
@@ -276,13 +319,28 @@ impl<H: Handler> Reactor<H> {
             self.holders.push(token);
         }
         let pending = connection.output.pending_bytes();
-        if pending == 0 && connection.phase == Phase::Closing {
+        let is_sending = connection.output.tail().is_some();
+        if pending == 0 && !is_sending && connection.phase == Phase::Closing {
             return self.finish(token);
         }
         if pending > pause_bytes {
             connection.stops.set(Stops::FULL);
         } else if connection.stops.has(Stops::FULL) && pending <= pause_bytes / 2 {
             connection.stops.clear(Stops::FULL);
+            let Connection { id, session, .. } = connection;
+            self.handler.has_room(&mut Context::new(&mut self.core), *id, session);
+            self.restart(token);
+        }
+        self.note_sending(token, is_sending);
+    }
+
+    /// A connection is not read while a file is on its way.
+    fn note_sending(&mut self, token: Token, is_sending: bool) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if is_sending {
+            connection.stops.set(Stops::SENDING);
+        } else if connection.stops.has(Stops::SENDING) {
+            connection.stops.clear(Stops::SENDING);
             self.restart(token);
         }
     }

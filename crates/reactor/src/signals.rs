@@ -28,8 +28,9 @@ const SIGNALS: [(Posix, Signal); 5] = [
     (Posix::SIGUSR2, Signal::User2),
 ];
 
+/// A descriptor that is readable when a signal has come.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     fd: SignalFd,
 }
 
@@ -51,7 +52,7 @@ fn signal_set() -> SigSet {
 impl Signals {
     /// Blocks the signals in the calling thread and all threads it starts from now on, and opens
     /// a descriptor for them.
-    pub(crate) fn open() -> std::io::Result<Signals> {
+    pub fn open() -> std::io::Result<Signals> {
         block_signals()?;
         let set = signal_set();
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -59,7 +60,7 @@ impl Signals {
     }
 
     /// The next signal that has come.
-    pub(crate) fn next(&self) -> Option<Signal> {
+    pub fn take(&self) -> Option<Signal> {
         let info = self.fd.read_signal().ok()??;
         let number = i32::try_from(info.ssi_signo).ok()?;
         SIGNALS.iter().find(|(posix, _)| *posix as i32 == number).map(|(_, signal)| *signal)

@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cql;
+pub mod http;
 pub mod resp;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wire::{cql, resp::check};
+use wire::{cql, http, resp::check};
 
 /// A corpus with fewer files has been lost, and its test would pass on nothing.
 const FILES_MIN: usize = 20;
@@ -45,6 +45,22 @@ fn cql_segments() {
     for (path, data) in corpus("cql_segment") {
         println!("{}", path.display());
         cql::check::check_segments(&data);
+    }
+}
+
+#[test]
+fn http_requests() {
+    for (path, data) in corpus("http_request") {
+        println!("{}", path.display());
+        http::check::check_requests(&data);
+    }
+}
+
+#[test]
+fn http_responses() {
+    for (path, data) in corpus("http_response") {
+        println!("{}", path.display());
+        http::check::check_responses(&data);
     }
 }
 

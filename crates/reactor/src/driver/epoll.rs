@@ -1,6 +1,7 @@
 //! The real driver: level-triggered epoll.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
@@ -15,6 +16,8 @@ use super::{Event, Interest, Io, Ready};
 use crate::connection::Token;
 use crate::mailbox::Waker;
 
+/// The upper half of the tokens of watched descriptors, which no connection reaches either.
+const SOURCES: u32 = u32::MAX;
 /// Events taken per wait; more ready sockets come with the next wait.
 const EVENTS_MAX: usize = 512;
 /// The waker's token: generations of connections never reach this.
@@ -23,8 +26,44 @@ const WAKER: u64 = u64::MAX;
 /// wall clock is seen at most this much later.
 const UNIX_RESYNC_NS: u64 = 50_000_000;
 
+/// When a watched descriptor is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// While it is readable.
+    Level,
+    /// When it becomes readable. A handler that does not read to the end is not told again.
+    Edge,
+    /// While it is readable, to one or a few of the reactors, of any process, that watch it so.
+    Exclusive,
+}
+
+/// Has a reactor watch descriptors of its handler: see [`crate::Handler::source`].
+#[derive(Debug, Clone)]
+pub struct Watcher {
+    epoll: Arc<OwnedFd>,
+}
+
+impl Watcher {
+    /// Reports `fd` as `source` when it becomes readable. `source` is not `u32::MAX`.
+    pub fn add(&self, fd: impl AsFd, source: u32, trigger: Trigger) -> rustix::io::Result<()> {
+        assert!(source != u32::MAX, "that one is the waker's");
+        let flags = match trigger {
+            Trigger::Level => EventFlags::IN,
+            Trigger::Edge => EventFlags::IN | EventFlags::ET,
+            Trigger::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
+        };
+        let token = u64::from(SOURCES) << 32 | u64::from(source);
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)
+    }
+
+    /// Reports it no more. An event that this turn has already may still come.
+    pub fn remove(&self, fd: impl AsFd) -> rustix::io::Result<()> {
+        epoll::delete(&self.epoll, fd)
+    }
+}
+
 pub(crate) struct EpollDriver {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     events: Vec<epoll::Event>,
     /// Wall time and monotonic time read together.
     synced: Option<(u64, MonoNs)>,
@@ -57,7 +96,12 @@ impl EpollDriver {
         Ok(epoll)
     }
 
+    pub(crate) fn watcher(&self) -> Watcher {
+        Watcher { epoll: Arc::clone(&self.epoll) }
+    }
+
     pub(crate) fn new(epoll: OwnedFd) -> EpollDriver {
+        let epoll = Arc::new(epoll);
         let cycles = CycleClock::new();
         let cycles_origin = cycles.now();
         let events = Vec::with_capacity(EVENTS_MAX);
@@ -100,6 +144,10 @@ impl EpollDriver {
         let (data, flags) = (event.data, event.flags);
         if data.u64() == WAKER {
             return Event::Wake;
+        }
+        if data.u64() >> 32 == u64::from(SOURCES) {
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half is the source")]
+            return Event::Source(data.u64() as u32);
         }
         Event::Ready(Ready {
             token: Token(data.u64()),
@@ -145,8 +193,14 @@ impl EpollDriver {
         result(rustix::io::read(fd, spare_capacity(buffer)))
     }
 
-    pub(crate) fn write(fd: &OwnedFd, bytes: &[u8]) -> Io {
-        result(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
+    pub(crate) fn write(fd: &OwnedFd, bytes: &[u8], has_more: bool) -> Io {
+        let more = if has_more { SendFlags::MORE } else { SendFlags::empty() };
+        result(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | more))
+    }
+
+    pub(crate) fn send_file(fd: &OwnedFd, file: &OwnedFd, offset: u64, bytes: usize) -> Io {
+        let mut offset = offset;
+        result(rustix::fs::sendfile(fd, file, Some(&mut offset), bytes))
     }
 
     pub(crate) fn has_unread(fd: &OwnedFd) -> bool {

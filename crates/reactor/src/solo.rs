@@ -1,0 +1,45 @@
+//! One reactor on the caller's thread, whose handler brings its connections itself: for programs
+//! that decide how connections come to their threads or processes.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::context::Links;
+use crate::driver::{Driver, EpollDriver, Watcher};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::mailbox::Inbox;
+use crate::reactor::{Deliveries, Reactor};
+
+/// A reactor without threads of its own. Nothing is accepted here: the handler watches its listeners
+/// with the [`Watcher`] and hands connections over with [`crate::Context::adopt`].
+pub struct Solo<H: Handler> {
+    reactor: Reactor<H>,
+}
+
+impl<H: Handler> std::fmt::Debug for Solo<H> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Solo").finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Solo<H> {
+    /// A reactor with the handler that `make` returns.
+    pub fn new(
+        limits: Arc<Limits>,
+        make: impl FnOnce(&Links<H::Mail>, Watcher) -> H,
+    ) -> io::Result<Solo<H>> {
+        let waker = crate::mailbox::Waker::live()?;
+        let deliveries: Deliveries<H::Session> = [Inbox::new(waker.clone())].into();
+        let driver = EpollDriver::new(EpollDriver::open(&waker)?);
+        let links = Links::new(limits, vec![waker]);
+        let handler = make(&links, driver.watcher());
+        let driver = Driver::Epoll(driver);
+        Ok(Solo { reactor: Reactor::new(0, handler, driver, links, deliveries, false) })
+    }
+
+    /// Runs until the handler has called [`crate::Context::end`] and the connections are gone.
+    pub fn run(self) {
+        self.reactor.run();
+    }
+}

@@ -1,0 +1,7 @@
+//! Requests of HTTP from any bytes, in pieces of any size. Run: `cargo +nightly fuzz run http_request`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| wire::http::check::check_requests(data));
