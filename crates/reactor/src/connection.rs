@@ -147,6 +147,7 @@ impl<S> Connection<S> {
             input_bytes: self.input.unread().len(),
             output_bytes: self.output.pending_bytes(),
             held_bytes: self.output.held_bytes(),
+            attached_bytes: self.output.attached_bytes(),
             buffer_bytes: self.input.heap_bytes() + self.output.heap_bytes(),
             opened_at: self.opened_at,
             last_activity: self.last_activity,
@@ -167,6 +168,8 @@ pub struct ConnInfo {
     pub output_bytes: usize,
     /// Part of `output_bytes` that waits for a gate.
     pub held_bytes: usize,
+    /// Bytes of an attached file that the kernel does not have yet.
+    pub attached_bytes: u64,
     /// Heap memory of both buffers.
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,

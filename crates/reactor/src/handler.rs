@@ -159,9 +159,18 @@ pub trait Handler: Sized {
         let _ = (cx, connections, source);
     }
 
-    /// So much output was pending that the connection was not read
-    /// ([`crate::Limits::output_pause_bytes`]); now half of that is sent: the place to resume
-    /// what produces it.
+    /// More than [`crate::Limits::output_pause_bytes`] of output is pending, so the connection is not
+    /// read: the place to pause what produces it.
+    fn no_room(
+        &mut self,
+        cx: &mut Context<'_, Self::Mail>,
+        id: ConnId,
+        session: &mut Self::Session,
+    ) {
+        let _ = (cx, id, session);
+    }
+
+    /// Follows [`Handler::no_room`] when half of that is sent: the place to resume what was paused.
     fn has_room(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,

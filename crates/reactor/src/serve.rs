@@ -324,7 +324,11 @@ impl<H: Handler> Reactor<H> {
             return self.finish(token);
         }
         if pending > pause_bytes {
-            connection.stops.set(Stops::FULL);
+            if !connection.stops.has(Stops::FULL) {
+                connection.stops.set(Stops::FULL);
+                let Connection { id, session, .. } = connection;
+                self.handler.no_room(&mut Context::new(&mut self.core), *id, session);
+            }
         } else if connection.stops.has(Stops::FULL) && pending <= pause_bytes / 2 {
             connection.stops.clear(Stops::FULL);
             let Connection { id, session, .. } = connection;

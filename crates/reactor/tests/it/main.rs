@@ -6,3 +6,4 @@
 mod echo;
 mod live;
 mod simulated;
+mod solo;

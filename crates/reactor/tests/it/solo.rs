@@ -1,0 +1,182 @@
+//! A reactor whose handler accepts by itself, files behind answers, and room for output.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use base::time::MonoNs;
+use reactor::{
+    ConnId, Connections, Context, Flow, Handler, Limits, Next, Output, Peer, Solo, Trigger, Watcher,
+};
+use rustix::net::SocketFlags;
+
+const LISTENER: u32 = 7;
+
+/// Answers each line with the same line, `file` with a line and the file, `end` with the end of the
+/// reactor; `flood` with far more than a socket takes.
+struct Doorman {
+    listener: OwnedFd,
+    file: Arc<OwnedFd>,
+    file_bytes: u64,
+    room: Arc<[AtomicUsize; 2]>,
+}
+
+impl Handler for Doorman {
+    type Session = ();
+    type Mail = ();
+
+    fn open(&mut self, _: &mut Context<'_, ()>, _: ConnId, _: &Peer, _: &mut Output) {}
+
+    fn data(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        _: ConnId,
+        (): &mut (),
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let Some(end) = input.iter().position(|&byte| byte == b'\n') else { return Flow::read(0) };
+        let line = &input[..=end];
+        let next = match line {
+            b"end\n" => {
+                cx.end(MonoNs(u64::MAX));
+                Next::Close
+            }
+            b"file\n" => {
+                out.buffer().extend_from_slice(b"here:");
+                out.attach(Arc::clone(&self.file), 2, self.file_bytes);
+                Next::Again
+            }
+            b"flood\n" => {
+                out.buffer().extend_from_slice(&vec![b'x'; 16 << 20]);
+                Next::Again
+            }
+            line => {
+                out.buffer().extend_from_slice(line);
+                Next::Again
+            }
+        };
+        Flow { consumed: end + 1, next }
+    }
+
+    fn closed(&mut self, _: &mut Context<'_, ()>, _: ConnId, (): ()) {}
+
+    fn mail(&mut self, _: &mut Context<'_, ()>, _: &mut Connections<'_, ()>, (): ()) {}
+
+    fn source(&mut self, cx: &mut Context<'_, ()>, _: &mut Connections<'_, ()>, source: u32) {
+        assert_eq!(source, LISTENER);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
+            let peer = Peer { remote: None, local: None, listener: 0 };
+            cx.adopt(socket, peer, true);
+        }
+    }
+
+    fn no_room(&mut self, _: &mut Context<'_, ()>, _: ConnId, (): &mut ()) {
+        self.room[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn has_room(&mut self, _: &mut Context<'_, ()>, _: ConnId, (): &mut ()) {
+        self.room[1].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    room: Arc<[AtomicUsize; 2]>,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    fn start(trigger: Trigger, file: &[u8], file_bytes: u64) -> Server {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = reactor::listen(any, 64, false).unwrap();
+        let address = rustix::net::getsockname(&listener).unwrap().try_into().unwrap();
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let held = rustix::fs::memfd_create("file", flags).unwrap();
+        std::fs::File::from(held.try_clone().unwrap()).write_all(file).unwrap();
+        let room: Arc<[AtomicUsize; 2]> = Arc::default();
+        let seen = Arc::clone(&room);
+        let thread = std::thread::spawn(move || {
+            let make = |_: &_, watcher: Watcher| {
+                watcher.add(&listener, LISTENER, trigger).unwrap();
+                Doorman { listener, file: Arc::new(held), file_bytes, room: seen }
+            };
+            Solo::new(Arc::new(Limits::default()), make).unwrap().run();
+        });
+        Server { address, room, thread }
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).unwrap()
+    }
+
+    fn stop(self) {
+        self.connect().write_all(b"end\n").unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+#[track_caller]
+fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).unwrap();
+    let mut bytes = vec![0; reply.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert!(bytes == reply, "{} bytes", reply.len());
+}
+
+#[test]
+fn connections_that_the_handler_accepts_are_served() {
+    for trigger in [Trigger::Level, Trigger::Edge, Trigger::Exclusive] {
+        let server = Server::start(trigger, b"", 0);
+        let mut streams: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
+        for stream in &mut streams {
+            ask(stream, b"one\ntwo\n", b"one\ntwo\n");
+            ask(stream, b"three\n", b"three\n");
+        }
+        drop(streams);
+        server.stop();
+    }
+}
+
+/// The peer reads late, so that the file is sent in many parts.
+#[test]
+fn a_file_follows_its_answer_and_requests_follow_the_file() {
+    let file: Vec<u8> = (0..5_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let server = Server::start(Trigger::Level, &file, file.len() as u64 - 2);
+    let mut stream = server.connect();
+    let answer = [b"here:", &file[2..]].concat();
+    let twice = [&answer[..], &answer[..], b"after\n"].concat();
+    ask(&mut stream, b"file\nfile\nafter\n", &twice);
+    ask(&mut stream, b"more\n", b"more\n");
+    drop(stream);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_is_too_short_ends_the_connection() {
+    let server = Server::start(Trigger::Level, b"0123456789", 9);
+    let mut stream = server.connect();
+    stream.write_all(b"file\nnever\n").unwrap();
+    let mut bytes = Vec::new();
+    // The kernel may say that input was left unread.
+    let _ = stream.read_to_end(&mut bytes);
+    assert!(b"here:23456789".starts_with(&bytes), "{bytes:?}");
+    drop(stream);
+    server.stop();
+}
+
+#[test]
+fn the_handler_knows_when_output_has_room() {
+    let server = Server::start(Trigger::Level, b"", 0);
+    let mut stream = server.connect();
+    let flood = [vec![b'x'; 16 << 20], b"after\n".to_vec()].concat();
+    ask(&mut stream, b"flood\nafter\n", &flood);
+    assert_eq!(server.room[0].load(Ordering::Relaxed), 1);
+    assert_eq!(server.room[1].load(Ordering::Relaxed), 1);
+    drop(stream);
+    server.stop();
+}
