@@ -316,6 +316,11 @@ impl<'a, M> Context<'a, M> {
         id
     }
 
+    /// Whether connections were handed over that are not open yet.
+    pub fn has_arrivals(&self) -> bool {
+        !self.core.arrivals.is_empty()
+    }
+
     /// Ends this reactor as [`crate::Group::shutdown`] does, with `until` as the last moment for
     /// connections.
     pub fn end(&mut self, until: MonoNs) {

@@ -39,7 +39,7 @@ pub(crate) struct Tail {
 /// Invariant, as stream positions: `base + sent <= released <= sealed <= base + bytes.len()`.
 /// Bytes below `released` may leave, those up to `sealed` wait for a mark, those above were
 /// appended since the last `hold`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Output {
     bytes: Vec<u8>,
     /// How much of `bytes` the kernel has.
@@ -52,17 +52,37 @@ pub struct Output {
     /// The level of the reactor when the output was last looked at: gates at or below are open.
     level: u64,
     marks: VecDeque<Mark>,
-    /// Whether something was appended since the last flush, and how much was pending before.
-    appended: Option<usize>,
-    /// What follows the bytes.
-    tail: Option<Tail>,
+    /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
+    appended: usize,
+    /// What follows the bytes. Boxed, because few connections have one and all pay for the room.
+    tail: Option<Box<Tail>>,
+}
+
+/// Nothing was appended since the last flush.
+const UNTOUCHED: usize = usize::MAX;
+
+impl Default for Output {
+    fn default() -> Output {
+        Output {
+            bytes: Vec::new(),
+            sent: 0,
+            base: 0,
+            released: 0,
+            sealed: 0,
+            gate_max: 0,
+            level: 0,
+            marks: VecDeque::new(),
+            appended: UNTOUCHED,
+            tail: None,
+        }
+    }
 }
 
 impl Output {
     /// Where to append. Only append: earlier bytes may belong to other replies.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
-        if self.appended.is_none() {
-            self.appended = Some(self.pending_bytes());
+        if self.appended == UNTOUCHED {
+            self.appended = self.pending_bytes();
         }
         &mut self.bytes
     }
@@ -94,7 +114,7 @@ impl Output {
         if bytes != 0 {
             // So that it is looked at even if nothing was appended.
             self.buffer();
-            self.tail = Some(Tail { file, offset, bytes_left: bytes });
+            self.tail = Some(Box::new(Tail { file, offset, bytes_left: bytes }));
         }
     }
 
@@ -104,7 +124,7 @@ impl Output {
     }
 
     pub(crate) fn tail(&self) -> Option<&Tail> {
-        self.tail.as_ref()
+        self.tail.as_deref()
     }
 
     /// The kernel took `count` bytes of the attached file.
@@ -139,11 +159,12 @@ impl Output {
 
     /// Whether something was appended since the last call, and how many bytes were pending then.
     pub(crate) fn take_appended(&mut self) -> Option<usize> {
-        self.appended.take()
+        let before = std::mem::replace(&mut self.appended, UNTOUCHED);
+        (before != UNTOUCHED).then_some(before)
     }
 
     pub(crate) fn is_touched(&self) -> bool {
-        self.appended.is_some()
+        self.appended != UNTOUCHED
     }
 
     /// Ends a callback: what it appended without a gate of its own leaves as order allows.
