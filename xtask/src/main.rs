@@ -4,6 +4,7 @@
 
 mod ci;
 mod clients;
+mod cql;
 mod crash;
 mod hostile;
 mod lab_smoke;
@@ -31,6 +32,8 @@ Chores of the project.
   cargo xtask tidy                           rules of the house that the compiler does not know
   cargo xtask transcripts --server SERVER [--update] [FILTER]
                                              golden dialogues; --update writes the replies
+  cargo xtask cql --server myriad|cassandra=HOST:PORT [--update] [FILTER]
+                                             the same of CQL; scripts/peers/cassandra.sh starts a Cassandra
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
@@ -72,6 +75,7 @@ fn run() -> Result<bool> {
         "ci" => run_ci(&mut parser),
         "tidy" => run_tidy(&mut parser),
         "transcripts" => run_transcripts(&mut parser),
+        "cql" => run_cql(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
         "hostile" => run_hostile(&mut parser),
@@ -115,6 +119,27 @@ fn run_transcripts(parser: &mut lexopt::Parser) -> Result<bool> {
     let target = target.context("--server redis|myriad|HOST:PORT is needed")?;
     let options = transcript::Options { target, filter, update };
     Ok(finish(transcript::run_all(&root()?, &options)?))
+}
+
+fn run_cql(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut peer, mut filter, mut update) = (None, None, false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => {
+                let server = parser.value()?.string()?;
+                peer = Some(match server.strip_prefix("cassandra=") {
+                    Some(address) => cql::Peer::Cassandra(address.to_owned()),
+                    None if server == "myriad" => cql::Peer::Myriad,
+                    None => bail!("--server takes myriad or cassandra=HOST:PORT, not {server:?}"),
+                });
+            }
+            Long("update") => update = true,
+            Value(text) if filter.is_none() => filter = Some(text.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let peer = peer.context("--server myriad|cassandra=HOST:PORT is needed")?;
+    Ok(finish(cql::run_all(&root()?, &cql::Options { peer, filter, update })?))
 }
 
 fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -63,6 +63,8 @@ impl Target {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
+    /// Where it speaks CQL, if it does.
+    pub(crate) cql_address: Option<String>,
     pub(crate) dialect: Dialect,
     /// Held for its `Drop` only.
     _running: Option<Running>,
@@ -76,6 +78,7 @@ impl Server {
             Target::Myriad => start_myriad(root),
             Target::Address(address) => Ok(Self {
                 address: address.clone(),
+                cql_address: None,
                 dialect: ask_dialect(address)?,
                 _running: None,
             }),
@@ -171,7 +174,7 @@ fn try_start_redis() -> Result<Server> {
         std::thread::sleep(START_POLL);
     }
     let running = Running { child, _directory: directory };
-    Ok(Server { address, dialect: Dialect::Redis, _running: Some(running) })
+    Ok(Server { address, cql_address: None, dialect: Dialect::Redis, _running: Some(running) })
 }
 
 fn start_myriad(root: &Path) -> Result<Server> {
@@ -181,7 +184,8 @@ fn start_myriad(root: &Path) -> Result<Server> {
     }
     let directory = TempDir::new("server")?;
     let child = Command::new(&binary)
-        .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2", "--dir"])
+        .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "2"])
+        .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -193,14 +197,19 @@ fn start_myriad(root: &Path) -> Result<Server> {
     // Reads on after the address, so that the pipe never fills; ends with the server.
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if let Some(address) = ready_address(&line) {
+            if line.starts_with("ready ") {
                 // Nobody listens any more when the start has timed out.
-                let _ = sender.send(address);
+                let _ = sender.send(line);
             }
         }
     });
     match receiver.recv_timeout(START_TIMEOUT) {
-        Ok(address) => Ok(Server { address, dialect: Dialect::Myriad, _running: Some(running) }),
+        Ok(line) => Ok(Server {
+            address: ready_address(&line, "resp").context("it listens for RESP")?,
+            cql_address: ready_address(&line, "cql"),
+            dialect: Dialect::Myriad,
+            _running: Some(running),
+        }),
         Err(RecvTimeoutError::Timeout) => bail!("myriad was not ready within {START_TIMEOUT:?}"),
         Err(RecvTimeoutError::Disconnected) => {
             bail!("myriad ended before it was ready: {}", running.child.wait()?)
@@ -209,9 +218,9 @@ fn start_myriad(root: &Path) -> Result<Server> {
 }
 
 /// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
-fn ready_address(line: &str) -> Option<String> {
-    let rest = line.strip_prefix("ready resp=")?;
-    rest.split_whitespace().next().map(str::to_owned)
+fn ready_address(line: &str, protocol: &str) -> Option<String> {
+    let mut listeners = line.split_whitespace().filter_map(|word| word.split_once('='));
+    listeners.find(|(name, _)| *name == protocol).map(|(_, address)| address.to_owned())
 }
 
 fn answers_ping(address: &str) -> bool {
@@ -235,11 +244,10 @@ mod tests {
 
     #[test]
     fn the_ready_line_names_the_address() {
-        assert_eq!(
-            ready_address("ready resp=127.0.0.1:4000 pid=7").as_deref(),
-            Some("127.0.0.1:4000")
-        );
-        assert_eq!(ready_address("starting"), None);
+        let line = "ready resp=127.0.0.1:4000 cql=127.0.0.1:4001";
+        assert_eq!(ready_address(line, "resp").as_deref(), Some("127.0.0.1:4000"));
+        assert_eq!(ready_address(line, "cql").as_deref(), Some("127.0.0.1:4001"));
+        assert_eq!(ready_address(line, "http"), None);
     }
 
     #[test]

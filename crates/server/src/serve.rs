@@ -15,7 +15,6 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
-use crate::cql::execute::WriteClock;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::request_kind::commands_count;
 use crate::handler::Server;
@@ -94,7 +93,6 @@ pub(crate) fn build_shared(
         keyspace: recovered.keyspace,
         catalog: ArcSwap::default(),
         prepared: PreparedTable::default(),
-        write_clock: WriteClock::default(),
         log: recovered.log,
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),

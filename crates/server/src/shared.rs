@@ -17,7 +17,6 @@ use wire::resp::Args;
 use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::cql::events::SchemaEvent;
-use crate::cql::execute::WriteClock;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::schema::Catalog;
 use crate::janitor::Janitor;
@@ -108,8 +107,6 @@ pub(crate) struct Shared {
     pub(crate) catalog: ArcSwap<Catalog>,
     /// CQL's prepared statements.
     pub(crate) prepared: PreparedTable,
-    /// When CQL's writes were made whose clients do not say it.
-    pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,

@@ -27,6 +27,9 @@ pub enum CqlError {
     Unprepared(Vec<u8>),
     #[error("Cannot achieve consistency level {consistency:?}")]
     Unavailable { consistency: Consistency, required: i32, alive: i32 },
+    /// A function that could not be computed for its arguments.
+    #[error("{message}")]
+    Failed { function: String, arguments: Vec<String>, message: String },
     /// A fault of the server, not of the client.
     #[error("{0}")]
     Server(String),
@@ -50,6 +53,7 @@ impl CqlError {
             CqlError::AlreadyExists { .. } => "CQL_ALREADY_EXISTS",
             CqlError::Unprepared(_) => "CQL_UNPREPARED",
             CqlError::Unavailable { .. } => "CQL_UNAVAILABLE",
+            CqlError::Failed { .. } => "CQL_FUNCTION_FAILURE",
             CqlError::Server(_) => "CQL_SERVER",
         }
     }
@@ -73,6 +77,9 @@ impl CqlError {
                 required: *required,
                 alive: *alive,
             },
+            CqlError::Failed { function, arguments, .. } => {
+                ErrorKind::FunctionFailure { keyspace: "system", function, arguments }
+            }
             CqlError::Server(_) => ErrorKind::Server,
         }
     }

@@ -1,6 +1,11 @@
 //! What clients are told without having asked: changes of the schema.
 
-use wire::cql::{ResponseEncoder, SchemaChange, SchemaTarget};
+use std::sync::Arc;
+
+use wire::cql::ResponseEncoder;
+
+use super::schema::Event;
+use crate::shared::{Mail, Shared};
 
 /// Kinds of events that a connection has registered for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -11,7 +16,8 @@ impl EventKinds {
     const STATUS: u8 = 2;
     const TOPOLOGY: u8 = 4;
 
-    /// Adds a kind by its name in REGISTER. False if there is no such kind.
+    /// Adds a kind by its name in REGISTER. False if there is no such kind. One server alone has no
+    /// news of status and topology.
     // Source: native_protocol_v5.spec 4.2.6 "EVENT"
     pub(crate) fn add(&mut self, name: &str) -> bool {
         let kind = match name {
@@ -32,27 +38,18 @@ impl EventKinds {
 /// The schema has changed: sent to every reactor, which tells its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SchemaEvent {
-    /// `CREATED`, `UPDATED` or `DROPPED`.
-    pub(crate) change: &'static str,
-    pub(crate) target: EventTarget,
-    /// The log position at which the change is durable.
+    event: Event,
+    /// The log position at which the change is durable: nobody is told before.
     pub(crate) gate: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EventTarget {
-    Keyspace(String),
-    Table { keyspace: String, name: String },
-    Type { keyspace: String, name: String },
-}
-
 impl SchemaEvent {
+    /// Tells all clients that want to know, through the mail of their reactors.
+    pub(crate) fn announce(shared: &Shared, event: Event, gate: u64) {
+        shared.broadcast(&Mail::SchemaChanged(Arc::new(SchemaEvent { event, gate })));
+    }
+
     pub(crate) fn encode(&self, encoder: &ResponseEncoder<'_>, out: &mut Vec<u8>) {
-        let target = match &self.target {
-            EventTarget::Keyspace(name) => SchemaTarget::Keyspace(name),
-            EventTarget::Table { keyspace, name } => SchemaTarget::Table { keyspace, name },
-            EventTarget::Type { keyspace, name } => SchemaTarget::Type { keyspace, name },
-        };
-        encoder.schema_event(&SchemaChange { change: self.change, target }, out);
+        encoder.schema_event(&self.event.wire(), out);
     }
 }

@@ -73,6 +73,8 @@ const RESERVED: [&str; 62] = [
 
 /// Most levels of terms within terms, and of types within types.
 pub const DEPTH_MAX: usize = 64;
+/// Most operators of arithmetic in one term: `1 + 1 + 1` is as deep as it is long.
+pub const OPERATORS_MAX: usize = 200;
 
 /// A table, a type or an index, perhaps in a keyspace of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -90,11 +92,20 @@ pub struct Parser<'a> {
     /// Names of the markers so far: `?` has none.
     markers: Vec<Option<String>>,
     depth: usize,
+    /// In the term that is being read.
+    operators: usize,
 }
 
 impl<'a> Parser<'a> {
     pub fn new(text: &'a str) -> Result<Self> {
-        Ok(Parser { text, tokens: tokenize(text)?, at: 0, markers: Vec::new(), depth: 0 })
+        Ok(Parser {
+            text,
+            tokens: tokenize(text)?,
+            at: 0,
+            markers: Vec::new(),
+            depth: 0,
+            operators: 0,
+        })
     }
 
     /// The statement, for messages.
@@ -282,6 +293,22 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         Ok(Some(self.markers.len() - 1))
+    }
+
+    /// A term that stands in no other begins here.
+    pub fn begin_term(&mut self) {
+        if self.depth == 0 {
+            self.operators = 0;
+        }
+    }
+
+    /// Notes one more operator of arithmetic.
+    pub fn count_operator(&mut self) -> Result<()> {
+        if self.operators == OPERATORS_MAX {
+            return self.fault(self.peek(), format!("more than {OPERATORS_MAX} operators"));
+        }
+        self.operators += 1;
+        Ok(())
     }
 
     /// Goes one level deeper for the time of `part`.

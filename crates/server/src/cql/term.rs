@@ -67,11 +67,13 @@ enum Place {
 
 impl Term {
     pub fn parse(parser: &mut Parser<'_>) -> Result<Term> {
+        parser.begin_term();
         sum(parser, Place::Value)
     }
 
     /// A term in which columns may stand.
     pub fn parse_with_columns(parser: &mut Parser<'_>) -> Result<Term> {
+        parser.begin_term();
         sum(parser, Place::Assignment)
     }
 }
@@ -87,6 +89,7 @@ fn sum(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
             } else {
                 return Ok(left);
             };
+            parser.count_operator()?;
             let right = product(parser, place)?;
             left = Term::Arithmetic(operator, Box::new(left), Box::new(right));
         }
@@ -105,6 +108,7 @@ fn product(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
         } else {
             return Ok(left);
         };
+        parser.count_operator()?;
         let right = factor(parser, place)?;
         left = Term::Arithmetic(operator, Box::new(left), Box::new(right));
     }
@@ -226,6 +230,8 @@ fn is_hint(parser: &Parser<'_>) -> bool {
             "," if depth > 0 => {}
             "." => {}
             _ if token.kind == Kind::Word => {}
+            // The dimensions of a vector.
+            _ if token.kind == Kind::Integer && depth > 0 => {}
             _ => return false,
         }
         ahead += 1;
@@ -335,6 +341,7 @@ mod tests {
         assert!(matches!(parsed("(int) 5"), Term::Hint(..)));
         assert!(matches!(parsed("(list<frozen<map<int, text>>>) ?"), Term::Hint(..)));
         assert!(matches!(parsed("(int) (5, 6)"), Term::Hint(..)));
+        assert!(matches!(parsed("(vector<float, 2>) [1, 2]"), Term::Hint(..)));
         assert!(matches!(parsed("(now(), 5)"), Term::Tuple(..)));
     }
 
@@ -345,6 +352,10 @@ mod tests {
         assert!(matches!(&arguments[1], Term::Call { function, .. } if function.name == "token"));
         let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
         assert!(Term::parse(&mut Parser::new(&deep).unwrap()).is_err());
+        let long = format!("1{}", "+1".repeat(201));
+        assert!(Term::parse(&mut Parser::new(&long).unwrap()).is_err());
+        let long = format!("1{}", "*1".repeat(200));
+        assert!(Term::parse(&mut Parser::new(&long).unwrap()).is_ok());
         assert!(Term::parse(&mut Parser::new("a").unwrap()).is_err());
     }
 }

@@ -7,8 +7,12 @@ use wire::cql::{
     decompress_body, encode_segments,
 };
 
+use binlog::Faults as DiskFaults;
+
 use super::model::command;
 use super::world::{Plan, World};
+use crate::cql::events::SchemaEvent;
+use crate::cql::schema::{Event, Target, Verb};
 
 const SEED: u64 = 1;
 /// The listener behind the one of RESP.
@@ -36,6 +40,8 @@ struct Client {
     encoder: RequestEncoder,
     /// Of what is sent and received from now on.
     segments: Option<SegmentFormat>,
+    /// STARTUP has been answered: in version 5 segments come from now on.
+    is_started: bool,
     unread: Vec<u8>,
 }
 
@@ -43,7 +49,7 @@ impl Client {
     fn connect(world: &mut World, version: Version) -> Client {
         let sim = world.sim().connect_to(CQL);
         let encoder = RequestEncoder { version, compression: None };
-        Client { sim, encoder, segments: None, unread: Vec::new() }
+        Client { sim, encoder, segments: None, is_started: false, unread: Vec::new() }
     }
 
     /// Connected and past STARTUP.
@@ -96,10 +102,11 @@ impl Client {
         let mut replies = Vec::new();
         let mut messages = Vec::new();
         loop {
-            // Answers to the handshake are never in segments.
-            let is_plain = self.segments.is_none() || self.starts_plain();
-            if is_plain {
+            // Answers up to that to STARTUP are never in segments.
+            if self.segments.is_none() || !self.is_started {
                 let Some(bytes) = message_bytes(&self.unread) else { break };
+                let opcode = Opcode::from_byte(self.unread[4]).unwrap();
+                self.is_started |= matches!(opcode, Opcode::Ready | Opcode::Authenticate);
                 messages.extend(self.unread.drain(..bytes));
             } else {
                 let format = self.segments.expect("not plain");
@@ -117,15 +124,6 @@ impl Client {
             rest = &rest[bytes..];
         }
         replies
-    }
-
-    /// Whether the unread bytes are a message and not a segment.
-    fn starts_plain(&self) -> bool {
-        let limits = Limits::DEFAULT;
-        matches!(
-            Header::decode(&self.unread, Direction::Response, Some(self.encoder.version), &limits),
-            Ok(Some(header)) if Opcode::from_byte(header.opcode).is_ok()
-        )
     }
 
     fn summary(&self, message: &[u8]) -> String {
@@ -429,4 +427,154 @@ fn the_other_protocol_goes_on_beside() {
     world.settle();
     world.check_served();
     assert_eq!(cql.replies(), [format!("1 {SUPPORTED}")]);
+}
+
+/// A client that wants to know of changes of the schema.
+fn listener(world: &mut World, version: Version) -> Client {
+    let mut client = Client::start(world, version, None);
+    client.send(|to, out| to.register(1, &["SCHEMA_CHANGE"], out));
+    assert_eq!(client.ask(world), ["1 READY"]);
+    client
+}
+
+/// Tells clients that the schema has changed with the next write of `writer`, which is not durable.
+fn change_schema(world: &mut World, writer: usize) {
+    world.send(writer, command(&["SET", "text0", "x"]));
+    run_reactors(world);
+    let event = Event { verb: Verb::Created, keyspace: "k".to_owned(), target: Target::Keyspace };
+    let gate = world.shared().log.next().0;
+    assert!(gate > world.shared().log.durable().0);
+    SchemaEvent::announce(world.shared(), event, gate);
+    run_reactors(world);
+}
+
+const EVENT: &str = "-1 EVENT SCHEMA_CHANGE";
+
+#[test]
+fn what_waits_for_the_log_is_passed_by_what_does_not() {
+    for version in VERSIONS {
+        let mut world = World::new(SEED, plan());
+        let writer = world.connect();
+        let mut client = listener(&mut world, version);
+        let mut other = Client::start(&mut world, version, None);
+        change_schema(&mut world, writer);
+        for stream in 0..3 {
+            client.send(|to, out| to.options(stream, out));
+            assert_eq!(client.ask(&mut world), [format!("{stream} {SUPPORTED}")]);
+        }
+        world.write_log();
+        assert_eq!(client.ask(&mut world), [EVENT]);
+        assert_eq!(other.ask(&mut world), [""; 0], "it did not register");
+    }
+}
+
+#[test]
+fn what_waits_for_the_log_moves_with_its_connection() {
+    let mut world = World::new(SEED, Plan { reactors: 2, ..plan() });
+    let writer = world.connect();
+    let mut client = listener(&mut world, Version::V5);
+    world.settle();
+    change_schema(&mut world, writer);
+    let id = client.sim.id();
+    let from = world.sim().place_of(id).expect("it is connected");
+    assert!(world.sim().migrate(id, 1 - from));
+    assert_eq!(client.ask(&mut world), [""; 0]);
+    assert_eq!(world.sim().place_of(id), Some(1 - from));
+    world.write_log();
+    assert_eq!(client.ask(&mut world), [EVENT], "nobody told the new reactor");
+    // And back again, with nothing left behind on either side.
+    change_schema(&mut world, writer);
+    assert!(world.sim().migrate(id, from));
+    run_reactors(&mut world);
+    world.write_log();
+    assert_eq!(client.ask(&mut world), [EVENT]);
+}
+
+#[test]
+fn what_waits_for_the_log_leaves_before_the_end() {
+    for version in VERSIONS {
+        // SIGTERM.
+        let mut world = World::new(SEED, plan());
+        let writer = world.connect();
+        let mut client = listener(&mut world, version);
+        change_schema(&mut world, writer);
+        world.sim().drain();
+        assert_eq!(client.ask(&mut world), [""; 0]);
+        assert!(!client.sim.is_ended());
+        world.write_log();
+        assert_eq!(client.ask(&mut world), [EVENT]);
+        world.settle();
+        assert!(world.sim().is_ended());
+
+        // The client has sent all that it wanted to.
+        let mut world = World::new(SEED, plan());
+        let writer = world.connect();
+        let mut client = listener(&mut world, version);
+        change_schema(&mut world, writer);
+        client.send(|to, out| to.options(7, out));
+        client.sim.half_close();
+        assert_eq!(client.ask(&mut world), [format!("7 {SUPPORTED}")]);
+        assert!(!client.sim.is_ended());
+        world.write_log();
+        assert_eq!(client.ask(&mut world), [EVENT]);
+        assert!(client.sim.is_ended());
+
+        // Its last message could not be understood.
+        let mut client = listener(&mut world, version);
+        change_schema(&mut world, writer);
+        client.sim.send(&[0xff; 32]);
+        let replies = client.ask(&mut world);
+        assert!(replies.len() == 1 && replies[0].contains("ERROR"), "{replies:?}");
+        world.write_log();
+        assert_eq!(client.ask(&mut world), [EVENT]);
+        assert!(client.sim.is_ended());
+    }
+}
+
+#[test]
+fn what_waits_for_a_log_that_failed_is_never_said() {
+    for version in VERSIONS {
+        let mut world = World::new(SEED, plan());
+        let writer = world.connect();
+        let mut client = listener(&mut world, version);
+        let mut other = Client::start(&mut world, version, None);
+        world.settle();
+        world.disk.set_faults(DiskFaults { sync_error: 1.0, ..DiskFaults::default() });
+        change_schema(&mut world, writer);
+        world.settle();
+        assert!(world.log_failed());
+        assert_eq!(client.ask(&mut world), [""; 0]);
+        assert!(client.sim.is_closed());
+        other.send(|to, out| to.options(1, out));
+        assert_eq!(other.ask(&mut world), [format!("1 {SUPPORTED}")]);
+    }
+}
+
+#[test]
+fn replies_that_wait_are_bounded_and_none_is_lost() {
+    let options = [("cql-requests-in-flight-max", "4")];
+    let mut world = World::new(SEED, with_options(&options));
+    let writer = world.connect();
+    let mut client = listener(&mut world, Version::V4);
+    world.settle();
+    for _ in 0..6 {
+        change_schema(&mut world, writer);
+    }
+    // It is full, and not read.
+    client.send(|to, out| (0..10).for_each(|stream| to.options(stream, out)));
+    assert_eq!(client.ask(&mut world), [""; 0]);
+    world.write_log();
+    let replies = client.ask(&mut world);
+    assert_eq!(replies.iter().filter(|reply| *reply == EVENT).count(), 6);
+    assert_eq!(replies.len(), 16);
+}
+
+#[test]
+fn clients_are_listed_with_their_drivers() {
+    let mut world = World::new(SEED, plan());
+    let _client = Client::start(&mut world, Version::V4, None);
+    let published = world.shared().published[0].lock();
+    let row = published.clients.values().find(|row| row.resp == 0).expect("it is connected");
+    assert_eq!((row.library_name.as_str(), row.commands), ("test", 1));
+    assert_eq!(crate::cql::request_kind::command_name(row.last_command), "cql|startup");
 }

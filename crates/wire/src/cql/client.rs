@@ -291,6 +291,14 @@ mod tests {
             ),
             (ErrorKind::AlreadyExists { keyspace: "k", table: "" }, b"\0\x01k\0\0"),
             (ErrorKind::Unprepared { id: b"id" }, b"\0\x02id"),
+            (
+                ErrorKind::FunctionFailure {
+                    keyspace: "k",
+                    function: "f",
+                    arguments: &["int".to_owned()],
+                },
+                b"\0\x01k\0\x01f\0\x01\0\x03int",
+            ),
         ] {
             let expected = Response::Error { code: kind.code(), message: "why", details };
             check(|to, out| to.error(1, kind, "why", out), &expected);

@@ -43,6 +43,12 @@ pub enum ErrorKind<'a> {
     Unprepared {
         id: &'a [u8],
     },
+    /// The types of the arguments by their names.
+    FunctionFailure {
+        keyspace: &'a str,
+        function: &'a str,
+        arguments: &'a [String],
+    },
 }
 
 impl ErrorKind<'_> {
@@ -59,6 +65,7 @@ impl ErrorKind<'_> {
             Self::Config => 0x2300,
             Self::AlreadyExists { .. } => 0x2400,
             Self::Unprepared { .. } => 0x2500,
+            Self::FunctionFailure { .. } => 0x1400,
         }
     }
 }
@@ -190,6 +197,12 @@ impl ResponseEncoder<'_> {
                     body.put_string(table);
                 }
                 ErrorKind::Unprepared { id } => body.put_short_bytes(id),
+                ErrorKind::FunctionFailure { keyspace, function, arguments } => {
+                    body.put_string(keyspace);
+                    body.put_string(function);
+                    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                    body.put_string_list(&arguments);
+                }
                 _ => {}
             }
         });
@@ -356,12 +369,6 @@ pub struct RowsEncoder<'o> {
 }
 
 impl RowsEncoder<'_> {
-    /// Rows whose cells were encoded before, as [`RowsEncoder::cell`] does it.
-    pub fn encoded(&mut self, rows: &[u8], count: usize) {
-        self.out.put(rows);
-        self.rows += count;
-    }
-
     /// One more cell of the row; as many as there are columns make it whole.
     pub fn cell(&mut self, bytes: Option<&[u8]>) {
         self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));

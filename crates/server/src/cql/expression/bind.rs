@@ -1,10 +1,17 @@
 //! Terms of statements to expressions.
 
-use super::Expression;
+use std::sync::Arc;
+
+use super::fit::{Fit, fit_term, fit_type};
+use super::literal;
 use super::markers::Markers;
+use super::text::{TermText, constant_text, symbol};
+use super::{BoundValues, Evaluated, Expression, Moment};
 use crate::cql::error::CqlError;
+use crate::cql::function::{operator, resolve};
 use crate::cql::schema::{Catalog, Table};
-use crate::cql::term::Term;
+use crate::cql::term::{Constant, Term};
+use crate::cql::type_name::TypeName;
 use crate::cql::types::CqlType;
 use crate::cql::value::constant;
 
@@ -14,7 +21,8 @@ pub struct TermCx<'a> {
     pub catalog: &'a Catalog,
     /// Of the statement: user-defined types are looked up there.
     pub keyspace: &'a str,
-    /// Where columns may stand in terms: whose they are.
+    /// The table of the statement: `token` takes its key, and columns may stand in terms of
+    /// assignments.
     pub table: Option<&'a Table>,
     pub markers: &'a mut Markers,
 }
@@ -28,19 +36,133 @@ pub fn bind_term(
     receiver_name: &str,
     cx: &mut TermCx<'_>,
 ) -> Result<Expression, CqlError> {
+    let target = Target { of: receiver, name: receiver_name };
     match term {
+        Term::Null if receiver.is_counter() => {
+            Err(CqlError::invalid("Invalid null value for counter increment/decrement"))
+        }
         Term::Null => Ok(Expression::Null { of: receiver.clone() }),
         Term::Marker(index) => {
             cx.markers.set(*index, receiver_name, receiver);
             Ok(Expression::Marker { index: *index, of: receiver.clone() })
         }
-        Term::Constant(constant) => {
-            let CqlType::Native(native) = receiver.unfrozen() else {
-                return Err(CqlError::invalid(format!("Invalid constant for {receiver_name}")));
-            };
-            let bytes = constant::encode(constant, *native).map_err(CqlError::Invalid)?;
-            Ok(Expression::Constant { bytes, of: receiver.clone() })
+        Term::Constant(constant) => bind_constant(constant, target),
+        Term::List(items) => literal::bind_list(items, target, cx),
+        Term::Set(items) => literal::bind_set(items, target, cx),
+        Term::Map(pairs) => literal::bind_map(pairs, target, cx),
+        Term::UserDefined(fields) => literal::bind_user_type(fields, target, cx),
+        Term::Tuple(parts) => {
+            let is_tuple = matches!(receiver.unfrozen(), CqlType::Tuple(_));
+            match &parts[..] {
+                // Brackets around one term may only group it.
+                [only] if !is_tuple => bind_term(only, receiver, receiver_name, cx),
+                _ => literal::bind_tuple(parts, target, cx),
+            }
         }
-        _ => Err(CqlError::invalid("Terms with parts are not known yet")),
+        Term::Call { function, arguments } => {
+            let arguments: Vec<_> = arguments.iter().map(resolve::Argument::Term).collect();
+            let found = resolve::resolve(function, &arguments, Some(receiver), cx)?;
+            if !fit_type(&found.returns, receiver).is_some() {
+                return Err(CqlError::invalid(format!(
+                    "Type error: cannot assign result of function system.{} (type {}) to {receiver_name} (type {receiver})",
+                    found.function.name, found.returns
+                )));
+            }
+            resolve::bind_resolved(found, arguments, cx)
+        }
+        Term::Hint(name, inner) => bind_hint(name, inner, target, cx),
+        Term::Negative(inner) => operator::bind_negation(inner, target, cx),
+        Term::Arithmetic(kind, left, right) => {
+            let bound = operator::bind_operation(*kind, left, right, Some(target), cx)?;
+            if fit_type(bound.cql_type(), receiver).is_some() {
+                return Ok(bound);
+            }
+            Err(CqlError::invalid(format!(
+                "Type error: cannot assign result of operation {} (type {}) to {receiver_name} (type {receiver})",
+                symbol(*kind),
+                bound.cql_type()
+            )))
+        }
+        Term::Column(name) => bind_column(name, cx),
     }
+}
+
+/// What receives a value, and how messages call it.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    pub of: &'a CqlType,
+    pub name: &'a str,
+}
+
+// Source: Cassandra 5.0, Constants.Literal.prepare
+fn bind_constant(constant: &Constant, target: Target<'_>) -> Result<Expression, CqlError> {
+    let refused = || {
+        let text = constant_text(constant);
+        CqlError::invalid(format!(
+            "Invalid {} constant ({}) for \"{}\" of type {}",
+            constant::kind(constant),
+            text.trim_matches('\''),
+            target.name,
+            target.of
+        ))
+    };
+    let CqlType::Native(native) = target.of.unfrozen() else { return Err(refused()) };
+    if super::fit::fit_constant(constant, *native) == Fit::No {
+        return Err(refused());
+    }
+    let bytes = constant::encode(constant, *native).map_err(CqlError::Invalid)?;
+    Ok(Expression::Constant { bytes, of: target.of.clone() })
+}
+
+// Source: Cassandra 5.0, TypeCast.prepare
+fn bind_hint(
+    name: &TypeName,
+    inner: &Term,
+    target: Target<'_>,
+    cx: &mut TermCx<'_>,
+) -> Result<Expression, CqlError> {
+    let hinted = hinted_type(name, cx)?;
+    let text = TermText(inner);
+    if !fit_term(inner, &hinted, cx).is_some() {
+        return Err(CqlError::invalid(format!("Cannot cast value {text} to type {hinted}")));
+    }
+    if !fit_type(&hinted, target.of).is_some() {
+        return Err(CqlError::invalid(format!(
+            "Cannot assign value ({hinted}) {text} to {} of type {}",
+            target.name, target.of
+        )));
+    }
+    bind_term(inner, &hinted, &format!("({hinted}){text}"), cx)
+}
+
+/// The type that stands in brackets before a term.
+pub(super) fn hinted_type(name: &TypeName, cx: &TermCx<'_>) -> Result<CqlType, CqlError> {
+    let types = cx.catalog.keyspace(cx.keyspace).map(|keyspace| &keyspace.types);
+    let find = |name: &str| types.and_then(|types| types.get(name)).map(Arc::clone);
+    CqlType::resolve(name, cx.keyspace, &find).map_err(|error| CqlError::invalid(error.to_string()))
+}
+
+fn bind_column(name: &str, cx: &TermCx<'_>) -> Result<Expression, CqlError> {
+    let find = |table: &Table| table.columns.iter().position(|column| column.name == name);
+    let Some((table, index)) = cx.table.and_then(|table| Some((table, find(table)?))) else {
+        return Err(CqlError::invalid(format!("Undefined column name {name}")));
+    };
+    Ok(Expression::Column { index, of: table.columns[index].column_type.clone() })
+}
+
+/// An expression of constants alone is evaluated once.
+pub(super) fn folded(expression: Expression) -> Result<Expression, CqlError> {
+    let Expression::Parts { parts, .. } = &expression else { return Ok(expression) };
+    let are_constant = parts
+        .iter()
+        .all(|part| matches!(part, Expression::Constant { .. } | Expression::Null { .. }));
+    if !are_constant {
+        return Ok(expression);
+    }
+    let evaluated = expression.evaluate(&BoundValues::default(), None, &Moment::new(0, 0))?;
+    let of = expression.cql_type().clone();
+    Ok(match evaluated {
+        Evaluated::Bytes(bytes) => Expression::Constant { bytes: bytes.into_owned(), of },
+        Evaluated::Null | Evaluated::Unset => Expression::Null { of },
+    })
 }

@@ -5,14 +5,22 @@
 
 mod bind;
 mod bound;
+mod document;
+pub mod fit;
+mod literal;
 mod markers;
 mod moment;
 mod select;
+pub mod text;
 
 use std::borrow::Cow;
 
-pub use bind::{TermCx, bind_term};
+use smallvec::SmallVec;
+use wire::cql::Value;
+
+pub use bind::{Target, TermCx, bind_term};
 pub use bound::BoundValues;
+pub use document::decode_document;
 pub use markers::{Marker, Markers};
 pub use moment::Moment;
 pub use select::{AggregateCall, SelectorCx, bind_selector};
@@ -21,8 +29,9 @@ use super::error::CqlError;
 use super::function::{Call, Function};
 use super::types::CqlType;
 use super::value::check::check;
-use super::value::collection;
-use wire::cql::Value;
+use super::value::collection::{put_count, put_part};
+use super::value::order::sorted;
+use super::value::vector::{fixed_width, put_element};
 
 /// See the module. Every expression knows its type: see [`Expression::cql_type`].
 #[derive(Debug, Clone, PartialEq)]
@@ -119,7 +128,7 @@ impl Expression {
                 Value::Unset => Ok(Evaluated::Unset),
                 Value::Bytes(bytes) => {
                     check(bytes, of).map_err(CqlError::Invalid)?;
-                    Ok(Evaluated::Bytes(Cow::Borrowed(bytes)))
+                    Ok(Evaluated::Bytes(sorted(bytes, of)))
                 }
             },
             Expression::Column { index, .. } => {
@@ -130,36 +139,93 @@ impl Expression {
                 let value = row.and_then(|row| row.aggregate(*nth));
                 Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Borrowed(bytes))))
             }
-            Expression::Parts { parts, of } => parts_value(parts, of, values, row, moment),
+            Expression::Parts { parts, of } => {
+                let evaluate = |part: &'a Expression| part.evaluate(values, row, moment);
+                parts_value(parts, of, evaluate).map(|bytes| Evaluated::Bytes(Cow::Owned(bytes)))
+            }
             Expression::Call { function, arguments, of } => {
-                let types: Vec<CqlType> =
+                let evaluate =
+                    |argument: &'a Expression| match argument.evaluate(values, row, moment)? {
+                        Evaluated::Bytes(bytes) => Ok(Some(bytes)),
+                        Evaluated::Null => Ok(None),
+                        Evaluated::Unset => Err(CqlError::invalid(format!(
+                            "Invalid unset value for argument in call to function {}",
+                            function.name
+                        ))),
+                    };
+                let given: SmallVec<[Option<Cow<'_, [u8]>>; 4]> =
+                    arguments.iter().map(evaluate).collect::<Result<_, CqlError>>()?;
+                let types: SmallVec<[CqlType; 4]> =
                     arguments.iter().map(|argument| argument.cql_type().clone()).collect();
-                let values: Vec<Option<Cow<'_, [u8]>>> = arguments
-                    .iter()
-                    .map(|argument| argument.evaluate(values, row, moment)?.required("argument"))
-                    .collect::<Result<_, _>>()?;
-                let values: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
-                let call = Call { arguments: &values, types: &types, returns: of, moment };
+                let given: SmallVec<[Option<&[u8]>; 4]> =
+                    given.iter().map(Option::as_deref).collect();
+                let call = Call { function, arguments: &given, types: &types, returns: of, moment };
                 let value = (function.run)(&call)?;
                 Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Owned(bytes))))
             }
         }
     }
+
+    /// Whether its value depends on what a client sends.
+    pub fn has_marker(&self) -> bool {
+        match self {
+            Expression::Marker { .. } => true,
+            Expression::Parts { parts, .. } => parts.iter().any(Expression::has_marker),
+            Expression::Call { arguments, .. } => arguments.iter().any(Expression::has_marker),
+            Expression::Constant { .. }
+            | Expression::Null { .. }
+            | Expression::Column { .. }
+            | Expression::Aggregate { .. } => false,
+        }
+    }
 }
 
+/// The bytes of a collection, a tuple, a user-defined type or a vector of these parts.
+// Source: Cassandra 5.0, MultiElementType.filterSortAndValidateElements of each type
 fn parts_value<'a>(
     parts: &'a [Expression],
     of: &CqlType,
-    values: &BoundValues<'a>,
-    row: Option<&'a dyn Row>,
-    moment: &Moment,
-) -> Result<Evaluated<'a>, CqlError> {
+    evaluate: impl Fn(&'a Expression) -> Result<Evaluated<'a>, CqlError>,
+) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();
-    let per_item = if matches!(of.unfrozen(), CqlType::Map(..)) { 2 } else { 1 };
-    collection::put_count(parts.len() / per_item, &mut out);
-    for part in parts {
-        let value = part.evaluate(values, row, moment)?.required("collection")?;
-        collection::put_part(value.as_deref(), &mut out);
+    let per_item = match of.unfrozen() {
+        CqlType::Map(..) => 2,
+        CqlType::List(_) | CqlType::Set(_) => 1,
+        _ => 0,
+    };
+    if let Some(items) = parts.len().checked_div(per_item) {
+        put_count(items, &mut out);
     }
-    Ok(Evaluated::Bytes(Cow::Owned(out)))
+    for (nth, part) in parts.iter().enumerate() {
+        match (evaluate(part)?, of.unfrozen()) {
+            (Evaluated::Bytes(bytes), CqlType::Vector(element, _)) => {
+                put_element(&bytes, fixed_width(element), &mut out);
+            }
+            (Evaluated::Bytes(bytes), _) => put_part(Some(&bytes), &mut out),
+            (Evaluated::Null, CqlType::Tuple(_) | CqlType::UserDefined(_)) => {
+                put_part(None, &mut out);
+            }
+            (absent, _) => return Err(absent_part(&absent, nth, of)),
+        }
+    }
+    match sorted(&out, of) {
+        Cow::Borrowed(_) => Ok(out),
+        Cow::Owned(sorted) => Ok(sorted),
+    }
 }
+
+fn absent_part(absent: &Evaluated<'_>, nth: usize, of: &CqlType) -> CqlError {
+    let what = if *absent == Evaluated::Null { "null" } else { "unset" };
+    CqlError::invalid(match of.unfrozen() {
+        CqlType::Vector(..) => format!("Element at index {nth} is {what}"),
+        CqlType::Tuple(_) => format!("Invalid unset value for tuple field number {nth}"),
+        CqlType::UserDefined(user) => format!(
+            "Invalid unset value for field '{}' of user defined type {}",
+            user.fields[nth].0, user.name
+        ),
+        _ => format!("{what} is not supported inside collections"),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -11,13 +11,16 @@ pub struct Moment {
     now_us: i64,
     /// How many time-based UUIDs were made: no two of a statement are the same.
     ticks: Cell<u64>,
+    node: u64,
     chance: RefCell<SmallRng>,
 }
 
 impl Moment {
     /// Microseconds since 1970, and where random numbers begin.
     pub fn new(now_us: i64, seed: u64) -> Self {
-        Moment { now_us, ticks: Cell::new(0), chance: RefCell::new(SmallRng::seed_from_u64(seed)) }
+        let mut chance = SmallRng::seed_from_u64(seed);
+        let node = chance.random();
+        Moment { now_us, ticks: Cell::new(0), node, chance: RefCell::new(chance) }
     }
 
     /// Microseconds since 1970.
@@ -28,6 +31,11 @@ impl Moment {
     /// Another number at each call, from zero.
     pub fn tick(&self) -> u64 {
         self.ticks.replace(self.ticks.get() + 1)
+    }
+
+    /// A random number that is the same for the whole statement.
+    pub fn node(&self) -> u64 {
+        self.node
     }
 
     pub fn random(&self) -> u128 {

@@ -1,15 +1,42 @@
 //! Functions of CQL: what they take, what they give, how they are computed.
+//!
+//! `list` is the one table of them all; each file beside it has the rows and the code of one kind.
+//! `resolve` finds the function that a call means, `operator` does the same for arithmetic. `aggregate`
+//! has the functions of many rows.
 
 pub mod aggregate;
+mod blob;
+pub mod cast;
+mod collection;
+mod decimal;
+mod json;
+pub mod list;
+mod mask;
+mod math;
+mod number;
+pub mod operator;
+pub mod part;
+pub mod resolve;
+pub mod signature;
+mod time;
+mod token;
+mod uuids;
+mod vector;
+
+pub use signature::{Parameter, Shape, Signature};
 
 use super::error::CqlError;
 use super::expression::Moment;
 use super::types::CqlType;
 
-/// A scalar function.
+/// A scalar function: a row of a table.
 #[derive(Debug)]
 pub struct Function {
     pub name: &'static str,
+    /// What it was called before Cassandra 5, and still is.
+    pub older_name: Option<&'static str>,
+    pub shape: Shape,
+    /// One sentence for the documentation.
     pub doc: &'static str,
     /// Whether the same arguments always give the same result.
     pub is_pure: bool,
@@ -26,9 +53,22 @@ impl PartialEq for Function {
 /// What a function is called with.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// None is null.
+    pub function: &'static Function,
+    /// None is null. The bytes have been checked to be values of their types.
     pub arguments: &'a [Option<&'a [u8]>],
     pub types: &'a [CqlType],
     pub returns: &'a CqlType,
     pub moment: &'a Moment,
+}
+
+impl<'a> Call<'a> {
+    /// An argument; None if it is null or was left out.
+    pub fn argument(&self, nth: usize) -> Option<&'a [u8]> {
+        self.arguments.get(nth).copied().flatten()
+    }
+
+    /// The argument where it is a number of so many bytes; None if it is null or empty.
+    pub fn fixed<const WIDTH: usize>(&self, nth: usize) -> Option<[u8; WIDTH]> {
+        self.argument(nth)?.try_into().ok()
+    }
 }

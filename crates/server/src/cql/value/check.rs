@@ -6,6 +6,7 @@ use super::collection::{fields, items};
 use super::constant::is_time_based;
 use super::number::Decimal;
 use super::time::{Duration, NS_PER_DAY};
+use super::vector::{fixed_width, split_vector};
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 
@@ -50,50 +51,6 @@ fn check_fields<'a>(
     let fields = fields(bytes, types.len()).map_err(|error| error.to_string())?;
     let pairs = fields.into_iter().zip(types);
     pairs.filter_map(|(field, of)| Some((field?, of))).try_for_each(|(field, of)| check(field, of))
-}
-
-/// Bytes of every value of the type, where all have the same.
-pub fn fixed_width(of: &CqlType) -> Option<usize> {
-    let CqlType::Native(native) = of.unfrozen() else { return None };
-    match native {
-        Native::Boolean => Some(1),
-        Native::Int | Native::Float => Some(4),
-        Native::Bigint | Native::Double | Native::Timestamp => Some(8),
-        Native::Uuid | Native::Timeuuid => Some(16),
-        _ => None,
-    }
-}
-
-/// Elements of fixed width stand side by side, others behind their lengths.
-// Source: native_protocol_v5.spec 6 "vector"
-pub fn split_vector(
-    mut bytes: &[u8],
-    dimensions: usize,
-    width: Option<usize>,
-) -> Option<Vec<&[u8]>> {
-    if let Some(width) = width {
-        let whole = bytes.len() == width.checked_mul(dimensions)?;
-        return whole.then(|| bytes.chunks(width).collect());
-    }
-    let mut found = Vec::with_capacity(dimensions);
-    for _ in 0..dimensions {
-        let length = take_length(&mut bytes)?;
-        let (part, rest) = bytes.split_at_checked(length)?;
-        found.push(part);
-        bytes = rest;
-    }
-    bytes.is_empty().then_some(found)
-}
-
-/// An unsigned number of variable length.
-fn take_length(input: &mut &[u8]) -> Option<usize> {
-    let (&first, rest) = input.split_first()?;
-    let extra = first.leading_ones() as usize;
-    let (behind, rest) = rest.split_at_checked(extra)?;
-    *input = rest;
-    let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
-    let value = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
-    usize::try_from(value).ok()
 }
 
 /// An empty value is allowed where Cassandra allows it: it is not null, and means nothing.

@@ -10,33 +10,37 @@ use super::time::{self, Duration};
 use crate::cql::term::Constant;
 use crate::cql::type_name::Native;
 
-/// The bytes of a constant for a type; the error is Cassandra's word for the constant's own kind.
-// Source: native_protocol_v5.spec 6 "Data Type Serialization Formats"
+/// The bytes of a constant for a type that takes its kind; the error is Cassandra's.
+// Source: native_protocol_v5.spec 6 "Data Type Serialization Formats"; Cassandra 5.0,
+// AbstractType.fromString of each type
 pub fn encode(constant: &Constant, native: Native) -> Result<Vec<u8>, String> {
-    let found = match constant {
-        Constant::String(text) => return encode_string(text, native),
+    match constant {
+        Constant::String(text) => encode_string(text, native),
+        Constant::Integer(digits) if native == Native::Duration => duration(digits),
         Constant::Integer(digits) => encode_integer(digits, native),
         Constant::Float(digits) => encode_float(digits, native),
-        Constant::Boolean(value) => (native == Native::Boolean).then(|| vec![u8::from(*value)]),
+        Constant::Boolean(value) if native == Native::Boolean => Ok(vec![u8::from(*value)]),
         Constant::Uuid(text) => encode_uuid(text, native),
-        Constant::Blob(digits) if native == Native::Blob => return decode_hex(digits),
-        Constant::Duration(text) if native == Native::Duration => {
-            let duration = Duration::parse(text).map(Duration::encode);
-            return duration.ok_or_else(|| format!("Unable to convert '{text}' to a duration"));
+        Constant::Blob(digits) if native == Native::Blob => decode_hex(digits),
+        Constant::Duration(text) if native == Native::Duration => duration(text),
+        Constant::Boolean(_) | Constant::Blob(_) | Constant::Duration(_) => {
+            Err(wrong_kind(constant, native))
         }
-        Constant::Blob(_) | Constant::Duration(_) => None,
-    };
-    found.ok_or_else(|| {
-        format!(
-            "Invalid {} constant ({}) for type {}",
-            kind(constant),
-            text(constant),
-            native.name()
-        )
-    })
+    }
 }
 
-fn kind(constant: &Constant) -> &'static str {
+fn wrong_kind(constant: &Constant, native: Native) -> String {
+    let (kind, text) = (kind(constant), text(constant));
+    format!("Invalid {kind} constant ({text}) for type {}", native.name())
+}
+
+fn duration(text: &str) -> Result<Vec<u8>, String> {
+    let duration = Duration::parse(text).map(Duration::encode);
+    duration.ok_or_else(|| format!("Unable to convert '{text}' to a duration"))
+}
+
+/// What Cassandra calls this kind of constant.
+pub fn kind(constant: &Constant) -> &'static str {
     match constant {
         Constant::String(_) => "STRING",
         Constant::Integer(_) => "INTEGER",
@@ -60,38 +64,74 @@ fn text(constant: &Constant) -> String {
     }
 }
 
-fn encode_integer(digits: &str, native: Native) -> Option<Vec<u8>> {
-    Some(match native {
-        Native::Tinyint => digits.parse::<i8>().ok()?.to_be_bytes().to_vec(),
-        Native::Smallint => digits.parse::<i16>().ok()?.to_be_bytes().to_vec(),
-        Native::Int => digits.parse::<i32>().ok()?.to_be_bytes().to_vec(),
-        Native::Bigint | Native::Counter | Native::Timestamp => {
-            digits.parse::<i64>().ok()?.to_be_bytes().to_vec()
+fn encode_integer(digits: &str, native: Native) -> Result<Vec<u8>, String> {
+    let unable = |what: &str| format!("Unable to make {what} from '{digits}'");
+    match native {
+        Native::Tinyint => {
+            let value = digits.parse::<i8>().map(|value| value.to_be_bytes().to_vec());
+            value.map_err(|_| unable("byte"))
         }
+        Native::Smallint => {
+            let value = digits.parse::<i16>().map(|value| value.to_be_bytes().to_vec());
+            value.map_err(|_| unable("short"))
+        }
+        Native::Int => {
+            let value = digits.parse::<i32>().map(|value| value.to_be_bytes().to_vec());
+            value.map_err(|_| unable("int"))
+        }
+        Native::Bigint | Native::Counter => long(digits).ok_or_else(|| unable("long")),
+        Native::Timestamp => long(digits).ok_or_else(|| unable("long (for date)")),
         Native::Time => {
-            let ns: i64 = digits.parse().ok()?;
-            (0..time::NS_PER_DAY).contains(&ns).then(|| ns.to_be_bytes().to_vec())?
+            let ns = digits.parse().ok().filter(|ns| (0..time::NS_PER_DAY).contains(ns));
+            let bytes = ns.map(|ns: i64| ns.to_be_bytes().to_vec());
+            bytes.ok_or_else(|| unable("long (for time)"))
         }
-        Native::Date => digits.parse::<u32>().ok()?.to_be_bytes().to_vec(),
-        Native::Varint => digits.parse::<BigInt>().ok()?.to_signed_bytes_be(),
-        Native::Decimal | Native::Float | Native::Double => encode_float(digits, native)?,
-        _ => return None,
-    })
+        Native::Date => {
+            let days = digits.parse::<u32>().map(|days| days.to_be_bytes().to_vec());
+            days.map_err(|_| format!("Unable to make unsigned int (for date) from: '{digits}'"))
+        }
+        Native::Varint => {
+            let value = digits.parse::<BigInt>().map(|value| value.to_signed_bytes_be());
+            value.map_err(|_| format!("unable to make int from '{digits}'"))
+        }
+        Native::Decimal | Native::Float | Native::Double => encode_float(digits, native),
+        _ => Err(wrong_kind(&Constant::Integer(digits.to_owned()), native)),
+    }
 }
 
-fn encode_float(digits: &str, native: Native) -> Option<Vec<u8>> {
-    Some(match native {
-        Native::Float => digits.parse::<f32>().ok()?.to_be_bytes().to_vec(),
-        Native::Double => digits.parse::<f64>().ok()?.to_be_bytes().to_vec(),
-        Native::Decimal => Decimal::parse(digits)?.encode(),
-        _ => return None,
-    })
+fn long(digits: &str) -> Option<Vec<u8>> {
+    digits.parse::<i64>().ok().map(|value| value.to_be_bytes().to_vec())
 }
 
-fn encode_uuid(text: &str, native: Native) -> Option<Vec<u8>> {
-    let uuid = Uuid::try_parse(text).ok()?;
-    let is_wanted = native == Native::Uuid || native == Native::Timeuuid && is_time_based(&uuid);
-    is_wanted.then(|| uuid.as_bytes().to_vec())
+fn encode_float(digits: &str, native: Native) -> Result<Vec<u8>, String> {
+    match native {
+        Native::Float => {
+            let value = digits.parse::<f32>().map(|value| value.to_be_bytes().to_vec());
+            value.map_err(|_| format!("Unable to make float from '{digits}'"))
+        }
+        Native::Double => {
+            let value = digits.parse::<f64>().map(|value| value.to_be_bytes().to_vec());
+            value.map_err(|_| format!("Unable to make double from '{digits}'"))
+        }
+        Native::Decimal => Decimal::parse(digits)
+            .map(|decimal| decimal.encode())
+            .ok_or_else(|| format!("unable to make BigDecimal from '{digits}'")),
+        _ => Err(wrong_kind(&Constant::Float(digits.to_owned()), native)),
+    }
+}
+
+/// A UUID's bytes; a time-based one must be of version 1.
+pub fn encode_uuid(text: &str, native: Native) -> Result<Vec<u8>, String> {
+    // Other forms than the one with hyphens are none of Cassandra's.
+    let uuid = Uuid::try_parse(text).ok().filter(|_| text.len() == 36);
+    match (native, uuid) {
+        (Native::Uuid, Some(uuid)) => Ok(uuid.as_bytes().to_vec()),
+        (Native::Uuid, None) => Err(format!("Unable to make UUID from '{text}'")),
+        (Native::Timeuuid, Some(uuid)) if is_time_based(&uuid) => Ok(uuid.as_bytes().to_vec()),
+        (Native::Timeuuid, Some(_)) => Err("TimeUUID supports only version 1 UUIDs".to_owned()),
+        (Native::Timeuuid, None) => Err(format!("Unknown timeuuid representation: {text}")),
+        _ => Err(wrong_kind(&Constant::Uuid(text.to_owned()), native)),
+    }
 }
 
 /// Whether it is a UUID of version 1.
@@ -100,27 +140,27 @@ pub fn is_time_based(uuid: &Uuid) -> bool {
 }
 
 fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
-    let (found, wanted) = match native {
-        Native::Text => (Some(text.as_bytes().to_vec()), ""),
-        Native::Ascii => (text.is_ascii().then(|| text.as_bytes().to_vec()), "an ascii text"),
-        Native::Inet => (text.parse().ok().map(encode_address), "an IP address"),
-        Native::Timestamp => (
-            time::parse_timestamp(text).map(|ms| ms.to_be_bytes().to_vec()),
-            "a formatted date/time or a number of milliseconds",
-        ),
-        Native::Date => {
-            (time::parse_days(text).and_then(encode_days), "a formatted date or a number of days")
+    match native {
+        Native::Text => Ok(text.as_bytes().to_vec()),
+        Native::Ascii if text.is_ascii() => Ok(text.as_bytes().to_vec()),
+        Native::Ascii => Err(format!("Invalid ASCII character in string literal: {text}")),
+        Native::Inet => text
+            .parse()
+            .map(encode_address)
+            .map_err(|_| format!("Unable to make inet address from '{text}'")),
+        Native::Timestamp => time::parse_timestamp(text)
+            .map(|ms| ms.to_be_bytes().to_vec())
+            .ok_or_else(|| format!("Unable to parse a date/time from '{text}'")),
+        Native::Date => time::parse_days(text)
+            .and_then(encode_days)
+            .ok_or_else(|| format!("Unable to coerce '{text}' to a formatted date (long)")),
+        Native::Time => {
+            time::parse_time(text, true).map(|ns| ns.to_be_bytes().to_vec()).ok_or_else(|| {
+                format!("(TimeType) Unable to coerce '{text}' to a formatted time (long)")
+            })
         }
-        Native::Time => (
-            time::parse_time(text, true).map(|ns| ns.to_be_bytes().to_vec()),
-            "a formatted time or a number of nanoseconds",
-        ),
-        _ => {
-            let name = native.name();
-            return Err(format!("Invalid STRING constant ({text}) for type {name}"));
-        }
-    };
-    found.ok_or_else(|| format!("Unable to convert '{text}' to {wanted}"))
+        _ => Err(wrong_kind(&Constant::String(text.to_owned()), native)),
+    }
 }
 
 pub fn encode_address(address: IpAddr) -> Vec<u8> {
@@ -132,7 +172,7 @@ pub fn encode_address(address: IpAddr) -> Vec<u8> {
 
 /// A day is a number without sign; 1970-01-01 is its middle.
 // Source: native_protocol_v5.spec 6.4 "date"
-fn encode_days(days: i64) -> Option<Vec<u8>> {
+pub fn encode_days(days: i64) -> Option<Vec<u8>> {
     let shifted = u32::try_from(days + (1 << 31)).ok()?;
     Some(shifted.to_be_bytes().to_vec())
 }
@@ -142,7 +182,7 @@ pub fn decode_days(bytes: [u8; 4]) -> i64 {
 }
 
 fn decode_hex(digits: &str) -> Result<Vec<u8>, String> {
-    let refused = || format!("An hex string must have an even number of digits: 0x{digits}");
+    let refused = || format!("cannot parse '{digits}' as hex bytes");
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
         return Err(refused());
@@ -191,20 +231,34 @@ mod tests {
         assert!(encode(&Constant::Uuid(time_based.into()), Native::Timeuuid).is_ok());
         for (constant, native, expected) in [
             (string("x"), Native::Int, "Invalid STRING constant (x) for type int"),
-            (integer("128"), Native::Tinyint, "Invalid INTEGER constant (128) for type tinyint"),
             (integer("1"), Native::Text, "Invalid INTEGER constant (1) for type text"),
             (Constant::Boolean(true), Native::Int, "Invalid BOOLEAN constant (true) for type int"),
+            (integer("128"), Native::Tinyint, "Unable to make byte from '128'"),
+            (integer("32768"), Native::Smallint, "Unable to make short from '32768'"),
+            (integer("2147483648"), Native::Int, "Unable to make int from '2147483648'"),
+            (
+                integer("9223372036854775808"),
+                Native::Bigint,
+                "Unable to make long from '9223372036854775808'",
+            ),
+            (integer("-1"), Native::Date, "Unable to make unsigned int (for date) from: '-1'"),
+            (integer("-1"), Native::Time, "Unable to make long (for time) from '-1'"),
+            (integer("12"), Native::Duration, "Unable to convert '12' to a duration"),
             (
                 Constant::Uuid(random.into()),
                 Native::Timeuuid,
-                "Invalid UUID constant (550e8400-e29b-41d4-a716-446655440000) for type timeuuid",
+                "TimeUUID supports only version 1 UUIDs",
             ),
+            (Constant::Blob("abc".into()), Native::Blob, "cannot parse 'abc' as hex bytes"),
+            (string("ä"), Native::Ascii, "Invalid ASCII character in string literal: ä"),
+            (string("x"), Native::Inet, "Unable to make inet address from 'x'"),
+            (string("x"), Native::Timestamp, "Unable to parse a date/time from 'x'"),
+            (string("x"), Native::Date, "Unable to coerce 'x' to a formatted date (long)"),
             (
-                Constant::Blob("abc".into()),
-                Native::Blob,
-                "An hex string must have an even number of digits: 0xabc",
+                string("x"),
+                Native::Time,
+                "(TimeType) Unable to coerce 'x' to a formatted time (long)",
             ),
-            (string("ä"), Native::Ascii, "Unable to convert 'ä' to an ascii text"),
         ] {
             assert_eq!(encode(&constant, native), Err(expected.to_owned()));
         }

@@ -31,6 +31,43 @@ impl Decimal {
         Some(Decimal { unscaled, scale: i32::try_from(scale).ok()? })
     }
 
+    #[must_use]
+    pub fn negated(&self) -> Decimal {
+        Decimal { unscaled: -&self.unscaled, scale: self.scale }
+    }
+
+    /// The same number without zeros at its end. Zero has scale 0.
+    // Source: java.math.BigDecimal, stripTrailingZeros
+    #[must_use]
+    pub fn stripped(mut self) -> Decimal {
+        if self.unscaled == BigInt::ZERO {
+            return Decimal { unscaled: BigInt::ZERO, scale: 0 };
+        }
+        let text = self.unscaled.to_string();
+        let kept = text.trim_end_matches('0');
+        let zeros = i32::try_from(text.len() - kept.len()).unwrap_or(i32::MAX);
+        let Some(scale) = self.scale.checked_sub(zeros) else { return self };
+        self.unscaled = kept.parse().expect("digits are a number");
+        Decimal { scale, ..self }
+    }
+
+    /// The lowest 64 bits of what stands before the point.
+    // Source: java.math.BigDecimal, longValue
+    pub fn whole_low_bits(&self) -> i64 {
+        let scale = self.scale.unsigned_abs();
+        if self.scale <= 0 {
+            // 10^64 and more are multiples of 2^64.
+            let is_zero = scale >= 64;
+            let factor = if is_zero { BigInt::ZERO } else { BigInt::from(10).pow(scale) };
+            return low_bits(&(&self.unscaled * factor));
+        }
+        // Ten to the number of bits is more than the number itself.
+        if u64::from(scale) > self.unscaled.bits() {
+            return 0;
+        }
+        low_bits(&(&self.unscaled / BigInt::from(10).pow(scale)))
+    }
+
     // Source: native_protocol_v5.spec 6.5 "decimal"
     pub fn encode(&self) -> Vec<u8> {
         [&self.scale.to_be_bytes()[..], &self.unscaled.to_signed_bytes_be()].concat()
@@ -74,6 +111,49 @@ impl std::fmt::Display for Decimal {
         let point = if rest.is_empty() { "" } else { "." };
         write!(formatter, "{sign}{first}{point}{rest}E{exponent:+}")
     }
+}
+
+/// As Java writes a float or a double, with the fewest digits that give the number back: `1.0`,
+/// `1.5E10`, `NaN`, `-Infinity`.
+// Source: java.lang.Double, toString
+pub fn float_text(number: impl std::fmt::LowerExp) -> String {
+    let text = format!("{number:e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text.replace("inf", "Infinity");
+    };
+    let exponent: i32 = exponent.parse().expect("an exponent is a number");
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", mantissa),
+    };
+    let digits = mantissa.replace('.', "");
+    if !(-3..7).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let rest = if rest.is_empty() { "0" } else { rest };
+        return format!("{sign}{first}.{rest}E{exponent}");
+    }
+    match usize::try_from(exponent + 1) {
+        // Zeros between the point and the first digit.
+        Err(_) | Ok(0) => {
+            let zeros = usize::try_from(-exponent - 1).unwrap_or(0);
+            format!("{sign}0.{}{digits}", "0".repeat(zeros))
+        }
+        Ok(whole) => {
+            let digits = format!("{digits:0<width$}", width = whole + 1);
+            format!("{sign}{}.{}", &digits[..whole], &digits[whole..])
+        }
+    }
+}
+
+/// The lowest 64 bits of the two's complement.
+pub fn low_bits(value: &BigInt) -> i64 {
+    let mut bytes = value.to_signed_bytes_be();
+    let fill = if value.sign() == num_bigint::Sign::Minus { 0xFF } else { 0 };
+    while bytes.len() < 8 {
+        bytes.insert(0, fill);
+    }
+    let last = bytes.last_chunk().expect("filled up to 8 bytes");
+    i64::from_be_bytes(*last)
 }
 
 /// Appends a signed number of variable length.
@@ -128,6 +208,29 @@ mod tests {
         for text in ["", ".", "1.-5", "x", "1e99999999999", "1e20000"] {
             assert_eq!(Decimal::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn floats_are_written_as_java_writes_them() {
+        for (number, expected) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (-1.5, "-1.5"),
+            (0.001, "0.001"),
+            (0.00012, "1.2E-4"),
+            (123.456, "123.456"),
+            (1_234_567.0, "1234567.0"),
+            (12_345_678.0, "1.2345678E7"),
+            (1e10, "1.0E10"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "Infinity"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(float_text(number), expected);
+        }
+        assert_eq!(float_text(0.1_f32), "0.1");
+        assert_eq!(float_text(f32::MAX), "3.4028235E38");
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use num_bigint::BigInt;
 use uuid::Uuid;
 
-use super::check::{fixed_width, split_vector};
 use super::collection::{fields, items};
 use super::constant::decode_days;
-use super::number::Decimal;
+use super::number::{Decimal, float_text};
 use super::time::{Duration, format_days, format_time, format_timestamp};
+use super::vector::{fixed_width, split_vector};
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 
@@ -100,7 +100,9 @@ fn put_native(bytes: &[u8], native: Native, out: &mut String) {
     let Some(text) = native_to_text(bytes, native) else { return out.push_str("null") };
     match native {
         // JSON has no word for what is no number.
-        Native::Float | Native::Double if ["NaN", "inf", "-inf"].contains(&text.as_str()) => {
+        Native::Float | Native::Double
+            if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) =>
+        {
             out.push_str("null");
         }
         Native::Tinyint
@@ -137,16 +139,16 @@ pub fn native_to_text(bytes: &[u8], native: Native) -> Option<String> {
         }
         Native::Decimal => Decimal::decode(bytes).map(|decimal| decimal.to_string()),
         Native::Float => {
-            <[u8; 4]>::try_from(bytes).ok().map(|bytes| f32::from_be_bytes(bytes).to_string())
+            <[u8; 4]>::try_from(bytes).ok().map(|bytes| float_text(f32::from_be_bytes(bytes)))
         }
         Native::Double => {
-            <[u8; 8]>::try_from(bytes).ok().map(|bytes| f64::from_be_bytes(bytes).to_string())
+            <[u8; 8]>::try_from(bytes).ok().map(|bytes| float_text(f64::from_be_bytes(bytes)))
         }
         Native::Boolean => bytes.first().map(|byte| (*byte != 0).to_string()),
         Native::Uuid | Native::Timeuuid => {
             Uuid::from_slice(bytes).ok().map(|uuid| uuid.hyphenated().to_string())
         }
-        Native::Inet => address(bytes).map(|address| address.to_string()),
+        Native::Inet => address(bytes).map(address_text),
         Native::Date => format_days(decode_days(bytes.try_into().ok()?)),
         Native::Time => Some(format_time(i64::from_be_bytes(bytes.try_into().ok()?))),
         Native::Timestamp => format_timestamp(i64::from_be_bytes(bytes.try_into().ok()?)),
@@ -168,6 +170,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// All eight groups, and IPv4 within IPv6 as IPv4.
+// Source: java.net.InetAddress, getByAddress and getHostAddress
+fn address_text(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let groups = address.segments().map(|group| format!("{group:x}"));
+            groups.join(":")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,7 +199,7 @@ mod tests {
         for (text, native) in [
             ("ä", Native::Text),
             ("127.0.0.1", Native::Inet),
-            ("::1", Native::Inet),
+            ("0:0:0:0:0:0:0:1", Native::Inet),
             ("2011-02-03", Native::Date),
             ("08:12:54.123000000", Native::Time),
             ("2011-02-03 04:05:06.789Z", Native::Timestamp),

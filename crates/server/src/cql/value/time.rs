@@ -4,13 +4,13 @@ use jiff::civil::Date;
 
 use super::number::{put_vint, take_vint};
 
-const NS_PER_US: i64 = 1_000;
-const NS_PER_MS: i64 = 1_000_000;
+pub const NS_PER_US: i64 = 1_000;
+pub const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_SECOND: i64 = 1_000_000_000;
 const NS_PER_MINUTE: i64 = 60 * NS_PER_SECOND;
 const NS_PER_HOUR: i64 = 60 * NS_PER_MINUTE;
 pub const NS_PER_DAY: i64 = 24 * NS_PER_HOUR;
-const MS_PER_DAY: i64 = NS_PER_DAY / NS_PER_MS;
+pub const MS_PER_DAY: i64 = NS_PER_DAY / NS_PER_MS;
 
 /// Days since 1970-01-01 of `2011-02-03`.
 pub fn parse_days(text: &str) -> Option<i64> {
@@ -152,6 +152,45 @@ impl Duration {
         };
         total.into_duration(is_negative)
     }
+}
+
+impl Duration {
+    #[must_use]
+    pub fn negated(self) -> Option<Duration> {
+        Some(Duration {
+            months: self.months.checked_neg()?,
+            days: self.days.checked_neg()?,
+            nanoseconds: self.nanoseconds.checked_neg()?,
+        })
+    }
+}
+
+/// Days since 1970-01-01, months and days of the duration later: months end where they end. None
+/// beyond the years of the calendar.
+pub fn add_to_days(days: i64, duration: Duration) -> Option<i64> {
+    let mut days = days;
+    if duration.months != 0 {
+        let span = jiff::Span::new().try_days(days).ok()?;
+        let date = Date::constant(1970, 1, 1).checked_add(span).ok()?;
+        let date = date.checked_add(jiff::Span::new().try_months(duration.months).ok()?).ok()?;
+        days = i64::from(date.since(Date::constant(1970, 1, 1)).ok()?.get_days());
+    }
+    days.checked_add(duration.days.into())
+}
+
+/// Months since the beginning of the calendar's first year, of days since 1970-01-01.
+pub fn months_of_days(days: i64) -> Option<i64> {
+    let span = jiff::Span::new().try_days(days).ok()?;
+    let date = Date::constant(1970, 1, 1).checked_add(span).ok()?;
+    Some(i64::from(date.year()) * 12 + i64::from(date.month()))
+}
+
+/// Milliseconds since 1970, a duration later; what is below a millisecond is left out.
+// Source: Cassandra 5.0, Duration.addTo
+pub fn add_to_timestamp(ms: i64, duration: Duration) -> Option<i64> {
+    let days = add_to_days(ms.div_euclid(MS_PER_DAY), duration)?;
+    let rest = ms.rem_euclid(MS_PER_DAY);
+    days.checked_mul(MS_PER_DAY)?.checked_add(rest)?.checked_add(duration.nanoseconds / NS_PER_MS)
 }
 
 /// Sums that may be too large for a duration.

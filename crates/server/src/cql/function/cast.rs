@@ -1,0 +1,139 @@
+//! `CAST(value AS type)` of selectors.
+
+use super::number::{NUMERIC, Number};
+use super::{Call, Function, Shape, Signature, time};
+use crate::cql::error::CqlError;
+use crate::cql::expression::Expression;
+use crate::cql::type_name::Native;
+use crate::cql::types::CqlType;
+use crate::cql::value::text::native_to_text;
+
+/// A function for each type that can be cast to, with a form for each that it can be cast from.
+macro_rules! casts {
+    ($(($native:ident, $name:literal, [$($from:ident),* $(,)?])),* $(,)?) => {
+        &[$(
+            Function {
+                name: concat!("cast_as_", $name),
+                older_name: Some(concat!("castas", $name)),
+                shape: Shape::Fixed(&[$(
+                    Signature { arguments: &[Native::$from], returns: Native::$native },
+                )*]),
+                doc: concat!("What `CAST(value AS ", $name, ")` computes."),
+                is_pure: true,
+                run,
+            },
+        )*]
+    };
+}
+
+// Source: Cassandra 5.0, CastFcts
+pub static FUNCTIONS: &[Function] = casts!(
+    (Tinyint, "tinyint", [Smallint, Int, Bigint, Float, Double, Decimal, Counter, Varint]),
+    (Smallint, "smallint", [Tinyint, Int, Bigint, Float, Double, Decimal, Counter, Varint]),
+    (Int, "int", [Tinyint, Smallint, Bigint, Float, Double, Decimal, Counter, Varint]),
+    (Bigint, "bigint", [Tinyint, Smallint, Int, Float, Double, Decimal, Counter, Varint]),
+    (Float, "float", [Tinyint, Smallint, Int, Bigint, Double, Decimal, Counter, Varint]),
+    (Double, "double", [Tinyint, Smallint, Int, Bigint, Float, Decimal, Counter, Varint]),
+    (Decimal, "decimal", [Tinyint, Smallint, Int, Bigint, Float, Double, Counter, Varint]),
+    (Varint, "varint", [Tinyint, Smallint, Int, Bigint, Float, Double, Decimal, Counter]),
+    (
+        Text,
+        "text",
+        [
+            Tinyint, Smallint, Int, Bigint, Float, Double, Decimal, Counter, Varint, Ascii, Inet,
+            Boolean, Timeuuid, Timestamp, Date, Time, Uuid,
+        ]
+    ),
+    (
+        Ascii,
+        "ascii",
+        [
+            Tinyint, Smallint, Int, Bigint, Float, Double, Decimal, Counter, Varint, Inet, Boolean,
+            Timeuuid, Timestamp, Date, Time, Uuid,
+        ]
+    ),
+    (Date, "date", [Timeuuid, Timestamp]),
+    (Timestamp, "timestamp", [Timeuuid, Date]),
+);
+
+/// The value as another type. A type that is cast to itself stays as it is.
+pub fn bind_cast(value: Expression, to: &CqlType) -> Result<Expression, CqlError> {
+    if value.cql_type() == to {
+        return Ok(value);
+    }
+    let is_to = |function: &&Function| match (&function.shape, to) {
+        (Shape::Fixed([first, ..]), CqlType::Native(native)) => first.returns == *native,
+        _ => false,
+    };
+    let is_from = |signature: &&Signature| matches!(value.cql_type(), CqlType::Native(native) if signature.arguments == [*native]);
+    let refused = || CqlError::invalid(format!("{} cannot be cast to {to}", value.cql_type()));
+    let function = FUNCTIONS.iter().find(is_to).ok_or_else(refused)?;
+    let Shape::Fixed(signatures) = &function.shape else {
+        unreachable!("casts have lists of signatures");
+    };
+    signatures.iter().find(is_from).ok_or_else(refused)?;
+    Ok(Expression::Call { function, arguments: vec![value], of: to.clone() })
+}
+
+fn run(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
+    let (CqlType::Native(from), CqlType::Native(to)) = (&call.types[0], call.returns) else {
+        unreachable!("casts are of native types");
+    };
+    let Some(bytes) = call.argument(0) else { return Ok(None) };
+    match to {
+        Native::Text | Native::Ascii => Ok(native_to_text(bytes, *from).map(String::into_bytes)),
+        Native::Date => Ok(time::to_date(call)),
+        Native::Timestamp => Ok(time::to_timestamp(call)),
+        _ => {
+            debug_assert!(NUMERIC.contains(from));
+            let Some(number) = Number::decode(bytes, *from) else { return Ok(None) };
+            let bytes = number.encode(*to).map_err(|error| CqlError::invalid(error.to_string()))?;
+            Ok(Some(bytes))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::expression::tests::{bound_term, evaluated_expression, type_of};
+
+    fn cast(term: &str, from: &str, to: &str) -> String {
+        let value = bound_term(term, from).unwrap();
+        match bind_cast(value, &type_of(to)) {
+            Ok(expression) => evaluated_expression(&expression).unwrap(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn values_are_cast() {
+        for (term, from, to, expected) in [
+            ("300", "int", "tinyint", "44"),
+            ("1.9", "double", "int", "1"),
+            ("1.5", "double", "decimal", "1.5"),
+            ("3", "int", "decimal", "3"),
+            ("1.99", "decimal", "varint", "1"),
+            ("5", "varint", "double", "5.0"),
+            ("1e10", "double", "int", "2147483647"),
+            ("5", "int", "int", "5"),
+            ("5", "int", "text", "5"),
+            ("1.5", "float", "ascii", "1.5"),
+            ("'a'", "ascii", "text", "a"),
+            ("'127.0.0.1'", "inet", "text", "127.0.0.1"),
+            ("true", "boolean", "text", "true"),
+            ("'2011-02-03'", "date", "text", "2011-02-03"),
+            ("'2011-02-03'", "date", "timestamp", "2011-02-03 00:00:00.000Z"),
+            ("'2011-02-03 23:00'", "timestamp", "date", "2011-02-03"),
+            ("'2011-02-03 23:00'", "timestamp", "text", "2011-02-03 23:00:00.000Z"),
+            ("min_timeuuid(0)", "timeuuid", "timestamp", "1970-01-01 00:00:00.000Z"),
+            ("min_timeuuid(0)", "timeuuid", "date", "1970-01-01"),
+            ("null", "int", "text", "null"),
+            ("'a'", "text", "int", "text cannot be cast to int"),
+            ("0x00", "blob", "text", "blob cannot be cast to text"),
+            ("[1]", "list<int>", "text", "list<int> cannot be cast to text"),
+        ] {
+            assert_eq!(cast(term, from, to), expected, "{term} from {from} to {to}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `cargo xtask cql`: golden dialogues of the Cassandra query language against a server.
+//!
+//! Each file of `tests/cql` is one dialogue in a keyspace of its own; `tests/README.md` says how to
+//! read it. Against Cassandra it shows that the file says what Cassandra does, against Myriad that
+//! Myriad does the same.
+
+mod connection;
+mod file;
+mod show;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Server, Target};
+use crate::tally::Tally;
+use connection::Connection;
+use file::{Script, Step};
+
+/// Where the files are, below the repository's root.
+const FOLDER: &str = "tests/cql";
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// `target/release/myriad`, started by us.
+    Myriad,
+    /// A running Cassandra, at `host:port`: see `scripts/peers/cassandra.sh`.
+    Cassandra(String),
+}
+
+impl Peer {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Myriad => "myriad",
+            Self::Cassandra(_) => "cassandra",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) peer: Peer,
+    /// Only files whose name contains this.
+    pub(crate) filter: Option<String>,
+    /// Write the server's answers into the files.
+    pub(crate) update: bool,
+}
+
+/// Runs every file that the filter lets through and prints the differences.
+pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
+    let files = list(&root.join(FOLDER), options.filter.as_deref())?;
+    if files.is_empty() {
+        bail!("no dialogue matches");
+    }
+    let (address, _running) = match &options.peer {
+        Peer::Cassandra(address) => (address.clone(), None),
+        Peer::Myriad => {
+            let server = Server::start(root, &Target::Myriad)?;
+            (server.cql_address.clone().context("it listens for CQL")?, Some(server))
+        }
+    };
+    let mut tally = Tally::default();
+    for path in &files {
+        let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let passed = run_file(path, &name, &address, options).unwrap_or_else(|error| {
+            println!("{name}: {error:#}");
+            false
+        });
+        if passed { tally.passed += 1 } else { tally.failed += 1 }
+    }
+    Ok(tally)
+}
+
+fn list(folder: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        let is_dialogue = path.extension().is_some_and(|extension| extension == "cql");
+        if is_dialogue && filter.is_none_or(|part| path.to_string_lossy().contains(part)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result<bool> {
+    let text = fs::read_to_string(path)?;
+    let script = file::parse(&text)?;
+    let stem = path.file_stem().context("a file has a name")?.to_string_lossy().into_owned();
+    let keyspace = stem.replace('-', "_");
+    let mut connection = Connection::open(address)?;
+    let peer = options.peer.name();
+    connection.must(&format!("DROP KEYSPACE IF EXISTS {keyspace}"))?;
+    connection.must(&format!(
+        "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    ))?;
+    connection.must(&format!("USE {keyspace}"))?;
+    let mut is_same = true;
+    let mut answers = Vec::new();
+    for step in &script.steps {
+        let actual = answer(&mut connection, step)?;
+        let expected = step.expected(peer);
+        if !file::is_match(expected, &actual, step.is_unordered) {
+            is_same = false;
+            if !options.update {
+                println!("{name}:{}: {}", step.line, step.statement);
+                expected.iter().for_each(|line| println!("  expected  {line}"));
+                actual.iter().for_each(|line| println!("  actual    {line}"));
+            }
+        }
+        answers.push(actual);
+    }
+    connection.must(&format!("DROP KEYSPACE {keyspace}"))?;
+    if options.update && !is_same {
+        fs::write(path, update(&script, &text, peer, &answers))?;
+        println!("{name}: answers written");
+    }
+    Ok(is_same || options.update)
+}
+
+/// What a statement is answered. A SELECT is prepared and executed too, and must give the same.
+fn answer(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
+    let direct = connection.query(&step.statement, step.page_rows)?;
+    let is_select = step.statement.to_ascii_lowercase().starts_with("select");
+    if is_select && !step.is_once && !direct.iter().any(|line| line.starts_with("error")) {
+        let prepared = connection.prepare_and_execute(&step.statement, step.page_rows)?;
+        if !file::is_match(&direct, &prepared, step.is_unordered) {
+            bail!("line {}: prepared it gives {prepared:?}, else {direct:?}", step.line);
+        }
+    }
+    Ok(direct)
+}
+
+/// The text with the answers in it, where nothing was written by hand.
+fn update(script: &Script, text: &str, peer: &str, answers: &[Vec<String>]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (step, answer) in script.steps.iter().zip(answers).rev() {
+        let expected = step.expected(peer);
+        if step.is_by_hand(peer) || file::is_match(expected, answer, step.is_unordered) {
+            continue;
+        }
+        let answer = answer.iter().map(|line| format!("< {line}"));
+        lines.splice(step.answer_lines.clone(), answer);
+    }
+    lines.join("\n") + "\n"
+}
