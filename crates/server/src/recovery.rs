@@ -11,6 +11,8 @@ use store::{Keyspace, Mutation, Params, STRIPES};
 
 use crate::clock;
 use crate::config::{Durability, Settings};
+use crate::cql;
+use crate::cql::schema::Loaded;
 use crate::records;
 use crate::shared::{RecoveryReport, params};
 use crate::snapshots;
@@ -24,6 +26,7 @@ pub(crate) struct Recovered {
     pub(crate) snapshot_unix_ms: u64,
     /// The position of the snapshot, or of the log's first record.
     pub(crate) snapshot_position: u64,
+    pub(crate) schema: Loaded,
 }
 
 pub(crate) fn sync_policy(settings: &Settings) -> SyncPolicy {
@@ -76,7 +79,8 @@ pub(crate) fn recover(
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
     let snapshot_position = from.0;
-    Ok(Recovered { keyspace, log, report, snapshot_unix_ms, snapshot_position })
+    let schema = cql::schema::load(&keyspace, &replaying).context("reading the CQL schema")?;
+    Ok(Recovered { keyspace, log, report, snapshot_unix_ms, snapshot_position, schema })
 }
 
 fn replay_record(

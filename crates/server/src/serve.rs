@@ -17,6 +17,7 @@ use reactor::{Control, Group, Limits, Links, Listener, Signal};
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
 use crate::cql::prepared::PreparedTable;
 use crate::cql::request_kind::commands_count;
+use crate::cql::schema;
 use crate::handler::Server;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
@@ -54,6 +55,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let cycles = CycleClock::new();
     let shared = Arc::new(build_shared(config, &disk, recovered, reactors, started, cycles));
     shared.janitor.start().context("starting the janitor thread")?;
+    schema::install(&shared, started.unix, rand::random())
+        .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     let group = start_group(&shared, &settings, reactors)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
@@ -91,7 +94,8 @@ pub(crate) fn build_shared(
     Shared {
         cycles,
         keyspace: recovered.keyspace,
-        catalog: ArcSwap::default(),
+        catalog: ArcSwap::from_pointee(recovered.schema.catalog),
+        schema: recovered.schema.last_change,
         prepared: PreparedTable::default(),
         log: recovered.log,
         config: Mutex::new(config),

@@ -18,7 +18,7 @@ use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::cql::events::SchemaEvent;
 use crate::cql::prepared::PreparedTable;
-use crate::cql::schema::Catalog;
+use crate::cql::schema::{Catalog, LastChange};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     /// What keyspaces and tables of CQL there are; replaced as a whole by every change.
     pub(crate) catalog: ArcSwap<Catalog>,
+    /// Who changes `catalog` holds its lock.
+    pub(crate) schema: LastChange,
     /// CQL's prepared statements.
     pub(crate) prepared: PreparedTable,
     pub(crate) log: Arc<Log>,

@@ -19,6 +19,7 @@ use super::lying_disk::LyingDisk;
 use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
 use crate::config::{Config, Durability, Settings};
+use crate::cql::schema::install;
 use crate::handler::Server;
 use crate::recovery::recover;
 use crate::serve::{apply_limits, build_shared, join_group};
@@ -540,6 +541,10 @@ fn begin_life(
     apply_limits(&limits, &settings);
     let clock = CycleClock::stepping(plan.step_ns);
     let shared = Arc::new(build_shared(config, &disk, recovered, plan.reactors, now, clock));
+    install(&shared, now.unix, random.next_u64())?;
+    // As the log's thread does meanwhile.
+    shared.log.request_write();
+    while shared.log.writer_step(&|| now.mono).bytes_written > 0 {}
     let group = reactor::Config {
         reactors: plan.reactors,
         placement: reactor::Placement::RoundRobin,

@@ -169,7 +169,8 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at: i64) -> Resu
         column_type: expanded(&column.column_type),
         is_static: column.kind == ColumnKind::Static,
         number: column.number,
-        dropped_at,
+        // Rows have milliseconds.
+        dropped_at: dropped_at - dropped_at.rem_euclid(1000),
     };
     table.dropped.insert(column.name, dropped);
     Ok(())

@@ -18,8 +18,11 @@ mod names;
 mod options;
 mod row;
 mod rows;
+mod stored;
 mod table;
 mod tables;
+#[cfg(test)]
+pub(in crate::cql) mod testing;
 mod user_types;
 
 use std::collections::BTreeMap;
@@ -35,6 +38,7 @@ pub use load::{LoadError, from_rows};
 pub use options::{OptionKind, TABLE_OPTIONS, TIME_TO_LIVE_MAX, TableOption};
 pub use row::{Cells, Damaged, RowBuilder, RowId, RowReader, Rows, Values};
 pub use rows::{keyspace_rows, version};
+pub(crate) use stored::{Changer, LastChange, Loaded, host_id, install, load};
 pub use table::{
     Column, ColumnKind, DroppedColumn, Index, IndexTarget, Table, TableOptions, TableSource,
 };
