@@ -24,6 +24,7 @@ Usage:
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
   myriad lab COMMAND            Measure servers: see myriad lab --help
+  myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
   myriad --version              Print the version
@@ -78,6 +79,8 @@ enum Command {
     },
     /// The lab reads the rest of the command line itself.
     Lab,
+    /// The same of the pipeline.
+    Pipeline,
 }
 
 fn main() -> ExitCode {
@@ -117,6 +120,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
             lab::measure::set_build(build());
             lab::run(parser)
         }
+        Command::Pipeline => pipeline::run(parser),
     }
 }
 
@@ -138,6 +142,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
             Some("lab") => Ok(Command::Lab),
+            Some("pipeline") => Ok(Command::Pipeline),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)

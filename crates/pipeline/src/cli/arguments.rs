@@ -1,0 +1,321 @@
+//! The options of all roles: one table of names, one place that reads them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::collector::{SAMPLE_MAX, Verify};
+use crate::executor::THREADS_MAX;
+use crate::frame::BATCH_MAX;
+use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate, WINDOW_MAX};
+use crate::message::Plan;
+use crate::task::{Kernel, TaskSpec};
+
+/// Where the parts listen when nothing else is said: as the original's.
+const EXECUTOR_PORT: u16 = 25_522;
+const COLLECTOR_PORT: u16 = 25_523;
+
+const TICK_NS_MIN: u64 = 100_000;
+const TICK_NS_MAX: u64 = 10_000_000_000;
+
+/// Everything that can be said on the command line, with its default.
+#[derive(Debug, Clone)]
+pub(super) struct Arguments {
+    pub(super) task: TaskSpec,
+    pub(super) kernel: Option<Kernel>,
+    pub(super) stream: u64,
+    pub(super) seed: u64,
+    pub(super) rate: Rate,
+    pub(super) tick: Duration,
+    pub(super) duration: Option<Duration>,
+    pub(super) tasks: Option<u64>,
+    pub(super) batch: u32,
+    pub(super) window: usize,
+    pub(super) lease: Duration,
+    pub(super) overload: Overload,
+    pub(super) backlog: Option<u64>,
+    pub(super) executors: usize,
+    pub(super) threads: Option<usize>,
+    pub(super) verify: Verify,
+    pub(super) corrupt: f64,
+    pub(super) out: Option<PathBuf>,
+    pub(super) log: Option<PathBuf>,
+    pub(super) stay: bool,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) generator: SocketAddr,
+    pub(super) collector: SocketAddr,
+    pub(super) patience: Duration,
+    pub(super) json: bool,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            task: TaskSpec::Exercise(crate::task::Codec::Sha256Le),
+            kernel: None,
+            stream: 1,
+            seed: 1,
+            rate: Rate::Max,
+            tick: Duration::from_millis(10),
+            duration: None,
+            tasks: None,
+            batch: 4096,
+            window: 1024,
+            lease: Duration::from_secs(1),
+            overload: Overload::Queue,
+            backlog: None,
+            executors: 1,
+            threads: None,
+            verify: Verify::Sample { size: 100, window_ns: 60_000_000_000 },
+            corrupt: 0.0,
+            out: None,
+            log: None,
+            stay: false,
+            listen: None,
+            generator: SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)),
+            collector: SocketAddr::from(([127, 0, 0, 1], COLLECTOR_PORT)),
+            patience: Duration::from_secs(10),
+            json: false,
+        }
+    }
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Help,
+    Run(Box<Arguments>),
+}
+
+/// Reads all options that a role has; `names` are theirs.
+pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Asked> {
+    let mut arguments = Arguments::default();
+    while let Some(argument) = parser.next()? {
+        let name = match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Help),
+            Arg::Long(name) if names.contains(&name) => name.to_owned(),
+            other => return Err(other.unexpected().into()),
+        };
+        arguments.set(&name, parser).with_context(|| format!("--{name}"))?;
+    }
+    Ok(Asked::Run(Box::new(arguments)))
+}
+
+impl Arguments {
+    fn set(&mut self, name: &str, parser: &mut Parser) -> Result<()> {
+        match name {
+            "json" => self.json = true,
+            "stay" => self.stay = true,
+            _ => {
+                let value = parser.value()?.string()?;
+                self.set_value(name, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_value(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "task" => self.task = value.parse()?,
+            "kernel" if value == "auto" => self.kernel = None,
+            "kernel" => self.kernel = Some(value.parse()?),
+            "stream" => self.stream = value.parse()?,
+            "seed" => self.seed = value.parse()?,
+            "rate" if value == "max" => self.rate = Rate::Max,
+            "rate" => self.rate = Rate::PerSecond(parse_count(value)?.max(1)),
+            "tick" => self.tick = between(value, TICK_NS_MIN, TICK_NS_MAX)?,
+            "duration" => self.duration = Some(humantime::parse_duration(value)?),
+            "tasks" => self.tasks = Some(parse_count(value)?),
+            "batch" => self.batch = whole(value, 1, u64::from(BATCH_MAX))?,
+            "window" => self.window = whole(value, 1, u64::try_from(WINDOW_MAX)?)?,
+            "lease" => self.lease = humantime::parse_duration(value)?,
+            "overload" => self.overload = parse_overload(value)?,
+            "backlog" => self.backlog = Some(parse_count(value)?),
+            "executors" => self.executors = whole(value, 1, 64)?,
+            "threads" => self.threads = Some(whole(value, 1, u64::try_from(THREADS_MAX)?)?),
+            "verify" => self.verify = parse_verify(value)?,
+            "corrupt" => self.corrupt = parse_share(value)?,
+            "out" => self.out = Some(value.into()),
+            "log" => self.log = Some(value.into()),
+            "listen" => self.listen = Some(parse_address(value)?),
+            "generator" => self.generator = parse_address(value)?,
+            "collector" => self.collector = parse_address(value)?,
+            "patience" => self.patience = humantime::parse_duration(value)?,
+            _ => bail!("there is no such option"),
+        }
+        Ok(())
+    }
+
+    pub(super) fn plan(&self) -> Plan {
+        Plan { task: self.task.to_string(), seed: self.seed, batch: self.batch }
+    }
+
+    pub(super) fn pace(&self) -> PaceOptions {
+        let tenth_of_a_second = match self.rate {
+            Rate::Max => 0,
+            Rate::PerSecond(rate) => rate / 10,
+        };
+        let backlog_max = tenth_of_a_second.max(4 * u64::from(self.batch));
+        PaceOptions {
+            rate: self.rate,
+            tick_ns: nanoseconds(self.tick),
+            duration_ns: self.duration.map(nanoseconds),
+            tasks: self.tasks,
+            overload: self.overload,
+            backlog_max: self.backlog.unwrap_or(backlog_max),
+        }
+    }
+
+    pub(super) fn ledger(&self) -> LedgerOptions {
+        LedgerOptions {
+            window: self.window,
+            batch: self.batch,
+            lease_ns_min: nanoseconds(self.lease),
+        }
+    }
+
+    pub(super) fn listen_for_executors(&self) -> SocketAddr {
+        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)))
+    }
+
+    pub(super) fn listen_for_results(&self) -> SocketAddr {
+        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], COLLECTOR_PORT)))
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `2000000`, `2M`, `2_000k`: decimal multiples.
+fn parse_count(text: &str) -> Result<u64> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        Some(b'G') => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 =
+        digits.replace('_', "").parse().with_context(|| format!("{text:?} is no count"))?;
+    number.checked_mul(factor).ok_or_else(|| anyhow!("{text} is too many"))
+}
+
+fn whole<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T> {
+    let number = parse_count(text)?;
+    if !(min..=max).contains(&number) {
+        bail!("{number} is not from {min} to {max}");
+    }
+    T::try_from(number).map_err(|_| anyhow!("{number} is too large"))
+}
+
+fn between(text: &str, min_ns: u64, max_ns: u64) -> Result<Duration> {
+    let duration = humantime::parse_duration(text)?;
+    if !(min_ns..=max_ns).contains(&nanoseconds(duration)) {
+        let (min, max) = (Duration::from_nanos(min_ns), Duration::from_nanos(max_ns));
+        bail!("{duration:?} is not from {min:?} to {max:?}");
+    }
+    Ok(duration)
+}
+
+fn parse_overload(text: &str) -> Result<Overload> {
+    Ok(match text {
+        "queue" => Overload::Queue,
+        "shed" => Overload::Shed,
+        "fail" => Overload::Fail,
+        _ => bail!("{text:?} is none of queue, shed, fail"),
+    })
+}
+
+/// `all`, or `sample:100/60s`.
+fn parse_verify(text: &str) -> Result<Verify> {
+    if text == "all" {
+        return Ok(Verify::All);
+    }
+    let parts = text.strip_prefix("sample:").and_then(|rest| rest.split_once('/'));
+    let (size, window) = parts.ok_or_else(|| anyhow!("{text:?} is no all or sample:N/TIME"))?;
+    let window = between(window, 10_000_000, 86_400_000_000_000)?;
+    let size = whole(size, 1, u64::try_from(SAMPLE_MAX)?)?;
+    Ok(Verify::Sample { size, window_ns: nanoseconds(window) })
+}
+
+fn parse_share(text: &str) -> Result<f64> {
+    let share: f64 = text.parse()?;
+    if !(0.0..=1.0).contains(&share) {
+        bail!("{share} is no share: from 0 to 1");
+    }
+    Ok(share)
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr> {
+    let mut found = text.to_socket_addrs().with_context(|| format!("{text:?} is no HOST:PORT"))?;
+    found.next().ok_or_else(|| anyhow!("{text:?} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(name: &str, value: &str) -> Result<Arguments> {
+        let mut parser = Parser::from_args([format!("--{name}"), value.to_owned()]);
+        match parse(&mut parser, &[name])? {
+            Asked::Run(arguments) => Ok(*arguments),
+            Asked::Help => bail!("asked for help"),
+        }
+    }
+
+    #[test]
+    fn values_are_read() {
+        assert_eq!(parsed("rate", "2M").unwrap().rate, Rate::PerSecond(2_000_000));
+        assert_eq!(parsed("rate", "max").unwrap().rate, Rate::Max);
+        assert_eq!(parsed("tick", "1ms").unwrap().tick, Duration::from_millis(1));
+        assert_eq!(parsed("verify", "all").unwrap().verify, Verify::All);
+        let window_ns = 60_000_000_000;
+        assert_eq!(
+            parsed("verify", "sample:100/60s").unwrap().verify,
+            Verify::Sample { size: 100, window_ns }
+        );
+        assert_eq!(parsed("overload", "shed").unwrap().overload, Overload::Shed);
+        assert_eq!(parsed("tasks", "1_000k").unwrap().tasks, Some(1_000_000));
+        assert_eq!(parsed("listen", "127.0.0.1:7").unwrap().listen_for_results().port(), 7);
+    }
+
+    #[test]
+    fn the_backlog_is_a_tenth_of_a_second() {
+        assert_eq!(parsed("rate", "2M").unwrap().pace().backlog_max, 200_000);
+        assert_eq!(parsed("rate", "100").unwrap().pace().backlog_max, 4 * 4096);
+        assert_eq!(parsed("backlog", "5").unwrap().pace().backlog_max, 5);
+    }
+
+    #[test]
+    fn strange_values_are_refused_with_their_option() {
+        for (name, value) in [
+            ("rate", "fast"),
+            ("rate", "99999999999999G"),
+            ("tick", "0ms"),
+            ("tick", "1h"),
+            ("batch", "0"),
+            ("batch", "1048577"),
+            ("verify", "sample:0/60s"),
+            ("verify", "some"),
+            ("overload", "drop"),
+            ("corrupt", "1.5"),
+            ("corrupt", "NaN"),
+            ("task", "fly"),
+            ("kernel", "gpu"),
+            ("listen", "here"),
+            ("window", "65537"),
+        ] {
+            let error = format!("{:#}", parsed(name, value).unwrap_err());
+            assert!(error.starts_with(&format!("--{name}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_role_has_only_its_options() {
+        let mut parser = Parser::from_args(["--rate", "5"]);
+        assert!(parse(&mut parser, &["tick"]).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! What a run shows while it goes on: one changing line on a terminal, JSON lines elsewhere.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::collector::percent;
+use crate::meter::Reading;
+use crate::status::{CollectorStatus, ExecutorStatus, GeneratorStatus, Latency, Status};
+
+/// Shows the status of all parts of one process.
+#[derive(Debug)]
+pub(super) struct Console {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    shown: Mutex<Shown>,
+}
+
+/// The newest status of each part, and the one before, for rates.
+#[derive(Debug, Default)]
+struct Shown {
+    generator: Option<(Instant, GeneratorStatus)>,
+    collector: Option<(Instant, CollectorStatus)>,
+    texts: [String; 3],
+}
+
+/// One JSON line.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    at_ms: u64,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+impl Console {
+    /// A terminal gets a progress bar if the end is known.
+    pub(super) fn new(json: bool, duration: Option<Duration>, tasks: Option<u64>) -> Self {
+        let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+        let bar = (!json && is_terminal).then(|| {
+            let length = tasks.or(duration.map(|duration| duration.as_secs()));
+            let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+            let template = match length {
+                Some(_) => "{elapsed} {bar:20} {percent:>3}%  {msg}",
+                None => "{elapsed} {spinner}  {msg}",
+            };
+            bar.set_style(
+                ProgressStyle::with_template(template).expect("the templates are written here"),
+            );
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        Self { bar, started: Instant::now(), shown: Mutex::new(Shown::default()) }
+    }
+
+    /// Called once a second for each part.
+    pub(super) fn show(&self, status: &Status, by_tasks: bool) {
+        let Some(bar) = &self.bar else {
+            self.print_json(status);
+            return;
+        };
+        let mut shown = self.shown.lock();
+        match status {
+            Status::Generator(status) => {
+                shown.texts[0] = shown.generator_text(status);
+                let position =
+                    if by_tasks { status.collected } else { self.started.elapsed().as_secs() };
+                bar.set_position(position);
+            }
+            Status::Executor(status) => shown.texts[1] = executor_text(status),
+            Status::Collector(status) => shown.texts[2] = shown.collector_text(status),
+        }
+        let parts: Vec<&str> =
+            shown.texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        bar.set_message(parts.join(" | "));
+    }
+
+    /// A reader that has gone away ends the lines, not the run.
+    fn print_json(&self, status: &Status) {
+        let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match serde_json::to_string(&Line { at_ms, status }) {
+            Ok(line) => {
+                if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+                    tracing::debug!(%error, "nobody reads the status");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a status could not be written"),
+        }
+    }
+
+    /// The changing line goes; what follows stays.
+    pub(super) fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Shown {
+    fn generator_text(&mut self, status: &GeneratorStatus) -> String {
+        let now = Instant::now();
+        let last = self.generator.replace((now, status.clone()));
+        let rate = last.map_or(0, |(at, last)| rate(status.generated - last.generated, now - at));
+        let late = match status.backlog {
+            0 => String::new(),
+            backlog => format!(", {} wait", short(backlog)),
+        };
+        format!(
+            "{}/s, {} in flight{late}, p99 {}",
+            short(rate),
+            short(status.in_flight),
+            milliseconds(status.latency.p99_ns)
+        )
+    }
+
+    fn collector_text(&mut self, status: &CollectorStatus) -> String {
+        let now = Instant::now();
+        let last = self.collector.replace((now, status.clone()));
+        let account = &status.account;
+        let rate =
+            last.map_or(0, |(at, last)| rate(account.collected - last.account.collected, now - at));
+        format!("collected {} ({}/s), accuracy {}%", short(account.collected), short(rate), {
+            percent(account.verified_right, account.verified_right + account.verified_wrong)
+        })
+    }
+}
+
+fn executor_text(status: &ExecutorStatus) -> String {
+    let [busy, starved, blocked] = status.meter.shares();
+    format!("executor {busy}% busy {starved}% starved {blocked}% blocked")
+}
+
+fn rate(count: u64, time: Duration) -> u64 {
+    let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
+    count.saturating_mul(1_000_000) / time_us
+}
+
+/// `12.3 M`: four characters and a unit.
+pub(super) fn short(number: u64) -> String {
+    let (unit, divisor) = match number {
+        0..10_000 => return number.to_string(),
+        10_000..1_000_000 => ("k", 100),
+        1_000_000..1_000_000_000 => ("M", 100_000),
+        _ => ("G", 100_000_000),
+    };
+    let tenths = number / divisor;
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+fn milliseconds(ns: u64) -> String {
+    format!("{}.{:02} ms", ns / 1_000_000, ns % 1_000_000 / 10_000)
+}
+
+/// Percentiles in one line.
+pub(super) fn latency_text(latency: &Latency) -> String {
+    [
+        ("p50", latency.p50_ns),
+        ("p90", latency.p90_ns),
+        ("p99", latency.p99_ns),
+        ("p99.9", latency.p999_ns),
+        ("p99.99", latency.p9999_ns),
+        ("max", latency.max_ns),
+    ]
+    .map(|(name, ns)| format!("{name} {}", milliseconds(ns)))
+    .join(", ")
+}
+
+/// How a stage spent its threads' time.
+pub(super) fn shares_text(name: &str, meter: &Reading) -> String {
+    let [busy, starved, blocked] = meter.shares();
+    format!("{name} {busy}% busy, {starved}% starved, {blocked}% blocked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (number, expected) in [
+            (0, "0"),
+            (9_999, "9999"),
+            (10_000, "10.0 k"),
+            (999_999, "999.9 k"),
+            (12_345_678, "12.3 M"),
+            (5_000_000_000, "5.0 G"),
+        ] {
+            assert_eq!(short(number), expected);
+        }
+        assert_eq!(milliseconds(1_234_567), "1.23 ms");
+        assert_eq!(rate(500, Duration::from_millis(250)), 2_000);
+    }
+
+    #[test]
+    fn lines_name_their_stage() {
+        let status = Status::Generator(GeneratorStatus { generated: 5, ..Default::default() });
+        let line = serde_json::to_string(&Line { at_ms: 7, status: &status }).unwrap();
+        assert!(line.starts_with(r#"{"at_ms":7,"stage":"generator","epoch":0"#), "{line}");
+    }
+}

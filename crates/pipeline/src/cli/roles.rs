@@ -1,0 +1,287 @@
+//! The roles as commands.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+
+use super::arguments::{Arguments, Asked, parse};
+use super::console::{Console, latency_text, shares_text, short};
+use super::{log_to_stderr, print, stop_on_signals};
+use crate::collector::{self, CollectorOptions, percent};
+use crate::executor::{self, ExecutorOptions};
+use crate::generator::{self, GeneratorOptions, GeneratorSummary};
+use crate::local::{self, LocalOptions};
+use crate::message::Account;
+use crate::status::Status;
+use crate::task::{Kernel, Maker};
+
+const TASK_HELP: &str = "\
+      --task <NAME>          sha256x10-le (the default), sha256x10-be, sha256x10-ds, powmod, nop,
+                             spin:NS
+      --seed <N>             Of the inputs [1]
+      --stream <N>           Names this generator's tasks at the collector [1]
+      --rate <N|max>         Tasks per second, in open loop; or as fast as they are taken [max]
+      --tick <TIME>          Tasks become due together once in this time [10ms]
+      --duration <TIME>      Ends after this time
+      --tasks <N>            Ends after so many tasks
+      --batch <N>            Tasks of one frame, at most [4096]
+      --window <N>           Frames in flight, at most [1024]
+      --lease <TIME>         A frame is given to another executor after this time, or 20 times the
+                             median if that is longer [1s]
+      --overload <POLICY>    When more is due than is taken: queue, shed, fail [queue]
+      --backlog <N>          Tasks that may wait before shed or fail acts [a tenth of a second]
+";
+
+const CHECK_HELP: &str = "\
+      --verify <WHICH>       Results computed again: sample:N/TIME or all [sample:100/60s]
+      --out <DIR>            Write each window's sample and the account there
+      --log <DIR>            Keep a log: a collector that starts again goes on where this one was
+";
+
+const COMMON_HELP: &str = "\
+      --kernel <NAME>        auto, lanes or serial [auto: the quickest that is right here]
+      --patience <TIME>      How long to look for a part that is not there [10s]
+      --json                 JSON lines also on a terminal
+  -h, --help                 Print this
+";
+
+const COMMON: [&str; 3] = ["kernel", "patience", "json"];
+const TASK: [&str; 12] = [
+    "task", "seed", "stream", "rate", "tick", "duration", "tasks", "batch", "window", "lease",
+    "overload", "backlog",
+];
+const CHECK: [&str; 3] = ["verify", "out", "log"];
+
+/// `None`: help was printed.
+fn arguments(parser: &mut Parser, names: &[&[&str]], help: &str) -> Result<Option<Arguments>> {
+    match parse(parser, &[&COMMON, &names.concat()[..]].concat())? {
+        Asked::Help => print(&format!("{help}{COMMON_HELP}")).map(|()| None),
+        Asked::Run(arguments) => {
+            log_to_stderr()?;
+            Ok(Some(*arguments))
+        }
+    }
+}
+
+/// The kernel that was asked for, or the best one.
+fn kernel(arguments: &Arguments) -> Kernel {
+    arguments.kernel.unwrap_or_else(|| Kernel::calibrate().best)
+}
+
+fn kernel_text(kernel: Kernel) -> String {
+    format!("{kernel} ({})", kernel.instructions())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+pub(super) fn run(parser: &mut Parser) -> Result<()> {
+    let help = format!(
+        "Usage: myriad pipeline run [OPTIONS]\n\n\
+         All parts in one process, each with threads and sockets of its own. Without --tasks or\n\
+         --duration it runs until Ctrl-C.\n\n\
+         \x20     --executors <N>        Executors [1]\n\
+         \x20     --threads <N>          Threads of each [cores]\n\
+         \x20     --corrupt <SHARE>      Spoil this share of the results [0]\n\
+         {TASK_HELP}{CHECK_HELP}"
+    );
+    let own = ["executors", "threads", "corrupt"];
+    let Some(arguments) = arguments(parser, &[&TASK, &CHECK, &own], &help)? else { return Ok(()) };
+    let kernel = kernel(&arguments);
+    let options = LocalOptions {
+        stream: arguments.stream,
+        plan: arguments.plan(),
+        make_task: Maker::built_in(kernel),
+        kernel: kernel_text(kernel),
+        pace: arguments.pace(),
+        ledger: arguments.ledger(),
+        executors: arguments.executors,
+        threads: arguments.threads.unwrap_or_else(cores),
+        corrupt: arguments.corrupt,
+        verify: arguments.verify,
+        out: arguments.out.clone(),
+        log: arguments.log.clone(),
+        patience: arguments.patience,
+    };
+    let console = Console::new(arguments.json, arguments.duration, arguments.tasks);
+    let by_tasks = arguments.tasks.is_some();
+    let stop = stop_on_signals()?;
+    let started = Instant::now();
+    let outcome = local::run(&options, &stop, &|status| console.show(&status, by_tasks));
+    let took = started.elapsed();
+    console.end();
+    let summary = outcome?;
+    let mut text = generator_text(&summary.generator, took);
+    let mut stages = vec![shares_text("generator", &summary.generator.status.meter)];
+    for executor in &summary.executors {
+        stages.push(shares_text("executor", &executor.meter));
+    }
+    stages.push(shares_text("collector", &summary.collector.meter));
+    writeln!(text, "stages     {}; kernel {}", stages.join("; "), options.kernel)?;
+    print(&text)?;
+    judge(&summary.generator)
+}
+
+pub(super) fn generator(parser: &mut Parser) -> Result<()> {
+    let help = format!(
+        "Usage: myriad pipeline generator [OPTIONS]\n\n\
+         \x20     --listen <HOST:PORT>   Where executors connect [127.0.0.1:25522]\n\
+         \x20     --collector <HOST:PORT>  [127.0.0.1:25523]\n\
+         {TASK_HELP}"
+    );
+    let own = ["listen", "collector"];
+    let Some(arguments) = arguments(parser, &[&TASK, &own], &help)? else { return Ok(()) };
+    let plan = arguments.plan();
+    let options = GeneratorOptions {
+        stream: arguments.stream,
+        task: Maker::built_in(kernel(&arguments)).make(&plan)?,
+        plan,
+        pace: arguments.pace(),
+        ledger: arguments.ledger(),
+        listener: listen(arguments.listen_for_executors())?,
+        collector: arguments.collector,
+        patience: arguments.patience,
+    };
+    let console = Console::new(arguments.json, arguments.duration, arguments.tasks);
+    let by_tasks = arguments.tasks.is_some();
+    let stop = stop_on_signals()?;
+    let started = Instant::now();
+    let outcome = generator::run(options, &stop, &mut |status| {
+        console.show(&Status::Generator(status.clone()), by_tasks);
+    });
+    let took = started.elapsed();
+    console.end();
+    let summary = outcome?;
+    print(&generator_text(&summary, took))?;
+    judge(&summary)
+}
+
+pub(super) fn executor(parser: &mut Parser) -> Result<()> {
+    let help = "\
+Usage: myriad pipeline executor [OPTIONS]
+
+      --generator <HOST:PORT>  [127.0.0.1:25522]
+      --collector <HOST:PORT>  [127.0.0.1:25523]
+      --threads <N>          [cores]
+      --corrupt <SHARE>      Spoil this share of the results, to see that it is found [0]
+";
+    let own: &[&[&str]] = &[&["generator", "collector", "threads", "corrupt"]];
+    let Some(arguments) = arguments(parser, own, help)? else { return Ok(()) };
+    let kernel = kernel(&arguments);
+    let options = ExecutorOptions {
+        name: format!("executor-{}", std::process::id()),
+        generator: arguments.generator,
+        collector: arguments.collector,
+        threads: arguments.threads.unwrap_or_else(cores),
+        make_task: Maker::built_in(kernel),
+        kernel: kernel_text(kernel),
+        corrupt: arguments.corrupt,
+        patience: arguments.patience,
+    };
+    let console = Console::new(arguments.json, None, None);
+    let stop = stop_on_signals()?;
+    let outcome = executor::run(options, &stop, &mut |status| {
+        console.show(&Status::Executor(status.clone()), false);
+    });
+    console.end();
+    let status = outcome?;
+    let meter = &status.meter;
+    print(&format!(
+        "executed {} tasks in {} frames; {}; kernel {}; {} reconnects\n",
+        meter.tasks,
+        meter.frames,
+        shares_text("time", meter),
+        status.kernel,
+        status.reconnects
+    ))
+}
+
+pub(super) fn collector(parser: &mut Parser) -> Result<()> {
+    let help = format!(
+        "Usage: myriad pipeline collector [OPTIONS]\n\n\
+         Ends when the last generator has its account.\n\n\
+         \x20     --listen <HOST:PORT>   Where generators and executors connect [127.0.0.1:25523]\n\
+         \x20     --seed <N>             Of the sample's choice [1]\n\
+         \x20     --stay                 Go on when all generators have ended\n\
+         {CHECK_HELP}"
+    );
+    let own: &[&[&str]] = &[&["listen", "stay", "seed"], &CHECK];
+    let Some(arguments) = arguments(parser, own, &help)? else { return Ok(()) };
+    let options = CollectorOptions {
+        listener: listen(arguments.listen_for_results())?,
+        make_task: Maker::built_in(kernel(&arguments)),
+        verify: arguments.verify,
+        seed: arguments.seed,
+        out: arguments.out.clone(),
+        log: arguments.log.clone(),
+        stay: arguments.stay,
+    };
+    let console = Console::new(arguments.json, None, None);
+    let stop = stop_on_signals()?;
+    let outcome = collector::run(options, &stop, &mut |status| {
+        console.show(&Status::Collector(status.clone()), false);
+    });
+    console.end();
+    let status = outcome?;
+    print(&account_text(&status.account))
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("listen on {address}"))
+}
+
+fn generator_text(summary: &GeneratorSummary, took: Duration) -> String {
+    let status = &summary.status;
+    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+    let per_second = u128::from(status.collected) * 1_000_000 / u128::from(took_us);
+    let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
+    format!(
+        "generated  {} tasks ({} offered, {} shed) in {:.2} s: {}/s\n\
+         in flight  {}\n\
+         {}\
+         resent     {} frames ({} leases expired, {} damaged)\n\
+         late       {} ticks, the latest by {:.2} ms\n\
+         latency    {}\n",
+        status.generated,
+        status.offered,
+        status.shed,
+        took.as_secs_f64(),
+        short(per_second),
+        status.in_flight,
+        account_text(&summary.account),
+        status.resent_frames,
+        status.expired_frames,
+        status.nacked_frames,
+        status.late_ticks,
+        Duration::from_nanos(status.latest_tick_ns).as_secs_f64() * 1e3,
+        latency_text(&status.latency),
+    )
+}
+
+fn account_text(account: &Account) -> String {
+    let checked = account.verified_right + account.verified_wrong;
+    format!(
+        "collected  {} tasks, {} different; {} came again, {} came too late, {} frames damaged\n\
+         verified   {} of {checked} right: accuracy {}%; digest {:016x}\n",
+        account.collected,
+        account.distinct,
+        account.duplicate,
+        account.stale,
+        account.damaged_frames,
+        account.verified_right,
+        percent(account.verified_right, checked),
+        account.digest,
+    )
+}
+
+/// A run that lost, doubled or spoiled tasks has failed.
+fn judge(summary: &GeneratorSummary) -> Result<()> {
+    if summary.faults.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", summary.faults.join("; "))
+}

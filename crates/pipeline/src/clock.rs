@@ -1,0 +1,27 @@
+//! The clock of a process, read by its threads and passed down as a number.
+
+use std::time::Instant;
+
+use base::time::MonoNs;
+
+/// Nanoseconds since it was made. Copies show the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    #[expect(clippy::new_without_default, reason = "two clocks show different times")]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// Overflows after 584 years.
+    pub fn now_ns(self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub fn now(self) -> MonoNs {
+        MonoNs(self.now_ns())
+    }
+}

@@ -1,0 +1,137 @@
+//! Generators at the collector.
+
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::collector::stream::{Joining, Stream};
+use crate::collector::{STREAMS_MAX, Shared, StreamLedger, refuse};
+use crate::frame::{Header, Kind, encode_pairs};
+use crate::link::{Link, LinkError, Received};
+use crate::message::{GeneratorWelcome, Plan};
+
+/// Pairs in one message: 16 bytes each.
+const PAIRS_MAX: usize = 4096;
+/// Between two looks at the log, while something waits to become durable.
+const DURABLE_PAUSE: Duration = Duration::from_micros(200);
+
+pub(super) fn serve<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    mut link: Link,
+    (id, epoch, plan): (u64, Option<u32>, Plan),
+) -> Result<(), LinkError> {
+    let stream = match find_or_make(shared, id, &plan) {
+        Ok(stream) => stream,
+        Err(reason) => return refuse(link, &reason),
+    };
+    let joined = match stream.join(shared, &Joining { epoch, plan }) {
+        Ok(joined) => joined,
+        Err(LinkError::Refused(reason)) => return refuse(link, &reason),
+        Err(error) => return Err(error),
+    };
+    let (epoch, connection) = (joined.epoch, joined.connection);
+    if let Some(sink) = &shared.sink
+        && let Err(error) = sink.wait_until_durable(joined.durable_at)
+    {
+        shared.fail(format!("{error:#}"));
+        return Err(LinkError::Closed);
+    }
+    let welcome = GeneratorWelcome { epoch, collected: joined.collected };
+    let head = Header::control(Kind::Welcome, id, epoch);
+    let greeted = link.send_message(head, &welcome).and_then(|()| Ok(link.open_for(0)?));
+    let outcome = greeted.and_then(|()| {
+        tracing::info!(stream = format!("{id:016x}"), epoch, "a generator joined");
+        let teller = link.try_clone()?;
+        let told = Arc::clone(&stream);
+        scope.spawn(move || tell(shared, &told, teller, (epoch, connection)));
+        hear(shared, &stream, &mut link, epoch)
+    });
+    stream.leave(connection);
+    link.close();
+    outcome
+}
+
+fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, String> {
+    if let Some(stream) = shared.stream(id) {
+        return Ok(stream);
+    }
+    let made = Stream::new(shared, id, plan, StreamLedger::default());
+    let made = made.map_err(|error| format!("{error:#}"))?;
+    let mut state = shared.state.lock();
+    if state.streams.len() >= STREAMS_MAX {
+        return Err(format!("there are {STREAMS_MAX} streams already"));
+    }
+    Ok(Arc::clone(state.streams.entry(id).or_insert_with(|| Arc::new(made))))
+}
+
+/// Waits for the generator's end.
+fn hear(shared: &Shared, stream: &Stream, link: &mut Link, epoch: u32) -> Result<(), LinkError> {
+    let mut payload = Vec::new();
+    loop {
+        let Received::Frame(header) = link.receive(&mut payload)? else {
+            return Err(LinkError::Damaged);
+        };
+        if header.kind != Kind::Finish {
+            return Err(LinkError::Unexpected { found: header.kind, expected: "the end" });
+        }
+        match stream.finish(shared, header.first_id) {
+            Ok(account) => {
+                link.send_message(Header::control(Kind::Account, stream.id, epoch), &account)?;
+                stream.set_finished();
+            }
+            Err(error) => {
+                shared.fail(format!("{error:#}"));
+                return Err(LinkError::Closed);
+            }
+        }
+    }
+}
+
+/// Tells the generator what has been collected, until its connection ends.
+fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (u32, u64)) {
+    let (mut acks, mut nacks) = (Vec::new(), Vec::new());
+    let mut payload = Vec::new();
+    while let Some(mut state) = stream.wait_for_news(shared, connection) {
+        acks.clear();
+        nacks.clear();
+        let mut waits = false;
+        while let Some((first, last, durable_at)) = state.outbox.acks.front().copied() {
+            match shared.sink.as_ref().map_or(Ok(true), |sink| sink.is_durable(durable_at)) {
+                Ok(true) if acks.len() < PAIRS_MAX => acks.push((first, last)),
+                Ok(is_durable) => {
+                    waits = !is_durable;
+                    break;
+                }
+                Err(error) => {
+                    drop(state);
+                    shared.fail(format!("{error:#}"));
+                    return;
+                }
+            }
+            state.outbox.acks.pop_front();
+        }
+        let count = state.outbox.nacks.len().min(PAIRS_MAX);
+        nacks.extend(state.outbox.nacks.drain(..count).map(|sequence| (sequence, sequence)));
+        drop(state);
+        for (kind, pairs) in [(Kind::Ack, &acks), (Kind::Nack, &nacks)] {
+            if pairs.is_empty() {
+                continue;
+            }
+            payload.clear();
+            encode_pairs(pairs, &mut payload);
+            let header = Header::control(kind, stream.id, epoch).with_payload(&payload);
+            if let Err(error) = link.send(&header, &payload) {
+                // Whoever reads from this connection sees its end too.
+                tracing::debug!(%error, "a generator was not told");
+                link.close();
+                return;
+            }
+        }
+        if waits {
+            std::thread::sleep(DURABLE_PAUSE);
+        }
+    }
+}

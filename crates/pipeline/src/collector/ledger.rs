@@ -1,0 +1,150 @@
+//! What has been collected of one stream: every id once.
+
+use crate::frame::Header;
+use crate::intervals::{Added, Intervals};
+use crate::message::{Account, NAMED_MAX};
+
+/// What became of a batch of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    New,
+    /// All of it is there already.
+    Duplicate,
+    /// Of another life of the generator.
+    Stale,
+    /// It covers ids of which some are there and some not: no generator of ours cuts so.
+    Conflict,
+    /// There are too many gaps: a generator exceeds its window.
+    Full,
+}
+
+/// The books of one stream. Time, sockets and disks are elsewhere.
+#[derive(Debug, Clone, Default)]
+pub struct StreamLedger {
+    epoch: u32,
+    ids: Intervals,
+    collected: u64,
+    duplicate: u64,
+    stale: u64,
+    damaged_frames: u64,
+    digest: u64,
+    verified_right: u64,
+    verified_wrong: u64,
+    wrong_ids: Vec<u64>,
+}
+
+impl StreamLedger {
+    /// A new life of the generator begins; results of earlier ones are refused from now on.
+    pub fn begin_epoch(&mut self, epoch: u32) {
+        assert!(epoch > self.epoch);
+        self.epoch = epoch;
+    }
+
+    /// 0: no generator has come.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// `digest` is what the task's `inspect` found.
+    pub fn accept(&mut self, header: &Header, digest: u64) -> Accepted {
+        let count = u64::from(header.count);
+        if header.epoch != self.epoch {
+            self.stale += count;
+            return Accepted::Stale;
+        }
+        match self.ids.add(header.ids().iter()) {
+            Added::New => {
+                self.collected += count;
+                self.digest = self.digest.wrapping_add(digest);
+                Accepted::New
+            }
+            Added::Known => {
+                self.duplicate += count;
+                Accepted::Duplicate
+            }
+            Added::Conflict => Accepted::Conflict,
+            Added::Full => Accepted::Full,
+        }
+    }
+
+    pub fn count_damaged(&mut self) {
+        self.damaged_frames += 1;
+    }
+
+    pub fn count_verified(&mut self, right: u64, wrong: &[u64]) {
+        self.verified_right += right;
+        self.verified_wrong += u64::try_from(wrong.len()).expect("64 bits");
+        let room = NAMED_MAX.saturating_sub(self.wrong_ids.len());
+        self.wrong_ids.extend(wrong.iter().take(room));
+    }
+
+    pub fn collected(&self) -> u64 {
+        self.collected
+    }
+
+    pub fn ids(&self) -> &Intervals {
+        &self.ids
+    }
+
+    /// `generated`: how many ids were given out.
+    pub fn account(&self, generated: u64) -> Account {
+        Account {
+            collected: self.collected,
+            distinct: self.ids.total(),
+            duplicate: self.duplicate,
+            stale: self.stale,
+            damaged_frames: self.damaged_frames,
+            missing: self.ids.gaps(generated).take(NAMED_MAX).collect(),
+            digest: self.digest,
+            verified_right: self.verified_right,
+            verified_wrong: self.verified_wrong,
+            wrong_ids: self.wrong_ids.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Kind;
+
+    fn results(epoch: u32, first_id: u64, count: u32) -> Header {
+        let mut header = Header::control(Kind::Result, 1, epoch);
+        (header.first_id, header.count) = (first_id, count);
+        header
+    }
+
+    #[test]
+    fn every_id_counts_once() {
+        let mut ledger = StreamLedger::default();
+        ledger.begin_epoch(1);
+        for (header, expected) in [
+            (results(1, 0, 10), Accepted::New),
+            (results(1, 20, 10), Accepted::New),
+            (results(1, 0, 10), Accepted::Duplicate),
+            (results(1, 5, 10), Accepted::Conflict),
+            (results(2, 10, 10), Accepted::Stale),
+        ] {
+            assert_eq!(ledger.accept(&header, 7), expected, "{header:?}");
+        }
+        let account = ledger.account(35);
+        assert_eq!((account.collected, account.distinct, account.digest), (20, 20, 14));
+        assert_eq!((account.duplicate, account.stale), (10, 10));
+        assert_eq!(account.missing, [(10, 20), (30, 35)]);
+
+        ledger.begin_epoch(2);
+        assert_eq!(ledger.accept(&results(1, 10, 10), 7), Accepted::Stale);
+        assert_eq!(ledger.accept(&results(2, 10, 10), 7), Accepted::New);
+        assert_eq!(ledger.account(30).missing, []);
+    }
+
+    #[test]
+    fn wrong_results_are_named_up_to_a_limit() {
+        let mut ledger = StreamLedger::default();
+        let wrong: Vec<u64> = (0..100).collect();
+        ledger.count_verified(900, &wrong);
+        let account = ledger.account(0);
+        assert_eq!((account.verified_right, account.verified_wrong), (900, 100));
+        assert_eq!(account.wrong_ids.len(), NAMED_MAX);
+    }
+}

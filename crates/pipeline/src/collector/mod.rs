@@ -1,0 +1,276 @@
+//! The collector: takes each result once, checks it, keeps the books and acknowledges.
+
+mod control;
+mod ledger;
+mod sample;
+mod session;
+mod sink;
+mod stream;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::frame::Kind;
+use crate::link::{Link, LinkError};
+use crate::message::{Account, Hello};
+use crate::meter::Meter;
+use crate::status::CollectorStatus;
+use crate::task::Maker;
+use stream::Stream;
+
+pub use ledger::{Accepted, StreamLedger};
+pub use sample::{Reservoir, SAMPLE_MAX};
+pub use sink::{RecoveredStream, Sink};
+pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
+
+/// Generators whose tasks are collected.
+pub const STREAMS_MAX: usize = 64;
+/// Connections of executors and generators.
+pub const CONNECTIONS_MAX: usize = 512;
+/// Results that an executor may have under way.
+pub const CREDITS: u32 = 16;
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+const TURN: Duration = Duration::from_millis(20);
+const STATUS_NS: u64 = 1_000_000_000;
+
+/// All that a collector needs to know.
+#[derive(Debug)]
+pub struct CollectorOptions {
+    pub listener: TcpListener,
+    pub make_task: Maker,
+    pub verify: Verify,
+    /// Of the sample's choice.
+    pub seed: u64,
+    /// Where samples and accounts are written.
+    pub out: Option<PathBuf>,
+    /// Directory of the durable sink.
+    pub log: Option<PathBuf>,
+    /// Goes on when all generators have ended.
+    pub stay: bool,
+}
+
+/// What the threads of a collector share.
+#[derive(Debug)]
+struct Shared {
+    make_task: Maker,
+    verify: Verify,
+    seed: u64,
+    out: Option<PathBuf>,
+    sink: Option<Sink>,
+    clock: Clock,
+    meter: Meter,
+    state: Mutex<State>,
+    is_over: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    streams: BTreeMap<u64, Arc<Stream>>,
+    /// All connections, so that their threads can be ended.
+    links: BTreeMap<u64, Link>,
+    links_seen: u64,
+    executors: usize,
+    failure: Option<String>,
+}
+
+impl Shared {
+    /// The collector cannot go on: its disk or its books. The first reason stands.
+    fn fail(&self, reason: String) {
+        tracing::error!(reason, "the collector failed");
+        self.state.lock().failure.get_or_insert(reason);
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn stream(&self, id: u64) -> Option<Arc<Stream>> {
+        self.state.lock().streams.get(&id).cloned()
+    }
+
+    fn streams(&self) -> Vec<Arc<Stream>> {
+        self.state.lock().streams.values().cloned().collect()
+    }
+
+    fn status(&self) -> CollectorStatus {
+        let mut account = Account::default();
+        for stream in self.streams() {
+            add(&mut account, &stream.account());
+        }
+        let executors = self.state.lock().executors;
+        CollectorStatus { executors, account, meter: self.meter.read() }
+    }
+}
+
+fn add(sum: &mut Account, one: &Account) {
+    sum.collected += one.collected;
+    sum.distinct += one.distinct;
+    sum.duplicate += one.duplicate;
+    sum.stale += one.stale;
+    sum.damaged_frames += one.damaged_frames;
+    sum.digest = sum.digest.wrapping_add(one.digest);
+    sum.verified_right += one.verified_right;
+    sum.verified_wrong += one.verified_wrong;
+}
+
+/// Runs until all generators have their account, or `stop` is set. `report` is called once a
+/// second. Returns what was collected, all streams together.
+pub fn run(
+    options: CollectorOptions,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&CollectorStatus),
+) -> Result<CollectorStatus> {
+    let clock = Clock::new();
+    let (sink, recovered) = match &options.log {
+        None => (None, BTreeMap::new()),
+        Some(dir) => {
+            let (sink, streams) = Sink::open(dir, clock)?;
+            (Some(sink), streams)
+        }
+    };
+    let shared = Shared {
+        make_task: options.make_task,
+        verify: options.verify,
+        seed: options.seed,
+        out: options.out,
+        sink,
+        clock,
+        meter: Meter::default(),
+        state: Mutex::new(State {
+            streams: BTreeMap::new(),
+            links: BTreeMap::new(),
+            links_seen: 0,
+            executors: 0,
+            failure: None,
+        }),
+        is_over: AtomicBool::new(false),
+    };
+    for (id, known) in recovered {
+        let stream = Stream::recovered(&shared, id, known)?;
+        shared.state.lock().streams.insert(id, Arc::new(stream));
+    }
+    options.listener.set_nonblocking(true).context("the collector's listener")?;
+    thread::scope(|scope| {
+        let (shared, listener) = (&shared, &options.listener);
+        scope.spawn(move || accept(scope, shared, listener));
+        watch(shared, options.stay, stop, report);
+        shared.is_over.store(true, Ordering::SeqCst);
+        for link in shared.state.lock().links.values() {
+            link.close();
+        }
+        for stream in shared.streams() {
+            stream.wake();
+        }
+    });
+    if let Some(sink) = &shared.sink {
+        sink.close()?;
+    }
+    let failure = shared.state.lock().failure.take();
+    if let Some(reason) = failure {
+        bail!("{reason}");
+    }
+    Ok(shared.status())
+}
+
+/// The main thread: windows, status, the end.
+fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(&CollectorStatus)) {
+    let mut status_at_ns = shared.clock.now_ns() + STATUS_NS;
+    while !shared.is_over() && !stop.load(Ordering::Relaxed) {
+        let now_ns = shared.clock.now_ns();
+        let streams = shared.streams();
+        for stream in &streams {
+            if let Err(error) = stream.end_window_if_due(shared, now_ns) {
+                shared.fail(format!("{error:#}"));
+            }
+        }
+        if now_ns >= status_at_ns {
+            status_at_ns = now_ns + STATUS_NS;
+            report(&shared.status());
+        }
+        // A stream that was only read from the log waits for its generator.
+        let mut began = streams.iter().filter(|stream| stream.has_begun()).peekable();
+        if !stay && began.peek().is_some() && began.all(|stream| stream.is_finished()) {
+            return;
+        }
+        thread::sleep(TURN);
+    }
+}
+
+fn accept<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    listener: &'scope TcpListener,
+) {
+    while !shared.is_over() {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                scope.spawn(move || serve(scope, shared, stream));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken in");
+                thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// One connection from its greeting to its end.
+fn serve<'scope>(scope: &'scope Scope<'scope, '_>, shared: &'scope Shared, stream: TcpStream) {
+    let outcome = greet(shared, stream).and_then(|(id, link, hello)| {
+        let outcome = match hello {
+            Hello::Generator { stream, epoch, plan } => {
+                control::serve(scope, shared, link, (stream, epoch, plan))
+            }
+            Hello::Executor { stream, name } => session::serve(shared, link, stream, &name),
+            Hello::Reporter { .. } => refuse(link, "this is a collector, not a monitor"),
+        };
+        if let Some(link) = shared.state.lock().links.remove(&id) {
+            link.close();
+        }
+        outcome
+    });
+    match outcome {
+        Ok(()) | Err(LinkError::Closed) => {}
+        Err(error) if shared.is_over() => tracing::debug!(%error, "a connection ended"),
+        Err(error) => tracing::warn!(%error, "a connection ended"),
+    }
+}
+
+fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link, Hello), LinkError> {
+    let mut link = Link::new(stream)?;
+    let hello = link.receive_message(Kind::Hello, &mut Vec::new())?;
+    let mut state = shared.state.lock();
+    if state.links.len() >= CONNECTIONS_MAX {
+        drop(state);
+        refuse(link, "too many connections")?;
+        return Err(LinkError::Closed);
+    }
+    let id = state.links_seen;
+    state.links_seen += 1;
+    state.links.insert(id, link.try_clone()?);
+    drop(state);
+    // Whoever ends all connections may have done so just before.
+    if shared.is_over() {
+        link.close();
+    }
+    Ok((id, link, hello))
+}
+
+fn refuse(mut link: Link, reason: &str) -> Result<(), LinkError> {
+    link.refuse(reason);
+    Err(LinkError::Refused(reason.to_owned()))
+}

@@ -1,0 +1,109 @@
+//! Executors at the collector: one thread per connection takes results in.
+
+use crate::collector::stream::Stream;
+use crate::collector::verify::{Verify, check_all};
+use crate::collector::{Accepted, CREDITS, Shared, refuse};
+use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX};
+use crate::link::{Link, LinkError, Received};
+use crate::message::CollectorWelcome;
+use crate::meter::{Doing, Stopwatch};
+
+/// Credits go back in steps: one small frame for several large ones.
+const CREDIT_STEP: u32 = CREDITS / 4;
+
+pub(super) fn serve(
+    shared: &Shared,
+    mut link: Link,
+    stream: Option<u64>,
+    name: &str,
+) -> Result<(), LinkError> {
+    let Some(stream) = stream.and_then(|id| shared.stream(id)) else {
+        return refuse(link, "no generator of this stream has come yet");
+    };
+    link.send_message(
+        Header::control(Kind::Welcome, stream.id, 0),
+        &CollectorWelcome { credits: CREDITS },
+    )?;
+    let batch = usize::try_from(stream.plan.batch).expect("32 bits fit");
+    let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
+    link.open_for(bytes_max)?;
+    shared.state.lock().executors += 1;
+    tracing::info!(name, "an executor joined");
+    let outcome = take_results(shared, &stream, &mut link);
+    shared.state.lock().executors -= 1;
+    outcome
+}
+
+fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(), LinkError> {
+    let mut payload = Vec::new();
+    let mut owed = 0;
+    let mut stopwatch = Stopwatch::start(&shared.meter, shared.clock);
+    loop {
+        let received = link.receive(&mut payload)?;
+        stopwatch.charge(Doing::Starved);
+        let (Received::Frame(header) | Received::Damaged(header)) = received;
+        if header.kind != Kind::Result || header.stream != stream.id {
+            return Err(LinkError::Unexpected { found: header.kind, expected: "results" });
+        }
+        let outputs = &payload[..header.payload_len()];
+        match received {
+            Received::Frame(_) => take(shared, stream, &header, outputs)?,
+            Received::Damaged(_) => stream.refuse(&header),
+        }
+        stopwatch.charge(Doing::Busy);
+        if let Some(sink) = &shared.sink {
+            sink.wait_for_room();
+        }
+        owed += 1;
+        if owed == CREDIT_STEP {
+            let mut credit = Header::control(Kind::Credit, stream.id, 0);
+            credit.count = owed;
+            link.send(&credit, &[])?;
+            owed = 0;
+        }
+        stopwatch.charge(Doing::Blocked);
+    }
+}
+
+/// All checks, then the books. A batch that fails a check is asked for again.
+fn take(
+    shared: &Shared,
+    stream: &Stream,
+    header: &Header,
+    outputs: &[u8],
+) -> Result<(), LinkError> {
+    let digest = match stream.task.inspect(header.ids(), outputs) {
+        Ok(digest) => digest,
+        Err(error) => {
+            tracing::warn!(%error, first_id = header.first_id, "results were refused");
+            stream.refuse(header);
+            return Ok(());
+        }
+    };
+    let verified = match shared.verify {
+        Verify::Sample { .. } => None,
+        Verify::All => match check_all(&*stream.task, outputs, header.count) {
+            Ok(verified) => Some(verified),
+            Err(error) => {
+                shared.fail(format!("results cannot be verified: {error}"));
+                return Err(LinkError::Closed);
+            }
+        },
+    };
+    match stream.accept(shared, header, outputs, digest, verified) {
+        Ok(Accepted::New) => {
+            shared.meter.count_batch(header.count, outputs.len());
+            Ok(())
+        }
+        Ok(Accepted::Duplicate | Accepted::Stale) => Ok(()),
+        Ok(found @ (Accepted::Conflict | Accepted::Full)) => {
+            let (first, end) = (header.first_id, header.ids().end());
+            shared.fail(format!("the books are wrong: ids {first} to {end}: {found:?}"));
+            Err(LinkError::Closed)
+        }
+        Err(error) => {
+            shared.fail(format!("{error:#}"));
+            Err(LinkError::Closed)
+        }
+    }
+}

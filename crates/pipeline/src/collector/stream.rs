@@ -1,0 +1,323 @@
+//! One generator's tasks at the collector: its books, its sample, and what it is yet to be told.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use binlog::Lsn;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::collector::Shared;
+use crate::collector::ledger::{Accepted, StreamLedger};
+use crate::collector::sample::Reservoir;
+use crate::collector::sink::{RecoveredStream, Sink};
+use crate::collector::verify::{Verify, WindowReport, sample_dir};
+use crate::frame::Header;
+use crate::link::LinkError;
+use crate::message::{Account, Plan};
+use crate::task::BatchTask;
+
+/// Acknowledgements that wait for their generator; it has at most as many batches in flight. More
+/// come only from resending, and are not missed: a generator that comes back is told all.
+const OUTBOX_MAX: usize = 1 << 17;
+
+/// A generator that wants to go on with a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Joining {
+    pub(super) epoch: Option<u32>,
+    pub(super) plan: Plan,
+}
+
+/// What a generator is told when it joins.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) epoch: u32,
+    pub(super) collected: Vec<(u64, u64)>,
+    /// All of `collected` is durable when the log is durable up to here.
+    pub(super) durable_at: Lsn,
+    /// Names this connection among those that the stream has had.
+    pub(super) connection: u64,
+}
+
+/// Batches to be acknowledged, in the order of their records on the log.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// First and last sequence number, and where the log must be durable.
+    pub(super) acks: VecDeque<(u64, u64, Lsn)>,
+    pub(super) nacks: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct StreamState {
+    ledger: StreamLedger,
+    reservoir: Reservoir,
+    /// Collected before this window.
+    window: u64,
+    window_ends_ns: Option<u64>,
+    pub(super) outbox: Outbox,
+    /// The generator's connection, while it has one: otherwise nothing is put in the outbox.
+    pub(super) connection: Option<u64>,
+    connections_seen: u64,
+    generated: u64,
+    is_finished: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u64,
+    pub(super) plan: Plan,
+    pub(super) task: Arc<dyn BatchTask>,
+    pub(super) state: Mutex<StreamState>,
+    pub(super) changed: Condvar,
+}
+
+impl Stream {
+    pub(super) fn new(shared: &Shared, id: u64, plan: &Plan, ledger: StreamLedger) -> Result<Self> {
+        let task = shared.make_task.make(plan)?;
+        let size = match shared.verify {
+            Verify::Sample { size, .. } => size,
+            Verify::All => 0,
+        };
+        Ok(Self {
+            id,
+            plan: plan.clone(),
+            task,
+            state: Mutex::new(StreamState {
+                ledger,
+                reservoir: Reservoir::new(size, shared.seed ^ id),
+                window: 0,
+                window_ends_ns: None,
+                outbox: Outbox::default(),
+                connection: None,
+                connections_seen: 0,
+                generated: 0,
+                is_finished: false,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    pub(super) fn recovered(shared: &Shared, id: u64, known: RecoveredStream) -> Result<Self> {
+        Self::new(shared, id, &known.plan, known.ledger)
+            .with_context(|| format!("stream {id:016x}, which the log has"))
+    }
+
+    /// A generator comes: a new one gets a new epoch, one whose connection broke keeps its own.
+    pub(super) fn join(&self, shared: &Shared, joining: &Joining) -> Result<Joined, LinkError> {
+        let refused = |reason: String| Err(LinkError::Refused(reason));
+        if !self.plan.has_same_tasks(&joining.plan) {
+            return refused(format!("this stream has other tasks: {:?}", self.plan));
+        }
+        let mut state = self.state.lock();
+        let current = state.ledger.epoch();
+        let epoch = match joining.epoch {
+            None => current + 1,
+            Some(epoch) if epoch < current => {
+                return refused(format!("epoch {epoch} was superseded by {current}"));
+            }
+            Some(epoch) => epoch,
+        };
+        if epoch > current {
+            state.ledger.begin_epoch(epoch);
+            if let Some(sink) = &shared.sink
+                && let Err(error) = sink.append_epoch(self.id, epoch, &joining.plan)
+            {
+                return refused(format!("{error:#}"));
+            }
+        }
+        state.is_finished = false;
+        state.outbox = Outbox::default();
+        state.connections_seen += 1;
+        let connection = state.connections_seen;
+        state.connection = Some(connection);
+        if let Verify::Sample { window_ns, .. } = shared.verify {
+            state.window_ends_ns.get_or_insert(shared.clock.now_ns().saturating_add(window_ns));
+        }
+        self.changed.notify_all();
+        Ok(Joined {
+            epoch,
+            collected: state.ledger.ids().ranges().to_vec(),
+            durable_at: shared.sink.as_ref().map_or(Lsn(0), Sink::end),
+            connection,
+        })
+    }
+
+    /// The generator's connection ended.
+    pub(super) fn leave(&self, connection: u64) {
+        let mut state = self.state.lock();
+        if state.connection == Some(connection) {
+            state.connection = None;
+            state.outbox = Outbox::default();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Results that passed all checks that need no lock. Counts them, remembers some, and has them
+    /// acknowledged once their record is durable.
+    pub(super) fn accept(
+        &self,
+        shared: &Shared,
+        header: &Header,
+        outputs: &[u8],
+        digest: u64,
+        verified: Option<(u64, Vec<u64>)>,
+    ) -> Result<Accepted> {
+        let mut state = self.state.lock();
+        let accepted = state.ledger.accept(header, digest);
+        let mut durable_at = shared.sink.as_ref().map_or(Lsn(0), Sink::end);
+        if accepted == Accepted::New {
+            if let Some(sink) = &shared.sink {
+                durable_at = sink.append_batch(header, digest)?;
+            }
+            state.reservoir.offer(header.count, |index| {
+                self.task.record(outputs, index).and_then(|range| outputs.get(range))
+            });
+            if let Some((right, wrong)) = verified {
+                state.ledger.count_verified(right, &wrong);
+            }
+        }
+        if matches!(accepted, Accepted::New | Accepted::Duplicate) {
+            state.acknowledge(header.sequence, durable_at);
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(accepted)
+    }
+
+    /// Results that came damaged or are not what they should be.
+    pub(super) fn refuse(&self, header: &Header) {
+        let mut state = self.state.lock();
+        state.ledger.count_damaged();
+        if header.epoch == state.ledger.epoch()
+            && state.connection.is_some()
+            && state.outbox.nacks.len() < OUTBOX_MAX
+        {
+            state.outbox.nacks.push(header.sequence);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn account(&self) -> Account {
+        let state = self.state.lock();
+        state.ledger.account(state.generated)
+    }
+
+    /// All is acknowledged: the last window ends, and the books are closed.
+    pub(super) fn finish(&self, shared: &Shared, generated: u64) -> Result<Account> {
+        self.state.lock().generated = generated;
+        self.end_window(shared)?;
+        let account = self.account();
+        if let Some(out) = &shared.out {
+            let dir = sample_dir(out, self.id, self.state.lock().ledger.epoch());
+            fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+            let path = dir.join("account.json");
+            let mut text = serde_json::to_string_pretty(&account)?;
+            text.push('\n');
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+        Ok(account)
+    }
+
+    /// The generator has its account.
+    pub(super) fn set_finished(&self) {
+        self.state.lock().is_finished = true;
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.state.lock().is_finished
+    }
+
+    /// Whether a generator has come to this collector.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state.lock().connections_seen > 0
+    }
+
+    pub(super) fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+
+    pub(super) fn end_window_if_due(&self, shared: &Shared, now_ns: u64) -> Result<()> {
+        let Verify::Sample { window_ns, .. } = shared.verify else { return Ok(()) };
+        {
+            let mut state = self.state.lock();
+            match state.window_ends_ns {
+                Some(ends_ns) if ends_ns <= now_ns => {
+                    state.window_ends_ns = Some(ends_ns.saturating_add(window_ns));
+                }
+                _ => return Ok(()),
+            }
+        }
+        self.end_window(shared)
+    }
+
+    /// Takes the window's sample and computes it again, without the lock.
+    fn end_window(&self, shared: &Shared) -> Result<()> {
+        if shared.verify == Verify::All {
+            return Ok(());
+        }
+        let (sample, tasks, window, epoch) = {
+            let mut state = self.state.lock();
+            let (sample, tasks) = state.reservoir.take();
+            state.window += 1;
+            (sample, tasks, state.window, state.ledger.epoch())
+        };
+        let report = WindowReport::check(&*self.task, window, tasks, &sample)?;
+        self.state.lock().ledger.count_verified(report.right, &report.wrong_ids);
+        tracing::info!(
+            window,
+            tasks,
+            right = report.right,
+            accuracy = report.accuracy_percent(),
+            "a window was verified"
+        );
+        match &shared.out {
+            Some(out) => report.write(&sample_dir(out, self.id, epoch)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until there is something to tell, then a moment more, so that one message tells much.
+    /// `None`: this connection is not the generator's any more.
+    pub(super) fn wait_for_news(
+        &self,
+        shared: &Shared,
+        connection: u64,
+    ) -> Option<MutexGuard<'_, StreamState>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.connection != Some(connection) || shared.is_over() {
+                return None;
+            }
+            if !state.outbox.acks.is_empty() || !state.outbox.nacks.is_empty() {
+                break;
+            }
+            self.changed.wait(&mut state);
+        }
+        MutexGuard::unlocked(&mut state, || std::thread::sleep(NEWS_PAUSE));
+        (state.connection == Some(connection)).then_some(state)
+    }
+}
+
+/// Acknowledgements gather for this long: at full speed, some five batches' worth.
+const NEWS_PAUSE: Duration = Duration::from_micros(500);
+
+impl StreamState {
+    fn acknowledge(&mut self, sequence: u64, durable_at: Lsn) {
+        if self.connection.is_none() || self.outbox.acks.len() >= OUTBOX_MAX {
+            return;
+        }
+        // Neighbours become one range. The later record's place holds for both.
+        if let Some((_, last, at)) = self.outbox.acks.back_mut()
+            && last.checked_add(1) == Some(sequence)
+        {
+            (*last, *at) = (sequence, (*at).max(durable_at));
+            return;
+        }
+        self.outbox.acks.push_back((sequence, sequence, durable_at));
+    }
+}

@@ -1,0 +1,335 @@
+//! The executor: each thread takes batches from the generator on one connection, computes them,
+//! and sends the results to the collector on another.
+//!
+//! A thread does one thing at a time and needs no queue: while it computes, the kernel takes the
+//! next batch in and sends the last results out. What it holds is bounded by its credits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX, encode_pairs};
+use crate::link::{Link, LinkError, Received};
+use crate::message::{CollectorWelcome, ExecutorWelcome, Hello, Plan};
+use crate::meter::{Doing, Meter, Stopwatch};
+use crate::status::ExecutorStatus;
+use crate::task::{BatchTask, Maker, is_chosen};
+
+/// Threads of one executor.
+pub const THREADS_MAX: usize = 128;
+/// Batches that each thread asks for beforehand.
+pub const CREDITS: u32 = 16;
+/// Credits go back in steps: one small frame for several large ones.
+const CREDIT_STEP: u32 = CREDITS / 4;
+
+/// How long the end of a run may take from the collector to here by way of the generator.
+const FINISH_WAIT: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const STATUS_PERIOD: Duration = Duration::from_secs(1);
+const TURN: Duration = Duration::from_millis(20);
+
+/// All that an executor needs to know.
+#[derive(Debug)]
+pub struct ExecutorOptions {
+    pub name: String,
+    pub generator: SocketAddr,
+    pub collector: SocketAddr,
+    pub threads: usize,
+    pub make_task: Maker,
+    /// Shown with the status.
+    pub kernel: String,
+    /// This share of all results is spoiled by one bit: to see that verification finds it.
+    pub corrupt: f64,
+    /// How long to look for a generator or a collector that is not there.
+    pub patience: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: ExecutorOptions,
+    clock: Clock,
+    meter: Meter,
+    reconnects: AtomicU64,
+    damaged_frames: AtomicU64,
+    failed_frames: AtomicU64,
+    /// Connections of all threads, so that they can be ended.
+    links: Mutex<Vec<Option<[Link; 2]>>>,
+}
+
+impl Shared {
+    fn status(&self) -> ExecutorStatus {
+        ExecutorStatus {
+            kernel: self.options.kernel.clone(),
+            reconnects: self.reconnects.load(Ordering::Relaxed),
+            damaged_frames: self.damaged_frames.load(Ordering::Relaxed),
+            failed_frames: self.failed_frames.load(Ordering::Relaxed),
+            meter: self.meter.read(),
+        }
+    }
+}
+
+/// Works until the generator says that its run is over, or `stop` is set.
+pub fn run(
+    options: ExecutorOptions,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&ExecutorStatus),
+) -> Result<ExecutorStatus> {
+    if !(1..=THREADS_MAX).contains(&options.threads) {
+        bail!("an executor has 1 to {THREADS_MAX} threads, not {}", options.threads);
+    }
+    let threads = options.threads;
+    let shared = Shared {
+        options,
+        clock: Clock::new(),
+        meter: Meter::default(),
+        reconnects: AtomicU64::new(0),
+        damaged_frames: AtomicU64::new(0),
+        failed_frames: AtomicU64::new(0),
+        links: Mutex::new((0..threads).map(|_| None).collect()),
+    };
+    let outcomes: Vec<Result<()>> = thread::scope(|scope| {
+        let shared = &shared;
+        let workers: Vec<_> =
+            (0..threads).map(|slot| scope.spawn(move || work(shared, slot, stop))).collect();
+        let mut reported = Instant::now();
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            thread::sleep(TURN);
+            if stop.load(Ordering::Relaxed) {
+                for link in shared.links.lock().iter().flatten().flatten() {
+                    link.close();
+                }
+            }
+            if reported.elapsed() >= STATUS_PERIOD {
+                reported = Instant::now();
+                report(&shared.status());
+            }
+        }
+        let join = |worker: thread::ScopedJoinHandle<'_, Result<()>>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().map(join).collect()
+    });
+    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    Ok(shared.status())
+}
+
+/// One thread: from connection to connection.
+fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
+    let mut lost_at = Instant::now();
+    loop {
+        let mut has_worked = false;
+        let error = match serve(shared, slot, &mut has_worked) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if let Some(links) = shared.links.lock()[slot].take() {
+            links.iter().for_each(Link::close);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if has_worked {
+            lost_at = Instant::now();
+            shared.reconnects.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(slot, error = format!("{error:#}"), "connections broke; trying again");
+        }
+        if lost_at.elapsed() > shared.options.patience {
+            return Err(error);
+        }
+        thread::sleep(RETRY_PAUSE);
+    }
+}
+
+/// The two connections of a thread, and what it computes.
+struct Connected {
+    generator: Link,
+    collector: Link,
+    welcome: ExecutorWelcome,
+    task: Arc<dyn BatchTask>,
+    results_allowed: u32,
+}
+
+fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
+    let options = &shared.options;
+    let name = format!("{}/{slot}", options.name);
+    let mut payload = Vec::new();
+    let mut generator = Link::connect(options.generator)
+        .with_context(|| format!("no generator at {}", options.generator))?;
+    let hello = Hello::Executor { stream: None, name: name.clone() };
+    generator.send_message(Header::control(Kind::Hello, 0, 0), &hello)?;
+    let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut payload)?;
+    let task = options.make_task.make(&welcome.plan)?;
+    let mut collector = Link::connect(options.collector)
+        .with_context(|| format!("no collector at {}", options.collector))?;
+    let hello = Hello::Executor { stream: Some(welcome.stream), name };
+    collector.send_message(Header::control(Kind::Hello, welcome.stream, 0), &hello)?;
+    let collected: CollectorWelcome = collector.receive_message(Kind::Welcome, &mut payload)?;
+    generator.open_for(batch_bytes(&welcome.plan, task.input_bytes_max())?)?;
+    collector.open_for(0)?;
+    let results_allowed = collected.credits;
+    Ok(Connected { generator, collector, welcome, task, results_allowed })
+}
+
+/// The room that a batch of so many bytes per task may take.
+pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
+    let bytes = usize::try_from(plan.batch)?.saturating_mul(task_bytes);
+    if bytes > PAYLOAD_BYTES_MAX {
+        bail!(
+            "{} tasks of up to {task_bytes} bytes do not fit a frame: --batch {} does",
+            plan.batch,
+            PAYLOAD_BYTES_MAX / task_bytes.max(1)
+        );
+    }
+    Ok(bytes)
+}
+
+/// `Ok`: the run is over.
+fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
+    let mut connected = connect(shared, slot)?;
+    let clones = [connected.generator.try_clone()?, connected.collector.try_clone()?];
+    shared.links.lock()[slot] = Some(clones);
+    let (stream, epoch) = (connected.welcome.stream, connected.welcome.epoch);
+    let mut credit = Header::control(Kind::Credit, stream, epoch);
+    credit.count = CREDITS;
+    connected.generator.send(&credit, &[])?;
+    let outputs_bytes = batch_bytes(&connected.welcome.plan, connected.task.output_bytes_max())?;
+    let mut worker = Worker {
+        shared,
+        connected,
+        inputs: Vec::new(),
+        outputs: vec![0; outputs_bytes],
+        owed: 0,
+        stopwatch: Stopwatch::start(&shared.meter, shared.clock),
+    };
+    loop {
+        let received = worker.connected.generator.receive(&mut worker.inputs)?;
+        worker.stopwatch.charge(Doing::Starved);
+        *has_worked = true;
+        match received {
+            Received::Frame(header) if header.kind == Kind::Finish => return Ok(()),
+            Received::Frame(header) if header.kind == Kind::Data => {
+                if let Err(error) = worker.compute(&header) {
+                    return worker.is_over()?.then_some(()).ok_or(error);
+                }
+            }
+            Received::Damaged(header) if header.kind == Kind::Data => worker.refuse(&header)?,
+            Received::Frame(header) | Received::Damaged(header) => {
+                let (found, expected) = (header.kind, "tasks");
+                return Err(LinkError::Unexpected { found, expected }.into());
+            }
+        }
+        worker.give_credit()?;
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared,
+    connected: Connected,
+    inputs: Vec<u8>,
+    outputs: Vec<u8>,
+    /// Batches done since the generator was last given credit.
+    owed: u32,
+    stopwatch: Stopwatch<'a>,
+}
+
+impl Worker<'_> {
+    fn compute(&mut self, header: &Header) -> Result<()> {
+        let inputs = &self.inputs[..header.payload_len()];
+        let ids = header.ids();
+        let used = match self.connected.task.run(ids, inputs, &mut self.outputs) {
+            Ok(used) => used,
+            Err(error) => return self.give_up(header, &error.to_string()),
+        };
+        self.spoil(header, used);
+        let outputs = &self.outputs[..used];
+        let mut result = *header;
+        result.kind = Kind::Result;
+        let mut result = result.with_payload(outputs);
+        let service_us = self.stopwatch.charge(Doing::Busy) / 1_000;
+        result.service_us = u32::try_from(service_us).unwrap_or(u32::MAX);
+        while self.connected.results_allowed == 0 {
+            self.connected.results_allowed = hear_credit(&mut self.connected.collector)?;
+        }
+        self.connected.results_allowed -= 1;
+        self.connected.collector.send(&result, outputs)?;
+        self.stopwatch.charge(Doing::Blocked);
+        self.shared.meter.count_batch(header.count, used);
+        Ok(())
+    }
+
+    /// Flips one bit in the results that are chosen for it.
+    fn spoil(&mut self, header: &Header, used: usize) {
+        let share = self.shared.options.corrupt;
+        if share <= 0.0 {
+            return;
+        }
+        for (index, id) in (0..header.count).zip(header.ids().iter()) {
+            let range = self.connected.task.record(&self.outputs[..used], index);
+            if is_chosen(id, share)
+                && let Some(last) = range.and_then(Iterator::last)
+            {
+                self.outputs[last] ^= 1;
+            }
+        }
+    }
+
+    fn give_up(&mut self, header: &Header, reason: &str) -> Result<()> {
+        self.shared.failed_frames.fetch_add(1, Ordering::Relaxed);
+        let mut failed = *header;
+        failed.kind = Kind::Failed;
+        let reason = reason.as_bytes();
+        Ok(self.connected.generator.send(&failed.with_payload(reason), reason)?)
+    }
+
+    /// The batch came damaged: the generator sends it again.
+    fn refuse(&mut self, header: &Header) -> Result<()> {
+        self.shared.damaged_frames.fetch_add(1, Ordering::Relaxed);
+        let mut payload = Vec::with_capacity(16);
+        encode_pairs(&[(header.sequence, header.sequence)], &mut payload);
+        let nack = Header::control(Kind::Nack, header.stream, header.epoch);
+        Ok(self.connected.generator.send(&nack.with_payload(&payload), &payload)?)
+    }
+
+    /// The collector went. If that is because the run is over, the generator says so in a moment.
+    fn is_over(&mut self) -> Result<bool> {
+        let generator = &mut self.connected.generator;
+        generator.wait_at_most(FINISH_WAIT)?;
+        loop {
+            match generator.receive(&mut self.inputs) {
+                Ok(Received::Frame(header)) if header.kind == Kind::Finish => return Ok(true),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "the run goes on");
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    fn give_credit(&mut self) -> Result<()> {
+        self.owed += 1;
+        if self.owed < CREDIT_STEP {
+            return Ok(());
+        }
+        let welcome = &self.connected.welcome;
+        let mut credit = Header::control(Kind::Credit, welcome.stream, welcome.epoch);
+        credit.count = std::mem::take(&mut self.owed);
+        Ok(self.connected.generator.send(&credit, &[])?)
+    }
+}
+
+fn hear_credit(collector: &mut Link) -> Result<u32, LinkError> {
+    let Received::Frame(header) = collector.receive(&mut Vec::new())? else {
+        return Err(LinkError::Damaged);
+    };
+    match header.kind {
+        Kind::Credit => Ok(header.count),
+        found => Err(LinkError::Unexpected { found, expected: "credits" }),
+    }
+}

@@ -1,0 +1,193 @@
+//! The generator's connection to the collector: its epoch, acknowledgements, the account.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::frame::{Header, Kind, decode_pairs};
+use crate::generator::{GeneratorOptions, Phase, Shared, State};
+use crate::intervals::Intervals;
+use crate::link::{Link, LinkError, Received};
+use crate::message::{GeneratorWelcome, Hello, Plan};
+
+/// Between two attempts to reach the collector.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Waits for a collector, and is told where to go on.
+pub(super) fn register(
+    options: &GeneratorOptions,
+    stop: &AtomicBool,
+) -> Result<(Link, GeneratorWelcome, Intervals)> {
+    let started = Instant::now();
+    loop {
+        match greet(options.collector, options.stream, None, &options.plan) {
+            Ok(greeted) => return Ok(greeted),
+            Err(LinkError::Refused(reason)) => bail!("the collector refused: {reason}"),
+            Err(error) if started.elapsed() > options.patience || stop.load(Ordering::Relaxed) => {
+                bail!("no collector at {}: {error}", options.collector)
+            }
+            Err(error) => tracing::debug!(%error, "no collector yet"),
+        }
+        thread::sleep(RETRY_PAUSE);
+    }
+}
+
+fn greet(
+    collector: std::net::SocketAddr,
+    stream: u64,
+    epoch: Option<u32>,
+    plan: &Plan,
+) -> Result<(Link, GeneratorWelcome, Intervals), LinkError> {
+    let mut link = Link::connect(collector)?;
+    let hello = Hello::Generator { stream, epoch, plan: plan.clone() };
+    link.send_message(Header::control(Kind::Hello, stream, epoch.unwrap_or(0)), &hello)?;
+    let welcome: GeneratorWelcome = link.receive_message(Kind::Welcome, &mut Vec::new())?;
+    let collected = Intervals::from_ranges(welcome.collected.clone())
+        .ok_or_else(|| LinkError::Refused("its list of collected ids is in disorder".into()))?;
+    link.open_for(0)?;
+    Ok((link, welcome, collected))
+}
+
+/// Hears acknowledgements until the run ends; connects again whenever the connection breaks.
+pub(super) fn follow(shared: &Shared, mut link: Link) {
+    loop {
+        let error = match hear(shared, &mut link) {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        link.close();
+        {
+            let mut state = shared.state.lock();
+            state.control = None;
+            if state.phase.is_last() {
+                return;
+            }
+        }
+        tracing::warn!(%error, "the collector is gone; trying again");
+        match reconnect(shared) {
+            Some(again) => link = again,
+            None => return,
+        }
+    }
+}
+
+/// `Ok`: the run is over.
+fn hear(shared: &Shared, link: &mut Link) -> Result<(), LinkError> {
+    let mut payload = Vec::new();
+    loop {
+        let header = match link.receive(&mut payload)? {
+            Received::Frame(header) => header,
+            // An acknowledgement that is lost comes with the next handshake.
+            Received::Damaged(_) => return Err(LinkError::Damaged),
+        };
+        let payload = &payload[..header.payload_len()];
+        match header.kind {
+            Kind::Ack | Kind::Nack => apply(shared, &header, payload)?,
+            Kind::Account => {
+                let account = serde_json::from_slice(payload)?;
+                let mut state = shared.state.lock();
+                state.account = Some(account);
+                if !state.phase.is_last() {
+                    state.phase = Phase::Finished;
+                }
+                drop(state);
+                shared.changed.notify_all();
+                return Ok(());
+            }
+            Kind::Refusal => {
+                let reason = String::from_utf8_lossy(payload).into_owned();
+                shared.fail(format!("the collector refused: {reason}"));
+                return Ok(());
+            }
+            found => return Err(LinkError::Unexpected { found, expected: "acknowledgements" }),
+        }
+    }
+}
+
+fn apply(shared: &Shared, header: &Header, payload: &[u8]) -> Result<(), LinkError> {
+    if header.epoch != shared.epoch {
+        return Ok(());
+    }
+    let expected = "pairs of sequence numbers";
+    let pairs =
+        decode_pairs(payload).ok_or(LinkError::Unexpected { found: header.kind, expected })?;
+    let now_ns = shared.clock.now_ns();
+    let mut state = shared.state.lock();
+    for (first, last) in pairs {
+        match header.kind {
+            Kind::Ack => state.ledger.acknowledge(first, last, now_ns),
+            // A collector names damaged batches one by one.
+            _ => state.ledger.refuse(first),
+        }
+    }
+    drop(state);
+    shared.changed.notify_all();
+    Ok(())
+}
+
+/// `None`: the run ended, or has failed now.
+fn reconnect(shared: &Shared) -> Option<Link> {
+    let started = Instant::now();
+    loop {
+        if shared.state.lock().phase.is_last() {
+            return None;
+        }
+        match greet(shared.collector, shared.stream, Some(shared.epoch), &shared.plan) {
+            Ok((link, welcome, collected)) => return resume(shared, link, &welcome, &collected),
+            Err(LinkError::Refused(reason)) => {
+                shared.fail(format!("the collector refused: {reason}"));
+                return None;
+            }
+            Err(error) if started.elapsed() > shared.patience => {
+                let waited_s = shared.patience.as_secs();
+                shared.fail(format!("the collector did not come back in {waited_s} s: {error}"));
+                return None;
+            }
+            Err(error) => tracing::debug!(%error, "the collector is still gone"),
+        }
+        thread::sleep(RETRY_PAUSE);
+    }
+}
+
+fn resume(
+    shared: &Shared,
+    link: Link,
+    welcome: &GeneratorWelcome,
+    collected: &Intervals,
+) -> Option<Link> {
+    let resumed = {
+        let mut state = shared.state.lock();
+        let now_ns = shared.clock.now_ns();
+        let resumed = state.ledger.resume(collected, now_ns);
+        state.control = link.try_clone().ok();
+        if state.phase == Phase::Closing {
+            ask_for_account(shared, &mut state);
+        }
+        resumed
+    };
+    shared.changed.notify_all();
+    if let Err(error) = resumed {
+        shared.fail(error.to_string());
+        return None;
+    }
+    if welcome.epoch != shared.epoch {
+        shared.fail(format!("the collector calls epoch {} {}", shared.epoch, welcome.epoch));
+        return None;
+    }
+    tracing::info!("the collector is back");
+    Some(link)
+}
+
+/// If it is not heard, the connection is broken, and the question is asked again on the next one.
+pub(super) fn ask_for_account(shared: &Shared, state: &mut State) {
+    let mut header = Header::control(Kind::Finish, shared.stream, shared.epoch);
+    header.first_id = state.ledger.next_id();
+    if let Some(control) = &mut state.control
+        && let Err(error) = control.send(&header, &[])
+    {
+        tracing::debug!(%error, "the collector did not hear of the end");
+        control.close();
+    }
+}

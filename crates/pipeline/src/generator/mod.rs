@@ -1,0 +1,362 @@
+//! The generator: gives out ids on schedule, keeps every batch until the collector has it, and
+//! ends with an account that must come out even.
+
+mod control;
+mod ledger;
+mod pace;
+mod session;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::Clock;
+use crate::link::Link;
+use crate::message::{Account, Plan};
+use crate::meter::Meter;
+use crate::status::{GeneratorStatus, Latency};
+use crate::task::BatchTask;
+
+pub use ledger::{
+    Assignment, Counts, FAILURES_MAX, Ledger, LedgerError, LedgerOptions, WINDOW_MAX,
+};
+pub use pace::{Overload, Overloaded, Pace, PaceOptions, Rate};
+
+/// Executor threads that may be connected at once: each has two threads here.
+pub const SESSIONS_MAX: usize = 256;
+/// Batches that one executor thread may ask for at once.
+pub const CREDITS_MAX: u32 = 1024;
+
+/// How often leases are looked at.
+const LEASE_LOOK_NS: u64 = 100_000_000;
+const STATUS_NS: u64 = 1_000_000_000;
+/// The main loop looks at its state at least so often.
+const TURN_MAX: Duration = Duration::from_millis(10);
+
+/// All that a generator needs to know.
+#[derive(Debug)]
+pub struct GeneratorOptions {
+    pub stream: u64,
+    pub plan: Plan,
+    pub task: Arc<dyn BatchTask>,
+    pub pace: PaceOptions,
+    pub ledger: LedgerOptions,
+    /// Where executors connect.
+    pub listener: TcpListener,
+    pub collector: SocketAddr,
+    /// How long to wait for a collector or for the first executor.
+    pub patience: Duration,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct GeneratorSummary {
+    pub epoch: u32,
+    pub status: GeneratorStatus,
+    pub account: Account,
+    /// Why the run is no success, in words; empty if it is one.
+    pub faults: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// No executor has come yet: the schedule has not begun.
+    Waiting,
+    Running,
+    /// All is acknowledged; the collector has been asked for its account.
+    Closing,
+    Finished,
+    Failed(String),
+}
+
+impl Phase {
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Finished | Self::Failed(_))
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    credits: u32,
+    link: Link,
+}
+
+#[derive(Debug)]
+struct State {
+    ledger: Ledger,
+    pace: Pace,
+    sessions: BTreeMap<u64, Session>,
+    sessions_seen: u64,
+    phase: Phase,
+    /// The connection to the collector, while there is one.
+    control: Option<Link>,
+    account: Option<Account>,
+}
+
+/// What the threads of a generator share.
+#[derive(Debug)]
+struct Shared {
+    stream: u64,
+    epoch: u32,
+    plan: Plan,
+    task: Arc<dyn BatchTask>,
+    collector: SocketAddr,
+    patience: Duration,
+    clock: Clock,
+    meter: Meter,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// The first failure stands.
+    fn fail(&self, reason: String) {
+        let mut state = self.state.lock();
+        if !state.phase.is_last() {
+            tracing::error!(reason, "the run failed");
+            state.phase = Phase::Failed(reason);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn status(&self, state: &State) -> GeneratorStatus {
+        let counts = state.ledger.counts();
+        GeneratorStatus {
+            epoch: self.epoch,
+            next_id: state.ledger.next_id(),
+            offered: state.pace.offered(),
+            backlog: if state.pace.is_endless() { 0 } else { state.pace.backlog() },
+            shed: state.pace.shed(),
+            late_ticks: state.pace.late_ticks(),
+            latest_tick_ns: state.pace.latest_ns(),
+            generated: counts.generated,
+            collected: counts.collected,
+            in_flight: counts.in_flight,
+            in_flight_frames: state.ledger.in_flight_frames(),
+            resent_frames: counts.resent_frames,
+            expired_frames: counts.expired_frames,
+            nacked_frames: counts.nacked_frames,
+            repeated_acks: counts.repeated_acks,
+            executors: state.sessions.len(),
+            credits: state.sessions.values().map(|session| u64::from(session.credits)).sum(),
+            latency: Latency::of(state.ledger.latency_ns()),
+            meter: self.meter.read(),
+        }
+    }
+}
+
+/// Runs until the schedule ends, `stop` is set, or something cannot be mended. `report` is called
+/// once a second, after the state equation has been checked.
+pub fn run(
+    options: GeneratorOptions,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&GeneratorStatus),
+) -> Result<GeneratorSummary> {
+    let clock = Clock::new();
+    let (link, welcome, collected) = control::register(&options, stop)?;
+    let mut pace_options = options.pace;
+    if let Some(total) = options.task.total() {
+        pace_options.tasks = Some(pace_options.tasks.map_or(total, |tasks| tasks.min(total)));
+    }
+    // What an earlier life gave out counts towards the number that is wanted.
+    pace_options.tasks = pace_options.tasks.map(|tasks| tasks.saturating_sub(collected.end()));
+    let shared = Shared {
+        stream: options.stream,
+        epoch: welcome.epoch,
+        plan: options.plan,
+        task: options.task,
+        collector: options.collector,
+        patience: options.patience,
+        clock,
+        meter: Meter::default(),
+        state: Mutex::new(State {
+            ledger: Ledger::new(options.ledger, &collected),
+            pace: Pace::new(pace_options, clock.now_ns()),
+            sessions: BTreeMap::new(),
+            sessions_seen: 0,
+            phase: Phase::Waiting,
+            control: Some(link.try_clone().context("the collector's connection")?),
+            account: None,
+        }),
+        changed: Condvar::new(),
+    };
+    options.listener.set_nonblocking(true).context("the generator's listener")?;
+    thread::scope(|scope| {
+        let shared = &shared;
+        scope.spawn(move || control::follow(shared, link));
+        let listener = &options.listener;
+        scope.spawn(move || session::accept(scope, shared, listener));
+        let outcome = drive(shared, pace_options, stop, report);
+        if let Err(error) = &outcome {
+            shared.fail(format!("{error:#}"));
+        }
+        end_sessions(shared);
+        outcome
+    })?;
+    summary(&shared)
+}
+
+/// The main thread: ticks, leases, status, and the end.
+fn drive(
+    shared: &Shared,
+    pace_options: PaceOptions,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(&GeneratorStatus),
+) -> Result<()> {
+    let started_ns = shared.clock.now_ns();
+    let (mut leases_at_ns, mut status_at_ns) = (started_ns, started_ns + STATUS_NS);
+    loop {
+        let now_ns = shared.clock.now_ns();
+        let mut state = shared.state.lock();
+        match &state.phase {
+            Phase::Finished => return Ok(()),
+            Phase::Failed(reason) => bail!("{reason}"),
+            Phase::Waiting if !state.sessions.is_empty() => {
+                state.pace = Pace::new(pace_options, now_ns);
+                state.phase = Phase::Running;
+            }
+            Phase::Waiting => {
+                let waited = Duration::from_nanos(now_ns - started_ns);
+                if waited > shared.patience {
+                    bail!("no executor came within {} s", shared.patience.as_secs());
+                }
+            }
+            Phase::Running | Phase::Closing => {}
+        }
+        if stop.load(Ordering::Relaxed) {
+            state.pace.stop();
+            if state.phase == Phase::Waiting {
+                state.phase = Phase::Running;
+            }
+        }
+        if state.phase == Phase::Running {
+            state.pace.advance(now_ns)?;
+        }
+        if now_ns >= leases_at_ns {
+            leases_at_ns = now_ns + LEASE_LOOK_NS;
+            if state.control.is_some() {
+                state.ledger.expire(now_ns);
+            }
+        }
+        if now_ns >= status_at_ns {
+            status_at_ns = now_ns + STATUS_NS;
+            state.ledger.check()?;
+            let status = shared.status(&state);
+            drop(state);
+            report(&status);
+            state = shared.state.lock();
+        }
+        let is_done = state.pace.is_finished() && state.ledger.is_empty();
+        if state.phase == Phase::Running && is_done {
+            state.phase = Phase::Closing;
+            control::ask_for_account(shared, &mut state);
+        }
+        let next_ns = state.pace.next_tick_ns();
+        drop(state);
+        shared.changed.notify_all();
+        let wait_ns = next_ns.saturating_sub(shared.clock.now_ns());
+        thread::sleep(Duration::from_nanos(wait_ns).min(TURN_MAX));
+    }
+}
+
+/// Executors are told, and all connections end, so that every thread comes to its end.
+fn end_sessions(shared: &Shared) {
+    shared.changed.notify_all();
+    let mut state = shared.state.lock();
+    if let Some(control) = state.control.take() {
+        control.close();
+    }
+    // Their writers say goodbye and close; one that is stuck in a write is cut off.
+    let until_ns = shared.clock.now_ns() + GOODBYE_NS;
+    while !state.sessions.is_empty() && shared.clock.now_ns() < until_ns {
+        shared.changed.wait_for(&mut state, TURN_MAX);
+    }
+    for session in state.sessions.values() {
+        session.link.close();
+    }
+}
+
+/// For executors to hear that the run is over.
+const GOODBYE_NS: u64 = 1_000_000_000;
+
+fn summary(shared: &Shared) -> Result<GeneratorSummary> {
+    let state = shared.state.lock();
+    state.ledger.check()?;
+    let status = shared.status(&state);
+    let account = state.account.clone().context("the collector gave no account")?;
+    let faults = faults(&status, &account);
+    Ok(GeneratorSummary { epoch: shared.epoch, status, account, faults })
+}
+
+/// Everything in which the two books differ.
+fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
+    let mut faults = Vec::new();
+    if status.in_flight > 0 || account.distinct != status.next_id || !account.missing.is_empty() {
+        faults.push(format!(
+            "{} tasks generated, {} collected: lost {}",
+            status.next_id,
+            account.distinct,
+            name_ranges(&account.missing)
+        ));
+    }
+    if account.collected != account.distinct {
+        let doubled = account.collected.saturating_sub(account.distinct);
+        faults.push(format!("{doubled} tasks were counted twice"));
+    }
+    if account.verified_wrong > 0 {
+        let checked = account.verified_right + account.verified_wrong;
+        let ids = account.wrong_ids.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        faults.push(format!(
+            "{} of {checked} checked results are wrong: ids {ids}",
+            account.verified_wrong
+        ));
+    }
+    faults
+}
+
+fn name_ranges(ranges: &[(u64, u64)]) -> String {
+    let names = ranges.iter().map(|(start, end)| format!("ids {start} to {}", end - 1));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn even() -> (GeneratorStatus, Account) {
+        let status = GeneratorStatus { next_id: 100, generated: 100, ..Default::default() };
+        (status, Account { collected: 100, distinct: 100, ..Default::default() })
+    }
+
+    #[test]
+    fn books_that_come_out_even_have_no_fault() {
+        let (status, account) = even();
+        assert_eq!(faults(&status, &account), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lost_doubled_and_wrong_tasks_are_named() {
+        let (status, mut account) = even();
+        account.distinct = 90;
+        account.missing = vec![(10, 15), (20, 25)];
+        account.verified_right = 5;
+        account.verified_wrong = 2;
+        account.wrong_ids = vec![7, 9];
+        assert_eq!(
+            faults(&status, &account),
+            [
+                "100 tasks generated, 90 collected: lost ids 10 to 14, ids 20 to 24",
+                "10 tasks were counted twice",
+                "2 of 7 checked results are wrong: ids 7, 9",
+            ]
+        );
+    }
+}

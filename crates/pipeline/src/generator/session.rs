@@ -1,0 +1,227 @@
+//! Executors at the generator: one connection per executor thread, each with a thread that sends
+//! batches and one that hears credits.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use crate::frame::{Header, Kind, decode_pairs};
+use crate::generator::{Assignment, CREDITS_MAX, Phase, SESSIONS_MAX, Session, Shared, State};
+use crate::link::{Link, LinkError, Received};
+use crate::message::{ExecutorWelcome, Hello};
+use crate::meter::{Doing, Stopwatch};
+use crate::task::TaskError;
+
+/// Between two looks at the listener.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Takes executors in until the run is over.
+pub(super) fn accept<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    listener: &'scope TcpListener,
+) {
+    while !shared.state.lock().phase.is_last() {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                scope.spawn(move || serve(scope, shared, stream));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
+            Err(error) => {
+                tracing::warn!(%error, "an executor could not be taken in");
+                thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+fn serve<'scope>(scope: &'scope Scope<'scope, '_>, shared: &'scope Shared, stream: TcpStream) {
+    let (id, link) = match greet(shared, stream) {
+        Ok(greeted) => greeted,
+        Err(error) => {
+            tracing::warn!(%error, "a connection was refused");
+            return;
+        }
+    };
+    let heard = link.try_clone();
+    match heard {
+        Ok(heard) => {
+            scope.spawn(move || {
+                let error = hear(shared, id, heard);
+                lose(shared, id, &error);
+            });
+            if let Err(error) = send_batches(shared, id, link) {
+                lose(shared, id, &error);
+            }
+        }
+        Err(error) => lose(shared, id, &error.into()),
+    }
+}
+
+fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link), LinkError> {
+    let mut link = Link::new(stream)?;
+    let hello = link.receive_message(Kind::Hello, &mut Vec::new())?;
+    let Hello::Executor { name, .. } = hello else {
+        link.refuse("this is a generator: it wants executors");
+        return Err(LinkError::Unexpected { found: Kind::Hello, expected: "an executor" });
+    };
+    let welcome =
+        ExecutorWelcome { stream: shared.stream, epoch: shared.epoch, plan: shared.plan.clone() };
+    link.send_message(Header::control(Kind::Welcome, shared.stream, shared.epoch), &welcome)?;
+    link.open_for(0)?;
+    let mut state = shared.state.lock();
+    if state.sessions.len() >= SESSIONS_MAX {
+        drop(state);
+        link.refuse("too many executors");
+        return Err(LinkError::Refused(format!("there are {SESSIONS_MAX} executors already")));
+    }
+    let id = state.sessions_seen;
+    state.sessions_seen += 1;
+    tracing::info!(name, id, "an executor joined");
+    state.sessions.insert(id, Session { name, credits: 0, link: link.try_clone()? });
+    drop(state);
+    shared.changed.notify_all();
+    Ok((id, link))
+}
+
+/// The executor is gone: what it had goes to others at once.
+fn lose(shared: &Shared, id: u64, error: &LinkError) {
+    let mut state = shared.state.lock();
+    let Some(session) = state.sessions.remove(&id) else { return };
+    session.link.close();
+    state.ledger.session_lost(id);
+    let is_over = state.phase.is_last();
+    drop(state);
+    shared.changed.notify_all();
+    if !is_over {
+        tracing::warn!(name = session.name, id, %error, "an executor is gone");
+    }
+}
+
+/// Hears credits and refusals until the connection ends.
+fn hear(shared: &Shared, id: u64, mut link: Link) -> LinkError {
+    let mut payload = Vec::new();
+    loop {
+        let header = match link.receive(&mut payload) {
+            Ok(Received::Frame(header)) => header,
+            Ok(Received::Damaged(_)) => return LinkError::Damaged,
+            Err(error) => return error,
+        };
+        let payload = &payload[..header.payload_len()];
+        let mut state = shared.state.lock();
+        match header.kind {
+            Kind::Credit => {
+                if let Some(session) = state.sessions.get_mut(&id) {
+                    session.credits = session.credits.saturating_add(header.count).min(CREDITS_MAX);
+                }
+            }
+            Kind::Nack => {
+                for (first, _) in decode_pairs(payload).into_iter().flatten() {
+                    state.ledger.refuse(first);
+                }
+            }
+            Kind::Failed => {
+                let reason = String::from_utf8_lossy(payload).into_owned();
+                if !state.ledger.fail(header.sequence) {
+                    drop(state);
+                    shared.fail(format!(
+                        "tasks {} to {} cannot be computed: {reason}",
+                        header.first_id,
+                        header.ids().end().saturating_sub(1)
+                    ));
+                    continue;
+                }
+                tracing::warn!(reason, "a batch failed; it is tried again");
+            }
+            found => return LinkError::Unexpected { found, expected: "credits" },
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+/// What a session's sender does next.
+enum Next {
+    Send(Assignment),
+    Finish,
+    Stop,
+}
+
+fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkError> {
+    let batch = usize::try_from(shared.plan.batch).expect("32 bits fit");
+    let mut inputs = vec![0; batch * shared.task.input_bytes_max()];
+    let mut stopwatch = Stopwatch::start(&shared.meter, shared.clock);
+    loop {
+        let assignment = match wait_for_work(shared, id, &mut stopwatch) {
+            Next::Send(assignment) => assignment,
+            Next::Finish => {
+                // The executor closes when it has read this: closing first could cut it off.
+                link.send(&Header::control(Kind::Finish, shared.stream, shared.epoch), &[])?;
+                return Ok(());
+            }
+            Next::Stop => return Err(LinkError::Closed),
+        };
+        let used = match shared.task.generate(assignment.ids, &mut inputs) {
+            Ok(used) => used,
+            Err(error) => {
+                cannot_generate(shared, &error);
+                return Err(LinkError::Closed);
+            }
+        };
+        let payload = &inputs[..used];
+        let mut header = Header::control(Kind::Data, shared.stream, shared.epoch);
+        header.count = assignment.ids.count;
+        header.sequence = assignment.sequence;
+        header.first_id = assignment.ids.first;
+        header.due_ns = assignment.due_ns;
+        let header = header.with_payload(payload);
+        stopwatch.charge(Doing::Busy);
+        link.send(&header, payload)?;
+        stopwatch.charge(Doing::Blocked);
+        shared.meter.count_batch(header.count, used);
+    }
+}
+
+fn cannot_generate(shared: &Shared, error: &TaskError) {
+    shared.fail(format!("inputs cannot be made: {error}"));
+}
+
+/// The next batch for this session. Starved: nothing is due. Blocked: the executor has given no
+/// credit, or the collector has not acknowledged enough.
+fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Next {
+    let mut state = shared.state.lock();
+    loop {
+        match state.phase {
+            Phase::Finished => return Next::Finish,
+            Phase::Failed(_) => return Next::Stop,
+            Phase::Waiting | Phase::Running | Phase::Closing => {}
+        }
+        let Some(session) = state.sessions.get(&id) else { return Next::Stop };
+        let doing = if session.credits == 0 {
+            Doing::Blocked
+        } else if let Some(assignment) = take(shared, &mut state, id, stopwatch.now_ns()) {
+            if let Some(session) = state.sessions.get_mut(&id) {
+                session.credits -= 1;
+            }
+            return Next::Send(assignment);
+        } else if state.pace.backlog() > 0 {
+            Doing::Blocked
+        } else {
+            Doing::Starved
+        };
+        shared.changed.wait(&mut state);
+        stopwatch.charge(doing);
+    }
+}
+
+fn take(shared: &Shared, state: &mut State, id: u64, now_ns: u64) -> Option<Assignment> {
+    if let Some(again) = state.ledger.take_queued(id, now_ns) {
+        return Some(again);
+    }
+    if !state.ledger.has_room() {
+        return None;
+    }
+    let (count, due_ns) = state.pace.take(shared.plan.batch, now_ns)?;
+    Some(state.ledger.take_new(count, due_ns, id, now_ns))
+}

@@ -1,0 +1,221 @@
+//! All parts in one process, each with its own threads and sockets: what runs on three hosts runs
+//! here in the same way.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+
+use crate::collector::{self, CollectorOptions, Verify};
+use crate::executor::{self, ExecutorOptions};
+use crate::generator::{self, GeneratorOptions, GeneratorSummary, LedgerOptions, PaceOptions};
+use crate::message::Plan;
+use crate::status::{CollectorStatus, ExecutorStatus, Status};
+use crate::task::Maker;
+
+/// A whole pipeline.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    pub stream: u64,
+    pub plan: Plan,
+    pub make_task: Maker,
+    pub kernel: String,
+    pub pace: PaceOptions,
+    pub ledger: LedgerOptions,
+    pub executors: usize,
+    /// Of each executor.
+    pub threads: usize,
+    pub corrupt: f64,
+    pub verify: Verify,
+    pub out: Option<PathBuf>,
+    pub log: Option<PathBuf>,
+    pub patience: Duration,
+}
+
+/// How a whole pipeline ended.
+#[derive(Debug, Clone)]
+pub struct LocalSummary {
+    pub generator: GeneratorSummary,
+    pub executors: Vec<ExecutorStatus>,
+    pub collector: CollectorStatus,
+}
+
+/// Runs it to its end. `report` is called once a second for each part, from its thread. The first
+/// failure of a part ends all.
+pub fn run(
+    options: &LocalOptions,
+    stop: &AtomicBool,
+    report: &(dyn Fn(Status) + Sync),
+) -> Result<LocalSummary> {
+    let (for_executors, generator) = listen()?;
+    let (for_results, collector) = listen()?;
+    let task = options.make_task.make(&options.plan)?;
+    let failed = AtomicBool::new(false);
+    let fault = Mutex::new(None);
+    let note = |error: anyhow::Error| {
+        fault.lock().get_or_insert(error);
+        failed.store(true, Ordering::SeqCst);
+    };
+    let outcome = thread::scope(|scope| {
+        let (failed, note) = (&failed, &note);
+        let collecting = scope.spawn(move || {
+            let options = CollectorOptions {
+                listener: for_results,
+                make_task: options.make_task.clone(),
+                verify: options.verify,
+                seed: options.plan.seed,
+                out: options.out.clone(),
+                log: options.log.clone(),
+                stay: false,
+            };
+            let report = &mut |status: &_| report(Status::Collector(Clone::clone(status)));
+            collector::run(options, failed, report).map_err(note).ok()
+        });
+        let start_executor = |number: usize| {
+            scope.spawn(move || {
+                let options = ExecutorOptions {
+                    name: format!("executor-{number}"),
+                    generator,
+                    collector,
+                    threads: options.threads,
+                    make_task: options.make_task.clone(),
+                    kernel: options.kernel.clone(),
+                    corrupt: options.corrupt,
+                    patience: options.patience,
+                };
+                let report = &mut |status: &_| report(Status::Executor(Clone::clone(status)));
+                executor::run(options, failed, report).map_err(note).ok()
+            })
+        };
+        let executing: Vec<_> = (0..options.executors).map(start_executor).collect();
+        let generating = GeneratorOptions {
+            stream: options.stream,
+            plan: options.plan.clone(),
+            task: Arc::clone(&task),
+            pace: options.pace,
+            ledger: options.ledger,
+            listener: for_executors,
+            collector,
+            patience: options.patience,
+        };
+        let report = &mut |status: &_| report(Status::Generator(Clone::clone(status)));
+        let generated = generator::run(generating, stop, report);
+        // Without a generator the others would wait for ever.
+        let generated = generated.map_err(note).ok();
+        let executors: Vec<_> = executing.into_iter().map(join).collect();
+        if executors.iter().any(Option::is_none) {
+            failed.store(true, Ordering::SeqCst);
+        }
+        let collected = join(collecting);
+        Some(LocalSummary {
+            generator: generated?,
+            executors: executors.into_iter().collect::<Option<_>>()?,
+            collector: collected?,
+        })
+    });
+    match (outcome, fault.into_inner()) {
+        (_, Some(error)) => Err(error),
+        (Some(summary), None) => Ok(summary),
+        (None, None) => unreachable!("a part without an outcome has left its reason"),
+    }
+}
+
+fn listen() -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
+    let address = listener.local_addr().context("a listener's address")?;
+    Ok((listener, address))
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{Overload, Rate};
+    use crate::task::Kernel;
+
+    fn options(task: &str, tasks: u64) -> LocalOptions {
+        LocalOptions {
+            stream: 1,
+            plan: Plan { task: task.into(), seed: 7, batch: 64 },
+            make_task: Maker::built_in(Kernel::Lanes),
+            kernel: "lanes".into(),
+            pace: PaceOptions {
+                rate: Rate::Max,
+                tick_ns: 1_000_000,
+                duration_ns: None,
+                tasks: Some(tasks),
+                overload: Overload::Queue,
+                backlog_max: 0,
+            },
+            ledger: LedgerOptions { window: 32, batch: 64, lease_ns_min: 1_000_000_000 },
+            executors: 2,
+            threads: 2,
+            corrupt: 0.0,
+            verify: Verify::All,
+            out: None,
+            log: None,
+            patience: Duration::from_secs(20),
+        }
+    }
+
+    fn run_quietly(options: &LocalOptions) -> LocalSummary {
+        run(options, &AtomicBool::new(false), &|_| {}).unwrap()
+    }
+
+    #[test]
+    fn all_that_is_generated_is_collected() {
+        for task in ["sha256x10-le", "sha256x10-be", "sha256x10-ds", "powmod", "nop", "spin:10"] {
+            let summary = run_quietly(&options(task, 10_007));
+            assert_eq!(summary.generator.faults, Vec::<String>::new());
+            let account = &summary.generator.account;
+            assert_eq!((account.collected, account.verified_right), (10_007, 10_007), "{task}");
+            assert_eq!(summary.collector.account, *account);
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_the_way() {
+        let wide = run_quietly(&options("sha256x10-le", 5_000));
+        let mut narrow = options("sha256x10-le", 5_000);
+        narrow.plan.batch = 37;
+        narrow.ledger = LedgerOptions { window: 3, batch: 37, lease_ns_min: 1_000_000_000 };
+        (narrow.executors, narrow.threads) = (1, 1);
+        narrow.pace.rate = Rate::PerSecond(100_000);
+        narrow.make_task = Maker::built_in(Kernel::Serial);
+        narrow.verify = Verify::Sample { size: 100, window_ns: 60_000_000_000 };
+        let narrow = run_quietly(&narrow);
+        let (wide, narrow) = (wide.generator.account, narrow.generator.account);
+        assert_eq!(wide.digest, narrow.digest);
+        assert_eq!((narrow.verified_right, narrow.verified_wrong), (100, 0));
+    }
+
+    /// Those results are wrong that were spoiled, and no others.
+    #[test]
+    fn spoiled_results_are_found() {
+        let spoiled = LocalOptions { corrupt: 0.01, ..options("sha256x10-ds", 10_000) };
+        let summary = run_quietly(&spoiled).generator;
+        let expected: Vec<u64> =
+            (0..10_000).filter(|id| crate::task::is_chosen(*id, 0.01)).collect();
+        let account = &summary.account;
+        assert_eq!(account.verified_wrong, u64::try_from(expected.len()).unwrap());
+        assert!(account.wrong_ids.iter().all(|id| expected.contains(id)));
+        assert_eq!(summary.faults.len(), 1);
+        assert!(summary.faults[0].contains("checked results are wrong"), "{:?}", summary.faults);
+    }
+
+    #[test]
+    fn a_run_without_executors_says_so() {
+        let mut alone = options("nop", 10);
+        (alone.executors, alone.patience) = (0, Duration::ZERO);
+        let error = run(&alone, &AtomicBool::new(false), &|_| {}).unwrap_err();
+        assert!(error.to_string().contains("no executor"), "{error:#}");
+    }
+}

@@ -1,0 +1,86 @@
+//! How each part of a pipeline is doing: what is printed once a second and sent to a monitor.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::message::Account;
+use crate::meter::Reading;
+
+/// Percentiles in nanoseconds, weighted by tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub p9999_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Latency {
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Self {
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            p9999_ns: at(0.9999),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+/// A generator. Counts are tasks, from the start of the run, unless they say frames.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GeneratorStatus {
+    pub epoch: u32,
+    /// Ids below this one have been given out, earlier lives included.
+    pub next_id: u64,
+    pub offered: u64,
+    pub backlog: u64,
+    pub shed: u64,
+    pub late_ticks: u64,
+    pub latest_tick_ns: u64,
+    pub generated: u64,
+    pub collected: u64,
+    pub in_flight: u64,
+    pub in_flight_frames: usize,
+    pub resent_frames: u64,
+    pub expired_frames: u64,
+    pub nacked_frames: u64,
+    pub repeated_acks: u64,
+    pub executors: usize,
+    pub credits: u64,
+    /// From when a task was due to its acknowledgement.
+    pub latency: Latency,
+    pub meter: Reading,
+}
+
+/// One executor process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecutorStatus {
+    pub kernel: String,
+    pub reconnects: u64,
+    pub damaged_frames: u64,
+    pub failed_frames: u64,
+    pub meter: Reading,
+}
+
+/// A collector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectorStatus {
+    pub executors: usize,
+    /// All its streams together.
+    pub account: Account,
+    pub meter: Reading,
+}
+
+/// What is sent to a monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "snake_case")]
+pub enum Status {
+    Generator(GeneratorStatus),
+    Executor(ExecutorStatus),
+    Collector(CollectorStatus),
+}

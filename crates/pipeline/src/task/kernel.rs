@@ -1,0 +1,191 @@
+//! Ten times SHA-256 for many tasks at once, by the quickest code that is right on this machine.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use crate::task::SpecError;
+
+pub(crate) const DIGEST_BYTES: usize = 32;
+/// Each task's digest is hashed so often.
+pub(crate) const LINKS: u64 = 10;
+/// Chains given to a kernel at once: twice what the widest keeps in registers.
+pub(crate) const LANES: usize = 64;
+
+const LENGTHS: [u64; LANES] = [LINKS; LANES];
+const SHORT_LENGTHS: [u64; LANES] = [LINKS - 1; LANES];
+
+/// Calibration computes so many chains by each kernel.
+const CALIBRATION_CHAINS: usize = 1024;
+
+/// Code that computes the chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// Many chains interleaved, one per SIMD lane: the crate `tape-sha256`.
+    Lanes,
+    /// One chain after the other: the crate `sha2`, which also verifies. Runs everywhere.
+    Serial,
+}
+
+/// What [`Kernel::calibrate`] found: nanoseconds per task of each kernel that is right.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    pub best: Kernel,
+    /// A kernel without a figure gave a wrong digest, and is not used.
+    pub ns_per_task: Vec<(Kernel, Option<f64>)>,
+}
+
+impl Kernel {
+    pub const ALL: [Self; 2] = [Self::Lanes, Self::Serial];
+
+    /// Which instructions it runs on this machine.
+    pub fn instructions(self) -> &'static str {
+        match self {
+            Self::Lanes => tape_sha256::backend(),
+            Self::Serial => "sha2",
+        }
+    }
+
+    /// Hashes each seed ten times.
+    #[inline]
+    pub(crate) fn chains(
+        self,
+        seeds: &[[u8; DIGEST_BYTES]; LANES],
+        ends: &mut [[u8; DIGEST_BYTES]; LANES],
+    ) {
+        match self {
+            Self::Lanes => tape_sha256::hash_chains(seeds, &LENGTHS, ends),
+            Self::Serial => {
+                for (seed, end) in seeds.iter().zip(ends) {
+                    *end = serial_chain(*seed, LINKS);
+                }
+            }
+        }
+    }
+
+    /// Hashes each message once, and its digest nine times more.
+    pub(crate) fn messages(
+        self,
+        messages: &[&[u8]; LANES],
+        ends: &mut [[u8; DIGEST_BYTES]; LANES],
+    ) {
+        match self {
+            Self::Lanes => {
+                let mut first = [[0; DIGEST_BYTES]; LANES];
+                tape_sha256::hash_many(messages, &mut first);
+                tape_sha256::hash_chains(&first, &SHORT_LENGTHS, ends);
+            }
+            Self::Serial => {
+                for (message, end) in messages.iter().zip(ends) {
+                    *end = serial_chain(Sha256::digest(message).into(), LINKS - 1);
+                }
+            }
+        }
+    }
+
+    /// Compares the kernels with each other on one batch and chooses the quickest that agrees with
+    /// the serial one. Takes a millisecond.
+    pub fn calibrate() -> Calibration {
+        let mut ns_per_task = Vec::with_capacity(Self::ALL.len());
+        for kernel in Self::ALL {
+            let is_right = kernel.agrees_with_serial();
+            ns_per_task.push((kernel, is_right.then(|| kernel.time())));
+        }
+        let measured = ns_per_task.iter().filter_map(|(kernel, ns)| Some((*kernel, (*ns)?)));
+        let best = measured.min_by(|a, b| a.1.total_cmp(&b.1));
+        let (best, _) = best.expect("the serial kernel agrees with itself");
+        Calibration { best, ns_per_task }
+    }
+
+    fn agrees_with_serial(self) -> bool {
+        let seeds = sample_seeds();
+        let mut ends = [[0; DIGEST_BYTES]; LANES];
+        self.chains(&seeds, &mut ends);
+        let texts: Vec<&[u8]> =
+            seeds.iter().enumerate().map(|(at, seed)| &seed[..=at % 20]).collect();
+        let texts: [&[u8]; LANES] = texts.try_into().expect("one per seed");
+        let mut text_ends = [[0; DIGEST_BYTES]; LANES];
+        self.messages(&texts, &mut text_ends);
+        (0..LANES).all(|lane| {
+            let first = Sha256::digest(texts[lane]).into();
+            ends[lane] == serial_chain(seeds[lane], LINKS)
+                && text_ends[lane] == serial_chain(first, LINKS - 1)
+        })
+    }
+
+    /// Once to wake the machine's wide units up, once to measure.
+    fn time(self) -> f64 {
+        let seeds = sample_seeds();
+        let mut ends = [[0; DIGEST_BYTES]; LANES];
+        let rounds = CALIBRATION_CHAINS / LANES;
+        let mut run = || {
+            let started = Instant::now();
+            for _ in 0..rounds {
+                self.chains(std::hint::black_box(&seeds), &mut ends);
+                std::hint::black_box(&ends);
+            }
+            started.elapsed().as_secs_f64()
+        };
+        run();
+        let chains = u32::try_from(CALIBRATION_CHAINS).expect("a small constant");
+        run() * 1e9 / f64::from(chains)
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Lanes => "lanes",
+            Self::Serial => "serial",
+        })
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::ALL
+            .into_iter()
+            .find(|kernel| kernel.to_string() == text)
+            .ok_or_else(|| SpecError::Kernel(text.to_owned()))
+    }
+}
+
+pub(crate) fn serial_chain(seed: [u8; DIGEST_BYTES], links: u64) -> [u8; DIGEST_BYTES] {
+    (0..links).fold(seed, |digest, _| Sha256::digest(digest).into())
+}
+
+fn sample_seeds() -> [[u8; DIGEST_BYTES]; LANES] {
+    let mut byte = 0_u8;
+    [[0; DIGEST_BYTES]; LANES].map(|seed| {
+        seed.map(|_| {
+            byte = byte.wrapping_mul(13).wrapping_add(41);
+            byte
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_finds_both_kernels_right() {
+        let found = Kernel::calibrate();
+        assert_eq!(found.ns_per_task.len(), Kernel::ALL.len());
+        for (kernel, ns) in found.ns_per_task {
+            assert!(ns.is_some_and(|ns| ns > 0.0), "{kernel}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for kernel in Kernel::ALL {
+            assert_eq!(kernel.to_string().parse(), Ok(kernel));
+        }
+        assert!("fast".parse::<Kernel>().is_err());
+    }
+}
