@@ -98,6 +98,11 @@ impl Lane {
         self.held_bytes.load(Ordering::SeqCst)
     }
 
+    /// Records that wait for the writer. Takes the lane's lock: not for every request.
+    pub(crate) fn held_records(&self) -> u64 {
+        self.buffer.lock().records
+    }
+
     /// Asks for a wake-up when the writer has taken the lane. The caller looks once more at
     /// [`Lane::held_bytes`] afterwards.
     pub(crate) fn ask_for_room(&self) {

@@ -9,8 +9,8 @@
 //! The format on disk, the recovery algorithm and what is assumed of the disk stand in
 //! `docs/binlog-format.md`.
 //!
-//! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `scan`,
-//! `open`, [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
+//! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `gathering`,
+//! `scan`, `open`, [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
 #![forbid(unsafe_code)]
 
 mod aligned;
@@ -19,6 +19,7 @@ mod commit;
 mod disk;
 mod fault_disk;
 mod follow;
+mod gathering;
 mod inspect;
 mod lane;
 mod log;

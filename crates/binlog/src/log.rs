@@ -68,6 +68,9 @@ struct Positions {
 struct Requests {
     sync_to: AtomicU64,
     write: AtomicBool,
+    /// With so many records the next group is whole, and begins; until then it waits for them. 0 if
+    /// it does not wait.
+    whole_at: AtomicU64,
     /// The writer sleeps, or is about to: whoever asks must wake it.
     asleep: AtomicBool,
 }
@@ -146,6 +149,7 @@ impl Log {
             requests: Padded(Requests {
                 sync_to: AtomicU64::new(0),
                 write: AtomicBool::new(false),
+                whole_at: AtomicU64::new(0),
                 asleep: AtomicBool::new(false),
             }),
             poisoned: AtomicBool::new(false),
@@ -243,21 +247,47 @@ impl Log {
         Lsn(self.positions.0.durable.load(Ordering::SeqCst))
     }
 
-    /// Somebody waits until the log is durable up to `lsn`: starts a group at once, whatever the
-    /// policy. At most one atomic operation while the writer is awake. `lsn` must have been
-    /// returned by [`Log::append`].
+    /// Somebody waits until the log is durable up to `lsn`: starts a group, whatever the policy. At
+    /// once, but after a slow sync when those have come back whom it has let go, or a part of such a
+    /// sync has passed. At most one atomic operation while the writer is awake; after a slow sync the
+    /// lanes' locks. `lsn` must have been returned by [`Log::append`].
     #[inline]
     pub fn request_sync(&self, lsn: Lsn) {
         if self.durable() >= lsn {
             return;
         }
-        let sync_to = &self.requests.0.sync_to;
-        // Whoever has asked for as much has woken the writer, or is about to.
-        if sync_to.load(Ordering::SeqCst) < lsn.0
-            && sync_to.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0
-        {
+        let Requests { sync_to, whole_at, .. } = &self.requests.0;
+        let asks_for_more = sync_to.load(Ordering::SeqCst) < lsn.0
+            && sync_to.fetch_max(lsn.0, Ordering::SeqCst) < lsn.0;
+        // Who has asked for as much has woken the writer, or is about to. While a group gathers it is
+        // woken by whoever makes it whole, and by the time.
+        let wakes = match whole_at.load(Ordering::SeqCst) {
+            0 => asks_for_more,
+            whole_at => self.held_records() >= whole_at,
+        };
+        if wakes {
             self.wake_writer();
         }
+    }
+
+    /// Users' records that wait for the writer. Takes the lanes' locks.
+    pub(crate) fn held_records(&self) -> u64 {
+        self.lanes[..self.lanes.len() - 1].iter().map(Lane::held_records).sum()
+    }
+
+    /// With how many records the next group is whole; 0: at once.
+    pub(crate) fn set_whole_at(&self, records: u64) {
+        self.requests.0.whole_at.store(records, Ordering::SeqCst);
+    }
+
+    /// Whether a sync was asked for that need not wait for others.
+    pub(crate) fn wants_sync(&self, synced: Lsn) -> bool {
+        let is_asked = self.sync_requested() > synced && self.next() > synced;
+        is_asked
+            && match self.requests.0.whole_at.load(Ordering::SeqCst) {
+                0 => true,
+                whole_at => self.held_records() >= whole_at,
+            }
     }
 
     /// Asks for everything appended so far to be written; synced only if the policy says so.
@@ -447,6 +477,12 @@ impl Log {
         }
     }
 
+    /// Whether the writer has something to do, whatever time it is. For programs that drive the writer
+    /// themselves: until then it may sleep as long as [`crate::Next`] says.
+    pub fn wants_writer(&self) -> bool {
+        self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable())
+    }
+
     /// Sleeps for at most `ns`, unless something was asked for in the meantime.
     ///
     /// No request is lost: the writer says that it sleeps and then looks at the requests; an
@@ -454,10 +490,7 @@ impl Log {
     pub(crate) fn sleep(&self, ns: u64) {
         let requests = &self.requests.0;
         requests.asleep.store(true, Ordering::SeqCst);
-        let asked = requests.write.load(Ordering::SeqCst)
-            || (self.sync_requested() > self.durable() && self.next() > self.durable())
-            || self.stopping.load(Ordering::SeqCst);
-        if !asked {
+        if !self.wants_writer() && !self.stopping.load(Ordering::SeqCst) {
             let mut signalled = self.signal.lock();
             if !*signalled {
                 self.signal_changed.wait_for(&mut signalled, Duration::from_nanos(ns));
@@ -465,5 +498,42 @@ impl Log {
             *signalled = false;
         }
         requests.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_disk::FaultDisk;
+
+    /// Whether a sleeping writer is woken when this is done.
+    fn wakes(log: &Log, act: impl FnOnce()) -> bool {
+        log.requests.0.asleep.store(true, Ordering::SeqCst);
+        act();
+        !log.requests.0.asleep.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_gathering_writer_is_woken_by_the_record_that_makes_the_group_whole() {
+        let disk = Arc::new(FaultDisk::new(1));
+        let (log, _) = Log::open(disk, Options::default(), 2, Lsn(0), &mut |_| Ok(())).unwrap();
+        let append = |lane| log.append(lane, 1, b"x").unwrap();
+        let first = append(0);
+        assert!(wakes(&log, || log.request_sync(first)));
+        assert!(!wakes(&log, || log.request_sync(first)), "asked for before");
+
+        log.set_whole_at(3);
+        assert!(!log.wants_writer());
+        let second = append(1);
+        assert!(!wakes(&log, || log.request_sync(second)));
+        let (third, last) = (append(0), append(1));
+        assert!(wakes(&log, || log.request_sync(last)));
+        assert!(log.wants_writer());
+        // The reactor whose record made it whole may ask after others have asked for more.
+        assert!(wakes(&log, || log.request_sync(third)));
+
+        log.set_whole_at(100);
+        assert!(!wakes(&log, || log.request_sync(append(0))));
+        assert!(wakes(&log, || log.request_write()), "a full lane waits for nobody");
     }
 }

@@ -17,6 +17,7 @@ use base::time::MonoNs;
 use parking_lot::MutexGuard;
 
 use crate::disk::write_all_at;
+use crate::gathering::Gathering;
 use crate::lane::LaneBuffer;
 use crate::log::{Log, Poisoned};
 use crate::options::{SyncPolicy, WRITE_TICK_NS};
@@ -55,6 +56,9 @@ pub(crate) struct Writer {
     taken: Vec<LaneBuffer>,
     lane_cap_bytes: usize,
     tail: WriteTail,
+    gathering: Gathering,
+    /// Users' records written since the last sync.
+    unsynced_records: u64,
     /// The newest durable position that a mark states.
     marked: Lsn,
     written_at: MonoNs,
@@ -77,6 +81,8 @@ struct WriteTail {
 struct Plan {
     write: bool,
     sync: bool,
+    /// Somebody waits for the sync.
+    is_asked: bool,
 }
 
 type Clock<'a> = &'a dyn Fn() -> MonoNs;
@@ -94,6 +100,8 @@ impl Writer {
             taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
             lane_cap_bytes,
             tail: WriteTail { segment, at, synced: at, unsynced: Vec::new(), writes: 0 },
+            gathering: Gathering::default(),
+            unsynced_records: 0,
             marked: Lsn(0),
             written_at: MonoNs(0),
             synced_at: MonoNs(0),
@@ -158,10 +166,13 @@ impl Log {
         outcome
     }
 
-    fn plan(&self, writer: &Writer, now: MonoNs) -> Plan {
+    fn plan(&self, writer: &mut Writer, now: MonoNs) -> Plan {
         let next = self.next();
         let asked_write = self.take_write_request();
-        let write_due = asked_write || now.since(writer.written_at) >= WRITE_TICK_NS;
+        let waits = writer.gathering.until().is_some_and(|until| until > now);
+        // A tick would end every wait after a sync that is longer than a tick.
+        let ticks = !waits && now.since(writer.written_at) >= WRITE_TICK_NS;
+        let write_due = asked_write || ticks;
         let sync_due = match self.sync_policy() {
             SyncPolicy::Always => write_due,
             SyncPolicy::Interval(interval) => {
@@ -169,9 +180,22 @@ impl Log {
             }
             SyncPolicy::Never => false,
         };
-        let asked_sync = self.sync_requested() > writer.tail.synced;
-        let sync = next > writer.tail.synced && (sync_due || asked_sync);
-        Plan { write: next > writer.tail.at && (write_due || sync), sync }
+        if write_due || sync_due || !waits {
+            self.end_gathering(&mut writer.gathering);
+        }
+        let is_asked = self.wants_sync(writer.tail.synced);
+        if is_asked {
+            self.end_gathering(&mut writer.gathering);
+        }
+        let sync = next > writer.tail.synced && (sync_due || is_asked);
+        Plan { write: next > writer.tail.at && (write_due || sync), sync, is_asked }
+    }
+
+    fn end_gathering(&self, gathering: &mut Gathering) {
+        if gathering.until().is_some() {
+            gathering.end(self.held_records());
+            self.set_whole_at(0);
+        }
     }
 
     fn run_group(
@@ -190,15 +214,24 @@ impl Log {
             writer.written_at = now;
         }
         if plan.sync {
-            self.sync_tail(&mut writer.tail, clock)?;
+            let took_ns = self.sync_files(&mut writer.tail, clock)?;
+            writer.gathering.note_sync(took_ns);
             writer.synced_at = now;
+            let released = std::mem::take(&mut writer.unsynced_records);
+            if plan.is_asked {
+                // Before anybody is let go, as who comes from now on comes back.
+                let early = || self.held_records();
+                let whole_at = writer.gathering.begin(clock(), released, early);
+                self.set_whole_at(whole_at.unwrap_or(0));
+            }
+            self.publish_durable(writer.tail.synced);
         }
         Ok(())
     }
 
     fn write_group(&self, writer: &mut Writer, clock: Clock<'_>) -> Result<(), Poisoned> {
         let limit = self.next();
-        let Writer { window, taken, tail, lane_cap_bytes, .. } = writer;
+        let Writer { window, taken, tail, lane_cap_bytes, unsynced_records, .. } = writer;
         for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
             if lane.held_bytes() > 0 {
                 lane.take(empty);
@@ -212,7 +245,10 @@ impl Log {
         }
         let from = tail.at;
         self.write_to(Lsn(window.complete(limit.0)), tail, window, clock)?;
-        let records = taken.iter().map(|lane| lane.records).sum::<u64>();
+        let (marks, lanes) = taken.split_last().expect("the marks' lane is the last");
+        let user_records = lanes.iter().map(|lane| lane.records).sum::<u64>();
+        *unsynced_records += user_records;
+        let records = user_records + marks.records;
         let bytes = tail.at.0 - from.0;
         self.group_sizes.lock().count(records, bytes);
         {
@@ -278,7 +314,8 @@ impl Log {
             tail.unsynced.push(tail.segment.clone());
         } else {
             self.publish_written(tail.at);
-            self.sync_tail(tail, clock)?;
+            self.sync_files(tail, clock)?;
+            self.publish_durable(tail.synced);
         }
         let after = tail.segment.number;
         let blank = self.shelf.take().map_err(failed("making the segment after", after))?;
@@ -290,7 +327,8 @@ impl Log {
         Ok(())
     }
 
-    fn sync_tail(&self, tail: &mut WriteTail, clock: Clock<'_>) -> Result<(), Poisoned> {
+    /// Syncs what is not synced yet, without telling anybody. Returns how long that took.
+    fn sync_files(&self, tail: &mut WriteTail, clock: Clock<'_>) -> Result<u64, Poisoned> {
         let started = clock();
         for segment in tail.unsynced.iter().chain([&tail.segment]) {
             segment.file.sync().map_err(failed("syncing", segment.number))?;
@@ -303,17 +341,18 @@ impl Log {
         }
         tail.unsynced.clear();
         tail.synced = tail.at;
-        self.publish_durable(tail.synced);
-        Ok(())
+        Ok(took_ns)
     }
 
     fn next_step(&self, writer: &Writer, now: MonoNs) -> Next {
-        if self.sync_requested() > writer.tail.synced && self.next() > writer.tail.synced {
+        if self.wants_sync(writer.tail.synced) {
             return Next::AtOnce;
         }
         let next = self.next();
         let mut wait_ns = WRITE_TICK_NS;
-        if next > writer.tail.at {
+        if let Some(until) = writer.gathering.until() {
+            wait_ns = until.since(now);
+        } else if next > writer.tail.at {
             wait_ns = WRITE_TICK_NS.saturating_sub(now.since(writer.written_at));
         }
         if let SyncPolicy::Interval(interval) = self.sync_policy()
@@ -344,7 +383,8 @@ impl Log {
     fn sync_all(&self, clock: Clock<'_>) -> Result<(), Poisoned> {
         let target = self.next();
         while self.durable() < target {
-            self.request_sync(target);
+            // Asks for the write as well: nobody is waited for any more.
+            self.note_request(Some(target));
             self.writer_step(clock);
             if let Some(cause) = self.poisoned() {
                 return Err(cause);

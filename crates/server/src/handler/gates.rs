@@ -29,6 +29,8 @@ impl Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
+        // A turn in which only the log has called has told nobody the time yet.
+        self.refresh(cx.now());
         let durable = self.shared.log.durable();
         self.worker.durable = durable.0;
         cx.set_level(durable.0);
@@ -93,9 +95,16 @@ impl Server {
             Awaited::Peers => &mut self.peer_patience,
         };
         patience.begin(self.now.mono);
-        if self.served_since_group <= AWAKE_REQUESTS_MAX {
-            cx.spin(patience.awake_ns(self.now.mono, awake_ns_max));
+        let awake_ns = patience.awake_ns(self.now.mono, awake_ns_max);
+        // Who waits for a slow disk anyway does not notice how fast a core wakes up.
+        if self.log_answers_soon() && self.served_since_group <= AWAKE_REQUESTS_MAX {
+            cx.spin(awake_ns);
         }
+    }
+
+    /// Whether the log does what it is asked for so soon that staying awake pays.
+    pub(crate) fn log_answers_soon(&self) -> bool {
+        self.log_patience.is_short(self.awake_ns_max())
     }
 
     /// The log will never reach some gates: nobody can say whether those writes will be found after

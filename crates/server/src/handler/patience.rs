@@ -34,7 +34,12 @@ impl Patience {
     /// wait usually takes longer.
     pub(super) fn awake_ns(&self, now: MonoNs, awake_ns_max: u64) -> u64 {
         let Some(since) = self.since else { return 0 };
-        if self.usual_ns > awake_ns_max { 0 } else { awake_ns_max.saturating_sub(now.since(since)) }
+        if self.is_short(awake_ns_max) { awake_ns_max.saturating_sub(now.since(since)) } else { 0 }
+    }
+
+    /// Whether the wait usually ends within that time.
+    pub(super) fn is_short(&self, awake_ns_max: u64) -> bool {
+        self.usual_ns <= awake_ns_max
     }
 }
 

@@ -57,6 +57,7 @@ fn plan(seed: u64, canary: Option<Canary>) -> Plan {
         segment_bytes: 4096 * random.random_range(2..=8),
         lane_bytes: 4096 * random.random_range(1..=4),
         step_ns: pick(&mut random, &[0, 100, 5_000, 40_000]),
+        sync_ns: 0,
         canary,
         options: Vec::new(),
     }

@@ -3,13 +3,15 @@
 //!
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
-//! parts of it, `cql` those of CQL connections.
+//! parts of it, `cql` those of CQL connections, `groups` those of a log on a slow disk.
 
 mod behaviour;
 mod chaos;
 mod cql;
+mod groups;
 mod lying_disk;
 mod model;
 mod oracle;
+mod slow_disk;
 mod tests;
 mod world;

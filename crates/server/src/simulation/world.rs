@@ -18,6 +18,7 @@ use wire::resp::{Reply, decode_reply};
 use super::lying_disk::LyingDisk;
 use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
+use super::slow_disk::{SlowDisk, SlowWriter};
 use crate::config::{Config, Durability, Settings};
 use crate::cql::schema::install;
 use crate::handler::Server;
@@ -55,6 +56,8 @@ pub(super) struct Plan {
     pub(super) lane_bytes: u64,
     /// The time that each measurement of the server takes.
     pub(super) step_ns: u64,
+    /// The time that a sync of the log takes. 0: none, and the log is written by this thread.
+    pub(super) sync_ns: u64,
     pub(super) canary: Option<Canary>,
     /// More options, as on the command line.
     pub(super) options: Vec<(&'static str, String)>,
@@ -68,6 +71,7 @@ impl Default for Plan {
             segment_bytes: 32 * 1024,
             lane_bytes: 16 * 1024,
             step_ns: 100,
+            sync_ns: 0,
             canary: None,
             options: Vec::new(),
         }
@@ -259,6 +263,8 @@ struct Life {
     sim: Sim<Witness>,
     shared: Arc<Shared>,
     taker: Taker,
+    /// Writes the log where syncs take time.
+    slow_writer: Option<SlowWriter>,
 }
 
 pub(super) struct World {
@@ -291,6 +297,11 @@ impl World {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.life.shared
+    }
+
+    /// The server's side of a reactor.
+    pub(super) fn server(&mut self, reactor: usize) -> &Server {
+        &self.life.sim.handler(reactor).server
     }
 
     pub(super) fn log_failed(&self) -> bool {
@@ -359,11 +370,19 @@ impl World {
         (0..self.clients.len()).for_each(|client| self.receive(client));
     }
 
-    /// One round of the log's writer.
+    /// One round of the log's writer; where syncs take time, all that it has done by now.
     pub(super) fn write_log(&mut self) -> bool {
         let now = self.life.sim.now().mono;
+        if let Some(writer) = &mut self.life.slow_writer {
+            return writer.run_until(now);
+        }
         let outcome = self.life.shared.log.writer_step(&|| now);
         outcome.bytes_written > 0 || outcome.synced
+    }
+
+    /// Whether the log's writer waits for the disk.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.life.slow_writer.as_ref().is_some_and(SlowWriter::is_syncing)
     }
 
     pub(super) fn advance(&mut self, ns: u64) {
@@ -435,6 +454,7 @@ impl World {
         self.departed.clear();
         self.journal.borrow_mut().clear();
         let now = self.life.sim.now();
+        self.life.slow_writer = None;
         self.disk.set_faults(binlog::Faults::default());
         if power_cut {
             self.disk.power_cut();
@@ -534,6 +554,7 @@ fn begin_life(
     };
     let disk: Arc<dyn Disk> = match plan.canary {
         Some(Canary::LyingDisk) => Arc::new(LyingDisk(Arc::clone(disk))),
+        _ if plan.sync_ns != 0 => Arc::new(SlowDisk(Arc::clone(disk))),
         _ => Arc::<FaultDisk>::clone(disk),
     };
     let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
@@ -561,7 +582,9 @@ fn begin_life(
     sim.advance(now.mono.since(sim.now().mono));
     sim.links().wakers().for_each(|waker| waker.wake());
     let taker = shared.snapshots.taker();
-    Ok(Life { sim, shared, taker })
+    let slow_writer =
+        (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));
+    Ok(Life { sim, shared, taker, slow_writer })
 }
 
 fn encode(command: &Command, bytes: &mut Bytes) {

@@ -1,0 +1,159 @@
+//! Whether the next group waits for those whom the last one has let go.
+//!
+//! A client that waits for its reply sends its next request just after a group has ended: too late
+//! for the group that begins at once. Where syncs are slow, two halves of the clients then take
+//! turns, and each request waits for two syncs. So after a slow sync the next group waits until as
+//! many records have come as the last one held, for at most a part of the time of a sync. See
+//! `docs/decisions/0003-gather-after-a-slow-sync.md`.
+
+use base::time::MonoNs;
+
+/// Syncs that take less are not waited after: two of them in a row are soon over.
+const SYNC_NS_MIN: u64 = 1_000_000;
+/// The wait lasts at most one part in so many of a sync.
+const SYNC_PARTS: u64 = 4;
+/// How long a sync takes is the median of so many: single ones that take long, as when the disk has
+/// other work, change nothing.
+const SYNCS_KNOWN: usize = 7;
+/// Wait in vain, and so many groups pass before it is tried again; each time twice as many, up to
+/// here. So those who do not wait for their replies pay for a wait once in a while only.
+const PASSES_MAX: u32 = 16;
+
+/// A wait that has begun.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    until: MonoNs,
+    /// Records that were there when it began: they came while the last group was synced.
+    early: u64,
+    /// Records of the last group.
+    released: u64,
+}
+
+/// What the writer knows of how its groups come together.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering {
+    /// The newest syncs, in a ring; zeros at first, so that the first few are not waited after.
+    sync_ns: [u64; SYNCS_KNOWN],
+    syncs: usize,
+    wait: Option<Wait>,
+    /// Groups that pass without a wait.
+    passes: u32,
+    /// How many they were after the last wait in vain.
+    passes_last: u32,
+}
+
+impl Gathering {
+    /// A sync took so long.
+    pub(crate) fn note_sync(&mut self, took_ns: u64) {
+        self.sync_ns[self.syncs % SYNCS_KNOWN] = took_ns;
+        self.syncs += 1;
+    }
+
+    /// A group of `released` records is durable. Returns with how many records the next group is
+    /// whole, if it is worth to wait for that; `early` counts those that are there already.
+    pub(crate) fn begin(
+        &mut self,
+        now: MonoNs,
+        released: u64,
+        early: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let sync_ns = self.usual_sync_ns();
+        if sync_ns < SYNC_NS_MIN || released == 0 {
+            return None;
+        }
+        if self.passes > 0 {
+            self.passes -= 1;
+            return None;
+        }
+        let early = early();
+        self.wait = Some(Wait { until: MonoNs(now.0 + sync_ns / SYNC_PARTS), early, released });
+        Some(early + released)
+    }
+
+    /// When the wait is over at the latest; `None` if there is none.
+    pub(crate) fn until(&self) -> Option<MonoNs> {
+        self.wait.map(|wait| wait.until)
+    }
+
+    /// The wait is over, with so many records there.
+    pub(crate) fn end(&mut self, present: u64) {
+        let Some(wait) = self.wait.take() else { return };
+        let returned = present.saturating_sub(wait.early);
+        if returned.saturating_mul(2) >= wait.released {
+            self.passes_last = 0;
+            return;
+        }
+        self.passes_last = (self.passes_last * 2).clamp(1, PASSES_MAX);
+        self.passes = self.passes_last;
+    }
+
+    fn usual_sync_ns(&self) -> u64 {
+        let mut sorted = self.sync_ns;
+        sorted.sort_unstable();
+        sorted[SYNCS_KNOWN / 2]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const NOW: MonoNs = MonoNs(1000 * MS);
+
+    fn after_syncs(sync_ms: &[u64]) -> Gathering {
+        let mut gathering = Gathering::default();
+        sync_ms.iter().for_each(|ms| gathering.note_sync(ms * MS));
+        gathering
+    }
+
+    /// For how long a group waits after such syncs; 0 if it does not.
+    #[track_caller]
+    fn check_wait(sync_ms: &[u64], expected_ns: u64) {
+        let mut gathering = after_syncs(sync_ms);
+        let whole = gathering.begin(NOW, 10, || 3);
+        assert_eq!(whole, (expected_ns != 0).then_some(13));
+        assert_eq!(gathering.until().map_or(0, |until| until.since(NOW)), expected_ns);
+    }
+
+    #[test]
+    fn waits_a_quarter_of_the_usual_sync_if_that_is_long() {
+        check_wait(&[], 0);
+        check_wait(&[20, 20, 20], 0);
+        check_wait(&[20, 20, 20, 20], 5 * MS);
+        check_wait(&[1; 7], MS / 4);
+        check_wait(&[0; 7], 0);
+        check_wait(&[0, 500, 0, 500, 0, 500, 0], 0);
+        check_wait(&[8, 8, 8, 0, 8, 8, 900, 8], 2 * MS);
+        check_wait(&[900, 900, 900, 900, 8, 8, 8, 8, 8, 8, 8], 2 * MS);
+    }
+
+    #[test]
+    fn nobody_is_waited_for_after_an_empty_group() {
+        assert_eq!(after_syncs(&[20; 7]).begin(NOW, 0, || 5), None);
+    }
+
+    /// Lets groups of ten records go, after each of which `returned` of them come back in time, and
+    /// says which of the groups are waited after.
+    fn waits(gathering: &mut Gathering, groups: usize, returned: u64) -> Vec<usize> {
+        let mut waits = Vec::new();
+        for group in 0..groups {
+            if gathering.begin(NOW, 10, || 7).is_some() {
+                waits.push(group);
+                gathering.end(7 + returned);
+                assert_eq!(gathering.until(), None);
+            }
+        }
+        waits
+    }
+
+    #[test]
+    fn waits_in_vain_become_rare_and_end_when_they_pay_again() {
+        let mut gathering = after_syncs(&[20; 7]);
+        assert_eq!(waits(&mut gathering, 3, 10), [0, 1, 2]);
+        assert_eq!(waits(&mut gathering, 3, 5), [0, 1, 2], "half of them is enough");
+        assert_eq!(waits(&mut gathering, 66, 4), [0, 2, 5, 10, 19, 36, 53]);
+        assert_eq!(waits(&mut gathering, 8, 10), [4, 5, 6, 7]);
+        assert_eq!(waits(&mut gathering, 4, 0), [0, 2], "it begins anew");
+    }
+}

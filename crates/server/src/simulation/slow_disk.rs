@@ -1,0 +1,204 @@
+//! A disk whose syncs take time on the simulated clock.
+//!
+//! The log's writer runs on a thread of its own, but only while the simulation waits for it: until it
+//! rests, or is in a sync. So everything is as certain as on one thread, and reactors run while the
+//! disk syncs.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use base::time::MonoNs;
+use binlog::{Disk, DiskFile, FaultDisk, Log, Next};
+
+/// Syncs of the log's writer wait until the simulation lets them go on; those of others do not.
+#[derive(Debug)]
+pub(super) struct SlowDisk(pub(super) Arc<FaultDisk>);
+
+#[derive(Debug)]
+struct SlowFile(Arc<dyn DiskFile>);
+
+/// Where the writer's thread has stopped.
+#[derive(Debug)]
+enum Stop {
+    InSync,
+    Between(Next),
+}
+
+/// What the writer's thread knows of the simulation.
+struct Leash {
+    now: Cell<MonoNs>,
+    stops: Sender<Stop>,
+    go: Receiver<MonoNs>,
+}
+
+thread_local! {
+    static LEASH: RefCell<Option<Leash>> = const { RefCell::new(None) };
+}
+
+impl Leash {
+    /// Waits until it may go on. False if the simulation is over.
+    fn wait(&self) -> bool {
+        self.go.recv().map(|now| self.now.set(now)).is_ok()
+    }
+
+    fn stop(&self, stop: Stop) -> bool {
+        self.stops.send(stop).is_ok() && self.wait()
+    }
+}
+
+fn slow(file: io::Result<Arc<dyn DiskFile>>) -> io::Result<Arc<dyn DiskFile>> {
+    file.map(|file| Arc::new(SlowFile(file)) as Arc<dyn DiskFile>)
+}
+
+impl Disk for SlowDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        slow(self.0.create(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        slow(self.0.open(name))
+    }
+
+    fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        slow(self.0.create_direct(name))
+    }
+
+    fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        slow(self.0.open_direct(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+}
+
+impl DiskFile for SlowFile {
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.0.block_bytes()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let goes_on = LEASH.with_borrow(|leash| {
+            leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync))
+        });
+        if goes_on { self.0.sync() } else { Err(io::Error::other("the simulation is over")) }
+    }
+}
+
+/// What the log's writer is doing.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    Sync { until: MonoNs },
+    Rest { until: MonoNs },
+    /// The log has failed.
+    Nothing,
+}
+
+/// The log's writer, on a leash.
+#[derive(Debug)]
+pub(super) struct SlowWriter {
+    sync_ns: u64,
+    doing: Doing,
+    log: Arc<Log>,
+    stops: Receiver<Stop>,
+    go: Option<Sender<MonoNs>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SlowWriter {
+    pub(super) fn start(log: &Arc<Log>, sync_ns: u64) -> SlowWriter {
+        let (stops_sender, stops) = channel();
+        let (go, go_receiver) = channel();
+        let log = Arc::clone(log);
+        let writers_log = Arc::clone(&log);
+        let thread = std::thread::spawn(move || {
+            let leash = Leash { now: Cell::default(), stops: stops_sender, go: go_receiver };
+            LEASH.set(Some(leash));
+            run(&writers_log);
+        });
+        let doing = Doing::Rest { until: MonoNs(0) };
+        SlowWriter { sync_ns, doing, log, stops, go: Some(go), thread: Some(thread) }
+    }
+
+    /// Has the writer do what a live one would have done by now. False if that is nothing.
+    pub(super) fn run_until(&mut self, now: MonoNs) -> bool {
+        let mut worked = false;
+        while self.is_due(now) {
+            let go = self.go.as_ref().expect("it is there until the end");
+            go.send(now).expect("the thread ends after us");
+            self.doing = match self.stops.recv().expect("the thread ends after us") {
+                Stop::InSync => Doing::Sync { until: MonoNs(now.0 + self.sync_ns) },
+                Stop::Between(Next::AtOnce) => Doing::Rest { until: now },
+                Stop::Between(Next::AfterNs(ns)) => Doing::Rest { until: MonoNs(now.0 + ns) },
+                Stop::Between(Next::Poisoned) => Doing::Nothing,
+            };
+            worked = true;
+        }
+        worked
+    }
+
+    fn is_due(&self, now: MonoNs) -> bool {
+        match self.doing {
+            Doing::Sync { until } => until <= now,
+            Doing::Rest { until } => until <= now || self.log.wants_writer(),
+            Doing::Nothing => false,
+        }
+    }
+
+    pub(super) fn is_syncing(&self) -> bool {
+        matches!(self.doing, Doing::Sync { .. })
+    }
+}
+
+impl Drop for SlowWriter {
+    fn drop(&mut self) {
+        self.go = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the writer has been printed; a second one here would hide the first.
+            thread.join().ok();
+        }
+    }
+}
+
+/// The thread of the writer.
+fn run(log: &Log) {
+    LEASH.with_borrow(|leash| {
+        let leash = leash.as_ref().expect("set by the caller");
+        if !leash.wait() {
+            return;
+        }
+        loop {
+            let outcome = log.writer_step(&|| leash.now.get());
+            if !leash.stop(Stop::Between(outcome.next)) {
+                return;
+            }
+        }
+    });
+}
