@@ -105,9 +105,8 @@ impl DiskFile for SlowFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let goes_on = LEASH.with_borrow(|leash| {
-            leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync))
-        });
+        let goes_on =
+            LEASH.with_borrow(|leash| leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync)));
         if goes_on { self.0.sync() } else { Err(io::Error::other("the simulation is over")) }
     }
 }
@@ -115,8 +114,12 @@ impl DiskFile for SlowFile {
 /// What the log's writer is doing.
 #[derive(Debug, Clone, Copy)]
 enum Doing {
-    Sync { until: MonoNs },
-    Rest { until: MonoNs },
+    Sync {
+        until: MonoNs,
+    },
+    Rest {
+        until: MonoNs,
+    },
     /// The log has failed.
     Nothing,
 }

@@ -582,8 +582,7 @@ fn begin_life(
     sim.advance(now.mono.since(sim.now().mono));
     sim.links().wakers().for_each(|waker| waker.wake());
     let taker = shared.snapshots.taker();
-    let slow_writer =
-        (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));
+    let slow_writer = (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));
     Ok(Life { sim, shared, taker, slow_writer })
 }
 
