@@ -21,4 +21,21 @@ impl MonoNs {
 pub struct Now {
     pub unix: UnixMs,
     pub mono: MonoNs,
+    /// Microseconds of the wall clock beyond `unix`: below 1,000.
+    pub fraction_us: u16,
+}
+
+impl Now {
+    /// The wall clock in nanoseconds since the Unix epoch, and the monotonic one.
+    pub fn new(unix_ns: u64, mono: MonoNs) -> Now {
+        let unix_us = unix_ns / 1000;
+        let fraction_us = u16::try_from(unix_us % 1000).expect("below 1,000");
+        Now { unix: UnixMs(unix_us / 1000), mono, fraction_us }
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub fn unix_us(self) -> i64 {
+        let whole = i64::try_from(self.unix.0).unwrap_or(i64::MAX);
+        whole.saturating_mul(1000).saturating_add(i64::from(self.fraction_us))
+    }
 }

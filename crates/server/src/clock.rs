@@ -23,5 +23,5 @@ pub(crate) fn mono_now() -> MonoNs {
 }
 
 pub(crate) fn now() -> Now {
-    Now { unix: unix_now(), mono: mono_now() }
+    Now::new(u64::try_from(nanoseconds(ClockId::Realtime)).unwrap_or(u64::MAX), mono_now())
 }

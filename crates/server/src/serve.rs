@@ -15,6 +15,7 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
 use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
+use crate::cql::execute::WriteClock;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::request_kind::commands_count;
 use crate::cql::schema;
@@ -97,6 +98,7 @@ pub(crate) fn build_shared(
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
         schema: recovered.schema.last_change,
         prepared: PreparedTable::default(),
+        write_clock: WriteClock::default(),
         log: recovered.log,
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),

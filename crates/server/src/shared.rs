@@ -17,6 +17,7 @@ use wire::resp::Args;
 use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::cql::events::SchemaEvent;
+use crate::cql::execute::WriteClock;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::schema::{Catalog, LastChange};
 use crate::janitor::Janitor;
@@ -109,6 +110,8 @@ pub(crate) struct Shared {
     pub(crate) schema: LastChange,
     /// CQL's prepared statements.
     pub(crate) prepared: PreparedTable,
+    /// When CQL's writes were made whose clients do not say it.
+    pub(crate) write_clock: WriteClock,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use base::stages::CycleClock;
-use base::time::{MonoNs, Now, UnixMs};
+use base::time::{MonoNs, Now};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -168,7 +168,7 @@ impl EpollDriver {
                 (unix_ns, mono)
             }
         };
-        Now { unix: UnixMs((unix_ns + mono.since(at)) / 1_000_000), mono }
+        Now::new(unix_ns + mono.since(at), mono)
     }
 
     pub(crate) fn register(

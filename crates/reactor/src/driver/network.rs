@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use base::time::{MonoNs, Now, UnixMs};
+use base::time::{MonoNs, Now};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -73,7 +73,7 @@ pub(crate) struct Pipe {
 impl Network {
     pub(crate) fn new(faults: Faults, seed: u64) -> Network {
         Network {
-            now: Now { unix: UnixMs(UNIX_START_MS), mono: MonoNs(MONO_START_NS) },
+            now: Now::new(UNIX_START_MS * 1_000_000, MonoNs(MONO_START_NS)),
             faults,
             read_cost_ns: 0,
             random: StdRng::seed_from_u64(seed),
@@ -109,7 +109,8 @@ impl Network {
 
     pub(crate) fn advance(&mut self, ns: u64) {
         self.now.mono.0 += ns;
-        self.now.unix.0 = UNIX_START_MS + self.now.mono.0.saturating_sub(MONO_START_NS) / 1_000_000;
+        let passed_ns = self.now.mono.0.saturating_sub(MONO_START_NS);
+        self.now = Now::new(UNIX_START_MS * 1_000_000 + passed_ns, self.now.mono);
     }
 
     pub(crate) fn set_faults(&mut self, faults: Faults) {

@@ -9,6 +9,7 @@ use store::Params;
 use wire::cql::{Column, Columns, Parameters, Prepared, ResponseEncoder};
 
 use super::error::CqlError;
+use super::expression::Marker;
 use super::plan::Plan;
 use super::schema::Catalog;
 use crate::config::Durability;
@@ -71,6 +72,8 @@ pub(crate) struct PreparedStatement {
     /// The keyspace that names without one were looked up in.
     pub(crate) keyspace: Option<String>,
     pub(crate) markers: Description,
+    /// The types of the values that must come with a request.
+    pub(crate) values: Vec<Marker>,
     /// Which markers make up the partition key, in its order; empty if not all are markers.
     pub(crate) partition_key: Vec<u16>,
     /// None for statements that give no rows.
@@ -129,14 +132,7 @@ impl Engine<'_> {
         parameters: &Parameters<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
-        let _ = parameters;
-        match &statement.plan {
-            Plan::Use(keyspace) => {
-                client.keyspace = Some(keyspace.clone());
-                reply.encoder.set_keyspace(reply.stream, keyspace, reply.out);
-                Ok(0)
-            }
-        }
+        self.run(client, statement, parameters, reply)
     }
 
     /// Runs the statements of a batch as one. `find` knows prepared statements by their ids.
@@ -147,7 +143,6 @@ impl Engine<'_> {
         find: &dyn Fn(&[u8]) -> Option<Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
-        let _ = (client, batch, find, reply);
-        Err(CqlError::invalid("Batches are not supported"))
+        self.run_batch(client, batch, find, reply)
     }
 }

@@ -15,6 +15,7 @@ mod auth;
 pub(crate) mod engine;
 pub mod error;
 pub(crate) mod events;
+pub(crate) mod execute;
 pub mod expression;
 pub(crate) mod frames;
 pub mod function;

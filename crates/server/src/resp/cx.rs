@@ -18,6 +18,8 @@ pub(crate) struct Record {
     pub(crate) bytes: Vec<u8>,
     pub(crate) written: Vec<(u8, u64)>,
     pub(crate) flushed: bool,
+    /// CQL: rows of a result, kept for the next one. Empty between requests.
+    pub(crate) rows: Vec<u8>,
 }
 
 /// A record of a big value must not hold its memory for ever.
@@ -28,6 +30,14 @@ impl Record {
         self.bytes.clear();
         self.written.clear();
         self.flushed = false;
+    }
+
+    /// Takes a buffer back for the next result, unless it is a big one.
+    pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
+        if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
+            rows.clear();
+            self.rows = rows;
+        }
     }
 
     /// Gives the memory of a big record back. At once: this reactor's next command may be far away.

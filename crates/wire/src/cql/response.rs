@@ -369,6 +369,12 @@ pub struct RowsEncoder<'o> {
 }
 
 impl RowsEncoder<'_> {
+    /// Rows whose cells were encoded before, as [`RowsEncoder::cell`] does it.
+    pub fn encoded(&mut self, rows: &[u8], count: usize) {
+        self.out.put(rows);
+        self.rows += count;
+    }
+
     /// One more cell of the row; as many as there are columns make it whole.
     pub fn cell(&mut self, bytes: Option<&[u8]>) {
         self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));

@@ -1,6 +1,5 @@
 //! What a client sent for the markers of a statement.
 
-use smallvec::SmallVec;
 use wire::cql::{Value, Values};
 
 use super::markers::Marker;
@@ -9,33 +8,49 @@ use crate::cql::error::CqlError;
 /// Values kept without an allocation.
 const INLINE_MAX: usize = 16;
 
-/// One value per marker, borrowed from the request.
-#[derive(Debug, Clone, Default)]
+/// One value per marker, borrowed from the request. No vector of its own kind, as that would not let
+/// the borrow be shortened.
+#[derive(Debug, Clone)]
 pub struct BoundValues<'a> {
-    values: SmallVec<[Value<'a>; INLINE_MAX]>,
+    inline: [Value<'a>; INLINE_MAX],
+    /// All of them, where they are more.
+    spilled: Vec<Value<'a>>,
 }
 
 impl<'a> BoundValues<'a> {
     /// Brings the values into the order of the markers. There must be one for each.
     pub fn new(values: &Values<'a>, markers: &[Marker]) -> Result<Self, CqlError> {
         let count_is_wrong = || CqlError::invalid("Invalid amount of bind variables");
-        let values: SmallVec<_> = if values.are_named() {
-            let find = |marker: &Marker| {
-                let mut named = values.iter();
-                named.find(|(name, _)| *name == Some(marker.name.as_str())).map(|(_, value)| value)
-            };
-            markers.iter().map(find).collect::<Option<_>>().ok_or_else(count_is_wrong)?
-        } else {
-            values.iter().map(|(_, value)| value).collect()
-        };
-        if values.len() != markers.len() {
-            return Err(count_is_wrong());
+        let mut bound = BoundValues { inline: [Value::Null; INLINE_MAX], spilled: Vec::new() };
+        if markers.len() > INLINE_MAX {
+            bound.spilled = vec![Value::Null; markers.len()];
         }
-        Ok(BoundValues { values })
+        let slots = match markers.len() {
+            ..=INLINE_MAX => &mut bound.inline[..markers.len()],
+            _ => &mut bound.spilled[..],
+        };
+        if values.are_named() {
+            for (slot, marker) in slots.iter_mut().zip(markers) {
+                let mut named = values.iter();
+                let found = named.find(|(name, _)| *name == Some(marker.name.as_str()));
+                *slot = found.ok_or_else(count_is_wrong)?.1;
+            }
+        } else if values.len() != markers.len() {
+            return Err(count_is_wrong());
+        } else {
+            slots.iter_mut().zip(values.iter()).for_each(|(slot, (_, value))| *slot = value);
+        }
+        Ok(bound)
     }
 
     /// The value of a marker of the statement that the values were bound for.
     pub fn get(&self, index: usize) -> Value<'a> {
-        self.values[index]
+        if self.spilled.is_empty() { self.inline[index] } else { self.spilled[index] }
+    }
+}
+
+impl Default for BoundValues<'_> {
+    fn default() -> Self {
+        BoundValues { inline: [Value::Null; INLINE_MAX], spilled: Vec::new() }
     }
 }

@@ -1,24 +1,105 @@
 //! Statements with all names looked up and all types known.
+//!
+//! Reading order: `planner` (schema and markers), `restrictions` with `relations` and `clustering`
+//! (WHERE), `selection` and `select` (SELECT), `assign`, `conditions` and `write` (INSERT, UPDATE,
+//! DELETE), `batch`.
+
+mod assign;
+mod batch;
+mod clustering;
+mod conditions;
+mod names;
+mod planner;
+mod relations;
+mod restrictions;
+mod select;
+mod selection;
+mod write;
 
 use std::sync::Arc;
 
+use md5::{Digest, Md5};
+use wire::cql::{Column as Shown, Notation, Version};
+
+pub(crate) use assign::Operation;
+pub(crate) use batch::{BatchPlan, NOT_A_WRITE, check_batch};
+pub(crate) use conditions::{ConditionPart, ConditionPlan, ConditionsPlan};
+pub(crate) use restrictions::{
+    Choices, ClusteringRestriction, Edge, Filter, FilterPart, PartitionRestriction, Restrictions,
+    Tokens,
+};
+pub(crate) use select::SelectPlan;
+pub(crate) use selection::{Extra, ExtraKind, Shows};
+pub(crate) use write::{Target, WritePlan};
+
 use super::engine::{Description, PreparedStatement, statement_id};
 use super::error::CqlError;
-use super::schema::Catalog;
-use super::statements::{self, Statement, UseKeyspace};
+use super::expression::{Expression, Markers};
+use super::schema::{Catalog, Table};
+use super::statements::{self, Statement};
+use planner::Planner;
 
 /// What running a statement means.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Use(String),
+    Select(Box<SelectPlan>),
+    Write(Box<WritePlan>),
+    Batch(BatchPlan),
+    Truncate(Arc<Table>),
+    /// Definitions, roles and DESCRIBE: they are looked up when they run.
+    Other(Box<Statement>),
 }
 
 impl Plan {
     /// Whether it means the same with this schema.
     pub(crate) fn is_current(&self, catalog: &Catalog) -> bool {
+        let is_current = |table: &Arc<Table>| {
+            let now = catalog.table(&table.keyspace, &table.name);
+            now.is_some_and(|now| Arc::ptr_eq(now, table))
+        };
         match self {
             Plan::Use(keyspace) => catalog.keyspace(keyspace).is_some(),
+            Plan::Select(plan) => is_current(&plan.table),
+            Plan::Write(plan) => is_current(&plan.table),
+            Plan::Batch(plan) => plan.writes.iter().all(|write| is_current(&write.table)),
+            Plan::Truncate(table) => is_current(table),
+            Plan::Other(_) => true,
         }
+    }
+
+    /// The table that clients are told of, if it is one.
+    fn table(&self) -> Option<&Table> {
+        match self {
+            Plan::Select(plan) => Some(&plan.table),
+            Plan::Write(plan) => Some(&plan.table),
+            Plan::Batch(plan) => plan.writes.first().map(|write| &*write.table),
+            Plan::Truncate(table) => Some(table),
+            Plan::Use(_) | Plan::Other(_) => None,
+        }
+    }
+
+    fn restrictions(&self) -> Option<&Restrictions> {
+        match self {
+            Plan::Select(plan) => Some(&plan.restrictions),
+            Plan::Write(plan) => Some(&plan.restrictions),
+            Plan::Batch(plan) => plan.writes.first().map(|write| &write.restrictions),
+            Plan::Use(_) | Plan::Truncate(_) | Plan::Other(_) => None,
+        }
+    }
+
+    /// Which markers are the partition key, if all of it are markers.
+    fn partition_key(&self) -> Vec<u16> {
+        let Some(PartitionRestriction::Keys { keys, .. }) =
+            self.restrictions().map(|restrictions| &restrictions.partition)
+        else {
+            return Vec::new();
+        };
+        let marker = |choices: &Choices| match choices {
+            Choices::One(Expression::Marker { index, .. }) => u16::try_from(*index).ok(),
+            _ => None,
+        };
+        keys.iter().map(marker).collect::<Option<_>>().unwrap_or_default()
     }
 }
 
@@ -30,28 +111,75 @@ impl PreparedStatement {
     ) -> Result<PreparedStatement, CqlError> {
         let parsed =
             statements::parse(text).map_err(|error| CqlError::Syntax(error.to_string()))?;
-        let plan = match parsed.statement {
-            Statement::Use(statement) => use_keyspace(statement, &catalog)?,
-            _ => return Err(CqlError::invalid("This statement is not supported")),
+        let markers = Markers::new(parsed.markers);
+        let mut planner = Planner { catalog: &catalog, keyspace, markers };
+        let (plan, result) = plan(parsed.statement, &mut planner)?;
+        let markers = planner.markers.finish().ok_or_else(|| {
+            CqlError::invalid("A bind variable stands where its type is not known")
+        })?;
+        let describe = |columns: Vec<Shown>| {
+            let table = plan.table();
+            Description {
+                keyspace: table.map(|table| table.keyspace.clone()).unwrap_or_default(),
+                table: table.map(|table| table.name.clone()).unwrap_or_default(),
+                columns,
+            }
         };
+        let shown = markers
+            .iter()
+            .map(|marker| Shown { name: marker.name.clone(), column_type: marker.of.wire() });
+        let shown = describe(shown.collect());
+        let result = result.map(describe);
         Ok(PreparedStatement {
             id: statement_id(text, keyspace),
             text: text.to_owned(),
             keyspace: keyspace.map(str::to_owned),
-            markers: Description::default(),
-            partition_key: Vec::new(),
-            result: None,
-            result_metadata_id: [0; 16],
+            result_metadata_id: result_metadata_id(result.as_ref()),
+            partition_key: plan.partition_key(),
+            markers: shown,
+            values: markers,
+            result,
             plan,
             catalog,
         })
     }
 }
 
-// Source: Cassandra 5.0, ClientState.setKeyspace
-fn use_keyspace(statement: UseKeyspace, catalog: &Catalog) -> Result<Plan, CqlError> {
-    if catalog.keyspace(&statement.keyspace).is_none() {
-        return Err(CqlError::invalid(format!("Keyspace '{}' does not exist", statement.keyspace)));
+fn plan(
+    statement: Statement,
+    planner: &mut Planner<'_>,
+) -> Result<(Plan, Option<Vec<Shown>>), CqlError> {
+    let plan = match statement {
+        Statement::Select(select) => {
+            let (plan, shown) = SelectPlan::new(&select, planner)?;
+            return Ok((Plan::Select(Box::new(plan)), Some(shown)));
+        }
+        Statement::Insert(insert) => Plan::Write(Box::new(WritePlan::of_insert(&insert, planner)?)),
+        Statement::Update(update) => Plan::Write(Box::new(WritePlan::of_update(&update, planner)?)),
+        Statement::Delete(delete) => Plan::Write(Box::new(WritePlan::of_delete(&delete, planner)?)),
+        Statement::Batch(batch) => Plan::Batch(BatchPlan::new(&batch, planner)?),
+        Statement::Truncate(truncate) => Plan::Truncate(planner.table(&truncate.table)?),
+        Statement::Use(statement) => {
+            // Source: Cassandra 5.0, ClientState.setKeyspace
+            let keyspace = statement.keyspace;
+            if planner.catalog.keyspace(&keyspace).is_none() {
+                return Err(CqlError::invalid(format!("Keyspace '{keyspace}' does not exist")));
+            }
+            Plan::Use(keyspace)
+        }
+        other => Plan::Other(Box::new(other)),
+    };
+    Ok((plan, None))
+}
+
+/// Names and types of a result, as one number: clients keep it beside what they know of the columns.
+fn result_metadata_id(result: Option<&Description>) -> [u8; 16] {
+    let mut bytes = Vec::new();
+    for column in result.iter().flat_map(|result| &result.columns) {
+        bytes.put_string(&column.name);
+        column.column_type.encode(Version::GREATEST, &mut bytes);
     }
-    Ok(Plan::Use(statement.keyspace))
+    let mut hash = Md5::new();
+    hash.update(&bytes);
+    hash.finalize().into()
 }

@@ -1,7 +1,7 @@
 //! USING TTL and TIMESTAMP.
 
 use crate::cql::parser::{Parser, Result};
-use crate::cql::term::Term;
+use crate::cql::term::{Constant, Term};
 
 /// When a write was made and how long it lasts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,7 +30,11 @@ impl Using {
             if slot.is_some() {
                 return parser.fault(token, format!("{} is said twice", token.text));
             }
-            *slot = Some(Term::parse(parser)?);
+            let value = parser.peek();
+            *slot = match Term::parse(parser)? {
+                term @ (Term::Marker(_) | Term::Constant(Constant::Integer(_))) => Some(term),
+                _ => return parser.fault(value, "expected an integer or a marker"),
+            };
             if !parser.take_word("and") {
                 return Ok(using);
             }

@@ -1,0 +1,366 @@
+//! What a write does to one row: operations to writes of the store.
+
+use std::borrow::Cow;
+
+use store::{
+    CellValue, CellView, Expiry, Partition, RowKey, Seconds, Stamp, Timestamp, Write, Writes,
+};
+
+use super::clock::WriteClock;
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::expression::{Evaluated, Expression};
+use crate::cql::plan::{Operation, WritePlan};
+use crate::cql::schema::Column;
+use crate::cql::types::CqlType;
+use crate::cql::value::collection::{fields, items};
+use crate::cql::value::comparable;
+
+/// Writes of one partition as bytes.
+#[derive(Debug, Default)]
+pub(super) struct Packed {
+    pub(super) count: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Packed {
+    pub(super) fn put(&mut self, write: Write<'_>) {
+        write.encode(&mut self.bytes);
+        self.count += 1;
+    }
+
+    pub(super) fn writes(&self) -> Writes<'_> {
+        Writes::Packed { count: self.count, bytes: &self.bytes }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+        self.bytes.clear();
+    }
+}
+
+/// When a write was made and how long it lasts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct When {
+    pub(super) timestamp: Timestamp,
+    pub(super) expiry: Option<Expiry>,
+    pub(super) now: Seconds,
+}
+
+impl When {
+    pub(super) fn stamp(self) -> Stamp {
+        Stamp { timestamp: self.timestamp, at: self.now }
+    }
+
+    /// Before all that is written now: what a collection held goes, what is written stays.
+    fn stamp_before(self) -> Stamp {
+        Stamp { timestamp: self.timestamp.saturating_sub(1), at: self.now }
+    }
+}
+
+/// Changes of one row.
+pub(super) struct RowChange<'c> {
+    pub(super) plan: &'c WritePlan,
+    pub(super) cx: Cx<'c>,
+    pub(super) when: When,
+    pub(super) clock: &'c WriteClock,
+    /// What is there now, for the few operations that depend on it.
+    pub(super) partition: Option<&'c Partition>,
+    pub(super) row: RowKey<'c>,
+    pub(super) out: &'c mut Packed,
+}
+
+impl<'c> RowChange<'c> {
+    /// Appends what all operations on rows, or on static cells, do.
+    pub(super) fn apply(&mut self) -> Result<(), CqlError> {
+        let plan = self.plan;
+        let is_static = self.row == RowKey::Static;
+        for operation in &plan.operations {
+            if operation.is_static(&plan.table) == is_static {
+                self.operate(operation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, operation: &'c Operation) -> Result<(), CqlError> {
+        let plan = self.plan;
+        let column = &plan.table.columns[operation.column()];
+        match operation {
+            Operation::Set { value, column: index } => {
+                if self.cx.is_left_out(*index) {
+                    return Ok(());
+                }
+                match self.evaluate(value)? {
+                    Evaluated::Bytes(bytes) => self.set(column, &bytes),
+                    Evaluated::Null => {
+                        self.delete(column);
+                        Ok(())
+                    }
+                    Evaluated::Unset => Ok(()),
+                }
+            }
+            Operation::SetField { field, value, .. } => {
+                let value = self.evaluate(value)?;
+                self.put_item(column, &field.to_be_bytes(), value);
+                Ok(())
+            }
+            Operation::SetEntry { key, value, .. } => {
+                let key = self.entry_key(key, column)?;
+                let value = self.evaluate(value)?;
+                self.put_item(column, &key, value);
+                Ok(())
+            }
+            Operation::SetItem { place, value, .. } => {
+                let item = self.list_item(place, column, "set an element on")?;
+                let value = self.evaluate(value)?;
+                if let Some(item) = item {
+                    self.put_item(column, &item, value);
+                }
+                Ok(())
+            }
+            Operation::Append { value, .. } => self.extend_list(column, value, false),
+            Operation::Prepend { value, .. } => self.extend_list(column, value, true),
+            Operation::Add { value, .. } => match self.evaluate(value)? {
+                Evaluated::Bytes(bytes) => self.add_items(column, &bytes),
+                Evaluated::Null | Evaluated::Unset => Ok(()),
+            },
+            Operation::Remove { value, .. } => match self.evaluate(value)? {
+                Evaluated::Bytes(bytes) => self.remove_items(column, &bytes),
+                Evaluated::Null | Evaluated::Unset => Ok(()),
+            },
+            Operation::Increment { value, is_negative, .. } => {
+                self.increment(column, value, *is_negative)
+            }
+            Operation::Delete { .. } => {
+                self.delete(column);
+                Ok(())
+            }
+            Operation::DeleteField { field, .. } => {
+                self.put_item(column, &field.to_be_bytes(), Evaluated::Null);
+                Ok(())
+            }
+            Operation::DeleteEntry { key, .. } => {
+                let key = self.entry_key(key, column)?;
+                self.put_item(column, &key, Evaluated::Null);
+                Ok(())
+            }
+            Operation::DeleteItem { place, .. } => {
+                if let Some(item) = self.list_item(place, column, "delete an element from")? {
+                    self.put_item(column, &item, Evaluated::Null);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn cell(&mut self, column: &Column, item: Option<&[u8]>, value: CellValue<'_>) {
+        let (row, timestamp) = (self.row, self.when.timestamp);
+        self.out.put(Write::Cell { row, column: column.number, item, timestamp, value });
+    }
+
+    fn live<'b>(&self, bytes: &'b [u8]) -> CellValue<'b> {
+        CellValue::Live { bytes, expiry: self.when.expiry }
+    }
+
+    /// Sets an item, or deletes it by null.
+    fn put_item(&mut self, column: &Column, item: &[u8], value: Evaluated<'_>) {
+        match value {
+            Evaluated::Bytes(bytes) => {
+                let value = self.live(&bytes);
+                self.cell(column, Some(item), value);
+            }
+            Evaluated::Null => {
+                let at = self.when.now;
+                self.cell(column, Some(item), CellValue::Deleted { at });
+            }
+            Evaluated::Unset => {}
+        }
+    }
+
+    fn delete(&mut self, column: &Column) {
+        if column.column_type.is_multi_cell() {
+            let (row, stamp) = (self.row, self.when.stamp());
+            return self.out.put(Write::DeleteItems { row, column: column.number, stamp });
+        }
+        let at = self.when.now;
+        self.cell(column, None, CellValue::Deleted { at });
+    }
+
+    /// Replaces the whole value.
+    fn set(&mut self, column: &Column, bytes: &[u8]) -> Result<(), CqlError> {
+        if !column.column_type.is_multi_cell() {
+            let value = self.live(bytes);
+            self.cell(column, None, value);
+            return Ok(());
+        }
+        let (row, stamp) = (self.row, self.when.stamp_before());
+        self.out.put(Write::DeleteItems { row, column: column.number, stamp });
+        match &column.column_type {
+            CqlType::List(_) => self.put_list(column, bytes, false),
+            CqlType::UserDefined(user) => {
+                let fields = fields(bytes, user.fields.len()).map_err(damaged)?;
+                for (number, field) in (0_u16..).zip(fields) {
+                    if let Some(field) = field {
+                        let value = Evaluated::Bytes(Cow::Borrowed(field));
+                        self.put_item(column, &number.to_be_bytes(), value);
+                    }
+                }
+                Ok(())
+            }
+            _ => self.add_items(column, bytes),
+        }
+    }
+
+    fn extend_list(
+        &mut self,
+        column: &Column,
+        value: &'c Expression,
+        is_before: bool,
+    ) -> Result<(), CqlError> {
+        let Evaluated::Bytes(bytes) = self.evaluate(value)? else { return Ok(()) };
+        self.put_list(column, &bytes, is_before)
+    }
+
+    /// Items of a list have numbers for keys: higher ones behind, negative ones before.
+    fn put_list(&mut self, column: &Column, bytes: &[u8], is_before: bool) -> Result<(), CqlError> {
+        let items = items(bytes, 1).map_err(damaged)?;
+        let count = i64::try_from(items.len()).expect("fits memory");
+        let first = self.clock.take(self.cx.moment.now_us(), items.len());
+        let first = if is_before { -(first + count - 1) } else { first };
+        for (number, item) in (first..).zip(items) {
+            let key = (number.cast_unsigned() ^ 1 << 63).to_be_bytes();
+            self.put_item(column, &key, Evaluated::Bytes(Cow::Borrowed(item)));
+        }
+        Ok(())
+    }
+
+    /// Items of a set, entries of a map.
+    fn add_items(&mut self, column: &Column, bytes: &[u8]) -> Result<(), CqlError> {
+        let mut key = Vec::new();
+        match &column.column_type {
+            CqlType::Set(of) => {
+                for item in items(bytes, 1).map_err(damaged)? {
+                    key.clear();
+                    comparable::encode(item, of, false, &mut key);
+                    self.put_item(column, &key, Evaluated::Bytes(Cow::Borrowed(&[])));
+                }
+            }
+            CqlType::Map(of, _) => {
+                let items = items(bytes, 2).map_err(damaged)?;
+                let (pairs, _) = items.as_chunks::<2>();
+                for [name, value] in pairs {
+                    key.clear();
+                    comparable::encode(name, of, false, &mut key);
+                    self.put_item(column, &key, Evaluated::Bytes(Cow::Borrowed(value)));
+                }
+            }
+            _ => unreachable!("the plan knows the type"),
+        }
+        Ok(())
+    }
+
+    /// Items of a set or list by their values, entries of a map by their keys.
+    fn remove_items(&mut self, column: &Column, bytes: &[u8]) -> Result<(), CqlError> {
+        let gone = items(bytes, 1).map_err(damaged)?;
+        if matches!(column.column_type, CqlType::List(_)) {
+            let cells: Vec<CellView<'c>> = self.cells(column).collect();
+            for cell in cells.iter().filter(|cell| gone.contains(&cell.bytes)) {
+                self.put_item(column, cell.item.unwrap_or_default(), Evaluated::Null);
+            }
+            return Ok(());
+        }
+        let (CqlType::Set(of) | CqlType::Map(of, _)) = &column.column_type else {
+            unreachable!("the plan knows the type")
+        };
+        let mut key = Vec::new();
+        for item in gone {
+            key.clear();
+            comparable::encode(item, of, false, &mut key);
+            self.put_item(column, &key, Evaluated::Null);
+        }
+        Ok(())
+    }
+
+    /// The key of a map's entry or of a set's item.
+    fn entry_key(&self, key: &'c Expression, column: &Column) -> Result<Vec<u8>, CqlError> {
+        let (of, kind) = match &column.column_type {
+            CqlType::Set(of) => (of, "set value"),
+            CqlType::Map(of, _) => (of, "map key"),
+            _ => unreachable!("the plan knows the type"),
+        };
+        let Evaluated::Bytes(bytes) = self.evaluate(key)? else {
+            return Err(CqlError::invalid(format!("Invalid null {kind} for {}", column.name)));
+        };
+        let mut out = Vec::new();
+        comparable::encode(&bytes, of, false, &mut out);
+        Ok(out)
+    }
+
+    /// The live cells that a column has now.
+    fn cells(&self, column: &Column) -> impl Iterator<Item = CellView<'c>> + use<'c> {
+        let now = self.when.now;
+        let view = self.partition.and_then(|partition| match self.row {
+            RowKey::Static => Some(partition.statics(now)),
+            RowKey::Clustering(key) => partition.row(key, now),
+        });
+        let number = column.number;
+        view.into_iter().flat_map(move |view| view.column(number))
+    }
+
+    /// The key of the item at a place of a list.
+    // Source: Cassandra 5.0, Lists.SetterByIndex and DiscarderByIndex
+    fn list_item(
+        &self,
+        place: &'c Expression,
+        column: &Column,
+        what: &str,
+    ) -> Result<Option<Vec<u8>>, CqlError> {
+        let Some(place) = self.cx.integer(place, "list index")? else { return Ok(None) };
+        let size = self.cells(column).count();
+        if size == 0 {
+            return Err(CqlError::invalid(format!("Attempted to {what} a list which is null")));
+        }
+        let at = usize::try_from(place).ok().filter(|place| *place < size).ok_or_else(|| {
+            CqlError::invalid(format!("List index {place} out of bound, list has size {size}"))
+        })?;
+        let found = self.cells(column).nth(at).and_then(|cell| cell.item);
+        Ok(found.map(<[u8]>::to_vec))
+    }
+
+    /// The sum is written, behind what it was made of.
+    fn increment(
+        &mut self,
+        column: &Column,
+        value: &'c Expression,
+        is_negative: bool,
+    ) -> Result<(), CqlError> {
+        let Some(delta) = (match self.evaluate(value)? {
+            Evaluated::Unset => return Ok(()),
+            Evaluated::Null => None,
+            Evaluated::Bytes(bytes) => <[u8; 8]>::try_from(&*bytes).ok().map(i64::from_be_bytes),
+        }) else {
+            return Err(CqlError::invalid("Invalid null value for counter increment"));
+        };
+        let delta = if is_negative { delta.wrapping_neg() } else { delta };
+        let own = self.cells(column).next().map(|cell| {
+            let number = <[u8; 8]>::try_from(cell.bytes).map_or(0, i64::from_be_bytes);
+            (number, cell.timestamp)
+        });
+        let (number, timestamp) = own.unwrap_or((0, Timestamp::MIN));
+        let sum = number.wrapping_add(delta).to_be_bytes();
+        let timestamp = self.when.timestamp.max(timestamp.saturating_add(1));
+        let value = CellValue::Live { bytes: &sum, expiry: None };
+        let row = self.row;
+        self.out.put(Write::Cell { row, column: column.number, item: None, timestamp, value });
+        Ok(())
+    }
+
+    fn evaluate(&self, expression: &'c Expression) -> Result<Evaluated<'c>, CqlError> {
+        self.cx.evaluate(expression)
+    }
+}
+
+fn damaged(error: crate::cql::value::collection::Malformed) -> CqlError {
+    CqlError::invalid(error.to_string())
+}

@@ -1,0 +1,148 @@
+//! What rows are compared with beyond their keys.
+
+use smallvec::SmallVec;
+
+use super::row::RowCx;
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::expression::Evaluated;
+use crate::cql::plan::{Choices, Filter, FilterPart};
+use crate::cql::relation::Comparison;
+use crate::cql::schema::Table;
+use crate::cql::types::CqlType;
+use crate::cql::value::collection::{fields, items};
+use crate::cql::value::comparable;
+
+/// Filters with the values of one run.
+pub(super) struct Filters<'v> {
+    ready: Vec<Ready<'v>>,
+}
+
+struct Ready<'v> {
+    filter: &'v Filter,
+    /// What is compared: the column's value, or what it holds.
+    of: CqlType,
+    /// Ordered bytes of the values.
+    wanted: SmallVec<[Vec<u8>; 1]>,
+    /// Of a map's entry.
+    key: Option<Vec<u8>>,
+}
+
+impl<'v> Filters<'v> {
+    pub(super) fn new(filters: &'v [Filter], table: &Table, cx: &Cx<'v>) -> Result<Self, CqlError> {
+        let ready = filters.iter().map(|filter| Ready::new(filter, table, cx));
+        Ok(Filters { ready: ready.collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn accept(&self, row: &RowCx<'_>) -> bool {
+        self.ready.iter().all(|ready| ready.accepts(row))
+    }
+}
+
+/// Bytes of a value in the order of its type.
+pub(super) fn ordered(value: &[u8], of: &CqlType) -> Vec<u8> {
+    let mut key = Vec::new();
+    comparable::encode(value, of, false, &mut key);
+    key
+}
+
+impl<'v> Ready<'v> {
+    fn new(filter: &'v Filter, table: &Table, cx: &Cx<'v>) -> Result<Self, CqlError> {
+        let column = &table.columns[filter.column];
+        let name = &column.name;
+        let own = column.column_type.unfrozen();
+        let of = match (&filter.part, filter.operator) {
+            (FilterPart::Tuple(count), _) => {
+                let columns = &table.columns[filter.column..filter.column + count];
+                CqlType::Tuple(columns.iter().map(|c| c.column_type.clone()).collect())
+            }
+            (FilterPart::Element(_), _) | (_, Comparison::Contains) => match own {
+                CqlType::List(item) | CqlType::Set(item) | CqlType::Map(_, item) => {
+                    (**item).clone()
+                }
+                other => other.clone(),
+            },
+            (_, Comparison::ContainsKey) => match own {
+                CqlType::Map(key, _) => (**key).clone(),
+                other => other.clone(),
+            },
+            (FilterPart::Whole, _) => own.clone(),
+        };
+        if let Choices::One(value) = &filter.choices
+            && matches!(cx.evaluate(value)?, Evaluated::Null)
+        {
+            return Err(CqlError::invalid(format!("Unsupported null value for column {name}")));
+        }
+        let wanted = cx.choose(&filter.choices, name)?;
+        let wanted = wanted.iter().map(|value| ordered(value, &of)).collect();
+        let key = match (&filter.part, own) {
+            (FilterPart::Element(key), CqlType::Map(of_key, _)) => {
+                Some(ordered(&cx.known(key, name)?, of_key))
+            }
+            _ => None,
+        };
+        Ok(Ready { filter, of, wanted, key })
+    }
+
+    fn accepts(&self, row: &RowCx<'_>) -> bool {
+        if let FilterPart::Tuple(count) = self.filter.part {
+            return self.accepts_tuple(row, count);
+        }
+        let Some(value) = row.value(self.filter.column) else { return false };
+        match self.filter.operator {
+            Comparison::Contains => self.contains(&value, row, false),
+            Comparison::ContainsKey => self.contains(&value, row, true),
+            operator => match &self.key {
+                None => self.compares(&ordered(&value, &self.of), operator),
+                Some(key) => self.entry(&value, row, key, operator),
+            },
+        }
+    }
+
+    fn accepts_tuple(&self, row: &RowCx<'_>, count: usize) -> bool {
+        let mut tuple = Vec::new();
+        for index in self.filter.column..self.filter.column + count {
+            let Some(value) = row.value(index) else { return false };
+            crate::cql::value::collection::put_part(Some(&value), &mut tuple);
+        }
+        debug_assert!(fields(&tuple, count).is_ok());
+        self.compares(&ordered(&tuple, &self.of), self.filter.operator)
+    }
+
+    fn compares(&self, own: &[u8], operator: Comparison) -> bool {
+        let Some(first) = self.wanted.first() else { return false };
+        match operator {
+            Comparison::Equal => own == first,
+            Comparison::NotEqual => own != first,
+            Comparison::Less => own < &first[..],
+            Comparison::LessOrEqual => own <= &first[..],
+            Comparison::Greater => own > &first[..],
+            Comparison::GreaterOrEqual => own >= &first[..],
+            Comparison::In => self.wanted.iter().any(|wanted| own == wanted),
+            Comparison::Contains
+            | Comparison::ContainsKey
+            | Comparison::Like
+            | Comparison::IsNotNull => false,
+        }
+    }
+
+    /// Whether an item of a collection is the wanted one.
+    fn contains(&self, value: &[u8], row: &RowCx<'_>, looks_at_keys: bool) -> bool {
+        let own = row.table.columns[self.filter.column].column_type.unfrozen();
+        let is_map = matches!(own, CqlType::Map(..));
+        let per_item = if is_map { 2 } else { 1 };
+        let offset = usize::from(is_map && !looks_at_keys);
+        let items = items(value, per_item).unwrap_or_default();
+        let mut items = items.into_iter().skip(offset).step_by(per_item);
+        items.any(|item| self.compares(&ordered(item, &self.of), Comparison::Equal))
+    }
+
+    fn entry(&self, value: &[u8], row: &RowCx<'_>, key: &[u8], operator: Comparison) -> bool {
+        let own = row.table.columns[self.filter.column].column_type.unfrozen();
+        let CqlType::Map(of_key, _) = own else { return false };
+        let items = items(value, 2).unwrap_or_default();
+        let (pairs, _) = items.as_chunks::<2>();
+        let found = pairs.iter().find(|[name, _]| ordered(name, of_key) == key);
+        found.is_some_and(|[_, value]| self.compares(&ordered(value, &self.of), operator))
+    }
+}

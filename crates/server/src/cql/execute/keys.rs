@@ -1,0 +1,137 @@
+//! Keys of partitions: from values to bytes and tokens, and back.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use store::{PartitionKey, TableId};
+
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::plan::Choices;
+use crate::cql::schema::{Column, Table};
+use crate::cql::token::token;
+use crate::cql::value::comparable;
+
+/// A partition's key as the store takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) bytes: SmallVec<[u8; 64]>,
+    pub(super) token: i64,
+}
+
+/// Most partitions that one statement may name.
+const KEYS_MAX: usize = 65_536;
+/// Of the serialized key, as in Cassandra.
+const KEY_BYTES_MAX: usize = 65_535;
+
+impl Key {
+    /// The key of these parts.
+    // Source: Cassandra 5.0, CompositeType: each part behind its length and before a zero
+    pub(super) fn new(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
+        let mut bytes = SmallVec::new();
+        if let [part] = parts {
+            if part.is_empty() {
+                return Err(CqlError::invalid("Key may not be empty"));
+            }
+            bytes.extend_from_slice(part);
+        } else {
+            for part in parts {
+                let length = u16::try_from(part.len()).map_err(|_| too_long(part.len()))?;
+                bytes.extend_from_slice(&length.to_be_bytes());
+                bytes.extend_from_slice(part);
+                bytes.push(0);
+            }
+        }
+        if bytes.len() > KEY_BYTES_MAX {
+            return Err(too_long(bytes.len()));
+        }
+        let token = token(&bytes);
+        Ok(Key { bytes, token })
+    }
+
+    pub(super) fn place(&self, table: TableId) -> PartitionKey<'_> {
+        PartitionKey { table, token: self.token, bytes: &self.bytes }
+    }
+}
+
+fn too_long(bytes: usize) -> CqlError {
+    CqlError::invalid(format!("Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"))
+}
+
+pub(super) fn table_id(table: &Table) -> TableId {
+    TableId(table.id.as_u128())
+}
+
+/// The parts of a key; fewer if its bytes are damaged.
+pub(super) fn split<'k>(key: &'k [u8], table: &Table) -> SmallVec<[&'k [u8]; 4]> {
+    let count = table.partition_key().len();
+    let mut parts = SmallVec::new();
+    if count == 1 {
+        parts.push(key);
+        return parts;
+    }
+    let mut rest = key;
+    while parts.len() < count {
+        let Some((length, behind)) = rest.split_first_chunk() else { break };
+        let length = usize::from(u16::from_be_bytes(*length));
+        let Some((part, behind)) = behind.split_at_checked(length) else { break };
+        parts.push(part);
+        rest = behind.get(1..).unwrap_or_default();
+    }
+    parts
+}
+
+/// The keys that a statement names: once each, in the order of their values.
+pub(super) fn partition_keys(
+    choices: &[Choices],
+    table: &Table,
+    cx: &Cx<'_>,
+) -> Result<SmallVec<[Key; 1]>, CqlError> {
+    let columns = table.partition_key();
+    let is_single = choices.iter().all(|choices| matches!(choices, Choices::One(_)));
+    if is_single {
+        let parts: SmallVec<[Cow<'_, [u8]>; 4]> = choices
+            .iter()
+            .zip(columns)
+            .map(|(choices, column)| cx.one(choices, &column.name))
+            .collect::<Result<_, _>>()?;
+        return Ok(SmallVec::from_iter([Key::new(&parts)?]));
+    }
+    let mut found: Vec<(Vec<u8>, Vec<Cow<'_, [u8]>>)> = vec![(Vec::new(), Vec::new())];
+    for (choices, column) in choices.iter().zip(columns) {
+        let values = cx.choose(choices, &column.name)?;
+        check_count(found.len().saturating_mul(values.len()))?;
+        found = product(&found, &values, column);
+    }
+    let sorted: BTreeMap<Vec<u8>, Vec<Cow<'_, [u8]>>> = found.into_iter().collect();
+    sorted.values().map(|parts| Key::new(parts)).collect()
+}
+
+fn product<'v>(
+    prefixes: &[(Vec<u8>, Vec<Cow<'v, [u8]>>)],
+    values: &[Cow<'v, [u8]>],
+    column: &Column,
+) -> Vec<(Vec<u8>, Vec<Cow<'v, [u8]>>)> {
+    let mut found = Vec::with_capacity(prefixes.len() * values.len());
+    for (order, parts) in prefixes {
+        for value in values {
+            let mut order = order.clone();
+            comparable::encode(value, &column.column_type, false, &mut order);
+            let mut parts = parts.clone();
+            parts.push(value.clone());
+            found.push((order, parts));
+        }
+    }
+    found
+}
+
+/// What IN multiplies must stay small.
+pub(super) fn check_count(count: usize) -> Result<(), CqlError> {
+    if count <= KEYS_MAX {
+        return Ok(());
+    }
+    Err(CqlError::invalid(format!(
+        "The IN restrictions name {count} combinations of values, more than {KEYS_MAX}"
+    )))
+}

@@ -1,0 +1,24 @@
+//! Plans on the store: what statements read and write.
+//!
+//! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
+//! `row`, `filter`, `result`, `paging` and `select` (reading), `change`, `condition` and `write`
+//! (writing), `source` (computed rows).
+
+mod change;
+mod clock;
+mod condition;
+mod filter;
+mod keys;
+mod paging;
+mod ranges;
+mod result;
+mod row;
+mod run;
+mod select;
+mod source;
+#[cfg(test)]
+mod tests;
+mod values;
+mod write;
+
+pub(crate) use clock::WriteClock;

@@ -1,0 +1,248 @@
+//! Restrictions of clustering columns as ranges of row keys.
+//!
+//! All ranges are half open: from a key on, and below another. What begins with a prefix is the
+//! range from the prefix to the next bytes that do not begin with it.
+
+use std::borrow::Cow;
+
+use super::keys::check_count;
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::plan::{Choices, ClusteringRestriction, Edge};
+use crate::cql::schema::{Column, ColumnKind, Table};
+use crate::cql::value::{collection, comparable};
+
+/// The rows of a partition that are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rows {
+    All,
+    /// Whole keys, in their order.
+    Points(Vec<Vec<u8>>),
+    /// In their order, apart from each other.
+    Ranges(Vec<RowRange>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowRange {
+    pub(super) start: Vec<u8>,
+    /// None: to the last row.
+    pub(super) end: Option<Vec<u8>>,
+}
+
+impl RowRange {
+    /// What begins with these bytes.
+    fn of_prefix(prefix: Vec<u8>) -> RowRange {
+        let end = successor(&prefix);
+        RowRange { start: prefix, end }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+}
+
+/// The first bytes behind all that begin with these.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
+    let mut next = prefix[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
+}
+
+pub(super) fn rows<'v>(
+    restrictions: &'v [ClusteringRestriction],
+    table: &Table,
+    cx: &Cx<'v>,
+) -> Result<Rows, CqlError> {
+    let columns = table.clustering();
+    if restrictions.is_empty() {
+        return Ok(if columns.is_empty() { Rows::Points(vec![Vec::new()]) } else { Rows::All });
+    }
+    let mut prefixes = vec![Vec::new()];
+    let mut at = 0;
+    for restriction in restrictions {
+        match restriction {
+            ClusteringRestriction::Values { tuple, choices } => {
+                let count = tuple.unwrap_or(1);
+                let columns = &columns[at..at + count];
+                extend(&mut prefixes, choices, *tuple, columns, cx)?;
+                at += count;
+            }
+            ClusteringRestriction::Slice { lower, upper } => {
+                let mut found = Vec::new();
+                for prefix in &prefixes {
+                    let lower = edge(prefix, lower.as_ref(), true, &columns[at..], cx)?;
+                    let upper = edge(prefix, upper.as_ref(), false, &columns[at..], cx)?;
+                    intersect(&lower, &upper, &mut found);
+                }
+                return Ok(Rows::Ranges(merged(found)));
+            }
+        }
+    }
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    if at == columns.len() {
+        return Ok(Rows::Points(prefixes));
+    }
+    Ok(Rows::Ranges(merged(prefixes.into_iter().map(RowRange::of_prefix).collect())))
+}
+
+fn is_descending(column: &Column) -> bool {
+    matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. })
+}
+
+fn put(value: &[u8], column: &Column, key: &mut Vec<u8>) {
+    comparable::encode(value, &column.column_type, is_descending(column), key);
+}
+
+/// The parts of a tuple that is compared with these columns.
+fn parts<'b>(value: &'b [u8], columns: &[Column]) -> Result<Vec<&'b [u8]>, CqlError> {
+    let fields = collection::fields(value, columns.len())
+        .map_err(|error| CqlError::invalid(error.to_string()))?;
+    let pairs = fields.into_iter().zip(columns);
+    let found = pairs.map(|(field, column)| {
+        field.ok_or_else(|| {
+            CqlError::invalid(format!("Invalid null value in condition for column {}", column.name))
+        })
+    });
+    found.collect()
+}
+
+/// Every prefix with every value behind it.
+fn extend<'v>(
+    prefixes: &mut Vec<Vec<u8>>,
+    choices: &'v Choices,
+    tuple: Option<usize>,
+    columns: &[Column],
+    cx: &Cx<'v>,
+) -> Result<(), CqlError> {
+    let add = |value: &[u8], key: &mut Vec<u8>| -> Result<(), CqlError> {
+        if tuple.is_none() {
+            put(value, &columns[0], key);
+            return Ok(());
+        }
+        let parts = parts(value, columns)?;
+        parts.iter().zip(columns).for_each(|(part, column)| put(part, column, key));
+        Ok(())
+    };
+    let name = &columns[0].name;
+    if let (Choices::One(value), [prefix]) = (choices, &mut prefixes[..]) {
+        return add(&cx.known(value, name)?, prefix);
+    }
+    let values = cx.choose(choices, name)?;
+    check_count(prefixes.len().saturating_mul(values.len()))?;
+    let mut found = Vec::with_capacity(prefixes.len() * values.len());
+    for prefix in &*prefixes {
+        for value in &values {
+            let mut key = prefix.clone();
+            add(value, &mut key)?;
+            found.push(key);
+        }
+    }
+    *prefixes = found;
+    Ok(())
+}
+
+/// The keys on the wanted side of an edge, as ranges in their order.
+fn edge<'v>(
+    prefix: &[u8],
+    edge: Option<&'v Edge>,
+    is_lower: bool,
+    columns: &[Column],
+    cx: &Cx<'v>,
+) -> Result<Vec<RowRange>, CqlError> {
+    let Some(edge) = edge else { return Ok(vec![RowRange::of_prefix(prefix.to_vec())]) };
+    let value: Cow<'v, [u8]> = cx.known(&edge.value, &columns[0].name)?;
+    let columns = &columns[..edge.tuple.unwrap_or(1)];
+    let values = if edge.tuple.is_some() { parts(&value, columns)? } else { vec![&*value] };
+    let mut found = Vec::new();
+    // (a, b) > (x, y) is a > x, or a = x and b > y; each column may be ascending or descending.
+    let mut equal = prefix.to_vec();
+    for (value, column) in values.iter().zip(columns) {
+        let whole = RowRange::of_prefix(equal.clone());
+        put(value, column, &mut equal);
+        let own = RowRange::of_prefix(equal.clone());
+        let is_behind = is_lower != is_descending(column);
+        if !is_behind {
+            found.push(RowRange { start: whole.start, end: Some(own.start) });
+        } else if let Some(start) = own.end {
+            found.push(RowRange { start, end: whole.end });
+        }
+    }
+    if edge.is_inclusive {
+        found.push(RowRange::of_prefix(equal));
+    }
+    Ok(merged(found))
+}
+
+/// Sorted, without empty ones, and with neighbours made one.
+fn merged(mut ranges: Vec<RowRange>) -> Vec<RowRange> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by(|left, right| left.start.cmp(&right.start));
+    let mut found: Vec<RowRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let touches = |last: &RowRange| last.end.as_ref().is_none_or(|end| *end >= range.start);
+        match found.last_mut() {
+            Some(last) if touches(last) => {
+                let is_longer = match (&last.end, &range.end) {
+                    (None, _) => false,
+                    (Some(_), None) => true,
+                    (Some(own), Some(other)) => other > own,
+                };
+                if is_longer {
+                    last.end = range.end;
+                }
+            }
+            _ => found.push(range),
+        }
+    }
+    found
+}
+
+/// What is in both.
+fn intersect(left: &[RowRange], right: &[RowRange], found: &mut Vec<RowRange>) {
+    for one in left {
+        for other in right {
+            let start = one.start.clone().max(other.start.clone());
+            let end = match (&one.end, &other.end) {
+                (None, end) | (end, None) => end.clone(),
+                (Some(one), Some(other)) => Some(one.min(other).clone()),
+            };
+            let range = RowRange { start, end };
+            if !range.is_empty() {
+                found.push(range);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: &[u8], end: Option<&[u8]>) -> RowRange {
+        RowRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) }
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_bytes() {
+        assert_eq!(successor(b"a"), Some(b"b".to_vec()));
+        assert_eq!(successor(b"a\xff"), Some(b"b".to_vec()));
+        assert_eq!(successor(b"\xff\xff"), None);
+        assert_eq!(successor(b""), None);
+    }
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        let ranges =
+            vec![range(b"d", Some(b"f")), range(b"a", Some(b"c")), range(b"b", Some(b"d"))];
+        assert_eq!(merged(ranges), [range(b"a", Some(b"f"))]);
+        assert_eq!(merged(vec![range(b"b", Some(b"b"))]), []);
+        let mut found = Vec::new();
+        intersect(&[range(b"a", None)], &[range(b"", Some(b"b"))], &mut found);
+        assert_eq!(found, [range(b"a", Some(b"b"))]);
+        found.clear();
+        intersect(&[range(b"c", None)], &[range(b"", Some(b"b"))], &mut found);
+        assert_eq!(found, []);
+    }
+}

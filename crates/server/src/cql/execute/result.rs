@@ -1,0 +1,409 @@
+//! Rows of a result on their way to the client, or into groups.
+
+use std::borrow::Cow;
+
+use wire::cql::{Notation, Value};
+
+use super::filter::Filters;
+use super::paging::PagingState;
+use super::row::RowCx;
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::expression::{Evaluated, Expression, Row};
+use crate::cql::function::aggregate::Fold;
+use crate::cql::plan::{SelectPlan, Shows};
+use crate::cql::schema::{Column, ColumnKind};
+use crate::cql::types::CqlType;
+use crate::cql::value::comparable;
+use crate::cql::value::text::put_json;
+
+/// A page ends behind so many bytes: the next one goes on there.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+/// Of a result that is not paged. As Cassandra's largest message.
+const RESULT_BYTES_MAX: usize = 256 << 20;
+/// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
+const ROWS_EXAMINED_MAX: usize = 1 << 20;
+
+/// What becomes of the walk after a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    GoOn,
+    /// The partition has shown all it may.
+    PartitionDone,
+    /// The page is full, and there may be more.
+    PageFull,
+    /// Nothing more may be shown.
+    Done,
+}
+
+/// See the module.
+pub(super) struct Results<'s> {
+    plan: &'s SelectPlan,
+    cx: Cx<'s>,
+    filters: Filters<'s>,
+    /// Encoded rows.
+    pub(super) out: Vec<u8>,
+    pub(super) count: usize,
+    /// None: the client takes all at once.
+    page_rows_max: Option<usize>,
+    per_partition_max: u32,
+    remaining: u32,
+    in_partition: u32,
+    examined: usize,
+    /// Where the next page begins, once this one is full.
+    full_at: Option<PagingState>,
+    group: Option<Group>,
+    /// Rows of several partitions that are sorted at the end, by their keys.
+    sorted: Vec<(Vec<u8>, Vec<u8>)>,
+    sorted_bytes: usize,
+}
+
+/// Rows that are shown as one.
+struct Group {
+    key: Vec<u8>,
+    /// What the rows' keys have in common.
+    prefix: Vec<u8>,
+    folds: Vec<Fold>,
+    /// The columns of the first row.
+    first: Vec<Option<Vec<u8>>>,
+    last: PagingState,
+}
+
+/// A group as expressions see it.
+struct GroupRow<'g> {
+    first: &'g [Option<Vec<u8>>],
+    aggregates: Vec<Option<Vec<u8>>>,
+}
+
+impl Row for GroupRow<'_> {
+    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        self.first.get(index)?.as_deref().map(Cow::Borrowed)
+    }
+
+    fn aggregate(&self, nth: usize) -> Option<&[u8]> {
+        self.aggregates.get(nth)?.as_deref()
+    }
+}
+
+impl<'s> Results<'s> {
+    pub(super) fn new(
+        plan: &'s SelectPlan,
+        cx: Cx<'s>,
+        filters: Filters<'s>,
+        out: Vec<u8>,
+        page_rows_max: Option<usize>,
+    ) -> Result<Self, CqlError> {
+        let limit = |expression: &'s Option<Expression>, clause: &str, name: &str| {
+            let Some(expression) = expression else { return Ok(u32::MAX) };
+            let Some(limit) = cx.integer(expression, name)? else { return Ok(u32::MAX) };
+            u32::try_from(limit)
+                .ok()
+                .filter(|limit| *limit > 0)
+                .ok_or_else(|| CqlError::invalid(format!("{clause} must be strictly positive")))
+        };
+        let remaining = limit(&plan.limit, "LIMIT", "limit")?;
+        let clause = "PER PARTITION LIMIT";
+        let per_partition_max = limit(&plan.per_partition_limit, clause, "per partition limit")?;
+        Ok(Results {
+            plan,
+            cx,
+            filters,
+            out,
+            count: 0,
+            page_rows_max,
+            per_partition_max,
+            remaining,
+            in_partition: 0,
+            examined: 0,
+            full_at: None,
+            group: None,
+            sorted: Vec::new(),
+            sorted_bytes: 0,
+        })
+    }
+
+    pub(super) fn now(&self) -> store::Seconds {
+        self.cx.now
+    }
+
+    /// Rows that LIMIT allows.
+    pub(super) fn limit(&self) -> u32 {
+        self.remaining
+    }
+
+    /// Goes on where a page has ended.
+    pub(super) fn resume(&mut self, state: &PagingState) {
+        self.remaining = state.remaining;
+        self.in_partition = state.in_partition;
+    }
+
+    pub(super) fn begin_partition(&mut self) {
+        self.in_partition = 0;
+    }
+
+    /// Groups never span partitions, unless all rows are one.
+    pub(super) fn end_partition(&mut self) -> Result<Next, CqlError> {
+        match self.group.take_if(|_| self.plan.group_by.is_some()) {
+            Some(group) => self.show_group(group),
+            None => Ok(Next::GoOn),
+        }
+    }
+
+    /// Nothing is behind the row that has filled the page.
+    pub(super) fn forget_next_page(&mut self) {
+        self.full_at = None;
+    }
+
+    /// Whether the row that has filled the page was all of its partition.
+    pub(super) fn has_ended_partition(&self) -> bool {
+        self.full_at.as_ref().is_some_and(|state| state.row.is_none())
+    }
+
+    /// Whether rows of a partition that is gone on with may still be shown.
+    pub(super) fn allows_more_of_partition(&self) -> bool {
+        self.in_partition < self.per_partition_max
+    }
+
+    /// Shows a row if it is what was asked for. `key`: of its partition.
+    pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
+        self.examined += 1;
+        if self.filters.accept(row) {
+            let next = match self.plan.is_grouped() {
+                true => self.gather(key, row)?,
+                false => self.show(key, row)?,
+            };
+            if next != Next::GoOn {
+                return Ok(next);
+            }
+        }
+        let is_tired = self.examined >= ROWS_EXAMINED_MAX && self.page_rows_max.is_some();
+        if is_tired && !self.plan.is_grouped() {
+            self.full_at = Some(self.position(key, row));
+            return Ok(Next::PageFull);
+        }
+        Ok(Next::GoOn)
+    }
+
+    fn position(&self, key: &[u8], row: &RowCx<'_>) -> PagingState {
+        PagingState {
+            key: key.into(),
+            row: row.row.map(|row| row.key.to_vec()),
+            remaining: self.remaining,
+            in_partition: self.in_partition,
+        }
+    }
+
+    fn show(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
+        let start = self.out.len();
+        write_row(self.plan, &self.cx, row, &mut self.out)?;
+        if self.plan.is_sorted {
+            let encoded = self.out.split_off(start);
+            self.sorted_bytes += encoded.len();
+            let order = row.row.map(|row| row.key.to_vec()).unwrap_or_default();
+            self.sorted.push((order, encoded));
+            return self.check_bytes(self.sorted_bytes);
+        }
+        self.in_partition += 1;
+        self.count_row(|results| results.position(key, row))
+    }
+
+    /// One more row was written.
+    fn count_row(&mut self, position: impl FnOnce(&Self) -> PagingState) -> Result<Next, CqlError> {
+        self.count += 1;
+        self.remaining -= 1;
+        if self.remaining == 0 {
+            return Ok(Next::Done);
+        }
+        let is_full = self.page_rows_max.is_some_and(|max| self.count >= max)
+            || self.page_rows_max.is_some() && self.out.len() >= PAGE_BYTES_MAX;
+        if is_full {
+            self.full_at = Some(position(self));
+        }
+        if is_full {
+            return Ok(Next::PageFull);
+        }
+        if self.in_partition >= self.per_partition_max {
+            return Ok(Next::PartitionDone);
+        }
+        self.check_bytes(self.out.len())
+    }
+
+    fn check_bytes(&self, bytes: usize) -> Result<Next, CqlError> {
+        if bytes <= RESULT_BYTES_MAX {
+            return Ok(Next::GoOn);
+        }
+        Err(CqlError::Overloaded(format!(
+            "The result has more than {RESULT_BYTES_MAX} bytes: ask for it page by page"
+        )))
+    }
+
+    /// Adds a row to its group.
+    fn gather(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
+        let prefix = self.group_prefix(row);
+        let is_same = self.group.as_ref().is_some_and(|group| {
+            self.plan.group_by.is_none() || group.key == key && group.prefix == prefix
+        });
+        if !is_same {
+            if let Some(group) = self.group.take() {
+                let next = self.show_group(group)?;
+                if matches!(next, Next::Done | Next::PageFull) {
+                    return Ok(next);
+                }
+            }
+            if self.in_partition >= self.per_partition_max {
+                return Ok(Next::PartitionDone);
+            }
+            self.group = Some(self.start_group(key, prefix, Some(row)));
+        }
+        let position = self.position(key, row);
+        let group = self.group.as_mut().expect("was just made");
+        for (call, fold) in self.plan.selection.aggregates.iter().zip(&mut group.folds) {
+            match &call.argument {
+                None => fold.add(None)?,
+                Some(argument) => {
+                    let value = argument.evaluate(self.cx.values, Some(row), self.cx.moment)?;
+                    fold.add(value.required("aggregate")?.as_deref())?;
+                }
+            }
+        }
+        group.last = position;
+        Ok(Next::GoOn)
+    }
+
+    fn start_group(&self, key: &[u8], prefix: Vec<u8>, row: Option<&RowCx<'_>>) -> Group {
+        let columns = self.plan.table.columns.len() + self.plan.selection.extras.len();
+        let value = |index| row.and_then(|row| row.value(index)).map(Cow::into_owned);
+        Group {
+            key: key.to_vec(),
+            prefix,
+            folds: self
+                .plan
+                .selection
+                .aggregates
+                .iter()
+                .map(|call| call.aggregate.start())
+                .collect(),
+            first: (0..columns).map(value).collect(),
+            last: PagingState::default(),
+        }
+    }
+
+    /// The part of a row's key that rows of its group have in common.
+    fn group_prefix(&self, row: &RowCx<'_>) -> Vec<u8> {
+        let table = &self.plan.table;
+        let Some(columns) = self.plan.group_by else { return Vec::new() };
+        let columns = columns - table.partition_key().len();
+        let Some(row) = row.row.filter(|_| columns > 0) else { return Vec::new() };
+        let mut rest = row.key;
+        for column in &table.clustering()[..columns] {
+            let is_descending = is_descending(column);
+            if comparable::decode(&mut rest, &column.column_type, is_descending).is_none() {
+                break;
+            }
+        }
+        row.key[..row.key.len() - rest.len()].to_vec()
+    }
+
+    fn show_group(&mut self, group: Group) -> Result<Next, CqlError> {
+        let aggregates = group.folds.into_iter().map(Fold::finish).collect::<Result<_, _>>()?;
+        let row = GroupRow { first: &group.first, aggregates };
+        write_row(self.plan, &self.cx, &row, &mut self.out)?;
+        let last = group.last;
+        let next =
+            self.count_row(|results| PagingState { remaining: results.remaining, ..last })?;
+        Ok(next)
+    }
+
+    /// Behind the last row. Returns where the next page begins, if there is one.
+    pub(super) fn finish(&mut self, mut end: Next) -> Result<Option<PagingState>, CqlError> {
+        if end != Next::Done && end != Next::PageFull {
+            match self.group.take() {
+                Some(group) => end = self.show_group(group)?,
+                None if self.plan.selection.is_aggregate() && self.plan.group_by.is_none() => {
+                    let group = self.start_group(&[], Vec::new(), None);
+                    self.show_group(group)?;
+                    return Ok(None);
+                }
+                None => {}
+            }
+        }
+        self.sorted.sort_by(|(left, _), (right, _)| left.cmp(right));
+        if self.plan.is_reversed {
+            self.sorted.reverse();
+        }
+        let limit = usize::try_from(self.remaining).unwrap_or(usize::MAX);
+        for (_, encoded) in self.sorted.drain(..).take(limit) {
+            self.out.extend_from_slice(&encoded);
+            self.count += 1;
+        }
+        let is_one = self.plan.is_grouped() && self.plan.group_by.is_none();
+        Ok(self.full_at.take().filter(|_| end == Next::PageFull && !is_one))
+    }
+}
+
+pub(super) fn is_descending(column: &Column) -> bool {
+    matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. })
+}
+
+/// Appends what is shown of one row.
+fn write_row(
+    plan: &SelectPlan,
+    cx: &Cx<'_>,
+    row: &dyn Row,
+    out: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    if let Some(json) = &plan.selection.json {
+        return write_json(plan, json, cx, row, out);
+    }
+    match &plan.selection.shown {
+        Shows::Columns(columns) => columns.iter().for_each(|index| {
+            out.put_value(row.column(*index).as_deref().map_or(Value::Null, Value::Bytes));
+        }),
+        Shows::Expressions(expressions) => {
+            for expression in expressions {
+                let value = computed(expression, cx, row)?;
+                out.put_value(value.as_deref().map_or(Value::Null, Value::Bytes));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn computed<'a>(
+    expression: &'a Expression,
+    cx: &Cx<'a>,
+    row: &'a dyn Row,
+) -> Result<Option<Cow<'a, [u8]>>, CqlError> {
+    match expression.evaluate(cx.values, Some(row), cx.moment)? {
+        Evaluated::Bytes(bytes) => Ok(Some(bytes)),
+        Evaluated::Null | Evaluated::Unset => Ok(None),
+    }
+}
+
+fn write_json(
+    plan: &SelectPlan,
+    columns: &[(String, CqlType)],
+    cx: &Cx<'_>,
+    row: &dyn Row,
+    out: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    let mut text = String::from("{");
+    for (nth, (name, of)) in columns.iter().enumerate() {
+        let value = match &plan.selection.shown {
+            Shows::Columns(columns) => row.column(columns[nth]),
+            Shows::Expressions(expressions) => computed(&expressions[nth], cx, row)?,
+        };
+        if nth > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+        text.push_str(": ");
+        match value {
+            None => text.push_str("null"),
+            Some(bytes) => put_json(&bytes, of, &mut text),
+        }
+    }
+    text.push('}');
+    out.put_bytes(text.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! A row of a partition as expressions, filters and conditions see it: whole values of columns.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+use smallvec::SmallVec;
+use store::{CellView, Expiry, RowView, Seconds};
+
+use crate::cql::expression::Row;
+use crate::cql::plan::{Extra, ExtraKind};
+use crate::cql::schema::{Column, ColumnKind, Table};
+use crate::cql::types::CqlType;
+use crate::cql::value::collection::{put_count, put_part};
+use crate::cql::value::comparable;
+
+/// See the module.
+pub(super) struct RowCx<'r> {
+    pub(super) table: &'r Table,
+    /// Parts of the partition key.
+    pub(super) key: &'r [&'r [u8]],
+    pub(super) statics: Option<RowView<'r>>,
+    /// None: the partition has static cells only.
+    pub(super) row: Option<RowView<'r>>,
+    pub(super) extras: &'r [Extra],
+    pub(super) now: Seconds,
+    clustering: OnceCell<SmallVec<[Vec<u8>; 2]>>,
+}
+
+impl<'r> RowCx<'r> {
+    pub(super) fn new(
+        table: &'r Table,
+        key: &'r [&'r [u8]],
+        statics: Option<RowView<'r>>,
+        row: Option<RowView<'r>>,
+        now: Seconds,
+    ) -> Self {
+        RowCx { table, key, statics, row, extras: &[], now, clustering: OnceCell::new() }
+    }
+
+    pub(super) fn with_extras(mut self, extras: &'r [Extra]) -> Self {
+        self.extras = extras;
+        self
+    }
+
+    /// The values of the clustering columns.
+    fn clustering(&self) -> &[Vec<u8>] {
+        self.clustering.get_or_init(|| {
+            let mut rest = self.row.map_or(&[][..], |row| row.key);
+            let columns = self.table.clustering().iter();
+            columns
+                .map_while(|column| {
+                    let is_descending =
+                        matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. });
+                    comparable::decode(&mut rest, &column.column_type, is_descending)
+                })
+                .collect()
+        })
+    }
+
+    /// The live cells of a column.
+    fn cells(&self, column: &Column) -> impl Iterator<Item = CellView<'r>> + use<'r> {
+        let view = if column.kind == ColumnKind::Static { self.statics } else { self.row };
+        let number = column.number;
+        view.into_iter().flat_map(move |view| view.column(number))
+    }
+
+    /// The whole value of a column by its place in the table.
+    pub(super) fn value(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        let keys = self.key.len();
+        if index < keys {
+            return Some(Cow::Borrowed(self.key[index]));
+        }
+        let Some(column) = self.table.columns.get(index) else {
+            return self.extra(index - self.table.columns.len());
+        };
+        match column.kind {
+            ColumnKind::PartitionKey { .. } => None,
+            ColumnKind::Clustering { position, .. } => {
+                self.clustering().get(position).map(|value| Cow::Borrowed(&value[..]))
+            }
+            ColumnKind::Static | ColumnKind::Regular => {
+                whole(self.cells(column), &column.column_type)
+            }
+        }
+    }
+
+    /// `writetime(c)` and the like.
+    fn extra(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        let Extra { column, what } = *self.extras.get(index)?;
+        let column = &self.table.columns[column];
+        let is_list = what != ExtraKind::MaxWriteTime && column.column_type.is_multi_cell();
+        let mut cells = self.cells(column);
+        if what == ExtraKind::MaxWriteTime {
+            let newest = cells.map(|cell| cell.timestamp).max()?;
+            return Some(Cow::Owned(newest.to_be_bytes().to_vec()));
+        }
+        let mut value = |cell: CellView<'_>| match what {
+            ExtraKind::TimeToLive => remaining(cell.expiry, self.now),
+            _ => Some(cell.timestamp.to_be_bytes().to_vec()),
+        };
+        if !is_list {
+            return value(cells.next()?).map(Cow::Owned);
+        }
+        let values: Vec<Option<Vec<u8>>> = cells.map(&mut value).collect();
+        if values.is_empty() {
+            return None;
+        }
+        let mut list = Vec::new();
+        put_count(values.len(), &mut list);
+        values.iter().for_each(|value| put_part(value.as_deref(), &mut list));
+        Some(Cow::Owned(list))
+    }
+}
+
+fn remaining(expiry: Option<Expiry>, now: Seconds) -> Option<Vec<u8>> {
+    let seconds = i32::try_from(expiry?.at.saturating_sub(now)).unwrap_or(i32::MAX);
+    Some(seconds.to_be_bytes().to_vec())
+}
+
+impl Row for RowCx<'_> {
+    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        self.value(index)
+    }
+
+    fn aggregate(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// The value that cells of a column make up; none if there are none.
+pub(super) fn whole<'r>(
+    cells: impl Iterator<Item = CellView<'r>>,
+    of: &CqlType,
+) -> Option<Cow<'r, [u8]>> {
+    let mut cells = cells.peekable();
+    let first = *cells.peek()?;
+    if first.item.is_none() {
+        return Some(Cow::Borrowed(first.bytes));
+    }
+    let mut count = 0;
+    let mut parts = vec![0; 4];
+    match of {
+        CqlType::List(_) => cells.for_each(|cell| {
+            put_part(Some(cell.bytes), &mut parts);
+            count += 1;
+        }),
+        CqlType::Set(item) => cells.for_each(|cell| {
+            if let Some(item) = item_value(cell, item) {
+                put_part(Some(&item), &mut parts);
+                count += 1;
+            }
+        }),
+        CqlType::Map(key, _) => cells.for_each(|cell| {
+            if let Some(key) = item_value(cell, key) {
+                put_part(Some(&key), &mut parts);
+                put_part(Some(cell.bytes), &mut parts);
+                count += 1;
+            }
+        }),
+        CqlType::UserDefined(user) => return Some(Cow::Owned(fields(cells, user.fields.len()))),
+        _ => return Some(Cow::Borrowed(first.bytes)),
+    }
+    let mut number = Vec::with_capacity(4);
+    put_count(count, &mut number);
+    parts[..4].copy_from_slice(&number);
+    Some(Cow::Owned(parts))
+}
+
+/// An item of a set, or the key of a map's entry.
+pub(super) fn item_value(cell: CellView<'_>, of: &CqlType) -> Option<Vec<u8>> {
+    comparable::decode(&mut cell.item?, of, false)
+}
+
+/// A user-defined type from its fields, which are numbered in 2 bytes.
+fn fields<'r>(cells: impl Iterator<Item = CellView<'r>>, count: usize) -> Vec<u8> {
+    let mut found: SmallVec<[Option<&[u8]>; 8]> = SmallVec::from_elem(None, count);
+    for cell in cells {
+        let number = cell.item.and_then(|item| <[u8; 2]>::try_from(item).ok());
+        let slot = number.and_then(|number| found.get_mut(usize::from(u16::from_be_bytes(number))));
+        if let Some(slot) = slot {
+            *slot = Some(cell.bytes);
+        }
+    }
+    let mut value = Vec::new();
+    found.iter().for_each(|field| put_part(*field, &mut value));
+    value
+}

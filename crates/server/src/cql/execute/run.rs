@@ -1,0 +1,155 @@
+//! A request to its plan: what session and engine know becomes what reading and writing need.
+
+use std::sync::Arc;
+
+use store::{Mutation, Seconds};
+use wire::cql::{BatchKind as WireKind, BatchStatement, Parameters};
+
+use super::keys::table_id;
+use super::values::Cx;
+use super::write::Ready;
+use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
+use crate::cql::error::CqlError;
+use crate::cql::expression::{BoundValues, Moment};
+use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
+use crate::cql::schema::{Table, TableSource};
+use crate::cql::statements::BatchKind;
+use crate::worker::is_gated;
+
+impl Engine<'_> {
+    pub(in crate::cql) fn run(
+        &mut self,
+        client: &mut ClientState,
+        statement: &PreparedStatement,
+        parameters: &Parameters<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        let values = BoundValues::new(&parameters.values, &statement.values)?;
+        let moment = self.moment();
+        let now = self.seconds(parameters.now_in_seconds);
+        let cx = Cx { values: &values, document: None, left_out: &[], moment: &moment, now };
+        match &statement.plan {
+            Plan::Select(plan) => self.select(client, statement, plan, parameters, cx, reply),
+            Plan::Write(plan) => {
+                self.admit_write()?;
+                let timestamp = self.timestamp(parameters.timestamp, plan.is_conditional());
+                let write = Ready::new(plan, cx, timestamp)?;
+                self.write(client, &mut [write], false, reply)
+            }
+            Plan::Batch(plan) => self.batch_text(client, plan, cx, parameters.timestamp, reply),
+            Plan::Truncate(table) => self.truncate(client, table, reply),
+            Plan::Use(keyspace) => {
+                client.keyspace = Some(keyspace.clone());
+                reply.encoder.set_keyspace(reply.stream, keyspace, reply.out);
+                Ok(0)
+            }
+            Plan::Other(_) => Err(CqlError::invalid("This statement is not supported")),
+        }
+    }
+
+    fn moment(&mut self) -> Moment {
+        Moment::new(self.now.unix_us(), self.worker.random())
+    }
+
+    fn seconds(&self, asked: Option<i32>) -> Seconds {
+        let own = || Seconds::try_from(self.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
+        asked.and_then(|seconds| Seconds::try_from(seconds).ok()).unwrap_or_else(own)
+    }
+
+    /// When a write was made that does not say it itself. Conditions are judged here, so their
+    /// writes have the server's time.
+    fn timestamp(&self, asked: Option<i64>, is_conditional: bool) -> i64 {
+        let asked = asked.filter(|asked| !is_conditional && *asked != i64::MIN);
+        asked.unwrap_or_else(|| self.shared.write_clock.take(self.now.unix_us(), 1))
+    }
+
+    fn batch_text(
+        &mut self,
+        client: &ClientState,
+        plan: &BatchPlan,
+        cx: Cx<'_>,
+        timestamp: Option<i64>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        self.admit_write()?;
+        let own = match &plan.timestamp {
+            None => None,
+            Some(expression) => cx.integer(expression, "timestamp")?,
+        };
+        let is_conditional = plan.writes.iter().any(WritePlan::is_conditional);
+        let timestamp = self.timestamp(own.or(timestamp), is_conditional);
+        let writes = plan.writes.iter().map(|write| Ready::new(write, cx, timestamp));
+        let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
+        self.write(client, &mut writes, true, reply)
+    }
+
+    pub(in crate::cql) fn run_batch(
+        &mut self,
+        client: &ClientState,
+        batch: &wire::cql::Batch<'_>,
+        find: &dyn Fn(&[u8]) -> Option<Arc<PreparedStatement>>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        self.admit_write()?;
+        let keyspace = batch.keyspace.or(client.keyspace.as_deref());
+        let mut statements = Vec::with_capacity(batch.statements.len());
+        for (statement, values) in batch.statements.iter() {
+            let statement = match statement {
+                BatchStatement::Text(text) => Arc::new(self.prepare(text, keyspace)?),
+                BatchStatement::Prepared(id) => {
+                    find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?
+                }
+            };
+            let values = BoundValues::new(&values, &statement.values)?;
+            statements.push((statement, values));
+        }
+        let mut plans = Vec::with_capacity(statements.len());
+        for (statement, values) in &statements {
+            let Plan::Write(plan) = &statement.plan else {
+                return Err(CqlError::invalid(NOT_A_WRITE));
+            };
+            plans.push((&**plan, values));
+        }
+        let kind = match batch.kind {
+            WireKind::Logged => BatchKind::Logged,
+            WireKind::Unlogged => BatchKind::Unlogged,
+            WireKind::Counter => BatchKind::Counter,
+        };
+        check_batch(kind, false, plans.iter().map(|(plan, _)| *plan))?;
+        let moment = self.moment();
+        let now = self.seconds(batch.now_in_seconds);
+        let is_conditional = plans.iter().any(|(plan, _)| plan.is_conditional());
+        let timestamp = self.timestamp(batch.timestamp, is_conditional);
+        let writes = plans.iter().map(|(plan, values)| {
+            let cx = Cx { values, document: None, left_out: &[], moment: &moment, now };
+            Ready::new(plan, cx, timestamp)
+        });
+        let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
+        self.write(client, &mut writes, true, reply)
+    }
+
+    /// Empties a table: all stripes at once.
+    fn truncate(
+        &mut self,
+        client: &ClientState,
+        table: &Table,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        if table.source != TableSource::Stored {
+            return Err(CqlError::invalid(format!(
+                "Truncation is not supported by table {}.{}",
+                table.keyspace, table.name
+            )));
+        }
+        self.admit_write()?;
+        self.record.clear();
+        let mut locked = self.shared.keyspace.lock_all(self.params);
+        let mutation = Mutation::Truncate { table: table_id(table) };
+        mutation.encode(&mut self.record.bytes);
+        locked.apply(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+        self.record.flushed = true;
+        let lsn = self.seal(locked);
+        reply.encoder.void(reply.stream, reply.out);
+        Ok(if is_gated(client.durability) { lsn } else { 0 })
+    }
+}

@@ -1,0 +1,52 @@
+//! Rows that are computed when they are asked for, as partitions like all others.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use store::{CellValue, Partition, RowKey, Write};
+
+use super::keys::Key;
+use super::result::is_descending;
+use crate::cql::schema::{ColumnKind, Table};
+use crate::cql::value::comparable;
+
+/// By token and key.
+pub(super) type Partitions = BTreeMap<(i64, Vec<u8>), Partition>;
+
+/// Rows whose values are in the order of the table's columns. One without a whole key is left out.
+pub(super) fn partitions(table: &Table, rows: Vec<Vec<Option<Vec<u8>>>>) -> Partitions {
+    let mut found = Partitions::new();
+    for values in rows {
+        add(table, &values, &mut found);
+    }
+    found
+}
+
+fn add(table: &Table, values: &[Option<Vec<u8>>], found: &mut Partitions) -> Option<()> {
+    let keys = table.partition_key().len();
+    let parts = values[..keys].iter().map(|part| part.as_deref().map(Cow::Borrowed));
+    let key = Key::new(&parts.collect::<Option<Vec<_>>>()?).ok()?;
+    let mut row = Vec::new();
+    for (column, value) in table.clustering().iter().zip(&values[keys..]) {
+        let value = value.as_deref()?;
+        comparable::encode(value, &column.column_type, is_descending(column), &mut row);
+    }
+    let partition = found.entry((key.token, key.bytes.to_vec())).or_default();
+    partition.write(Write::InsertRow { row: &row, timestamp: 0, expiry: None });
+    for (column, value) in table.columns.iter().zip(values) {
+        let place = match column.kind {
+            ColumnKind::Static => RowKey::Static,
+            ColumnKind::Regular => RowKey::Clustering(&row),
+            ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. } => continue,
+        };
+        let Some(bytes) = value else { continue };
+        partition.write(Write::Cell {
+            row: place,
+            column: column.number,
+            item: None,
+            timestamp: 0,
+            value: CellValue::Live { bytes, expiry: None },
+        });
+    }
+    Some(())
+}

@@ -1,0 +1,310 @@
+//! An engine over a disk in memory, and scripts for it.
+//!
+//! A script is statements behind `> `, each followed by what comes back: rows with ` | ` between their
+//! cells, `!` and a message, or nothing.
+
+use std::sync::Arc;
+
+use base::stages::CycleClock;
+use base::time::{MonoNs, Now};
+use binlog::{Disk, FaultDisk};
+use store::Params;
+use uuid::Uuid;
+use wire::cql::{
+    ColumnType, Consistency, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend, Request,
+    RequestEncoder, Response, ResponseEncoder, Value, Version, decode_request, decode_response,
+};
+
+use crate::config::{Config, Durability};
+use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
+use crate::cql::error::CqlError;
+use crate::cql::schema::{ChangeContext, builtin, change, changes_schema};
+use crate::cql::statements::parse;
+use crate::cql::type_name::Native;
+use crate::cql::types::{CqlType, UserType};
+use crate::cql::value::text::put_json;
+use crate::recovery::recover;
+use crate::resp::cx::Record;
+use crate::serve::build_shared;
+use crate::shared::{Shared, params};
+use crate::worker::Worker;
+
+const START_NS: u64 = 1_700_000_000_000_000_000;
+
+pub(super) struct Server {
+    pub(super) shared: Arc<Shared>,
+    disk: Arc<FaultDisk>,
+    params: Params,
+    worker: Worker,
+    record: Record,
+    pub(super) client: ClientState,
+    pub(super) now: Now,
+    tables: u128,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Answer {
+    pub(super) names: Vec<String>,
+    pub(super) rows: Vec<String>,
+    pub(super) paging_state: Option<Vec<u8>>,
+}
+
+/// How a statement is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked<'a> {
+    pub(super) values: &'a [Value<'a>],
+    pub(super) page_size: Option<i32>,
+    pub(super) paging_state: Option<&'a [u8]>,
+    pub(super) timestamp: Option<i64>,
+}
+
+impl Server {
+    /// With keyspace `k` in use.
+    pub(super) fn new() -> Server {
+        let disk = Arc::new(FaultDisk::new(1));
+        let now = Now::new(START_NS, MonoNs(1));
+        let mut server = Server::begin(disk, now);
+        server.shared.catalog.store(builtin());
+        server.run("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}").unwrap();
+        server.client.keyspace = Some("k".to_owned());
+        server
+    }
+
+    fn begin(disk: Arc<FaultDisk>, now: Now) -> Server {
+        let config = Config::default();
+        let settings = config.settings().clone();
+        let dynamic: Arc<dyn Disk> = Arc::<FaultDisk>::clone(&disk);
+        let recovered = recover(&dynamic, &settings, 1, now.unix, 1).unwrap();
+        let clock = CycleClock::stepping(100);
+        let shared = Arc::new(build_shared(config, &dynamic, recovered, 1, now, clock));
+        let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
+        let worker = Worker::new(&shared, 0);
+        let client =
+            ClientState { keyspace: None, role: None, durability: Durability::Always, local: None };
+        Server { shared, disk, params, worker, record: Record::default(), client, now, tables: 1 }
+    }
+
+    /// The same data after a crash of the process.
+    pub(super) fn restart(self) -> Server {
+        let (now, client, catalog) =
+            (self.now, self.client.clone(), self.shared.catalog.load_full());
+        self.shared.log.close(&|| now.mono).unwrap();
+        let mut server = Server::begin(self.disk, now);
+        server.shared.catalog.store(catalog);
+        server.client = client;
+        server
+    }
+
+    pub(super) fn pass_seconds(&mut self, seconds: u64) {
+        self.now = Now::new(
+            START_NS + (self.now.mono.0 - 1) + seconds * 1_000_000_000,
+            MonoNs(self.now.mono.0 + seconds * 1_000_000_000),
+        );
+        self.params.now = self.now.unix;
+    }
+
+    fn engine(&mut self) -> Engine<'_> {
+        Engine {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            now: self.now,
+        }
+    }
+
+    pub(super) fn prepare(&mut self, text: &str) -> Result<PreparedStatement, CqlError> {
+        let keyspace = self.client.keyspace.clone();
+        self.engine().prepare(text, keyspace.as_deref())
+    }
+
+    pub(super) fn run(&mut self, text: &str) -> Result<Answer, CqlError> {
+        self.ask(text, Asked::default())
+    }
+
+    pub(super) fn ask(&mut self, text: &str, asked: Asked<'_>) -> Result<Answer, CqlError> {
+        if let Ok(parsed) = parse(text)
+            && changes_schema(&parsed.statement)
+        {
+            self.tables += 1;
+            let cx = ChangeContext {
+                keyspace: self.client.keyspace.as_deref(),
+                table_id: Uuid::from_u128(self.tables << 64 | 7),
+                timestamp: self.now.unix_us(),
+            };
+            let catalog = self.shared.catalog.load_full();
+            if let Some(change) = change(&catalog, &parsed.statement, &cx)? {
+                self.shared.catalog.store(change.catalog);
+            }
+            return Ok(Answer::default());
+        }
+        let statement = self.prepare(text)?;
+        self.execute(&statement, asked)
+    }
+
+    pub(super) fn execute(
+        &mut self,
+        statement: &PreparedStatement,
+        asked: Asked<'_>,
+    ) -> Result<Answer, CqlError> {
+        let mut parameters = Parameters::new(Consistency::One);
+        parameters.page_size = asked.page_size;
+        parameters.paging_state = asked.paging_state;
+        parameters.timestamp = asked.timestamp;
+        let values: Vec<(Option<&str>, Value<'_>)> =
+            asked.values.iter().map(|value| (None, *value)).collect();
+        let to_send = ParametersToSend { parameters, values: &values };
+        let mut request = Vec::new();
+        let encoder = RequestEncoder { version: Version::V4, compression: None };
+        encoder.query(0, &statement.text, &to_send, &mut request);
+        let (header, body) = split(&request);
+        let (Request::Query { parameters, .. }, _) = decode_request(&header, body).unwrap() else {
+            panic!()
+        };
+        let mut out = Vec::new();
+        let mut client = self.client.clone();
+        let mut reply = Reply {
+            encoder: ResponseEncoder::plain(Version::V4),
+            stream: 0,
+            out: &mut out,
+            has_old_metadata: false,
+        };
+        let result = self.engine().execute(&mut client, statement, &parameters, &mut reply);
+        self.client = client;
+        result?;
+        Ok(decoded(&out))
+    }
+
+    /// Runs a batch of prepared statements.
+    pub(super) fn batch(
+        &mut self,
+        kind: wire::cql::BatchKind,
+        statements: &[(&str, &[Value<'_>])],
+    ) -> Result<Answer, CqlError> {
+        let mut request = Vec::new();
+        let encoder = RequestEncoder { version: Version::V4, compression: None };
+        let statements: Vec<_> = statements
+            .iter()
+            .map(|(text, values)| (wire::cql::BatchStatement::Text(text), *values))
+            .collect();
+        let with = Parameters::new(Consistency::One);
+        encoder.batch(0, kind, &statements, &with, &mut request);
+        let (header, body) = split(&request);
+        let (Request::Batch(batch), _) = decode_request(&header, body).unwrap() else { panic!() };
+        let mut out = Vec::new();
+        let mut client = self.client.clone();
+        let mut reply = Reply {
+            encoder: ResponseEncoder::plain(Version::V4),
+            stream: 0,
+            out: &mut out,
+            has_old_metadata: false,
+        };
+        self.engine().batch(&mut client, &batch, &|_| None, &mut reply)?;
+        Ok(decoded(&out))
+    }
+
+    /// Runs a script: see the module.
+    pub(super) fn check(&mut self, script: &str) {
+        let mut statement: Option<String> = None;
+        let mut expected: Vec<&str> = Vec::new();
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()).chain(["> "]) {
+            let Some(next) = line.strip_prefix('>') else {
+                expected.push(line);
+                continue;
+            };
+            if let Some(text) = statement.replace(next.trim().to_owned()) {
+                let shown = match self.run(&text) {
+                    Ok(answer) => answer.rows,
+                    Err(error) => vec![format!("! {error}").trim_end().to_owned()],
+                };
+                assert_eq!(shown, expected, "{text}");
+                expected.clear();
+            }
+        }
+    }
+}
+
+/// Runs a script on a server of its own.
+pub(super) fn check(script: &str) {
+    Server::new().check(script);
+}
+
+fn split(message: &[u8]) -> (Header, &[u8]) {
+    let (header, bytes) =
+        match Header::decode(message, wire::cql::Direction::Request, None, &Limits::DEFAULT) {
+            Ok(Some(header)) => (header, HEADER_BYTES),
+            _ => panic!("no request"),
+        };
+    (header, &message[bytes..])
+}
+
+fn decoded(out: &[u8]) -> Answer {
+    let header = Header::decode(out, wire::cql::Direction::Response, None, &Limits::DEFAULT);
+    let header = header.unwrap().unwrap();
+    let (response, _) = decode_response(&header, &out[HEADER_BYTES..]).unwrap();
+    let Response::Rows(rows) = response else { return Answer::default() };
+    let types: Vec<CqlType> =
+        rows.metadata.specs.iter().map(|(_, _, _, column)| cql_type(column)).collect();
+    let cells: Vec<Option<&[u8]>> = rows.cells().collect();
+    let shown = cells.chunks(types.len()).map(|row| {
+        let cells: Vec<String> = row.iter().zip(&types).map(|(cell, of)| text(*cell, of)).collect();
+        cells.join(" | ")
+    });
+    Answer {
+        names: rows.metadata.specs.iter().map(|(_, _, name, _)| (*name).to_owned()).collect(),
+        rows: shown.collect(),
+        paging_state: rows.metadata.paging_state.map(<[u8]>::to_vec),
+    }
+}
+
+/// As JSON, but texts without quotes.
+fn text(cell: Option<&[u8]>, of: &CqlType) -> String {
+    let Some(bytes) = cell else { return "null".to_owned() };
+    if *of == CqlType::TEXT {
+        return String::from_utf8(bytes.to_vec()).unwrap();
+    }
+    let mut out = String::new();
+    put_json(bytes, of, &mut out);
+    out
+}
+
+fn cql_type(of: &ColumnType) -> CqlType {
+    let native = |native| CqlType::Native(native);
+    let boxed = |of: &ColumnType| Box::new(cql_type(of));
+    match of {
+        ColumnType::Ascii => native(Native::Ascii),
+        ColumnType::Bigint => native(Native::Bigint),
+        ColumnType::Blob => native(Native::Blob),
+        ColumnType::Boolean => native(Native::Boolean),
+        ColumnType::Counter => native(Native::Counter),
+        ColumnType::Decimal => native(Native::Decimal),
+        ColumnType::Double => native(Native::Double),
+        ColumnType::Float => native(Native::Float),
+        ColumnType::Int => native(Native::Int),
+        ColumnType::Timestamp => native(Native::Timestamp),
+        ColumnType::Uuid => native(Native::Uuid),
+        ColumnType::Text => native(Native::Text),
+        ColumnType::Varint => native(Native::Varint),
+        ColumnType::Timeuuid => native(Native::Timeuuid),
+        ColumnType::Inet => native(Native::Inet),
+        ColumnType::Date => native(Native::Date),
+        ColumnType::Time => native(Native::Time),
+        ColumnType::Smallint => native(Native::Smallint),
+        ColumnType::Tinyint => native(Native::Tinyint),
+        ColumnType::Duration => native(Native::Duration),
+        ColumnType::List(item) => CqlType::List(boxed(item)),
+        ColumnType::Set(item) => CqlType::Set(boxed(item)),
+        ColumnType::Map(key, value) => CqlType::Map(boxed(key), boxed(value)),
+        ColumnType::Tuple(parts) => CqlType::Tuple(parts.iter().map(cql_type).collect()),
+        ColumnType::UserDefined { keyspace, name, fields } => {
+            let fields = fields.iter().map(|(name, of)| (name.clone(), cql_type(of)));
+            CqlType::UserDefined(Arc::new(UserType {
+                keyspace: keyspace.clone(),
+                name: name.clone(),
+                fields: fields.collect(),
+            }))
+        }
+        ColumnType::Custom(_) => native(Native::Blob),
+    }
+}

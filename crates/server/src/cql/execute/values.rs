@@ -1,0 +1,112 @@
+//! Expressions to values, for one run of a statement.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use store::Seconds;
+
+use crate::cql::error::CqlError;
+use crate::cql::expression::{BoundValues, Evaluated, Expression, Moment, Row};
+use crate::cql::plan::Choices;
+use crate::cql::value::collection::items;
+
+/// What evaluation needs beside the expression.
+#[derive(Clone, Copy)]
+pub(super) struct Cx<'v> {
+    pub(super) values: &'v BoundValues<'v>,
+    /// Of INSERT JSON: the columns as the document has them.
+    pub(super) document: Option<&'v dyn Row>,
+    /// Columns that the document does not name and that stay as they are, by their places.
+    pub(super) left_out: &'v [bool],
+    pub(super) moment: &'v Moment,
+    /// Expiry is reckoned from it.
+    pub(super) now: Seconds,
+}
+
+impl<'v> Cx<'v> {
+    pub(super) fn evaluate(&self, expression: &'v Expression) -> Result<Evaluated<'v>, CqlError> {
+        expression.evaluate(self.values, self.document, self.moment)
+    }
+
+    pub(super) fn is_left_out(&self, column: usize) -> bool {
+        self.left_out.get(column).copied().unwrap_or(false)
+    }
+
+    /// A value that is compared with a column: it must be there.
+    pub(super) fn known(
+        &self,
+        expression: &'v Expression,
+        column: &str,
+    ) -> Result<Cow<'v, [u8]>, CqlError> {
+        match self.evaluate(expression)? {
+            Evaluated::Bytes(bytes) => Ok(bytes),
+            Evaluated::Null => Err(CqlError::invalid(format!(
+                "Invalid null value in condition for column {column}"
+            ))),
+            Evaluated::Unset => {
+                Err(CqlError::invalid(format!("Invalid unset value for column {column}")))
+            }
+        }
+    }
+
+    /// The value of what has only one.
+    pub(super) fn one(
+        &self,
+        choices: &'v Choices,
+        column: &str,
+    ) -> Result<Cow<'v, [u8]>, CqlError> {
+        match choices {
+            Choices::One(value) => self.known(value, column),
+            Choices::Several(_) | Choices::List(_) => unreachable!("the caller has asked"),
+        }
+    }
+
+    /// All values, none of them null.
+    pub(super) fn choose(
+        &self,
+        choices: &'v Choices,
+        column: &str,
+    ) -> Result<SmallVec<[Cow<'v, [u8]>; 1]>, CqlError> {
+        match choices {
+            Choices::One(value) => Ok(SmallVec::from_iter([self.known(value, column)?])),
+            Choices::Several(values) => {
+                values.iter().map(|value| self.known(value, column)).collect()
+            }
+            Choices::List(list) => {
+                let damaged = |_| CqlError::invalid(format!("Invalid list for column {column}"));
+                match self.known(list, column)? {
+                    Cow::Borrowed(bytes) => Ok(items(bytes, 1)
+                        .map_err(damaged)?
+                        .into_iter()
+                        .map(Cow::Borrowed)
+                        .collect()),
+                    Cow::Owned(bytes) => {
+                        let items = items(&bytes, 1).map_err(damaged)?;
+                        Ok(items.into_iter().map(|item| Cow::Owned(item.to_vec())).collect())
+                    }
+                }
+            }
+        }
+    }
+
+    /// A number that a clause takes; none if the value is unset.
+    pub(super) fn integer(
+        &self,
+        expression: &'v Expression,
+        clause: &str,
+    ) -> Result<Option<i64>, CqlError> {
+        let bytes = match self.evaluate(expression)? {
+            Evaluated::Bytes(bytes) => bytes,
+            Evaluated::Null => {
+                return Err(CqlError::invalid(format!("Invalid null value of {clause}")));
+            }
+            Evaluated::Unset => return Ok(None),
+        };
+        let invalid = || CqlError::invalid(format!("Invalid {clause} value"));
+        let value = match bytes.len() {
+            4 => <[u8; 4]>::try_from(&*bytes).map(|bytes| i64::from(i32::from_be_bytes(bytes))),
+            _ => <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes),
+        };
+        value.map(Some).map_err(|_| invalid())
+    }
+}

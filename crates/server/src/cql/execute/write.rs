@@ -1,0 +1,365 @@
+//! INSERT, UPDATE, DELETE and batches of them: one record, all or nothing.
+
+use smallvec::SmallVec;
+use store::{
+    Expiry, Locked, Mutation, PARTITIONS_DB, Partition, RowKey, Seconds, Timestamp, Write,
+};
+
+use super::change::{Packed, RowChange, When};
+use super::clock::WriteClock;
+use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
+use super::keys::{Key, partition_keys, table_id};
+use super::ranges::{Rows, rows};
+use super::values::Cx;
+use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::error::CqlError;
+use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
+use crate::evict::{Eviction, NoRoom};
+use crate::records::RECORD_BYTES_MAX;
+use crate::resp::LOG_FAILED;
+use crate::worker::is_gated;
+
+/// Longest life of a cell, in seconds: 20 years.
+// Source: Cassandra 5.0, Attributes.MAX_TTL
+const TTL_MAX: i64 = 630_720_000;
+/// A batch of several partitions is refused above this.
+// Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold
+const BATCH_BYTES_MAX: usize = 50 << 10;
+
+/// A write whose keys and times are known: what is left depends on data, or needs its lock.
+pub(super) struct Ready<'w> {
+    pub(super) plan: &'w WritePlan,
+    pub(super) cx: Cx<'w>,
+    pub(super) keys: SmallVec<[Key; 1]>,
+    rows: Rows,
+    when: When,
+}
+
+impl<'w> Ready<'w> {
+    /// `timestamp`: of writes that say none.
+    pub(super) fn new(
+        plan: &'w WritePlan,
+        cx: Cx<'w>,
+        timestamp: Timestamp,
+    ) -> Result<Self, CqlError> {
+        let PartitionRestriction::Keys { keys, .. } = &plan.restrictions.partition else {
+            unreachable!("writes name their partitions")
+        };
+        let timestamp = match &plan.timestamp {
+            None => timestamp,
+            Some(expression) => {
+                let own = cx.integer(expression, "timestamp")?.unwrap_or(timestamp);
+                if own == Timestamp::MIN {
+                    return Err(CqlError::invalid("Invalid timestamp value"));
+                }
+                own
+            }
+        };
+        let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
+        let rows = match plan.target {
+            Target::Statics | Target::Partition => Rows::All,
+            Target::Cells | Target::Rows => rows(&plan.restrictions.clustering, &plan.table, &cx)?,
+        };
+        Ok(Ready { plan, cx, keys: partition_keys(keys, &plan.table, &cx)?, rows, when })
+    }
+
+    /// The row of a conditional write.
+    pub(super) fn row_key(&self) -> RowKey<'_> {
+        match &self.rows {
+            Rows::Points(points) if !points.is_empty() => RowKey::Clustering(&points[0]),
+            _ => RowKey::Static,
+        }
+    }
+
+    fn hashes(&self) -> impl Iterator<Item = u64> {
+        let table = table_id(&self.plan.table);
+        self.keys.iter().map(move |key| key.place(table).hash())
+    }
+
+    /// What becomes of one of its partitions.
+    fn produce(
+        &self,
+        partition: Option<&Partition>,
+        clock: &WriteClock,
+        out: &mut Packed,
+    ) -> Result<(), CqlError> {
+        match self.plan.target {
+            Target::Partition => out.put(Write::DeletePartition(self.when.stamp())),
+            Target::Rows => self.delete_rows(out),
+            Target::Statics => self.change_row(RowKey::Static, partition, clock, out)?,
+            Target::Cells => {
+                if self.plan.table.has_statics() {
+                    self.change_row(RowKey::Static, partition, clock, out)?;
+                }
+                let Rows::Points(points) = &self.rows else {
+                    unreachable!("the plan names whole rows")
+                };
+                for row in points {
+                    if self.plan.inserts_row {
+                        let When { timestamp, expiry, .. } = self.when;
+                        out.put(Write::InsertRow { row, timestamp, expiry });
+                    }
+                    self.change_row(RowKey::Clustering(row), partition, clock, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change_row(
+        &self,
+        row: RowKey<'_>,
+        partition: Option<&Partition>,
+        clock: &WriteClock,
+        out: &mut Packed,
+    ) -> Result<(), CqlError> {
+        let (plan, cx, when) = (self.plan, self.cx, self.when);
+        RowChange { plan, cx, when, clock, partition, row, out }.apply()
+    }
+
+    fn delete_rows(&self, out: &mut Packed) {
+        let stamp = self.when.stamp();
+        match &self.rows {
+            Rows::All => out.put(Write::DeletePartition(stamp)),
+            Rows::Points(points) => {
+                points.iter().for_each(|row| out.put(Write::DeleteRow { row, stamp }));
+            }
+            Rows::Ranges(ranges) => ranges.iter().for_each(|range| {
+                let (start, end) = (&range.start, range.end.as_deref());
+                out.put(Write::DeleteRange { start, end, stamp });
+            }),
+        }
+    }
+}
+
+// Source: Cassandra 5.0, Attributes.getTimeToLive
+fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlError> {
+    let default = i64::from(plan.table.options.default_time_to_live);
+    let ttl = match &plan.ttl {
+        None => default,
+        Some(expression) => cx.integer(expression, "TTL")?.unwrap_or(default),
+    };
+    if ttl < 0 {
+        return Err(CqlError::invalid(format!(
+            "A TTL must be greater or equal to 0, but was {ttl}"
+        )));
+    }
+    if ttl > TTL_MAX {
+        return Err(CqlError::invalid(format!(
+            "ttl is too large. requested ({ttl}) maximum ({TTL_MAX})"
+        )));
+    }
+    let ttl = Seconds::try_from(ttl).expect("was checked");
+    Ok((ttl > 0).then(|| Expiry { at: cx.now.saturating_add(ttl), ttl }))
+}
+
+impl Engine<'_> {
+    /// Whether the server may take writes: there is room, and a log.
+    pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
+        if self.shared.log.poisoned().is_some() {
+            return Err(CqlError::Server(LOG_FAILED.to_owned()));
+        }
+        let limit_bytes = self.worker.settings.maxmemory_bytes;
+        if limit_bytes == 0 || self.shared.used_bytes() <= limit_bytes {
+            return Ok(());
+        }
+        let mut eviction = Eviction {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+            now: self.now,
+        };
+        eviction.make_room(limit_bytes).map_err(|NoRoom| {
+            CqlError::Overloaded("The server's memory is full: see maxmemory".to_owned())
+        })
+    }
+
+    /// Carries writes out as one. Returns the log position that the response waits for.
+    pub(super) fn write(
+        &mut self,
+        client: &ClientState,
+        writes: &mut [Ready<'_>],
+        is_batch: bool,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        if writes.is_empty() {
+            reply.encoder.void(reply.stream, reply.out);
+            return Ok(0);
+        }
+        self.record.clear();
+        let mut locked = match writes {
+            [write] if write.keys.len() == 1 => {
+                let hash = write.hashes().next().expect("there is one");
+                self.shared.keyspace.lock_one(hash, self.params)
+            }
+            _ => {
+                let hashes = writes.iter().flat_map(Ready::hashes);
+                self.shared.keyspace.lock(hashes, self.params)
+            }
+        };
+        let is_conditional = writes.iter().any(|write| write.plan.is_conditional());
+        if is_conditional {
+            if !is_one_partition(writes) {
+                return Err(CqlError::invalid(
+                    "Batch with conditions cannot span multiple partitions",
+                ));
+            }
+            let newest = match check_conditions(writes, &locked, is_batch, reply)? {
+                Some(newest) => newest,
+                None => {
+                    let gate =
+                        writes[0].hashes().map(|hash| locked.gate(PARTITIONS_DB, hash)).max();
+                    return Ok(if is_gated(client.durability) { gate.unwrap_or(0) } else { 0 });
+                }
+            };
+            for write in &mut *writes {
+                write.when.timestamp = write.when.timestamp.max(newest.saturating_add(1));
+            }
+        }
+        let clock = &self.shared.write_clock;
+        if writes.iter().any(|write| write.plan.is_counter) {
+            count(writes, &mut locked, clock, self.record)?;
+        } else {
+            encode(writes, &locked, clock, &mut self.record.bytes)?;
+            check_batch_bytes(writes, self.record.bytes.len())?;
+            apply(&self.record.bytes, &mut locked)?;
+        }
+        if !self.record.bytes.is_empty() {
+            let hashes = writes.iter().flat_map(Ready::hashes);
+            self.record.written.extend(hashes.map(|hash| (PARTITIONS_DB, hash)));
+        }
+        let lsn = self.seal(locked);
+        if is_conditional {
+            reply_applied(&writes[0].plan.table, reply);
+        } else {
+            reply.encoder.void(reply.stream, reply.out);
+        }
+        Ok(if is_gated(client.durability) { lsn } else { 0 })
+    }
+
+    /// Puts the record into the log, still under the locks, and releases them.
+    pub(super) fn seal(&mut self, mut locked: Locked<'_>) -> u64 {
+        let mut lsn = 0;
+        if !self.record.bytes.is_empty() {
+            lsn = self.worker.append(self.shared, &self.record.bytes);
+            if self.record.flushed {
+                locked.note_flush(lsn);
+            }
+            for (db, hash) in &self.record.written {
+                locked.note_write(*db, *hash, lsn, self.worker.durable);
+            }
+        }
+        let (trash, grown_bytes) = locked.unlock();
+        self.worker.store_bytes += grown_bytes;
+        if !trash.is_empty() {
+            self.shared.janitor.free(trash);
+        }
+        self.record.trim();
+        lsn
+    }
+}
+
+/// None if a condition does not hold, and the client was told so; otherwise the newest timestamp of
+/// what conditional writes replace.
+fn check_conditions(
+    writes: &[Ready<'_>],
+    locked: &Locked<'_>,
+    is_batch: bool,
+    reply: &mut Reply<'_>,
+) -> Result<Option<Timestamp>, CqlError> {
+    let table = table_id(&writes[0].plan.table);
+    let partition = locked.partition(writes[0].keys[0].place(table));
+    let current: Vec<Current<'_>> =
+        writes.iter().map(|ready| Current { ready, partition }).collect();
+    let mut newest = Timestamp::MIN;
+    for one in &current {
+        if !one.holds()? {
+            reply_refused(&current, is_batch, reply);
+            return Ok(None);
+        }
+        newest = newest.max(one.newest().unwrap_or(Timestamp::MIN));
+    }
+    Ok(Some(newest))
+}
+
+/// Appends what all writes do, without doing it.
+fn encode(
+    writes: &[Ready<'_>],
+    locked: &Locked<'_>,
+    clock: &WriteClock,
+    record: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    let mut packed = Packed::default();
+    for write in writes {
+        let table = table_id(&write.plan.table);
+        for key in &write.keys {
+            let place = key.place(table);
+            packed.clear();
+            write.produce(locked.partition(place), clock, &mut packed)?;
+            put_mutation(&packed, place, record)?;
+        }
+    }
+    Ok(())
+}
+
+fn put_mutation(
+    packed: &Packed,
+    key: store::PartitionKey<'_>,
+    record: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    if packed.count > 0 {
+        Mutation::Partition { key, writes: packed.writes() }.encode(record);
+    }
+    if record.len() <= RECORD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(CqlError::invalid(format!(
+        "Mutation of {} bytes is too large for the maximum size of {RECORD_BYTES_MAX}",
+        record.len()
+    )))
+}
+
+/// Does what a record says.
+fn apply(mut record: &[u8], locked: &mut Locked<'_>) -> Result<(), CqlError> {
+    while !record.is_empty() {
+        let mutation = Mutation::decode(&mut record, |_| 0).expect("encoded just now");
+        locked.apply(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Counters are added up one after the other, so that one batch may count the same cell twice. What
+/// can fail is tried first.
+fn count(
+    writes: &[Ready<'_>],
+    locked: &mut Locked<'_>,
+    clock: &WriteClock,
+    record: &mut crate::resp::cx::Record,
+) -> Result<(), CqlError> {
+    encode(writes, locked, clock, &mut record.bytes)?;
+    record.bytes.clear();
+    let mut packed = Packed::default();
+    for write in writes {
+        let table = table_id(&write.plan.table);
+        for key in &write.keys {
+            let place = key.place(table);
+            packed.clear();
+            write.produce(locked.partition(place), clock, &mut packed)?;
+            let start = record.bytes.len();
+            put_mutation(&packed, place, &mut record.bytes)?;
+            apply(&record.bytes[start..], locked)?;
+        }
+    }
+    Ok(())
+}
+
+// Source: Cassandra 5.0, BatchStatement.verifyBatchSize
+fn check_batch_bytes(writes: &[Ready<'_>], bytes: usize) -> Result<(), CqlError> {
+    let spans_partitions =
+        writes.len() > 1 && writes.iter().any(|write| write.keys != writes[0].keys);
+    if spans_partitions && bytes > BATCH_BYTES_MAX {
+        return Err(CqlError::invalid("Batch too large"));
+    }
+    Ok(())
+}

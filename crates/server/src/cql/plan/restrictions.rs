@@ -1,0 +1,246 @@
+//! WHERE, understood: which partitions, which rows of them, and what else rows must be like.
+
+use super::clustering;
+use super::planner::{Planner, names};
+use super::relations::{Found, Relations};
+use crate::cql::error::CqlError;
+use crate::cql::expression::Expression;
+use crate::cql::relation::{Comparison, Relation};
+use crate::cql::schema::{Column, ColumnKind, IndexTarget, Table};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Restrictions {
+    pub(crate) partition: PartitionRestriction,
+    /// Of clustering columns in their order, without a gap; a slice can only be the last.
+    pub(crate) clustering: Vec<ClusteringRestriction>,
+    /// What each row is compared with.
+    pub(crate) filters: Vec<Filter>,
+}
+
+#[derive(Debug)]
+pub(crate) enum PartitionRestriction {
+    Any,
+    /// For each column of the partition key in its order; perhaps only those of some tokens.
+    Keys {
+        keys: Vec<Choices>,
+        tokens: Option<Tokens>,
+    },
+    Tokens(Tokens),
+}
+
+/// Values that something may have.
+#[derive(Debug)]
+pub(crate) enum Choices {
+    One(Expression),
+    Several(Vec<Expression>),
+    /// The items of one list.
+    List(Expression),
+}
+
+/// Where a slice begins or ends.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) value: Expression,
+    pub(crate) is_inclusive: bool,
+    /// How many columns it is about: if it is a tuple. None: the value of one column.
+    pub(crate) tuple: Option<usize>,
+}
+
+/// Where a range of the ring begins and ends.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    pub(crate) lower: Option<Edge>,
+    pub(crate) upper: Option<Edge>,
+}
+
+/// What one clustering column, or several from this one on as a tuple, must be.
+#[derive(Debug)]
+pub(crate) enum ClusteringRestriction {
+    Values { tuple: Option<usize>, choices: Choices },
+    Slice { lower: Option<Edge>, upper: Option<Edge> },
+}
+
+/// What is compared with each row.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    /// The place of the column in its table; of a tuple the first one.
+    pub(crate) column: usize,
+    pub(crate) part: FilterPart,
+    pub(crate) operator: Comparison,
+    pub(crate) choices: Choices,
+}
+
+/// What of a column is compared.
+#[derive(Debug)]
+pub(crate) enum FilterPart {
+    Whole,
+    /// So many columns from this one on.
+    Tuple(usize),
+    /// `m['k']`
+    Element(Expression),
+}
+
+/// What a statement may do, beside reading and writing single rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Select { allows_filtering: bool },
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Select { .. } => "SELECT",
+            Kind::Insert => "INSERT",
+            Kind::Update => "UPDATE",
+            Kind::Delete => "DELETE",
+        }
+    }
+
+    fn allows_filtering(self) -> bool {
+        self == Kind::Select { allows_filtering: true }
+    }
+}
+
+pub(super) const NEEDS_FILTERING: &str = "Cannot execute this query as it might involve data filtering and thus may have \
+     unpredictable performance. If you want to execute this query despite the performance \
+     unpredictability, use ALLOW FILTERING";
+
+impl Restrictions {
+    // Source: Cassandra 5.0, StatementRestrictions
+    pub(super) fn plan(
+        relations: &[Relation],
+        table: &Table,
+        kind: Kind,
+        planner: &mut Planner<'_>,
+    ) -> Result<Restrictions, CqlError> {
+        let mut found = Relations::find(relations, table, planner)?;
+        let mut filters = Vec::new();
+        let partition = plan_partition(&mut found, table, kind, &mut filters)?;
+        let clustering = clustering::plan(&mut found, table, kind, &mut filters)?;
+        let is_select = matches!(kind, Kind::Select { .. });
+        let others = found.take_cells(table);
+        if !is_select && !others.is_empty() {
+            let columns = others.iter().map(|filter| &table.columns[filter.column]);
+            return Err(CqlError::invalid(format!(
+                "Non PRIMARY KEY columns found in where clause: {} ",
+                names(columns)
+            )));
+        }
+        filters.extend(others);
+        if !filters.is_empty() && !kind.allows_filtering() && !is_indexed(table, &filters) {
+            return Err(CqlError::invalid(NEEDS_FILTERING));
+        }
+        Ok(Restrictions { partition, clustering, filters })
+    }
+
+    /// Whether the whole key of partitions is known.
+    pub(crate) fn has_keys(&self) -> bool {
+        matches!(self.partition, PartitionRestriction::Keys { .. })
+    }
+
+    /// Whether several partitions may be asked for by their keys.
+    pub(crate) fn has_several_keys(&self) -> bool {
+        match &self.partition {
+            PartitionRestriction::Keys { keys, .. } => {
+                keys.iter().any(|choices| !matches!(choices, Choices::One(_)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether at most one row, whose key is known, is meant in each partition.
+    pub(crate) fn names_row(&self, table: &Table) -> bool {
+        let mut columns = 0;
+        for restriction in &self.clustering {
+            match restriction {
+                ClusteringRestriction::Values { tuple, choices: Choices::One(_) } => {
+                    columns += tuple.unwrap_or(1);
+                }
+                _ => return false,
+            }
+        }
+        columns == table.clustering().len()
+    }
+}
+
+/// Whether one index finds all that is asked for.
+fn is_indexed(table: &Table, filters: &[Filter]) -> bool {
+    let [filter] = filters else { return false };
+    let column = &table.columns[filter.column];
+    let targets = match (&filter.part, filter.operator) {
+        (FilterPart::Element(_), Comparison::Equal) => &[IndexTarget::Entries][..],
+        (FilterPart::Whole, Comparison::Equal) => &[IndexTarget::Values, IndexTarget::Full],
+        (FilterPart::Whole, Comparison::Contains) => &[IndexTarget::Values],
+        (FilterPart::Whole, Comparison::ContainsKey) => &[IndexTarget::Keys],
+        _ => return false,
+    };
+    table.indexes.iter().any(|index| index.column == column.name && targets.contains(&index.target))
+}
+
+fn plan_partition(
+    found: &mut Relations,
+    table: &Table,
+    kind: Kind,
+    filters: &mut Vec<Filter>,
+) -> Result<PartitionRestriction, CqlError> {
+    let columns = table.partition_key();
+    let is_select = matches!(kind, Kind::Select { .. });
+    let all_known = (0..columns.len()).all(|index| found.columns[index].is_choice());
+    let tokens = found.tokens.take();
+    if let Some(tokens) = tokens {
+        if !is_select {
+            return Err(CqlError::invalid(format!(
+                "The token function cannot be used in WHERE clauses for {} statements",
+                kind.name()
+            )));
+        }
+        if all_known {
+            let keys = found.columns[..columns.len()].iter_mut().map(Found::take_choices);
+            return Ok(PartitionRestriction::Keys { keys: keys.collect(), tokens: Some(tokens) });
+        }
+        let mut pairs = columns.iter().zip(&found.columns);
+        if let Some((column, _)) = pairs.find(|(_, found)| !found.is_empty()) {
+            return Err(CqlError::invalid(format!(
+                "Columns \"{}\" cannot be restricted by both a normal relation and a token relation",
+                column.name
+            )));
+        }
+        return Ok(PartitionRestriction::Tokens(tokens));
+    }
+    let is_missing = |(_, found): &(&Column, &Found)| found.is_empty();
+    let missing: Vec<&Column> =
+        columns.iter().zip(&found.columns).filter(is_missing).map(|(column, _)| column).collect();
+    if missing.len() == columns.len() && is_select {
+        return Ok(PartitionRestriction::Any);
+    }
+    if !is_select && !missing.is_empty() {
+        return Err(CqlError::invalid(format!(
+            "Some partition key parts are missing: {}",
+            names(missing)
+        )));
+    }
+    if all_known {
+        let keys = found.columns[..columns.len()].iter_mut().map(Found::take_choices);
+        return Ok(PartitionRestriction::Keys { keys: keys.collect(), tokens: None });
+    }
+    if !is_select {
+        return Err(CqlError::invalid(format!(
+            "Only EQ and IN relation are supported on the partition key (unless you use the \
+             token() function) for {} statements",
+            kind.name()
+        )));
+    }
+    for index in 0..columns.len() {
+        found.columns[index].into_filters(index, filters);
+    }
+    Ok(PartitionRestriction::Any)
+}
+
+/// Whether a column has cells.
+pub(super) fn has_cells(column: &Column) -> bool {
+    matches!(column.kind, ColumnKind::Static | ColumnKind::Regular)
+}

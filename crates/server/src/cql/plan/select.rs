@@ -1,0 +1,258 @@
+//! SELECT with all names looked up.
+
+use std::sync::Arc;
+
+use wire::cql::Column as Shown;
+
+use super::planner::{Planner, column_index};
+use super::restrictions::{
+    Choices, ClusteringRestriction, Kind, PartitionRestriction, Restrictions,
+};
+use super::selection::Selection;
+use crate::cql::error::CqlError;
+use crate::cql::expression::Expression;
+use crate::cql::schema::{ColumnKind, Table, TableSource};
+use crate::cql::statements::{Select, Selector};
+use crate::cql::types::CqlType;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SelectPlan {
+    pub(crate) table: Arc<Table>,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) selection: Selection,
+    pub(crate) is_distinct: bool,
+    /// How many columns of the primary key rows of a group have in common; None: no GROUP BY.
+    pub(crate) group_by: Option<usize>,
+    /// Rows of each partition from the last to the first.
+    pub(crate) is_reversed: bool,
+    /// Rows of several partitions are sorted together, by their clustering keys.
+    pub(crate) is_sorted: bool,
+    pub(crate) limit: Option<Expression>,
+    pub(crate) per_partition_limit: Option<Expression>,
+}
+
+impl SelectPlan {
+    /// The plan, and the columns of its result.
+    pub(super) fn new(
+        select: &Select,
+        planner: &mut Planner<'_>,
+    ) -> Result<(SelectPlan, Vec<Shown>), CqlError> {
+        let table = planner.table(&select.table)?;
+        let (selection, shown) = Selection::plan(select, &table, planner)?;
+        // Source: Cassandra 5.0, StatementRestrictions: virtual tables are always filtered
+        let allows_filtering = select.allows_filtering || table.source != TableSource::Stored;
+        let kind = Kind::Select { allows_filtering };
+        let restrictions = Restrictions::plan(&select.relations, &table, kind, planner)?;
+        if select.is_distinct {
+            check_distinct(&selection, &restrictions, &table)?;
+        }
+        let group_by = plan_groups(select, &table, &restrictions)?;
+        check_per_partition_limit(select)?;
+        let (is_reversed, is_sorted) = plan_order(select, &table, &restrictions)?;
+        let mut limit = |term: &Option<_>, name: &str| match term {
+            None => Ok(None),
+            Some(term) => planner.term(&table, term, &CqlType::INT, name).map(Some),
+        };
+        let per_partition_limit = limit(&select.per_partition_limit, "[per_partition_limit]")?;
+        let limit = limit(&select.limit, "[limit]")?;
+        let is_distinct = select.is_distinct;
+        let plan = SelectPlan {
+            table: Arc::clone(&table),
+            restrictions,
+            selection,
+            is_distinct,
+            group_by,
+            is_reversed,
+            is_sorted,
+            limit,
+            per_partition_limit,
+        };
+        Ok((plan, shown))
+    }
+
+    /// Whether rows are folded into groups.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.selection.is_aggregate() || self.group_by.is_some()
+    }
+
+    /// What clients are warned of: folding many partitions is costly.
+    // Source: Cassandra 5.0, SelectStatement.execute
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        if !self.is_grouped() {
+            return None;
+        }
+        match &self.restrictions.partition {
+            PartitionRestriction::Any
+                if self
+                    .restrictions
+                    .filters
+                    .iter()
+                    .all(|filter| filter.column >= self.table.partition_key().len()) =>
+            {
+                Some("Aggregation query used without partition key")
+            }
+            PartitionRestriction::Keys { .. } if self.restrictions.has_several_keys() => {
+                Some("Aggregation query used on multiple partition keys (IN restriction)")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether partitions without rows are shown for their static columns.
+    pub(crate) fn shows_lone_statics(&self) -> bool {
+        self.table.has_statics() && self.restrictions.clustering.is_empty()
+    }
+}
+
+// Source: Cassandra 5.0, SelectStatement.validateDistinctSelection
+fn check_distinct(
+    selection: &Selection,
+    restrictions: &Restrictions,
+    table: &Table,
+) -> Result<(), CqlError> {
+    let is_key = |index: usize| {
+        matches!(table.columns[index].kind, ColumnKind::PartitionKey { .. } | ColumnKind::Static)
+    };
+    let filters_rows = restrictions.filters.iter().any(|filter| !is_key(filter.column));
+    if !restrictions.clustering.is_empty() || filters_rows {
+        return Err(CqlError::invalid(
+            "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or \
+             static columns.",
+        ));
+    }
+    let Some(columns) = selection.plain_columns() else { return Ok(()) };
+    if let Some(other) = columns.iter().find(|index| !is_key(**index)) {
+        return Err(CqlError::invalid(format!(
+            "SELECT DISTINCT queries must only request partition key columns and/or static columns \
+             (not {})",
+            table.columns[*other].name
+        )));
+    }
+    match (0..table.partition_key().len()).find(|index| !columns.contains(index)) {
+        None => Ok(()),
+        Some(missing) => Err(CqlError::invalid(format!(
+            "SELECT DISTINCT queries must request all the partition key columns (missing {})",
+            table.columns[missing].name
+        ))),
+    }
+}
+
+// Source: Cassandra 5.0, SelectStatement.getAggregationSpecFactory
+fn plan_groups(
+    select: &Select,
+    table: &Table,
+    restrictions: &Restrictions,
+) -> Result<Option<usize>, CqlError> {
+    if select.group_by.is_empty() {
+        return Ok(None);
+    }
+    let key = table.partition_key().len() + table.clustering().len();
+    let mut next = 0;
+    for selector in &select.group_by {
+        let Selector::Column(name) = selector else {
+            return Err(CqlError::invalid(
+                "Group by currently only supports columns of the primary key",
+            ));
+        };
+        let index = column_index(table, name)?;
+        if index >= key {
+            return Err(CqlError::invalid(format!(
+                "Group by is currently only supported on the columns of the PRIMARY KEY, got {name}"
+            )));
+        }
+        // Columns with one value may be left out.
+        while next < index && is_fixed(restrictions, next, table) {
+            next += 1;
+        }
+        if index != next {
+            return Err(CqlError::invalid(
+                "Group by currently only support groups of columns following their declared order \
+                 in the PRIMARY KEY",
+            ));
+        }
+        next = index + 1;
+    }
+    if select.is_distinct && next > table.partition_key().len() {
+        return Err(CqlError::invalid(
+            "Grouping on clustering columns is not allowed for SELECT DISTINCT queries",
+        ));
+    }
+    // Groups never span partitions.
+    Ok(Some(next.max(table.partition_key().len())))
+}
+
+/// Whether a column of the key has one value only.
+fn is_fixed(restrictions: &Restrictions, index: usize, table: &Table) -> bool {
+    let keys = table.partition_key().len();
+    if let Some(index) = index.checked_sub(keys) {
+        return matches!(
+            restrictions.clustering.get(index),
+            Some(ClusteringRestriction::Values { tuple: None, choices: Choices::One(_) })
+        );
+    }
+    match &restrictions.partition {
+        PartitionRestriction::Keys { keys, .. } => matches!(keys[index], Choices::One(_)),
+        _ => false,
+    }
+}
+
+fn check_per_partition_limit(select: &Select) -> Result<(), CqlError> {
+    if select.per_partition_limit.is_none() {
+        return Ok(());
+    }
+    if select.is_distinct {
+        return Err(CqlError::invalid(
+            "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether rows are read from their end, and how rows of several partitions are sorted.
+// Source: Cassandra 5.0, SelectStatement.isReversed and verifyOrderingIsAllowed
+fn plan_order(
+    select: &Select,
+    table: &Table,
+    restrictions: &Restrictions,
+) -> Result<(bool, bool), CqlError> {
+    if select.order_by.is_empty() {
+        return Ok((false, false));
+    }
+    if select.is_distinct {
+        return Err(CqlError::invalid("ORDER BY queries are not allowed with DISTINCT"));
+    }
+    if !restrictions.has_keys() {
+        return Err(CqlError::invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
+        ));
+    }
+    let first = table.partition_key().len();
+    let mut is_reversed = None;
+    let mut next = first;
+    for (name, is_descending) in &select.order_by {
+        let index = column_index(table, name)?;
+        let ColumnKind::Clustering { is_descending: own, .. } = table.columns[index].kind else {
+            return Err(CqlError::invalid(format!(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, \
+                 got {name}"
+            )));
+        };
+        while next < index && is_fixed(restrictions, next, table) {
+            next += 1;
+        }
+        if index != next {
+            return Err(CqlError::invalid(
+                "Order by currently only supports the ordering of columns following their declared \
+                 order in the PRIMARY KEY",
+            ));
+        }
+        next = index + 1;
+        let turned = own != *is_descending;
+        if is_reversed.is_some_and(|known| known != turned) {
+            return Err(CqlError::invalid("Unsupported order by relation"));
+        }
+        is_reversed = Some(turned);
+    }
+    Ok((is_reversed.unwrap_or(false), restrictions.has_several_keys()))
+}

@@ -1,0 +1,415 @@
+//! INSERT, UPDATE and DELETE with all names looked up.
+
+use std::sync::Arc;
+
+use super::assign::{self, Operation};
+use super::clustering::missing;
+use super::conditions::ConditionsPlan;
+use super::planner::{Planner, column_index};
+use super::restrictions::{
+    Choices, ClusteringRestriction, Kind, PartitionRestriction, Restrictions,
+};
+use crate::cql::error::CqlError;
+use crate::cql::expression::Expression;
+use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
+use crate::cql::statements::{Delete, Insert, InsertedRow, Update, Using};
+use crate::cql::term::Term;
+use crate::cql::types::CqlType;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct WritePlan {
+    pub(crate) table: Arc<Table>,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) target: Target,
+    pub(crate) operations: Vec<Operation>,
+    /// INSERT: the row is there even if all its cells are null.
+    pub(crate) inserts_row: bool,
+    pub(crate) timestamp: Option<Expression>,
+    pub(crate) ttl: Option<Expression>,
+    pub(crate) conditions: ConditionsPlan,
+    /// INSERT JSON: the columns' values are in this text.
+    pub(crate) json: Option<JsonRow>,
+    pub(crate) is_counter: bool,
+}
+
+/// What of a partition is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Cells of the rows that the restrictions name, and of the static row.
+    Cells,
+    /// As [`Target::Cells`] when no row is named: only static cells.
+    Statics,
+    /// Rows as a whole are deleted, or ranges of them.
+    Rows,
+    /// All of the partition is deleted.
+    Partition,
+}
+
+#[derive(Debug)]
+pub(crate) struct JsonRow {
+    pub(crate) document: Expression,
+    /// Columns that the text does not name stay as they are.
+    pub(crate) default_unset: bool,
+}
+
+impl WritePlan {
+    pub(crate) fn is_conditional(&self) -> bool {
+        !matches!(self.conditions, ConditionsPlan::None)
+    }
+
+    pub(super) fn of_insert(
+        insert: &Insert,
+        planner: &mut Planner<'_>,
+    ) -> Result<WritePlan, CqlError> {
+        let table = planner.table(&insert.table)?;
+        check_writable(&table)?;
+        if table.is_counter() {
+            return Err(CqlError::invalid(
+                "INSERT statements are not allowed on counter tables, use UPDATE instead",
+            ));
+        }
+        let conditions = match insert.if_not_exists {
+            true => ConditionsPlan::NotExists,
+            false => ConditionsPlan::None,
+        };
+        let (restrictions, operations, json) = match &insert.row {
+            InsertedRow::Values { columns, values } => {
+                let (restrictions, operations) = insert_values(columns, values, &table, planner)?;
+                (restrictions, operations, None)
+            }
+            InsertedRow::Json { document, default_unset } => {
+                let document = planner.term(&table, document, &CqlType::TEXT, "[json]")?;
+                let json = JsonRow { document, default_unset: *default_unset };
+                let (restrictions, operations) = json_values(&table);
+                (restrictions, operations, Some(json))
+            }
+        };
+        let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
+        let names_row = restrictions.names_row(&table);
+        if !names_row && (sets_rows || operations.is_empty() || !restrictions.clustering.is_empty())
+        {
+            return Err(missing(&table.clustering()[restrictions.clustering.len()..]));
+        }
+        let (timestamp, ttl) = plan_using(&insert.using, &table, planner)?;
+        let target = if names_row { Target::Cells } else { Target::Statics };
+        let plan = WritePlan {
+            table: Arc::clone(&table),
+            restrictions,
+            target,
+            operations,
+            inserts_row: names_row,
+            timestamp,
+            ttl,
+            conditions,
+            json,
+            is_counter: false,
+        };
+        plan.check("INSERT")
+    }
+
+    pub(super) fn of_update(
+        update: &Update,
+        planner: &mut Planner<'_>,
+    ) -> Result<WritePlan, CqlError> {
+        let table = planner.table(&update.table)?;
+        check_writable(&table)?;
+        let (timestamp, ttl) = plan_using(&update.using, &table, planner)?;
+        let operations = update
+            .assignments
+            .iter()
+            .map(|assignment| assign::plan_assignment(assignment, &table, planner))
+            .collect::<Result<Vec<_>, _>>()?;
+        assign::check_distinct(&operations, &table)?;
+        let restrictions = Restrictions::plan(&update.relations, &table, Kind::Update, planner)?;
+        let conditions = ConditionsPlan::new(&update.conditions, &table, planner)?;
+        let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
+        let target = cells_target(&table, &restrictions, sets_rows, &conditions)?;
+        let is_counter = table.is_counter();
+        let plan = WritePlan {
+            table,
+            restrictions,
+            target,
+            operations,
+            inserts_row: false,
+            timestamp,
+            ttl,
+            conditions,
+            json: None,
+            is_counter,
+        };
+        plan.check("UPDATE")
+    }
+
+    pub(super) fn of_delete(
+        delete: &Delete,
+        planner: &mut Planner<'_>,
+    ) -> Result<WritePlan, CqlError> {
+        let table = planner.table(&delete.table)?;
+        check_writable(&table)?;
+        let operations = delete
+            .parts
+            .iter()
+            .map(|part| assign::plan_deletion(part, &table, planner))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (timestamp, ttl) = plan_using(&delete.using, &table, planner)?;
+        let restrictions = Restrictions::plan(&delete.relations, &table, Kind::Delete, planner)?;
+        let conditions = ConditionsPlan::new(&delete.conditions, &table, planner)?;
+        let target = if operations.is_empty() {
+            deletion_target(&table, &restrictions, &conditions)?
+        } else {
+            let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
+            if sets_rows && given_columns(&restrictions) < table.clustering().len() {
+                return Err(CqlError::invalid(
+                    "Range deletions are not supported for specific columns",
+                ));
+            }
+            cells_target(&table, &restrictions, sets_rows, &conditions)?
+        };
+        let is_counter = table.is_counter();
+        let plan = WritePlan {
+            table,
+            restrictions,
+            target,
+            operations,
+            inserts_row: false,
+            timestamp,
+            ttl,
+            conditions,
+            json: None,
+            is_counter,
+        };
+        plan.check("DELETE")
+    }
+
+    /// What holds of all writes.
+    // Source: Cassandra 5.0, ModificationStatement and its `validate`
+    fn check(self, kind: &str) -> Result<WritePlan, CqlError> {
+        if self.is_conditional() {
+            if self.is_counter {
+                return Err(CqlError::invalid(
+                    "Conditional updates are not supported on counter tables",
+                ));
+            }
+            if self.timestamp.is_some() {
+                return Err(CqlError::invalid(
+                    "Cannot provide custom timestamp for conditional updates",
+                ));
+            }
+            if self.restrictions.has_several_keys() {
+                return Err(CqlError::invalid(format!(
+                    "IN on the partition key is not supported with conditional {}",
+                    if kind == "DELETE" { "deletions" } else { "updates" }
+                )));
+            }
+            let names_many = matches!(
+                self.restrictions.clustering.last(),
+                Some(ClusteringRestriction::Values {
+                    choices: Choices::Several(_) | Choices::List(_),
+                    ..
+                })
+            );
+            if names_many {
+                return Err(CqlError::invalid(format!(
+                    "IN on the clustering key columns is not supported with conditional {}",
+                    if kind == "DELETE" { "deletions" } else { "updates" }
+                )));
+            }
+        }
+        if self.is_counter && kind != "DELETE" {
+            if self.timestamp.is_some() {
+                return Err(CqlError::invalid(
+                    "Cannot provide custom timestamp for counter updates",
+                ));
+            }
+            if self.ttl.is_some() {
+                return Err(CqlError::invalid("Cannot provide custom TTL for counter updates"));
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn check_writable(table: &Table) -> Result<(), CqlError> {
+    match table.source {
+        TableSource::Stored => Ok(()),
+        TableSource::Virtual | TableSource::Redis => Err(CqlError::invalid(
+            "Modification is not supported by table ".to_owned()
+                + &format!("{}.{}", table.keyspace, table.name),
+        )),
+    }
+}
+
+/// USING, in the order in which markers are counted.
+fn plan_using(
+    using: &Using,
+    table: &Table,
+    planner: &mut Planner<'_>,
+) -> Result<(Option<Expression>, Option<Expression>), CqlError> {
+    let mut bind = |term: &Option<Term>, of: &CqlType, name: &str| match term {
+        None => Ok(None),
+        Some(term) => planner.term(table, term, of, name).map(Some),
+    };
+    let timestamp = bind(&using.timestamp, &CqlType::BIGINT, "[timestamp]")?;
+    Ok((timestamp, bind(&using.ttl, &CqlType::INT, "[ttl]")?))
+}
+
+// Source: Cassandra 5.0, UpdateStatement.ParsedInsert
+fn insert_values(
+    columns: &[String],
+    values: &[Term],
+    table: &Table,
+    planner: &mut Planner<'_>,
+) -> Result<(Restrictions, Vec<Operation>), CqlError> {
+    let mut keys: Vec<Option<Choices>> = Vec::new();
+    let key_columns = table.partition_key().len() + table.clustering().len();
+    keys.resize_with(key_columns, || None);
+    let mut operations: Vec<Operation> = Vec::new();
+    if columns.len() != values.len() {
+        return Err(CqlError::invalid("Unmatched column names/values"));
+    }
+    for (nth, (name, term)) in columns.iter().zip(values).enumerate() {
+        let index = column_index(table, name)?;
+        if columns[..nth].contains(name) {
+            return Err(CqlError::invalid("The column names contains duplicates"));
+        }
+        let value = planner.value(table, term, &table.columns[index])?;
+        if index < key_columns {
+            keys[index] = Some(Choices::One(value));
+        } else {
+            operations.push(Operation::Set { column: index, value });
+        }
+    }
+    let clustering = keys.split_off(table.partition_key().len());
+    let lacking: Vec<&Column> = table
+        .partition_key()
+        .iter()
+        .zip(&keys)
+        .filter(|(_, key)| key.is_none())
+        .map(|(column, _)| column)
+        .collect();
+    if !lacking.is_empty() {
+        return Err(CqlError::invalid(format!(
+            "Some partition key parts are missing: {}",
+            super::planner::names(lacking)
+        )));
+    }
+    let given = clustering.iter().filter(|key| key.is_some()).count();
+    let lacking: Vec<&Column> = table
+        .clustering()
+        .iter()
+        .zip(&clustering)
+        .filter(|(_, key)| key.is_none())
+        .map(|(column, _)| column)
+        .collect();
+    if given > 0 && !lacking.is_empty() {
+        return Err(CqlError::invalid(format!(
+            "Some clustering keys are missing: {}",
+            super::planner::names(lacking)
+        )));
+    }
+    let values = |choices| ClusteringRestriction::Values { tuple: None, choices };
+    let restrictions = Restrictions {
+        partition: PartitionRestriction::Keys {
+            keys: keys.into_iter().flatten().collect(),
+            tokens: None,
+        },
+        clustering: clustering.into_iter().flatten().map(values).collect(),
+        filters: Vec::new(),
+    };
+    Ok((restrictions, operations))
+}
+
+/// Every column is that of the document.
+fn json_values(table: &Table) -> (Restrictions, Vec<Operation>) {
+    let column = |index: usize| {
+        let of = table.columns[index].column_type.clone();
+        Expression::Column { index, of }
+    };
+    let keys = table.partition_key().len();
+    let cells = keys + table.clustering().len();
+    let partition = (0..keys).map(|index| Choices::One(column(index))).collect();
+    let clustering = (keys..cells).map(|index| ClusteringRestriction::Values {
+        tuple: None,
+        choices: Choices::One(column(index)),
+    });
+    let restrictions = Restrictions {
+        partition: PartitionRestriction::Keys { keys: partition, tokens: None },
+        clustering: clustering.collect(),
+        filters: Vec::new(),
+    };
+    let cells = cells..table.columns.len();
+    let operations =
+        cells.map(|index| Operation::Set { column: index, value: column(index) }).collect();
+    (restrictions, operations)
+}
+
+/// What writes of single cells are about: a row, or the static row alone.
+fn cells_target(
+    table: &Table,
+    restrictions: &Restrictions,
+    sets_rows: bool,
+    conditions: &ConditionsPlan,
+) -> Result<Target, CqlError> {
+    let given: usize = given_columns(restrictions);
+    let all = table.clustering();
+    if given == all.len() {
+        if !all.is_empty() && !sets_rows && conditions.is_none() {
+            return Err(statics_only());
+        }
+        return Ok(Target::Cells);
+    }
+    if sets_rows || conditions.reads_rows(table) || given > 0 && !conditions.is_none() {
+        return Err(missing(&all[given..]));
+    }
+    if given > 0 {
+        return Err(statics_only());
+    }
+    Ok(Target::Statics)
+}
+
+fn statics_only() -> CqlError {
+    CqlError::invalid(
+        "Invalid restrictions on clustering columns since the UPDATE statement modifies only \
+         static columns",
+    )
+}
+
+/// Clustering columns that have values.
+fn given_columns(restrictions: &Restrictions) -> usize {
+    let count = restrictions.clustering.iter().map(|restriction| match restriction {
+        ClusteringRestriction::Values { tuple, .. } => tuple.unwrap_or(1),
+        ClusteringRestriction::Slice { .. } => 0,
+    });
+    count.sum()
+}
+
+fn deletion_target(
+    table: &Table,
+    restrictions: &Restrictions,
+    conditions: &ConditionsPlan,
+) -> Result<Target, CqlError> {
+    if restrictions.clustering.is_empty() && !table.clustering().is_empty() {
+        if !conditions.is_none() {
+            return Err(CqlError::invalid(
+                "DELETE statements must restrict all PRIMARY KEY columns with equality relations \
+                 in order to delete non static columns",
+            ));
+        }
+        return Ok(Target::Partition);
+    }
+    if !conditions.is_none() && !restrictions.names_row(table) {
+        return Err(CqlError::invalid(
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in \
+             order to delete non static columns",
+        ));
+    }
+    Ok(Target::Rows)
+}
+
+impl Operation {
+    /// Whether it is about a cell that all rows of a partition share.
+    pub(crate) fn is_static(&self, table: &Table) -> bool {
+        table.columns[self.column()].kind == ColumnKind::Static
+    }
+}
