@@ -1,12 +1,13 @@
 //! Plans on the store: what statements read and write.
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging` and `select` (reading), `change`, `condition` and `write`
-//! (writing), `source` (computed rows).
+//! `row`, `filter`, `result`, `paging` and `select` (reading), `change`, `document`,
+//! `condition` and `write` (writing), `source` (computed rows).
 
 mod change;
 mod clock;
 mod condition;
+mod document;
 mod filter;
 mod keys;
 mod paging;

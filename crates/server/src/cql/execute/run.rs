@@ -5,6 +5,7 @@ use std::sync::Arc;
 use store::{Mutation, Seconds};
 use wire::cql::{BatchKind as WireKind, BatchStatement, Parameters};
 
+use super::document::Document;
 use super::keys::table_id;
 use super::values::Cx;
 use super::write::Ready;
@@ -12,8 +13,8 @@ use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
 use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
-use crate::cql::schema::{Table, TableSource};
-use crate::cql::statements::BatchKind;
+use crate::cql::schema::{Changer, Table, TableSource, changes_schema};
+use crate::cql::statements::{BatchKind, Statement};
 use crate::worker::is_gated;
 
 impl Engine<'_> {
@@ -33,6 +34,8 @@ impl Engine<'_> {
             Plan::Write(plan) => {
                 self.admit_write()?;
                 let timestamp = self.timestamp(parameters.timestamp, plan.is_conditional());
+                let document = Document::read(plan, &cx)?;
+                let cx = Document::within(document.as_ref(), cx);
                 let write = Ready::new(plan, cx, timestamp)?;
                 self.write(client, &mut [write], false, reply)
             }
@@ -43,8 +46,33 @@ impl Engine<'_> {
                 reply.encoder.set_keyspace(reply.stream, keyspace, reply.out);
                 Ok(0)
             }
+            Plan::Other(other) if changes_schema(other) => {
+                self.change_schema(client, other, statement.keyspace.as_deref(), reply)
+            }
             Plan::Other(_) => Err(CqlError::invalid("This statement is not supported")),
         }
+    }
+
+    fn change_schema(
+        &mut self,
+        client: &ClientState,
+        statement: &Statement,
+        keyspace: Option<&str>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        self.admit_write()?;
+        let mut changer = Changer {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+        };
+        let (event, gate) = changer.change(statement, keyspace)?;
+        match event {
+            Some(event) => reply.encoder.schema_changed(reply.stream, &event.wire(), reply.out),
+            None => reply.encoder.void(reply.stream, reply.out),
+        }
+        Ok(if is_gated(client.durability) { gate } else { 0 })
     }
 
     fn moment(&mut self) -> Moment {
@@ -78,7 +106,11 @@ impl Engine<'_> {
         };
         let is_conditional = plan.writes.iter().any(WritePlan::is_conditional);
         let timestamp = self.timestamp(own.or(timestamp), is_conditional);
-        let writes = plan.writes.iter().map(|write| Ready::new(write, cx, timestamp));
+        let documents = plan.writes.iter().map(|write| Document::read(write, &cx));
+        let documents = documents.collect::<Result<Vec<_>, _>>()?;
+        let writes = plan.writes.iter().zip(&documents).map(|(write, document)| {
+            Ready::new(write, Document::within(document.as_ref(), cx), timestamp)
+        });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
         self.write(client, &mut writes, true, reply)
     }
@@ -120,9 +152,11 @@ impl Engine<'_> {
         let now = self.seconds(batch.now_in_seconds);
         let is_conditional = plans.iter().any(|(plan, _)| plan.is_conditional());
         let timestamp = self.timestamp(batch.timestamp, is_conditional);
-        let writes = plans.iter().map(|(plan, values)| {
-            let cx = Cx { values, document: None, left_out: &[], moment: &moment, now };
-            Ready::new(plan, cx, timestamp)
+        let context = |values| Cx { values, document: None, left_out: &[], moment: &moment, now };
+        let documents = plans.iter().map(|(plan, values)| Document::read(plan, &context(*values)));
+        let documents = documents.collect::<Result<Vec<_>, _>>()?;
+        let writes = plans.iter().zip(&documents).map(|((plan, values), document)| {
+            Ready::new(plan, Document::within(document.as_ref(), context(*values)), timestamp)
         });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
         self.write(client, &mut writes, true, reply)

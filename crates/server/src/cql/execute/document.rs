@@ -1,0 +1,54 @@
+//! The row of INSERT JSON.
+
+use std::borrow::Cow;
+
+use super::values::Cx;
+use crate::cql::error::CqlError;
+use crate::cql::expression::{Evaluated, Row, decode_document};
+use crate::cql::plan::WritePlan;
+
+/// The values of all columns, by their places in the table.
+pub(super) struct Document {
+    values: Vec<Evaluated<'static>>,
+    /// Columns that stay as they are.
+    left_out: Vec<bool>,
+}
+
+impl Document {
+    /// None unless the statement has one.
+    pub(super) fn read<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Document>, CqlError> {
+        let Some(json) = &plan.json else { return Ok(None) };
+        let text = match cx.evaluate(&json.document)? {
+            Evaluated::Bytes(bytes) => Some(bytes),
+            Evaluated::Null | Evaluated::Unset => None,
+        };
+        let values = decode_document(text.as_deref(), &plan.table)?;
+        let is_unset = |value: &Evaluated<'_>| matches!(value, Evaluated::Unset);
+        let left_out = match json.default_unset {
+            true => values.iter().map(is_unset).collect(),
+            false => Vec::new(),
+        };
+        Ok(Some(Document { values, left_out }))
+    }
+
+    /// Where columns are those of the document.
+    pub(super) fn within<'v>(document: Option<&'v Document>, cx: Cx<'v>) -> Cx<'v> {
+        match document {
+            None => cx,
+            Some(document) => Cx { document: Some(document), left_out: &document.left_out, ..cx },
+        }
+    }
+}
+
+impl Row for Document {
+    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        match self.values.get(index)? {
+            Evaluated::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+            Evaluated::Null | Evaluated::Unset => None,
+        }
+    }
+
+    fn aggregate(&self, _: usize) -> Option<&[u8]> {
+        None
+    }
+}
