@@ -59,7 +59,7 @@ pub enum Kind {
     Nack = 7,
     /// No more tasks will come. To a collector: all are acknowledged, give account.
     Finish = 8,
-    /// The account, as JSON.
+    /// The account, as JSON; empty on the way back: it was read.
     Account = 9,
     /// Why the sender ends the connection, as text.
     Refusal = 10,

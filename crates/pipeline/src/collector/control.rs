@@ -74,13 +74,18 @@ fn hear(shared: &Shared, stream: &Stream, link: &mut Link, epoch: u32) -> Result
         let Received::Frame(header) = link.receive(&mut payload)? else {
             return Err(LinkError::Damaged);
         };
-        if header.kind != Kind::Finish {
-            return Err(LinkError::Unexpected { found: header.kind, expected: "the end" });
+        match header.kind {
+            Kind::Finish => {}
+            Kind::Account => {
+                stream.set_confirmed();
+                return Ok(());
+            }
+            found => return Err(LinkError::Unexpected { found, expected: "the end" }),
         }
         match stream.finish(shared, header.first_id) {
             Ok(account) => {
+                stream.set_accounted(shared.clock.now_ns());
                 link.send_message(Header::control(Kind::Account, stream.id, epoch), &account)?;
-                stream.set_finished();
             }
             Err(error) => {
                 shared.fail(format!("{error:#}"));

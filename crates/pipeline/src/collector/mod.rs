@@ -202,7 +202,7 @@ fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(
         }
         // A stream that was only read from the log waits for its generator.
         let mut began = streams.iter().filter(|stream| stream.has_begun()).peekable();
-        if !stay && began.peek().is_some() && began.all(|stream| stream.is_finished()) {
+        if !stay && began.peek().is_some() && began.all(|stream| stream.is_finished(now_ns)) {
             return;
         }
         thread::sleep(TURN);

@@ -61,8 +61,22 @@ pub(super) struct StreamState {
     pub(super) connection: Option<u64>,
     connections_seen: u64,
     generated: u64,
-    is_finished: bool,
+    end: End,
 }
+
+/// How far the end of a stream has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Results are still to come.
+    Open,
+    /// The account was sent, and perhaps not received.
+    Accounted { at_ns: u64 },
+    /// The generator has read it.
+    Confirmed,
+}
+
+/// A generator that has not confirmed its account and does not come back is not waited for longer.
+const CONFIRM_NS: u64 = 2_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -93,7 +107,7 @@ impl Stream {
                 connection: None,
                 connections_seen: 0,
                 generated: 0,
-                is_finished: false,
+                end: End::Open,
             }),
             changed: Condvar::new(),
         })
@@ -127,7 +141,7 @@ impl Stream {
                 return refused(format!("{error:#}"));
             }
         }
-        state.is_finished = false;
+        state.end = End::Open;
         state.outbox = Outbox::default();
         state.connections_seen += 1;
         let connection = state.connections_seen;
@@ -222,13 +236,25 @@ impl Stream {
         Ok(account)
     }
 
-    /// The generator has its account.
-    pub(super) fn set_finished(&self) {
-        self.state.lock().is_finished = true;
+    /// The generator has been sent its account.
+    pub(super) fn set_accounted(&self, now_ns: u64) {
+        self.state.lock().end = End::Accounted { at_ns: now_ns };
     }
 
-    pub(super) fn is_finished(&self) -> bool {
-        self.state.lock().is_finished
+    /// The generator has read its account.
+    pub(super) fn set_confirmed(&self) {
+        self.state.lock().end = End::Confirmed;
+    }
+
+    pub(super) fn is_finished(&self, now_ns: u64) -> bool {
+        let state = self.state.lock();
+        match state.end {
+            End::Open => false,
+            End::Accounted { at_ns } => {
+                state.connection.is_none() && now_ns.saturating_sub(at_ns) > CONFIRM_NS
+            }
+            End::Confirmed => true,
+        }
     }
 
     /// Whether a generator has come to this collector.

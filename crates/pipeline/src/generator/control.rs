@@ -87,6 +87,7 @@ fn hear(shared: &Shared, link: &mut Link) -> Result<(), LinkError> {
             Kind::Ack | Kind::Nack => apply(shared, &header, payload)?,
             Kind::Account => {
                 let account = serde_json::from_slice(payload)?;
+                link.send(&Header::control(Kind::Account, shared.stream, shared.epoch), &[])?;
                 let mut state = shared.state.lock();
                 state.account = Some(account);
                 if !state.phase.is_last() {

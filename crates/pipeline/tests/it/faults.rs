@@ -1,0 +1,347 @@
+//! Whatever happens on the way: generated = collected, each id once, and the digest of all results
+//! is that of an undisturbed computation.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pipeline::collector::{self, CollectorOptions, Verify};
+use pipeline::executor::{self, ExecutorOptions};
+use pipeline::frame::{Header, Kind};
+use pipeline::generator::{
+    self, GeneratorOptions, GeneratorSummary, LedgerOptions, Overload, PaceOptions, Rate,
+};
+use pipeline::link::Link;
+use pipeline::message::{GeneratorWelcome, Hello, Plan};
+use pipeline::status::CollectorStatus;
+use pipeline::task::{Ids, Kernel, Maker};
+
+use crate::proxy::{Faults, Proxy};
+
+const STREAM: u64 = 7;
+const TASKS: u64 = 30_000;
+const BATCH: u32 = 100;
+
+fn plan() -> Plan {
+    Plan { task: "powmod".into(), seed: 3, batch: BATCH }
+}
+
+/// What an undisturbed run gives, computed without a pipeline.
+fn expected_digest() -> u64 {
+    let task = Maker::built_in(Kernel::Serial).make(&plan()).unwrap();
+    let ids = Ids { first: 0, count: u32::try_from(TASKS).unwrap() };
+    let mut inputs = vec![0; ids.len() * task.input_bytes_max()];
+    let mut outputs = vec![0; ids.len() * task.output_bytes_max()];
+    let given = task.generate(ids, &mut inputs).unwrap();
+    let used = task.run(ids, &inputs[..given], &mut outputs).unwrap();
+    task.inspect(ids, &outputs[..used]).unwrap()
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn collect(
+    listener: TcpListener,
+    log: Option<PathBuf>,
+    stop: Arc<AtomicBool>,
+) -> thread::JoinHandle<CollectorStatus> {
+    thread::spawn(move || {
+        let options = CollectorOptions {
+            listener,
+            make_task: Maker::built_in(Kernel::Serial),
+            verify: Verify::All,
+            seed: 1,
+            out: None,
+            log,
+            stay: false,
+        };
+        collector::run(options, &stop, &mut |_| {}).unwrap()
+    })
+}
+
+fn execute(
+    generator: SocketAddr,
+    collector: SocketAddr,
+    stop: &Arc<AtomicBool>,
+) -> thread::JoinHandle<anyhow::Result<()>> {
+    let stop = Arc::clone(stop);
+    thread::spawn(move || {
+        let options = ExecutorOptions {
+            name: "executor".into(),
+            generator,
+            collector,
+            threads: 2,
+            make_task: Maker::built_in(Kernel::Serial),
+            kernel: "serial".into(),
+            corrupt: 0.0,
+            patience: Duration::from_secs(30),
+        };
+        executor::run(options, &stop, &mut |_| {}).map(|_| ())
+    })
+}
+
+fn generate(listener: TcpListener, collector: SocketAddr, tasks: u64) -> GeneratorOptions {
+    let plan = plan();
+    GeneratorOptions {
+        stream: STREAM,
+        task: Maker::built_in(Kernel::Serial).make(&plan).unwrap(),
+        plan,
+        pace: PaceOptions {
+            rate: Rate::Max,
+            tick_ns: 1_000_000,
+            duration_ns: None,
+            tasks: Some(tasks),
+            overload: Overload::Queue,
+            backlog_max: 0,
+        },
+        // Short leases: what is lost without a trace is sent again soon.
+        ledger: LedgerOptions { window: 64, batch: BATCH, lease_ns_min: 50_000_000 },
+        listener,
+        collector,
+        patience: Duration::from_secs(30),
+    }
+}
+
+fn run_generator(options: GeneratorOptions) -> GeneratorSummary {
+    generator::run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn check_account(summary: &GeneratorSummary) {
+    let account = &summary.account;
+    assert_eq!(summary.faults, Vec::<String>::new());
+    assert_eq!((account.collected, account.distinct), (TASKS, TASKS), "{account:?}");
+    assert_eq!(account.digest, expected_digest(), "{account:?}");
+    assert_eq!(account.verified_wrong, 0);
+}
+
+/// All four ways (tasks, credits, results, acknowledgements) through proxies.
+fn run_through_proxies(faults: Faults, seed: u64) -> (GeneratorSummary, u64) {
+    let never = Arc::new(AtomicBool::new(false));
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let to_generator = Proxy::start(generator, faults, seed);
+    let to_collector = Proxy::start(collector, faults, seed + 1_000);
+    let collecting = collect(for_results, None, Arc::clone(&never));
+    let executing = [
+        execute(to_generator.address, to_collector.address, &never),
+        execute(to_generator.address, to_collector.address, &never),
+    ];
+    let summary = run_generator(generate(for_executors, to_collector.address, TASKS));
+    // An executor that did not hear of the end looks for its generator in vain.
+    never.store(true, Ordering::SeqCst);
+    for executor in executing {
+        executor.join().unwrap().unwrap();
+    }
+    assert_eq!(collecting.join().unwrap().account, summary.account);
+    (summary, to_generator.faults() + to_collector.faults())
+}
+
+#[test]
+fn damaged_frames_lose_nothing() {
+    for seed in [1, 2] {
+        let faults = Faults { flipped: 0.01, ..Faults::default() };
+        let (summary, count) = run_through_proxies(faults, seed);
+        assert!(count > 0);
+        check_account(&summary);
+    }
+}
+
+#[test]
+fn cut_connections_lose_nothing() {
+    let faults = Faults { cut: 0.01, ..Faults::default() };
+    let (summary, count) = run_through_proxies(faults, 3);
+    assert!(count > 0);
+    assert!(summary.status.resent_frames > 0);
+    check_account(&summary);
+}
+
+#[test]
+fn delays_lose_nothing() {
+    let delay = Duration::from_millis(2);
+    let faults = Faults { delayed: 0.2, delay, ..Faults::default() };
+    check_account(&run_through_proxies(faults, 4).0);
+}
+
+#[test]
+fn executors_come_and_go() {
+    let never = Arc::new(AtomicBool::new(false));
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let collecting = collect(for_results, None, Arc::clone(&never));
+    let mut options = generate(for_executors, collector, TASKS);
+    options.pace.rate = Rate::PerSecond(200_000);
+    let generating = thread::spawn(move || run_generator(options));
+    // Each is cut off in the middle of what it does; the last one stays.
+    for _ in 0..4 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let executing = execute(generator, collector, &stop);
+        thread::sleep(Duration::from_millis(5));
+        stop.store(true, Ordering::SeqCst);
+        executing.join().unwrap().unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let last = execute(generator, collector, &stop);
+    check_account(&generating.join().unwrap());
+    // Where the others had done all, it looks for a generator that is gone.
+    stop.store(true, Ordering::SeqCst);
+    last.join().unwrap().unwrap();
+    collecting.join().unwrap();
+}
+
+/// A directory that goes when the test ends well.
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("pipeline-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Collectors with one log, each stopped in the middle, on the same port. What a stopped one had
+/// taken in and not made durable comes again.
+#[test]
+fn a_collector_that_starts_again_goes_on() {
+    let dir = scratch("collector");
+    let never = Arc::new(AtomicBool::new(false));
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let mut listener = Some(for_results);
+    let generating =
+        thread::spawn(move || run_generator(generate(for_executors, collector, TASKS)));
+    let executing = execute(generator, collector, &never);
+    for _ in 0..3 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let listener = listener.take().unwrap_or_else(|| TcpListener::bind(collector).unwrap());
+        let collecting = collect(listener, Some(dir.clone()), Arc::clone(&stop));
+        thread::sleep(Duration::from_millis(20));
+        stop.store(true, Ordering::SeqCst);
+        collecting.join().unwrap();
+    }
+    let last = collect(TcpListener::bind(collector).unwrap(), Some(dir.clone()), never);
+    check_account_of_log(&generating.join().unwrap(), &dir);
+    executing.join().unwrap().unwrap();
+    last.join().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Verification is not on the log: each collector checks what it takes in itself.
+fn check_account_of_log(summary: &GeneratorSummary, dir: &Path) {
+    check_account(summary);
+    assert!(dir.read_dir().unwrap().count() > 0);
+}
+
+/// A collector that has forgotten what it acknowledged is found out.
+#[test]
+fn a_collector_without_a_log_that_starts_again_fails_the_run() {
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let stop = Arc::new(AtomicBool::new(false));
+    let collecting = collect(for_results, None, Arc::clone(&stop));
+    let (told, hears) = std::sync::mpsc::channel();
+    let generating = thread::spawn(move || {
+        let mut options = generate(for_executors, collector, u64::MAX / 2);
+        options.pace.rate = Rate::PerSecond(100_000);
+        let mut report = |status: &pipeline::status::GeneratorStatus| {
+            if status.collected > 0 {
+                let _ = told.send(());
+            }
+        };
+        generator::run(options, &AtomicBool::new(false), &mut report)
+    });
+    let gone = Arc::new(AtomicBool::new(false));
+    let executing = execute(generator, collector, &gone);
+    hears.recv().unwrap();
+    stop.store(true, Ordering::SeqCst);
+    collecting.join().unwrap();
+    let again = Arc::new(AtomicBool::new(false));
+    let collecting = collect(TcpListener::bind(collector).unwrap(), None, Arc::clone(&again));
+    let error = generating.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("has lost tasks that it had acknowledged: [(0, "), "{error}");
+    gone.store(true, Ordering::SeqCst);
+    again.store(true, Ordering::SeqCst);
+    executing.join().unwrap().unwrap();
+    collecting.join().unwrap();
+}
+
+/// A first life gives out ids and vanishes; the second does all that was not collected.
+#[test]
+fn a_generator_that_starts_again_goes_on() {
+    let never = Arc::new(AtomicBool::new(false));
+    let (for_results, collector) = listen();
+    let collecting = collect(for_results, None, Arc::clone(&never));
+    let first = first_life(collector);
+    let (for_executors, generator) = listen();
+    let executing = execute(generator, collector, &never);
+    let summary = run_generator(generate(for_executors, collector, TASKS));
+    assert_eq!(summary.epoch, 3);
+    assert_eq!(summary.status.generated, TASKS - 2 * u64::from(BATCH));
+    check_account(&summary);
+    assert_eq!(summary.account.stale, 2 * u64::from(BATCH));
+    drop(first);
+    executing.join().unwrap().unwrap();
+    collecting.join().unwrap();
+}
+
+/// Results of batches 1 and 3 are collected; 2 and 4 were with an executor that answers late, after
+/// the second life has begun.
+fn first_life(collector: SocketAddr) -> Vec<Link> {
+    let task = Maker::built_in(Kernel::Serial).make(&plan()).unwrap();
+    let mut buffer = Vec::new();
+    let hello_as = |epoch| Hello::Generator { stream: STREAM, epoch, plan: plan() };
+    let mut generator = Link::connect(collector).unwrap();
+    let hello = Header::control(Kind::Hello, STREAM, 0);
+    generator.send_message(hello, &hello_as(None)).unwrap();
+    let welcome: GeneratorWelcome = generator.receive_message(Kind::Welcome, &mut buffer).unwrap();
+    assert_eq!((welcome.epoch, welcome.collected), (1, vec![]));
+
+    let mut executor = Link::connect(collector).unwrap();
+    let greeting = Hello::Executor { stream: Some(STREAM), name: "late".into() };
+    executor.send_message(hello, &greeting).unwrap();
+    let _: pipeline::message::CollectorWelcome =
+        executor.receive_message(Kind::Welcome, &mut buffer).unwrap();
+    let mut results = executor.try_clone().unwrap();
+    let mut result = |sequence: u64, epoch| {
+        let ids = Ids { first: sequence * u64::from(BATCH), count: BATCH };
+        let mut inputs = vec![0; ids.len() * task.input_bytes_max()];
+        let mut outputs = vec![0; ids.len() * task.output_bytes_max()];
+        task.generate(ids, &mut inputs).unwrap();
+        task.run(ids, &inputs, &mut outputs).unwrap();
+        let mut header = Header::control(Kind::Result, STREAM, epoch);
+        (header.sequence, header.first_id, header.count) = (sequence, ids.first, BATCH);
+        results.send(&header.with_payload(&outputs), &outputs).unwrap();
+    };
+    result(1, 1);
+    result(3, 1);
+    // Both are acknowledged, in one message or two.
+    let mut pairs = 0;
+    while pairs < 2 {
+        let received = generator.receive(&mut buffer).unwrap();
+        let pipeline::link::Received::Frame(header) = received else { panic!("{received:?}") };
+        assert_eq!(header.kind, Kind::Ack);
+        pairs += header.payload_len() / 16;
+    }
+    // A second life takes the stream over; the executor of the first does not know yet.
+    let mut second = Link::connect(collector).unwrap();
+    second.send_message(hello, &hello_as(None)).unwrap();
+    let welcome: GeneratorWelcome = second.receive_message(Kind::Welcome, &mut buffer).unwrap();
+    assert_eq!((welcome.epoch, welcome.collected), (2, vec![(100, 200), (300, 400)]));
+    result(2, 1);
+    result(4, 1);
+    // The credit for four results: the collector has seen them all.
+    let credit = executor.receive(&mut buffer).unwrap();
+    assert!(
+        matches!(credit, pipeline::link::Received::Frame(header) if header.kind == Kind::Credit)
+    );
+    // The first life is not heard any more.
+    let mut zombie = Link::connect(collector).unwrap();
+    zombie.send_message(hello, &hello_as(Some(1))).unwrap();
+    let refused = zombie.receive_message::<GeneratorWelcome>(Kind::Welcome, &mut buffer);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("epoch 1 was superseded by 2"), "{refused}");
+    vec![generator, executor, second]
+}

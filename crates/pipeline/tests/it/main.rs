@@ -1,0 +1,5 @@
+//! The pipeline as its users have it, on loopback: faults on the way, and memory.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+
+mod faults;
+mod proxy;
