@@ -22,6 +22,8 @@ if [[ $purpose == test ]]; then
     need redis-cli redis-tools
     need redis-benchmark redis-tools
     need cmp diffutils
+    need curl curl
+    need wrk wrk
     need python3 python3
     need node nodejs
     need npm npm

@@ -23,6 +23,7 @@ Usage:
   myriad serve [OPTIONS]        Serve the data of a directory
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
+  myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad lab COMMAND            Measure servers: see myriad lab --help
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
@@ -81,6 +82,8 @@ enum Command {
     Lab,
     /// The same of the pipeline.
     Pipeline,
+    /// So does the web server.
+    Web,
 }
 
 fn main() -> ExitCode {
@@ -95,7 +98,7 @@ fn main() -> ExitCode {
     match run(command, &mut parser) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<lexopt::Error>() => {
+        Err(error) if error.is::<lexopt::Error>() || error.is::<web::UsageError>() => {
             complain(&error.to_string());
             ExitCode::from(2)
         }
@@ -116,6 +119,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::Serve(config) => server::serve(*config),
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
+        Command::Web => web::run(parser),
         Command::Lab => {
             lab::measure::set_build(build());
             lab::run(parser)
@@ -143,6 +147,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("log") => parse_log(parser),
             Some("lab") => Ok(Command::Lab),
             Some("pipeline") => Ok(Command::Pipeline),
+            Some("web") => Ok(Command::Web),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)

@@ -1,0 +1,707 @@
+//! The web server from outside: its answers, its workers, its signals.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
+const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+/// Nothing here takes this long; it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running master; killed when dropped.
+struct Server {
+    master: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        let mut master = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args(["web", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(master.stdout.take().unwrap());
+        let address = ready_address(&mut lines);
+        Server { master, lines, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.master.id(), name);
+    }
+
+    /// Process ids of the workers.
+    fn workers(&self) -> Vec<u32> {
+        children(self.master.id())
+    }
+
+    /// Told to end, it does, and says that all went well.
+    fn stop(mut self) {
+        self.signal("TERM");
+        let status = self.master.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Ended already, after stop().
+        let _ = self.master.kill();
+        let _ = self.master.wait();
+    }
+}
+
+fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("ready http=");
+    address.unwrap_or_else(|| panic!("not ready: {line:?}")).parse().unwrap()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.unwrap().success(), "kill -{name} {pid}");
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends `request` and reads exactly `reply`.
+#[track_caller]
+fn ask(stream: &mut TcpStream, request: &str, reply: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = vec![0; reply.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(String::from_utf8_lossy(&bytes), reply);
+}
+
+/// Sends `request` and reads until the server closes. A reset is an end as well.
+fn ask_all(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request).unwrap();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => String::from_utf8_lossy(&bytes).into_owned(),
+    }
+}
+
+/// Status of a request on a connection of its own.
+#[track_caller]
+fn check_status(server: &Server, request: &str, status: u16) {
+    let answer = ask_all(server.address, request.as_bytes());
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
+}
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("myriad-it-web-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("root/sub")).unwrap();
+        fs::write(path.join("secret.txt"), "secret").unwrap();
+        fs::write(path.join("root/index.html"), "<p>index</p>").unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Clients that ask for /hello over and over, each on a connection that it keeps while it may, and
+/// count what goes wrong.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    fn start(address: SocketAddr, clients: usize) -> Load {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..clients)
+            .map(|_| {
+                let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+                std::thread::spawn(move || {
+                    let mut failures = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        if let Err(error) = converse(address, &stop, &answered) {
+                            failures.push(error.to_string());
+                        }
+                    }
+                    failures
+                })
+            })
+            .collect();
+        Load { stop, answered, threads }
+    }
+
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Waits for `count` more answers.
+    fn go_on(&self, count: u64) {
+        let target = self.answered() + count;
+        wait_until("more requests are answered", || self.answered() >= target);
+    }
+
+    fn stop(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+/// Asks on one connection until an answer says that it closes, or the load ends.
+fn converse(address: SocketAddr, stop: &AtomicBool, answered: &AtomicU64) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    while !stop.load(Ordering::Relaxed) {
+        stream.write_all(GET_HELLO.as_bytes())?;
+        let (mut line, mut closes) = (String::new(), false);
+        reader.read_line(&mut line)?;
+        if !line.starts_with("HTTP/1.1 200 ") {
+            return Err(std::io::Error::other(format!("answered {line:?}")));
+        }
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line)?;
+            closes |= line == "Connection: close\r\n";
+        }
+        reader.read_exact(&mut [0; 27])?;
+        answered.fetch_add(1, Ordering::Relaxed);
+        if closes {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+const STRATEGIES: [&str; 6] =
+    ["least-loaded", "reuseport", "exclusive", "fdpass", "notify-lt", "notify-et"];
+
+#[test]
+fn every_strategy_serves_in_processes_and_threads() {
+    for mode in ["process", "thread"] {
+        for accept in STRATEGIES {
+            let server = Server::start(&["--mode", mode, "--accept", accept, "--workers", "2"]);
+            let mut streams = Vec::new();
+            for _ in 0..5 {
+                let mut stream = server.connect();
+                ask(&mut stream, GET_HELLO, HELLO);
+                streams.push(stream);
+            }
+            for stream in &mut streams {
+                ask(stream, &GET_HELLO.repeat(3), &HELLO.repeat(3));
+            }
+            drop(streams);
+            server.stop();
+        }
+        let server = Server::start(&["--mode", mode, "--accept", "serial"]);
+        for _ in 0..3 {
+            assert_eq!(ask_all(server.address, GET_HELLO.as_bytes()), HELLO);
+        }
+        server.stop();
+    }
+}
+
+/// The fault of the historical server: a request in two segments was never answered.
+#[test]
+fn a_request_may_be_split_at_every_byte() {
+    for accept in ["least-loaded", "serial"] {
+        let server = Server::start(&["--workers", "1", "--accept", accept]);
+        for split in 1..GET_HELLO.len() {
+            let mut stream = server.connect();
+            stream.write_all(&GET_HELLO.as_bytes()[..split]).unwrap();
+            // Long enough for the first part to be read on its own, most of the time.
+            std::thread::yield_now();
+            ask(&mut stream, &GET_HELLO[split..], HELLO);
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn files_are_served_and_nothing_else() {
+    let folder = Folder::new("files");
+    let big: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    fs::write(folder.path("root/big.bin"), &big).unwrap();
+    std::os::unix::fs::symlink("../secret.txt", folder.path("root/link.txt")).unwrap();
+    let root = folder.path("root");
+    let server = Server::start(&["--root", root.to_str().unwrap(), "--workers", "1"]);
+    let close = "HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let index = ask_all(server.address, format!("GET / {close}").as_bytes());
+    assert!(
+        index.contains("Content-Type: text/html") && index.ends_with("<p>index</p>"),
+        "{index}"
+    );
+    for (path, status) in [
+        ("/../secret.txt", 400),
+        ("/%2e%2e/secret.txt", 400),
+        ("/..%2fsecret.txt", 400),
+        ("/a%00.html", 400),
+        ("/link.txt", 403),
+        ("/.hidden", 404),
+        ("/none", 404),
+        ("/sub", 301),
+        ("/sub/", 404),
+    ] {
+        check_status(&server, &format!("GET {path} {close}"), status);
+    }
+    // The big file, the request behind it, and a part of it.
+    let mut stream = server.connect();
+    let get = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(format!("{get}{get}GET /hello {close}").as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let bodies = bytes.windows(4).enumerate().filter(|(_, window)| window == b"\r\n\r\n");
+    let first = bodies.map(|(at, _)| at + 4).next().unwrap();
+    assert!(bytes[first..first + big.len()] == big[..]);
+    assert_eq!(bytes.len(), 2 * (first + big.len()) + HELLO.len());
+    assert!(bytes.ends_with(HELLO.as_bytes()));
+    let part = ask_all(
+        server.address,
+        format!("GET /big.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\nConnection: close\r\n\r\n")
+            .as_bytes(),
+    );
+    assert!(part.contains("Content-Range: bytes 2999995-2999999/3000000"), "{part}");
+    server.stop();
+}
+
+#[test]
+fn what_is_no_request_is_refused_in_its_words() {
+    let server = Server::start(&["--workers", "1", "--body-bytes-max", "10"]);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\nHost: a\n\n", 400),
+        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n", 413),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+        ),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        ("BREW / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 501),
+        ("PUT /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 405),
+        ("\x16\x03\x01", 400),
+    ] {
+        check_status(&server, request, status);
+    }
+    check_status(&server, &format!("GET /{} HTTP/1.1\r\n", "a".repeat(20_000)), 414);
+    let many = "A: b\r\n".repeat(101);
+    check_status(&server, &format!("GET / HTTP/1.1\r\n{many}\r\n"), 431);
+    // What came before a bad request is answered.
+    let answers = ask_all(server.address, format!("{GET_HELLO}GET / HTTP/3.0\r\n\r\n").as_bytes());
+    assert!(answers.starts_with(&format!("{HELLO}HTTP/1.1 505 ")), "{answers}");
+    let mut stream = server.connect();
+    ask(
+        &mut stream,
+        "PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+    );
+    ask(&mut stream, "x", "HTTP/1.1 405 ");
+    drop(stream);
+    server.stop();
+}
+
+#[test]
+fn clients_that_dribble_are_let_go() {
+    let options = ["--workers", "1", "--head-timeout-ms", "200", "--idle-timeout-ms", "200"];
+    let server = Server::start(&[&options[..], &["--body-rate-min", "1000000"]].concat());
+    // Silent from the start, in the middle of a head, in a body, and after an answer.
+    let silent = ask_all(server.address, b"");
+    assert_eq!(silent, "");
+    check_status(&server, "GET /hello HT", 408);
+    check_status(&server, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx", 408);
+    assert_eq!(ask_all(server.address, GET_HELLO.as_bytes()), HELLO);
+    // A byte now and then does not help.
+    let mut stream = server.connect();
+    let mut sent = 0;
+    for byte in "GET / HTTP/1.1\r\n".bytes().chain(std::iter::repeat(b'a')) {
+        if stream.write_all(&[byte]).is_err() {
+            break;
+        }
+        sent += 1;
+        assert!(sent < 6000, "a dribbling client lives for ever");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.stop();
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_the_others_do_not_notice() {
+    let server = Server::start(&["--workers", "2", "--accept", "fdpass"]);
+    // One connection at each worker: the master passes them on evenly.
+    let mut streams = [(); 2].map(|()| {
+        let mut stream = server.connect();
+        ask(&mut stream, GET_HELLO, HELLO);
+        stream
+    });
+    let before = server.workers();
+    assert_eq!(before.len(), 2);
+    signal(before[0], "KILL");
+    let killed = Instant::now();
+    wait_until("another worker is there", || {
+        let now = server.workers();
+        now.len() == 2 && !now.contains(&before[0])
+    });
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    // Exactly one connection was the killed worker's.
+    let mut alive = 0;
+    for stream in &mut streams {
+        let mut bytes = [0; HELLO.len()];
+        let asked = stream.write_all(GET_HELLO.as_bytes());
+        if asked.and_then(|()| stream.read_exact(&mut bytes)).is_ok() {
+            assert_eq!(bytes, HELLO.as_bytes());
+            alive += 1;
+        }
+    }
+    assert_eq!(alive, 1);
+    for _ in 0..10 {
+        ask(&mut server.connect(), GET_HELLO, HELLO);
+    }
+    server.stop();
+}
+
+/// Connections that wait for a worker that dies are served by the next one.
+#[test]
+fn nobody_who_waits_is_lost_with_a_worker() {
+    for accept in ["least-loaded", "fdpass"] {
+        let server = Server::start(&["--workers", "1", "--accept", accept]);
+        let worker = server.workers()[0];
+        signal(worker, "STOP");
+        let mut streams: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
+        for stream in &mut streams {
+            stream.write_all(GET_HELLO.as_bytes()).unwrap();
+        }
+        // The master has passed them on, where that is its part, when it has nothing left to do.
+        std::thread::sleep(Duration::from_millis(100));
+        signal(worker, "KILL");
+        for stream in &mut streams {
+            ask(stream, "", HELLO);
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn ending_finishes_what_was_asked() {
+    for accept in ["least-loaded", "fdpass", "exclusive"] {
+        let folder = Folder::new(&format!("ending-{accept}"));
+        fs::write(folder.path("root/big.bin"), vec![7; 8_000_000]).unwrap();
+        let root = folder.path("root");
+        let options = ["--workers", "2", "--accept", accept, "--root", root.to_str().unwrap()];
+        let mut server = Server::start(&options);
+        let (mut downloads, mut idle) = (server.connect(), server.connect());
+        ask(&mut idle, GET_HELLO, HELLO);
+        ask(&mut downloads, "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+        server.signal("TERM");
+        let mut rest = Vec::new();
+        downloads.read_to_end(&mut rest).unwrap();
+        assert!(rest.ends_with(&vec![7; 8_000_000]), "{} bytes", rest.len());
+        assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
+        assert!(server.master.wait().unwrap().success());
+        assert!(TcpStream::connect(server.address).is_err());
+    }
+}
+
+/// The program is replaced ten times while clients ask; none of them notices.
+#[test]
+fn replacing_the_program_breaks_no_connection() {
+    for options in [
+        ["--mode", "process", "--accept", "least-loaded", "--workers", "2"],
+        ["--mode", "process", "--accept", "fdpass", "--workers", "2"],
+        ["--mode", "thread", "--accept", "exclusive", "--workers", "2"],
+    ] {
+        let mut server = Server::start(&options);
+        let load = Load::start(server.address, 4);
+        load.go_on(100);
+        let mut masters = vec![Orphan(server.master.id())];
+        for _ in 0..10 {
+            let before = masters[0].0;
+            signal(before, "USR2");
+            masters.insert(0, successor(before));
+            assert_eq!(ready_address(&mut server.lines), server.address);
+            wait_until("the old master has ended", || !is_running(before));
+            load.go_on(50);
+        }
+        let failures = load.stop();
+        assert!(failures.is_empty(), "{options:?}: {failures:?}");
+        signal(masters[0].0, "TERM");
+        wait_until("the last master has ended", || !masters[0].is_there());
+        assert!(TcpStream::connect(server.address).is_err());
+    }
+}
+
+/// The master that `before` has just been told to start. It takes longer to be ready than to be found.
+fn successor(before: u32) -> Orphan {
+    let is_master = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).any(|word| word == b"--inherit")
+    };
+    let started = Instant::now();
+    loop {
+        if let Some(pid) = children(before).into_iter().find(is_master) {
+            return Orphan(pid);
+        }
+        assert!(started.elapsed() < PATIENCE, "no new master");
+        std::thread::yield_now();
+    }
+}
+
+/// A process that is not our child. Killed when dropped, if it is there still.
+struct Orphan(u32);
+
+impl Orphan {
+    fn is_there(&self) -> bool {
+        is_running(self.0)
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if self.is_there() {
+            signal(self.0, "KILL");
+        }
+    }
+}
+
+/// Whether a process is there, and not only its exit status.
+fn is_running(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+#[test]
+fn options_are_read_again_without_a_break() {
+    let folder = Folder::new("reload");
+    let file = folder.path("web.toml");
+    fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
+    let server = Server::start(&["--config", file.to_str().unwrap()]);
+    let load = Load::start(server.address, 3);
+    load.go_on(100);
+    let before = server.workers();
+    fs::write(&file, format!("workers = 3\nroot = {:?}\n", folder.path("root"))).unwrap();
+    server.signal("HUP");
+    wait_until("the new workers are alone", || {
+        let now = server.workers();
+        now.len() == 3 && !now.contains(&before[0])
+    });
+    check_status(&server, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 200);
+    // Wrong options change nothing.
+    fs::write(&file, "workers = 0\n").unwrap();
+    let before = server.workers();
+    server.signal("HUP");
+    load.go_on(300);
+    assert_eq!(server.workers(), before);
+    assert_eq!(load.stop(), Vec::<String>::new());
+    server.stop();
+}
+
+/// Eight connections that all fall to one socket of four are spread evenly all the same.
+#[test]
+fn the_least_loaded_worker_gets_the_next_connection() {
+    let server = Server::start(&["--workers", "4", "--accept", "least-loaded"]);
+    let mut streams = Vec::new();
+    for _ in 0..40 {
+        let mut stream = server.connect();
+        ask(&mut stream, GET_HELLO, HELLO);
+        streams.push(stream);
+    }
+    let counts: Vec<usize> = server.workers().into_iter().map(connections_of).collect();
+    assert_eq!(counts.len(), 4);
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(most - least <= 4, "{counts:?}");
+    drop(streams);
+    server.stop();
+}
+
+/// Connected sockets of a process, its channels and listening sockets aside.
+fn connections_of(pid: u32) -> usize {
+    let tcp = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let established: Vec<&str> = tcp
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words.get(3) == Some(&"01")).then(|| words[9])
+        })
+        .collect();
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links
+        .filter(|link| {
+            let inode = link.to_str().and_then(|text| text.strip_prefix("socket:["));
+            let inode = inode.map(|text| text.trim_end_matches(']'));
+            inode.is_some_and(|inode| established.contains(&inode))
+        })
+        .count()
+}
+
+/// The historical design with its fault: five connections come while the master sleeps, it is told
+/// once, and tells a worker once, who takes one.
+#[test]
+fn edge_notices_are_lost_and_level_notices_are_not() {
+    for (accept, served) in [("notify-lt", 5), ("notify-et", 1)] {
+        let server = Server::start(&["--workers", "1", "--accept", accept, "--accept-max", "1"]);
+        signal(server.master.id(), "STOP");
+        let mut streams: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
+        for stream in &mut streams {
+            stream.write_all(GET_HELLO.as_bytes()).unwrap();
+        }
+        signal(server.master.id(), "CONT");
+        let mut answered = 0;
+        for stream in &mut streams {
+            // Whoever is not served by then waits for ever, or for the next connection.
+            let patience =
+                if accept == "notify-lt" { PATIENCE } else { Duration::from_millis(300) };
+            stream.set_read_timeout(Some(patience)).unwrap();
+            answered += usize::from(stream.read_exact(&mut [0; HELLO.len()]).is_ok());
+        }
+        assert_eq!(answered, served, "{accept}");
+    }
+}
+
+#[test]
+fn requests_below_api_are_passed_on() {
+    // The upstream is another of these servers, which answers with words of its own.
+    let folder = Folder::new("proxy");
+    fs::create_dir_all(folder.path("root/api")).unwrap();
+    fs::write(folder.path("root/api/data.txt"), "data").unwrap();
+    let big: String = "0123456789".repeat(300_000);
+    fs::write(folder.path("root/api/big.txt"), &big).unwrap();
+    let root = folder.path("root");
+    let upstream = Server::start(&["--workers", "1", "--root", root.to_str().unwrap()]);
+    let address = upstream.address.to_string();
+    let log = folder.path("access.log");
+    let server = Server::start(&[
+        "--workers",
+        "1",
+        "--upstream",
+        &address,
+        "--access-log",
+        log.to_str().unwrap(),
+    ]);
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        ask(&mut stream, "GET /api/data.txt HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\ndata") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            bytes.push(byte[0]);
+        }
+    }
+    // Pipelined, with an answer of the server itself between.
+    let close = "HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let both =
+        format!("GET /api/data.txt HTTP/1.1\r\nHost: a\r\n\r\n{GET_HELLO}GET /api/none {close}");
+    let answers = ask_all(server.address, both.as_bytes());
+    let parts: Vec<&str> = answers.split("HTTP/1.1 ").collect();
+    assert_eq!(parts.len(), 4, "{answers}");
+    assert!(parts[1].ends_with("\r\n\r\ndata") && parts[2].starts_with("200 OK"), "{answers}");
+    assert!(parts[3].starts_with("404 "), "{answers}");
+    let whole = ask_all(server.address, format!("GET /api/big.txt {close}").as_bytes());
+    assert!(whole.ends_with(&big));
+    let head = ask_all(server.address, format!("HEAD /api/data.txt {close}").as_bytes());
+    assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    check_status(&server, &format!("GET /api/../index.html {close}"), 400);
+    upstream.stop();
+    check_status(&server, &format!("GET /api/data.txt {close}"), 502);
+    server.stop();
+    let lines = fs::read_to_string(log).unwrap();
+    assert!(lines.contains("\"GET /api/data.txt HTTP/1.1\" 200 4"), "{lines}");
+    assert!(lines.contains("\"GET /hello HTTP/1.1\" 200 27"), "{lines}");
+    assert!(lines.contains("\"GET /api/data.txt HTTP/1.1\" 502 "), "{lines}");
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_opened_anew() {
+    let folder = Folder::new("log");
+    let (log, old) = (folder.path("access.log"), folder.path("old.log"));
+    let server = Server::start(&["--workers", "1", "--access-log", log.to_str().unwrap()]);
+    ask(&mut server.connect(), GET_HELLO, HELLO);
+    let has_line = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains("/hello"));
+    wait_until("the line is written", || has_line(&log));
+    fs::rename(&log, &old).unwrap();
+    server.signal("USR1");
+    wait_until("the log is opened", || log.exists());
+    ask(&mut server.connect(), GET_HELLO, HELLO);
+    wait_until("the line is written", || has_line(&log));
+    server.stop();
+    assert!(fs::read_to_string(old).unwrap().lines().count() == 1);
+}
+
+#[test]
+fn curl_and_wrk_are_content() {
+    let folder = Folder::new("clients");
+    fs::write(folder.path("root/page.html"), "<p>page</p>".repeat(500)).unwrap();
+    let root = folder.path("root");
+    let server = Server::start(&["--workers", "2", "--root", root.to_str().unwrap()]);
+    let url = |path: &str| format!("http://{}{path}", server.address);
+    let run = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output();
+        let output =
+            output.unwrap_or_else(|error| panic!("{program}: {error}: scripts/setup.sh test"));
+        assert!(output.status.success(), "{program} {words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = url("/page.html");
+    assert_eq!(run("curl", &["-sf", "--compressed", &page]), "<p>page</p>".repeat(500));
+    assert_eq!(run("curl", &["-sf", "-r", "0-7", &page]), "<p>page<");
+    assert!(
+        run("curl", &["-sI", "--path-as-is", &url("/../secret.txt")]).starts_with("HTTP/1.1 400 ")
+    );
+    assert!(run("curl", &["-s0", "-o", "/dev/null", "-w", "%{http_code}", &page]).ends_with("200"));
+    let twice = run("curl", &["-sv", "--stderr", "-", &page, &url("/hello")]);
+    assert!(twice.contains("Re-using existing connection"), "{twice}");
+    let hello = url("/hello");
+    for close in [&[][..], &["-H", "Connection: close"]] {
+        let words = [&["-t1", "-c10", "-d1s"][..], close, &[&hello]].concat();
+        let text = run("wrk", &words);
+        assert!(text.contains("requests in"), "{text}");
+        assert!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
+    }
+    server.stop();
+}

@@ -1,0 +1,161 @@
+//! Messages with descriptors between the processes and threads of the server.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// Longest message: the options as text are a few hundred bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Most descriptors in one message, which is the kernel's bound.
+// Source: unix(7), SCM_RIGHTS
+pub(crate) const DESCRIPTORS_MAX: usize = 253;
+
+const RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
+
+/// One end of a pair of sockets that keeps messages apart. The other end may be in another process,
+/// and several may send into one.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    fd: OwnedFd,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// What a look into a channel found.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Message(Message),
+    /// Nothing is there now.
+    Empty,
+    /// Nobody is left on the other side.
+    Closed,
+}
+
+impl Channel {
+    pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
+        let (one, other) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Channel { fd: one }, Channel { fd: other }))
+    }
+
+    pub(crate) fn from_fd(fd: OwnedFd) -> Channel {
+        Channel { fd }
+    }
+
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// Sends without waiting: `Errno::AGAIN` when the other side does not read.
+    pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        assert!(!bytes.is_empty(), "an empty message would look like the end");
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+        assert!(descriptors.len() <= DESCRIPTORS_MAX);
+        let mut space = [MaybeUninit::uninit(); RIGHTS_BYTES];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
+            assert!(fits, "there is room for DESCRIPTORS_MAX");
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            match rustix::net::sendmsg(&self.fd, &[IoSlice::new(bytes)], &mut control, flags) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Looks for a message without waiting.
+    pub(crate) fn receive(&self) -> io::Result<Received> {
+        self.receive_with(RecvFlags::DONTWAIT)
+    }
+
+    /// Waits for a message.
+    pub(crate) fn wait(&self) -> io::Result<Received> {
+        self.receive_with(RecvFlags::empty())
+    }
+
+    fn receive_with(&self, flags: RecvFlags) -> io::Result<Received> {
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); RIGHTS_BYTES];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.fd, &mut parts, &mut control, flags) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Empty),
+                Err(Errno::CONNRESET) => return Ok(Received::Closed),
+                other => break other?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(Received::Closed);
+        }
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            // No descriptor was left for one in the message, most likely.
+            return Err(io::Error::other("a message came without all of its descriptors"));
+        }
+        bytes.truncate(received.bytes);
+        Ok(Received::Message(Message { bytes, descriptors }))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_bounds_and_carry_descriptors() {
+        let (one, other) = Channel::pair().unwrap();
+        let (far, near) = Channel::pair().unwrap();
+        one.send(b"first", &[]).unwrap();
+        one.send(b"second", &[far.as_fd(), far.as_fd()]).unwrap();
+        let Received::Message(first) = other.receive().unwrap() else { panic!() };
+        assert_eq!((first.bytes.as_slice(), first.descriptors.len()), (&b"first"[..], 0));
+        let Received::Message(mut second) = other.wait().unwrap() else { panic!() };
+        assert_eq!((second.bytes.as_slice(), second.descriptors.len()), (&b"second"[..], 2));
+        Channel::from_fd(second.descriptors.remove(0)).send(b"through", &[]).unwrap();
+        assert!(matches!(near.receive().unwrap(), Received::Message(m) if m.bytes == b"through"));
+        assert!(matches!(other.receive().unwrap(), Received::Empty));
+        drop(one);
+        assert!(matches!(other.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_does_not_stop_the_sender() {
+        let (one, _other) = Channel::pair().unwrap();
+        let sent = (0..100_000).take_while(|_| one.send(b"x", &[]).is_ok()).count();
+        assert!((10..100_000).contains(&sent), "{sent}");
+        assert_eq!(one.send(b"x", &[]), Err(Errno::AGAIN));
+    }
+}

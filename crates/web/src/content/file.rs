@@ -1,0 +1,195 @@
+//! One file, as it was when it was opened.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::encoding::{Coding, gzip};
+use super::media::{self, Media};
+
+/// Files up to this long are kept in memory.
+pub(crate) const KEPT_BYTES_MAX: u64 = 64 * 1024;
+
+/// Why a name leads to no content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    /// There is nothing of this name, or it is no file.
+    NotFound,
+    /// It may not be read, or it leads out of the root.
+    Forbidden,
+    /// It is a directory.
+    Directory,
+    /// Descriptors or memory ran out.
+    Overload,
+}
+
+impl OpenError {
+    // Source: openat2(2), open(2), "Errors"
+    fn of(error: Errno) -> OpenError {
+        match error {
+            Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => OpenError::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => OpenError::Overload,
+            _ => OpenError::NotFound,
+        }
+    }
+}
+
+/// Where the bytes are.
+#[derive(Debug, Clone)]
+pub(crate) enum Body {
+    Kept(Arc<[u8]>),
+    Open(Arc<OwnedFd>),
+}
+
+/// The bytes of a file, as they are or in a coding.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    pub(crate) body: Body,
+    pub(crate) bytes: u64,
+    /// With its quotes.
+    pub(crate) etag: String,
+}
+
+/// What tells whether a file is still the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    inode: u64,
+    bytes: u64,
+    modified_ns: u128,
+}
+
+/// A file with its codings.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) media: Media,
+    pub(crate) modified: SystemTime,
+    /// `modified` as headers have it.
+    pub(crate) modified_text: String,
+    pub(crate) plain: Content,
+    codings: Vec<(Coding, Content)>,
+    mark: Mark,
+}
+
+impl File {
+    /// Opens the file `name` below `root`, and what lies beside it in codings that clients take.
+    ///
+    /// The kernel resolves the name and refuses every step out of the root, by `..` or by a symbolic
+    /// link, at the time of the step: there is no moment between a check and the opening.
+    pub(crate) fn open(root: &OwnedFd, name: &[u8], compress: bool) -> Result<File, OpenError> {
+        let (fd, stat) = open_below(root, name)?;
+        let media = media::of(name);
+        let mark = Mark::of(&stat);
+        let plain = Content::read(fd, mark, "")?;
+        let mut codings = Vec::new();
+        if media.is_compressible {
+            for coding in Coding::ALL {
+                let beside = [name, coding.extension()].concat();
+                if let Ok((fd, stat)) = open_below(root, &beside) {
+                    let content = Content::read(fd, Mark::of(&stat), coding.name())?;
+                    codings.push((coding, content));
+                }
+            }
+        }
+        let has_gzip = codings.iter().any(|(coding, _)| *coding == Coding::Gzip);
+        if let (Body::Kept(bytes), true, false) =
+            (&plain.body, compress && media.is_compressible, has_gzip)
+            && let Some(packed) = gzip(bytes)
+        {
+            let etag = mark.etag("gzip");
+            let bytes = packed.len() as u64;
+            codings.push((Coding::Gzip, Content { body: Body::Kept(packed.into()), bytes, etag }));
+        }
+        let modified = mark.modified();
+        let modified_text = httpdate::fmt_http_date(modified);
+        Ok(File { media, modified, modified_text, plain, codings, mark })
+    }
+
+    /// Whether the name still leads to the same version.
+    pub(crate) fn is_current(&self, root: &OwnedFd, name: &[u8]) -> bool {
+        open_below(root, name).is_ok_and(|(_, stat)| Mark::of(&stat) == self.mark)
+    }
+
+    pub(crate) fn has(&self, coding: Coding) -> bool {
+        self.coded(coding).is_some()
+    }
+
+    /// Whether clients that take other codings get other bytes.
+    pub(crate) fn varies(&self) -> bool {
+        !self.codings.is_empty()
+    }
+
+    pub(crate) fn coded(&self, coding: Coding) -> Option<&Content> {
+        self.codings.iter().find(|(found, _)| *found == coding).map(|(_, content)| content)
+    }
+
+    /// Bytes that are kept in memory.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let contents = std::iter::once(&self.plain).chain(self.codings.iter().map(|(_, one)| one));
+        contents
+            .map(|content| match &content.body {
+                Body::Kept(bytes) => bytes.len(),
+                Body::Open(_) => 0,
+            })
+            .sum()
+    }
+}
+
+impl Content {
+    fn read(fd: OwnedFd, mark: Mark, variant: &str) -> Result<Content, OpenError> {
+        let etag = mark.etag(variant);
+        if mark.bytes > KEPT_BYTES_MAX {
+            return Ok(Content { body: Body::Open(Arc::new(fd)), bytes: mark.bytes, etag });
+        }
+        let mut bytes = vec![0; usize::try_from(mark.bytes).unwrap_or(0)];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::io::pread(&fd, &mut bytes[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(OpenError::of(error)),
+            }
+        }
+        // The file may have become shorter since; the next look sees it as another version.
+        bytes.truncate(filled);
+        Ok(Content { bytes: filled as u64, body: Body::Kept(bytes.into()), etag })
+    }
+}
+
+impl Mark {
+    #[expect(clippy::cast_sign_loss, reason = "times before 1970 are only another mark")]
+    fn of(stat: &Stat) -> Mark {
+        let seconds = u128::from(stat.st_mtime.max(0) as u64);
+        let modified_ns = seconds * 1_000_000_000 + u128::from(stat.st_mtime_nsec);
+        Mark { inode: stat.st_ino, bytes: stat.st_size.max(0) as u64, modified_ns }
+    }
+
+    fn modified(self) -> SystemTime {
+        let seconds = u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0);
+        // As headers have it: in whole seconds.
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn etag(self, variant: &str) -> String {
+        let dash = if variant.is_empty() { "" } else { "-" };
+        format!("\"{:x}-{:x}{dash}{variant}\"", self.modified_ns, self.bytes)
+    }
+}
+
+fn open_below(root: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Stat), OpenError> {
+    let name = if name.is_empty() { b"." } else { name };
+    // NONBLOCK: a pipe in the tree must not stop the worker.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let fd =
+        rustix::fs::openat2(root, name, flags, Mode::empty(), resolve).map_err(OpenError::of)?;
+    let stat = rustix::fs::fstat(&fd).map_err(OpenError::of)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((fd, stat)),
+        FileType::Directory => Err(OpenError::Directory),
+        _ => Err(OpenError::NotFound),
+    }
+}

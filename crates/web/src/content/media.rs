@@ -1,0 +1,81 @@
+//! Types of files by their extension.
+
+/// Extension, type, and whether compressing it helps.
+const TYPES: [(&str, &str, bool); 41] = [
+    ("html", "text/html; charset=utf-8", true),
+    ("htm", "text/html; charset=utf-8", true),
+    ("css", "text/css; charset=utf-8", true),
+    ("js", "text/javascript; charset=utf-8", true),
+    ("mjs", "text/javascript; charset=utf-8", true),
+    ("json", "application/json", true),
+    ("map", "application/json", true),
+    ("txt", "text/plain; charset=utf-8", true),
+    ("md", "text/markdown; charset=utf-8", true),
+    ("csv", "text/csv; charset=utf-8", true),
+    ("xml", "application/xml", true),
+    ("xhtml", "application/xhtml+xml", true),
+    ("rss", "application/rss+xml", true),
+    ("atom", "application/atom+xml", true),
+    ("svg", "image/svg+xml", true),
+    ("webmanifest", "application/manifest+json", true),
+    ("wasm", "application/wasm", true),
+    ("ico", "image/vnd.microsoft.icon", true),
+    ("bmp", "image/bmp", true),
+    ("ttf", "font/ttf", true),
+    ("otf", "font/otf", true),
+    ("woff", "font/woff", false),
+    ("woff2", "font/woff2", false),
+    ("png", "image/png", false),
+    ("jpg", "image/jpeg", false),
+    ("jpeg", "image/jpeg", false),
+    ("gif", "image/gif", false),
+    ("webp", "image/webp", false),
+    ("avif", "image/avif", false),
+    ("mp3", "audio/mpeg", false),
+    ("ogg", "audio/ogg", false),
+    ("wav", "audio/wav", false),
+    ("mp4", "video/mp4", false),
+    ("webm", "video/webm", false),
+    ("pdf", "application/pdf", false),
+    ("zip", "application/zip", false),
+    ("gz", "application/gzip", false),
+    ("br", "application/octet-stream", false),
+    ("zst", "application/zstd", false),
+    ("tar", "application/x-tar", true),
+    ("xz", "application/x-xz", false),
+];
+
+/// A type, and whether compressing helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Media {
+    pub(crate) text: &'static str,
+    pub(crate) is_compressible: bool,
+}
+
+/// The type of a file with this name. What is not known is bytes, so that no browser guesses.
+// Source: the IANA registry of media types
+pub(crate) fn of(name: &[u8]) -> Media {
+    let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let extension = file.iter().rposition(|&byte| byte == b'.').map(|dot| &file[dot + 1..]);
+    let is =
+        |known: &str| extension.is_some_and(|found| found.eq_ignore_ascii_case(known.as_bytes()));
+    TYPES.iter().find(|(known, ..)| is(known)).map_or(
+        Media { text: "application/octet-stream", is_compressible: false },
+        |&(_, text, is_compressible)| Media { text, is_compressible },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_have_types() {
+        assert_eq!(of(b"a/b.HTML").text, "text/html; charset=utf-8");
+        assert_eq!(of(b"a.min.js").text, "text/javascript; charset=utf-8");
+        assert!(!of(b"a.png").is_compressible);
+        for name in ["a", "a.html/b", "a.unknown", "", "a."] {
+            assert_eq!(of(name.as_bytes()).text, "application/octet-stream", "{name}");
+        }
+    }
+}

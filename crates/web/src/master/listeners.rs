@@ -1,0 +1,137 @@
+//! The listening sockets: bound once, kept for the life of the program and over upgrades, so that no
+//! connection that waits in one is ever lost.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::Context as _;
+use rustix::net::sockopt;
+
+use crate::config::{Accept, Config};
+
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    /// As it stands in the options; port 0 is one that the kernel chose.
+    requested: SocketAddr,
+    local: SocketAddr,
+    sockets: Vec<OwnedFd>,
+}
+
+impl Listeners {
+    /// Binds as many sockets as the workers need.
+    pub(crate) fn bind(config: &Config) -> anyhow::Result<Listeners> {
+        let requested = config.listen;
+        let doing = || format!("listen on {requested}");
+        if requested.port() != 0 {
+            // The sockets below share their port with everybody of the same user; this one does not,
+            // and so finds out who is there already.
+            reactor::listen(requested, 1, false).with_context(doing)?;
+        }
+        let first = reactor::listen(requested, backlog(config), true).with_context(doing)?;
+        prepare(&first).with_context(doing)?;
+        let local = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
+        let mut listeners = Listeners { requested, local, sockets: vec![first] };
+        listeners.adapt(config)?;
+        Ok(listeners)
+    }
+
+    /// Sockets of another master.
+    pub(crate) fn inherited(
+        requested: SocketAddr,
+        sockets: Vec<OwnedFd>,
+    ) -> anyhow::Result<Listeners> {
+        let first = sockets.first().context("no listening socket came")?;
+        let local = SocketAddr::try_from(rustix::net::getsockname(first)?)?;
+        Ok(Listeners { requested, local, sockets })
+    }
+
+    /// Whether these are for the address of the options.
+    pub(crate) fn serves(&self, config: &Config) -> bool {
+        config.listen == self.requested || config.listen == self.local
+    }
+
+    /// Binds what is missing for these options. Nothing is closed: connections may wait in it.
+    pub(crate) fn adapt(&mut self, config: &Config) -> anyhow::Result<()> {
+        for socket in &self.sockets {
+            rustix::net::listen(socket, backlog(config)).context("change the backlog")?;
+        }
+        let needed = if config.accept.has_own_listeners() { config.worker_count() } else { 1 };
+        while self.sockets.len() < needed {
+            let socket = reactor::listen(self.local, backlog(config), true)
+                .and_then(|socket| prepare(&socket).map(|()| socket));
+            self.sockets.push(socket.with_context(|| format!("listen on {}", self.local))?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn requested(&self) -> SocketAddr {
+        self.requested
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn all(&self) -> &[OwnedFd] {
+        &self.sockets
+    }
+
+    /// Those of one worker: its share of what is there, or all of them.
+    pub(crate) fn of_slot(
+        &self,
+        accept: Accept,
+        slot: usize,
+        workers: usize,
+    ) -> Vec<BorrowedFd<'_>> {
+        if accept == Accept::Fdpass {
+            return Vec::new();
+        }
+        let is_own = |index: usize| !accept.has_own_listeners() || index % workers == slot;
+        let sockets = self.sockets.iter().enumerate().filter(|(index, _)| is_own(*index));
+        sockets.map(|(_, socket)| socket.as_fd()).collect()
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.sockets.clear();
+    }
+}
+
+fn backlog(config: &Config) -> i32 {
+    i32::try_from(config.backlog).unwrap_or(i32::MAX)
+}
+
+/// What accepted sockets inherit, so that none has to be set up.
+fn prepare(socket: &OwnedFd) -> std::io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(accept: Accept, workers: usize) -> Config {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        Config { listen, accept, workers, ..Config::default() }
+    }
+
+    #[test]
+    fn workers_share_out_all_sockets() {
+        let mut listeners = Listeners::bind(&config(Accept::Reuseport, 4)).unwrap();
+        assert_eq!(listeners.all().len(), 4);
+        listeners.adapt(&config(Accept::LeastLoaded, 3)).unwrap();
+        assert_eq!(listeners.all().len(), 4, "nothing is closed");
+        let counts = [0, 1, 2].map(|slot| listeners.of_slot(Accept::LeastLoaded, slot, 3).len());
+        assert_eq!(counts, [2, 1, 1]);
+        assert_eq!(listeners.of_slot(Accept::Exclusive, 1, 3).len(), 4);
+        assert!(listeners.of_slot(Accept::Fdpass, 1, 3).is_empty());
+    }
+
+    #[test]
+    fn an_address_that_is_taken_is_refused() {
+        let listeners = Listeners::bind(&config(Accept::Reuseport, 1)).unwrap();
+        let again = Config { listen: listeners.local(), ..config(Accept::Reuseport, 1) };
+        let error = format!("{:#}", Listeners::bind(&again).unwrap_err());
+        assert!(error.contains("in use"), "{error}");
+    }
+}

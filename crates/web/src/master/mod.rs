@@ -1,0 +1,422 @@
+//! The master: binds, starts workers, replaces those that die, and takes signals.
+
+mod dispatch;
+mod listeners;
+mod seat;
+mod team;
+mod upgrade;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use reactor::{Signal, Signals};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::channel::{Channel, Received};
+use crate::config::{Accept, Config, Source};
+use crate::worker::{FINISH, LEAVE, READY, REOPEN};
+use crate::{door, logging};
+
+use dispatch::Dispatch;
+use listeners::Listeners;
+use seat::Worker;
+use team::Team;
+use upgrade::Upgrade;
+
+const EVENTS_MAX: usize = 64;
+const SIGNALS: u64 = 0;
+const UPGRADE: u64 = 1;
+const LISTENERS: u64 = 1 << 32;
+const WORKERS: u64 = 2 << 32;
+/// Workers that do not end in their time get this much more before they are killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs a master until it is told to end. `words` is the command line behind `myriad web`.
+pub(crate) fn run(source: Source, words: &[OsString], inherits: bool) -> anyhow::Result<()> {
+    logging::install();
+    let config = source.read()?;
+    // Before any thread starts, so that all of them leave signals to the master.
+    let signals = Signals::open().context("open signals")?;
+    door::raise_descriptors();
+    let (parent, listeners) = if inherits {
+        let (parent, inherited) = upgrade::inherit()?;
+        (Some(parent), Some(inherited))
+    } else {
+        (None, None)
+    };
+    Master::start(source, words.to_vec(), config, signals, parent, listeners)?.run()
+}
+
+/// What the master is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The first workers are not ready yet.
+    Starting,
+    Serving,
+    /// Ends when all workers have.
+    Ending,
+}
+
+/// A worker that was told to end.
+#[derive(Debug)]
+struct Retired {
+    worker: Worker,
+    /// None when it was killed already.
+    until: Option<Instant>,
+}
+
+struct Master {
+    source: Source,
+    words: Vec<OsString>,
+    /// This program's file as it was called: another version may lie there by the time of an upgrade.
+    program: PathBuf,
+    signals: Signals,
+    epoll: OwnedFd,
+    listeners: Listeners,
+    team: Team,
+    /// A team with other options, which takes over when all of it is ready.
+    next: Option<(Team, Option<Listeners>)>,
+    retired: Vec<Retired>,
+    dispatch: Dispatch,
+    /// The master that this one replaces.
+    parent: Option<Channel>,
+    upgrade: Option<Upgrade>,
+    phase: Phase,
+}
+
+impl Master {
+    fn start(
+        source: Source,
+        words: Vec<OsString>,
+        config: Config,
+        signals: Signals,
+        parent: Option<Channel>,
+        inherited: Option<Listeners>,
+    ) -> anyhow::Result<Master> {
+        let program = std::env::current_exe().context("find this program's file")?;
+        let listeners = match inherited {
+            Some(mut inherited) if inherited.serves(&config) => {
+                inherited.adapt(&config)?;
+                inherited
+            }
+            _ => Listeners::bind(&config)?,
+        };
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
+        let mut team = Team::new(config)?;
+        team.start_all(&program, &listeners, &epoll)?;
+        let dispatch = Dispatch::new();
+        Ok(Master {
+            source,
+            words,
+            program,
+            signals,
+            epoll,
+            listeners,
+            team,
+            next: None,
+            retired: Vec::new(),
+            dispatch,
+            parent,
+            upgrade: None,
+            phase: Phase::Starting,
+        })
+    }
+
+    fn run(mut self) -> anyhow::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while self.phase != Phase::Ending || !self.retired.is_empty() {
+            events.clear();
+            let timeout = self.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = timeout.map(|left| Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("wait for events"),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    SIGNALS => self.take_signals()?,
+                    UPGRADE => self.hear_upgrade(),
+                    token if token >= WORKERS => self.hear_worker(token - WORKERS)?,
+                    token => self.somebody_waits(token - LISTENERS),
+                }
+            }
+            self.act_in_time()?;
+        }
+        tracing::info!("ended");
+        Ok(())
+    }
+
+    /// When something is to be done without an event.
+    fn deadline(&self) -> Option<Instant> {
+        let retired = self.retired.iter().filter_map(|retired| retired.until);
+        let upgrade = self.upgrade.iter().map(|upgrade| upgrade.until);
+        let dispatch = self.dispatch.rests_until;
+        retired.chain(upgrade).chain(self.team.next_start()).chain(dispatch).min()
+    }
+
+    fn act_in_time(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        for retired in &mut self.retired {
+            if retired.until.is_some_and(|until| until <= now) {
+                tracing::warn!(slot = retired.worker.slot, "a worker does not end in its time");
+                retired.worker.kill();
+                retired.until = None;
+            }
+        }
+        self.forget_threads();
+        if self.upgrade.as_ref().is_some_and(|upgrade| upgrade.until <= now) {
+            self.end_upgrade("it does not become ready");
+        }
+        if self.phase != Phase::Ending {
+            self.team.start_due(&self.program, &self.listeners, &self.epoll, now);
+            if self.dispatch.rests_until.is_some_and(|until| until <= now) {
+                self.dispatch.rests_until = None;
+                self.watch_listeners()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads cannot be killed: when the program ends, it ends without those whose time is over.
+    fn forget_threads(&mut self) {
+        if self.phase == Phase::Ending {
+            self.retired.retain(|one| !(one.worker.is_thread() && one.until.is_none()));
+        }
+    }
+
+    fn take_signals(&mut self) -> anyhow::Result<()> {
+        while let Some(signal) = self.signals.take() {
+            match signal {
+                Signal::Terminate | Signal::Interrupt if self.phase == Phase::Ending => {
+                    tracing::warn!("told to end twice: not waiting for connections");
+                    for retired in &mut self.retired {
+                        retired.worker.kill();
+                        retired.until = None;
+                    }
+                    self.forget_threads();
+                }
+                Signal::Terminate | Signal::Interrupt => self.end(FINISH),
+                _ if self.phase != Phase::Serving => {
+                    tracing::warn!(?signal, "ignored: not serving yet, or no more");
+                }
+                Signal::Hangup => self.reload(),
+                Signal::User1 => self.team.tell_all(REOPEN),
+                Signal::User2 => self.begin_upgrade()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Something came from a worker, or its end.
+    fn hear_worker(&mut self, id: u64) -> anyhow::Result<()> {
+        if let Some(index) = self.retired.iter().position(|retired| retired.worker.id == id) {
+            if self.retired[index].worker.hear() == seat::Heard::Gone {
+                self.retired.swap_remove(index).worker.reap();
+            }
+            return Ok(());
+        }
+        if let Some(heard) = self.team.hear(id) {
+            match heard {
+                seat::Heard::Ready if self.phase == Phase::Starting && self.team.is_ready() => {
+                    self.begin_serving()?;
+                }
+                seat::Heard::Gone if self.phase == Phase::Starting => {
+                    bail!("a worker ended before it was ready: {}", self.team.lose(id));
+                }
+                seat::Heard::Gone => {
+                    let how = self.team.lose(id);
+                    tracing::error!(how, "a worker is gone; another takes its place");
+                }
+                seat::Heard::Ready | seat::Heard::Nothing => {}
+            }
+            return Ok(());
+        }
+        if let Some((next, _)) = &mut self.next {
+            match next.hear(id) {
+                Some(seat::Heard::Ready) if next.is_ready() => self.change_teams()?,
+                Some(seat::Heard::Gone) => {
+                    let how = next.lose(id);
+                    tracing::error!(how, "a worker with the new options failed; the old ones stay");
+                    if let Some((mut next, _)) = self.next.take() {
+                        Self::retire(&mut self.retired, &mut next, LEAVE);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_serving(&mut self) -> anyhow::Result<()> {
+        self.phase = Phase::Serving;
+        self.watch_listeners()?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "ready http={}", self.listeners.local())?;
+        out.flush()?;
+        let config = &self.team.config;
+        tracing::info!(
+            address = %self.listeners.local(),
+            workers = config.worker_count(),
+            mode = ?config.mode,
+            accept = ?config.accept,
+            "accepting connections"
+        );
+        if matches!(config.accept, Accept::NotifyLt | Accept::NotifyEt | Accept::Serial) {
+            tracing::warn!("this way of accepting is historical and has real faults");
+        }
+        if let Some(parent) = self.parent.take()
+            && let Err(error) = parent.send(READY, &[])
+        {
+            tracing::warn!(%error, "the master before this one cannot be told");
+        }
+        Ok(())
+    }
+
+    /// Watches the listening sockets, if that is the master's part.
+    fn watch_listeners(&mut self) -> anyhow::Result<()> {
+        let flags = match self.team.config.accept {
+            Accept::NotifyEt => EventFlags::IN | EventFlags::ET,
+            accept if accept.is_masters() => EventFlags::IN,
+            _ => return Ok(()),
+        };
+        for (index, listener) in self.listeners.all().iter().enumerate() {
+            let token = EventData::new_u64(LISTENERS + index as u64);
+            epoll::add(&self.epoll, listener, token, flags).context("watch a listening socket")?;
+        }
+        self.dispatch.is_watching = true;
+        Ok(())
+    }
+
+    fn leave_listeners(&mut self) {
+        if std::mem::take(&mut self.dispatch.is_watching) {
+            for listener in self.listeners.all() {
+                if let Err(error) = epoll::delete(&self.epoll, listener) {
+                    tracing::warn!(%error, "a listening socket cannot be left");
+                }
+            }
+        }
+    }
+
+    fn somebody_waits(&mut self, listener: u64) {
+        let index = usize::try_from(listener).unwrap_or(usize::MAX);
+        if !self.dispatch.is_watching || index >= self.listeners.all().len() {
+            return;
+        }
+        if !self.dispatch.pass_on(&mut self.team, &self.listeners.all()[index]) {
+            self.leave_listeners();
+            self.dispatch.rest();
+        }
+    }
+
+    /// Reads the options again, and starts a team with them.
+    fn reload(&mut self) {
+        if self.next.is_some() || self.upgrade.is_some() {
+            return tracing::warn!("the last change is still under way");
+        }
+        match self.start_next() {
+            Ok(next) => self.next = Some(next),
+            Err(error) => tracing::error!("the options stay as they were: {error:#}"),
+        }
+    }
+
+    fn start_next(&mut self) -> anyhow::Result<(Team, Option<Listeners>)> {
+        let config = self.source.read()?;
+        let mut moved = None;
+        if self.listeners.serves(&config) {
+            self.listeners.adapt(&config)?;
+        } else {
+            moved = Some(Listeners::bind(&config)?);
+        }
+        let mut next = Team::new(config)?;
+        next.start_all(&self.program, moved.as_ref().unwrap_or(&self.listeners), &self.epoll)?;
+        Ok((next, moved))
+    }
+
+    fn change_teams(&mut self) -> anyhow::Result<()> {
+        let Some((next, moved)) = self.next.take() else { return Ok(()) };
+        self.leave_listeners();
+        let mut before = std::mem::replace(&mut self.team, next);
+        Self::retire(&mut self.retired, &mut before, LEAVE);
+        if let Some(moved) = moved {
+            self.listeners = moved;
+        }
+        self.watch_listeners()?;
+        tracing::info!(address = %self.listeners.local(), "serving with the new options");
+        Ok(())
+    }
+
+    /// Has the workers of a team end.
+    fn retire(retired: &mut Vec<Retired>, team: &mut Team, order: &[u8]) {
+        let patience = Duration::from_millis(team.config.drain_timeout_ms) + PATIENCE;
+        for worker in team.take_workers() {
+            worker.tell(order);
+            retired.push(Retired { worker, until: Some(Instant::now() + patience) });
+        }
+    }
+
+    /// Has all workers end.
+    fn end(&mut self, order: &[u8]) {
+        tracing::info!("ending");
+        if order == FINISH && self.dispatch.is_watching {
+            for listener in self.listeners.all() {
+                self.dispatch.pass_on(&mut self.team, listener);
+            }
+        }
+        self.leave_listeners();
+        self.phase = Phase::Ending;
+        if let Some((mut next, _)) = self.next.take() {
+            Self::retire(&mut self.retired, &mut next, LEAVE);
+        }
+        Self::retire(&mut self.retired, &mut self.team, order);
+        // Who comes now is refused by the kernel, or served by the next master.
+        self.listeners.close();
+    }
+
+    fn begin_upgrade(&mut self) -> anyhow::Result<()> {
+        if self.next.is_some() || self.upgrade.is_some() {
+            tracing::warn!("the last change is still under way");
+            return Ok(());
+        }
+        match Upgrade::start(&self.program, &self.words, &self.listeners) {
+            Ok(upgrade) => {
+                let token = EventData::new_u64(UPGRADE);
+                epoll::add(&self.epoll, &upgrade.channel, token, EventFlags::IN)?;
+                self.upgrade = Some(upgrade);
+            }
+            Err(error) => tracing::error!("the program cannot be started anew: {error:#}"),
+        }
+        Ok(())
+    }
+
+    fn hear_upgrade(&mut self) {
+        let Some(upgrade) = &self.upgrade else { return };
+        match upgrade.channel.receive() {
+            Ok(Received::Message(message)) if message.bytes == READY => {
+                tracing::info!("the new master serves");
+                self.upgrade = None;
+                self.end(LEAVE);
+            }
+            Ok(Received::Message(_) | Received::Empty) => {}
+            Ok(Received::Closed) => self.end_upgrade("it ended"),
+            Err(error) => self.end_upgrade(&error.to_string()),
+        }
+    }
+
+    fn end_upgrade(&mut self, why: &str) {
+        if let Some(upgrade) = self.upgrade.take() {
+            tracing::error!(why, "the new master failed; this one stays");
+            upgrade.kill();
+        }
+    }
+}

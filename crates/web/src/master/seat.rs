@@ -1,0 +1,155 @@
+//! One worker as its master sees it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::WORKERS;
+use super::listeners::Listeners;
+use super::team::Team;
+use crate::WORKER_FLAG;
+use crate::channel::{Channel, Received};
+use crate::config::Mode;
+use crate::worker::{self, Order, READY, Start};
+
+/// How long a worker that has let go of its master may take to be gone.
+const REAP_STEPS: u32 = 50;
+const REAP_STEP: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+enum Body {
+    Process(Child),
+    /// None when joined.
+    Thread(Option<JoinHandle<()>>),
+}
+
+/// What came from a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Nothing,
+    Ready,
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Unique in the life of the master.
+    pub(crate) id: u64,
+    pub(crate) slot: usize,
+    pub(crate) started: Instant,
+    pub(crate) is_ready: bool,
+    control: Channel,
+    body: Body,
+}
+
+impl Worker {
+    /// Starts a worker for `slot`, gives it all it needs, and watches it.
+    pub(crate) fn start(
+        id: u64,
+        slot: usize,
+        team: &Team,
+        program: &Path,
+        listeners: &Listeners,
+        epoll: &OwnedFd,
+    ) -> anyhow::Result<Worker> {
+        let (control, far) = Channel::pair().context("make a channel")?;
+        let sockets = listeners.of_slot(team.config.accept, slot, team.config.worker_count());
+        let order = Order { slot, config: team.config.clone(), listeners: sockets.len() };
+        let descriptors =
+            Start::descriptors(team.table(), team.mailbox(slot), &sockets, team.mailboxes());
+        let text = serde_json::to_vec(&order).context("write the order")?;
+        control.send(&text, &descriptors).context("send the order")?;
+        let body = match team.config.mode {
+            Mode::Process => {
+                let mut command = Command::new(program);
+                command.args(["web", WORKER_FLAG]).stdin(Stdio::from(far.into_fd()));
+                let doing = || format!("start {}", program.display());
+                Body::Process(command.spawn().with_context(doing)?)
+            }
+            Mode::Thread => {
+                let builder = std::thread::Builder::new().name(format!("w{slot:02}"));
+                let run = move || {
+                    let served = Start::receive(far).and_then(|start| worker::run(start, None));
+                    if let Err(error) = served {
+                        tracing::error!(slot, "a worker failed: {error:#}");
+                    }
+                };
+                Body::Thread(Some(builder.spawn(run).context("start a thread")?))
+            }
+        };
+        let worker = Worker { id, slot, started: Instant::now(), is_ready: false, control, body };
+        epoll::add(epoll, &worker.control, EventData::new_u64(WORKERS + id), EventFlags::IN)?;
+        Ok(worker)
+    }
+
+    /// Reads one message.
+    pub(crate) fn hear(&mut self) -> Heard {
+        match self.control.receive() {
+            Ok(Received::Message(message)) if message.bytes == READY => {
+                self.is_ready = true;
+                Heard::Ready
+            }
+            Ok(Received::Message(_) | Received::Empty) => Heard::Nothing,
+            Ok(Received::Closed) | Err(_) => Heard::Gone,
+        }
+    }
+
+    /// Gives an order. One that is gone is found out by its silence.
+    pub(crate) fn tell(&self, order: &[u8]) {
+        if let Err(error) = self.control.send(order, &[]) {
+            tracing::warn!(slot = self.slot, %error, "a worker cannot be told");
+        }
+    }
+
+    pub(crate) fn is_thread(&self) -> bool {
+        matches!(self.body, Body::Thread(_))
+    }
+
+    /// Ends a process at once. Threads go on until they end.
+    pub(crate) fn kill(&mut self) {
+        if let Body::Process(child) = &mut self.body
+            && let Err(error) = child.kill()
+        {
+            tracing::warn!(slot = self.slot, %error, "a worker cannot be killed");
+        }
+    }
+
+    /// Takes leave of a worker that is gone, and says how it went.
+    pub(crate) fn reap(mut self) -> String {
+        for _ in 0..REAP_STEPS {
+            match &mut self.body {
+                Body::Process(child) => match child.try_wait() {
+                    Ok(Some(status)) => return status.to_string(),
+                    Ok(None) => {}
+                    Err(error) => return error.to_string(),
+                },
+                Body::Thread(thread) if thread.as_ref().is_some_and(JoinHandle::is_finished) => {
+                    let joined = thread.take().map(JoinHandle::join);
+                    let is_fine = joined.is_some_and(|joined| joined.is_ok());
+                    return if is_fine { "it returned" } else { "it panicked" }.to_owned();
+                }
+                Body::Thread(_) => {}
+            }
+            std::thread::sleep(REAP_STEP);
+        }
+        // It has closed its channel and goes on: it would serve without a master.
+        self.kill();
+        match &mut self.body {
+            Body::Process(child) => {
+                child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+            }
+            Body::Thread(_) => "it does not end".to_owned(),
+        }
+    }
+}
+
+impl AsFd for Worker {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}

@@ -1,0 +1,193 @@
+//! The workers that serve with the same options, and what they share.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::listeners::Listeners;
+use super::seat::{Heard, Worker};
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::table::{ABSENT, Table};
+
+/// A worker that lived for so long did not fail at its start.
+const LIVED: Duration = Duration::from_secs(10);
+/// The wait before a second try to replace a worker; each further one waits twice as long.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+/// A place for one worker.
+#[derive(Debug, Default)]
+struct Seat {
+    worker: Option<Worker>,
+    /// Workers in a row that did not live.
+    failures: u32,
+    /// When the next one is started.
+    start_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Team {
+    pub(crate) config: Config,
+    table: Table,
+    /// Where workers read what is passed to them. The master holds these ends as well, so that what a
+    /// dead worker did not read is read by the one in its place.
+    mailboxes: Vec<Channel>,
+    /// Into the mailboxes.
+    senders: Vec<Channel>,
+    seats: Vec<Seat>,
+}
+
+impl Team {
+    /// A team without workers.
+    pub(crate) fn new(config: Config) -> anyhow::Result<Team> {
+        let workers = config.worker_count();
+        let table = Table::new(workers).context("make the table of workers")?;
+        let (mut mailboxes, mut senders) = (Vec::new(), Vec::new());
+        for _ in 0..workers {
+            let (sender, mailbox) = Channel::pair().context("make a mailbox")?;
+            senders.push(sender);
+            mailboxes.push(mailbox);
+        }
+        let seats = (0..workers).map(|_| Seat::default()).collect();
+        Ok(Team { config, table, mailboxes, senders, seats })
+    }
+
+    pub(crate) fn start_all(
+        &mut self,
+        program: &Path,
+        listeners: &Listeners,
+        epoll: &OwnedFd,
+    ) -> anyhow::Result<()> {
+        for slot in 0..self.seats.len() {
+            self.start_one(slot, program, listeners, epoll)?;
+        }
+        Ok(())
+    }
+
+    fn start_one(
+        &mut self,
+        slot: usize,
+        program: &Path,
+        listeners: &Listeners,
+        epoll: &OwnedFd,
+    ) -> anyhow::Result<()> {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let worker = Worker::start(id, slot, self, program, listeners, epoll)?;
+        self.seats[slot].worker = Some(worker);
+        Ok(())
+    }
+
+    /// Fills the places whose time has come.
+    pub(crate) fn start_due(
+        &mut self,
+        program: &Path,
+        listeners: &Listeners,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) {
+        for slot in 0..self.seats.len() {
+            if self.seats[slot].start_at.is_some_and(|at| at <= now) {
+                self.seats[slot].start_at = None;
+                if let Err(error) = self.start_one(slot, program, listeners, epoll) {
+                    tracing::error!(slot, "a worker cannot be started: {error:#}");
+                    self.seats[slot].fail(now);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn next_start(&self) -> Option<Instant> {
+        self.seats.iter().filter_map(|seat| seat.start_at).min()
+    }
+
+    /// What the worker `id` says; none if it is not of this team.
+    pub(crate) fn hear(&mut self, id: u64) -> Option<Heard> {
+        self.workers_mut().find(|worker| worker.id == id).map(Worker::hear)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.seats.iter().all(|seat| seat.worker.as_ref().is_some_and(|worker| worker.is_ready))
+    }
+
+    /// The worker `id` is gone: another will take its place. Says how it went.
+    pub(crate) fn lose(&mut self, id: u64) -> String {
+        let seat = self
+            .seats
+            .iter_mut()
+            .find(|seat| seat.worker.as_ref().is_some_and(|worker| worker.id == id));
+        let Some(seat) = seat else { return String::new() };
+        let Some(worker) = seat.worker.take() else { return String::new() };
+        let now = Instant::now();
+        if worker.started.elapsed() >= LIVED {
+            seat.failures = 0;
+        }
+        seat.fail(now);
+        if let Err(error) = self.table.set(worker.slot, ABSENT) {
+            tracing::warn!(%error, "the table of workers cannot be written");
+        }
+        worker.reap()
+    }
+
+    pub(crate) fn tell_all(&self, order: &[u8]) {
+        self.seats.iter().filter_map(|seat| seat.worker.as_ref()).for_each(|worker| {
+            worker.tell(order);
+        });
+    }
+
+    pub(crate) fn take_workers(&mut self) -> Vec<Worker> {
+        self.seats.iter_mut().filter_map(|seat| seat.worker.take()).collect()
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub(crate) fn mailbox(&self, slot: usize) -> &Channel {
+        &self.mailboxes[slot]
+    }
+
+    /// Into the mailboxes of all workers.
+    pub(crate) fn mailboxes(&self) -> &[Channel] {
+        &self.senders
+    }
+
+    fn workers_mut(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.seats.iter_mut().filter_map(|seat| seat.worker.as_mut())
+    }
+}
+
+impl Seat {
+    /// Plans the next worker: at once after the first failure, then later and later.
+    fn fail(&mut self, now: Instant) {
+        let wait = match self.failures {
+            0 => Duration::ZERO,
+            failures => (BACKOFF_MIN * 2_u32.saturating_pow(failures - 1)).min(BACKOFF_MAX),
+        };
+        self.failures = self.failures.saturating_add(1).min(16);
+        self.start_at = Some(now + wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_keeps_failing_is_started_less_and_less_often() {
+        let mut seat = Seat::default();
+        let now = Instant::now();
+        let waits: Vec<u128> = (0..9)
+            .map(|_| {
+                seat.fail(now);
+                (seat.start_at.unwrap() - now).as_millis()
+            })
+            .collect();
+        assert_eq!(waits, [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+}

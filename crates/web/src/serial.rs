@@ -1,0 +1,127 @@
+//! The first historical design: one connection at a time, and nobody else until it is through.
+//!
+//! It answers one request per connection with the same answers as every other worker. What it cannot
+//! do is the point: whoever is slow stops everybody, and while it serves, the kernel's short queue of
+//! waiting connections overflows.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use base::time::{MonoNs, Now, UnixMs};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use wire::http::{Limits, RequestBatch, RequestDecoder};
+
+use crate::channel::Received;
+use crate::config::Config;
+use crate::door::{Door, Entry};
+use crate::worker::{Answer, READY, Site, Start, Terms};
+
+/// What is read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Serves one connection after the other until the master says to end.
+pub(crate) fn run(start: Start) -> anyhow::Result<()> {
+    let Start { order, control, listeners, .. } = start;
+    let mut serial = Serial::new(&order.config)?;
+    control.send(READY, &[]).context("tell the master")?;
+    let mut door = Door::new();
+    loop {
+        let mut polled = vec![PollFd::new(&control, PollFlags::IN)];
+        polled.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for connections"),
+        }
+        if !polled[0].revents().is_empty() {
+            match control.receive().context("hear the master")? {
+                Received::Empty => {}
+                // Leave and finish are the same here, and there is no other order to obey.
+                Received::Message(_) | Received::Closed => return Ok(()),
+            }
+        }
+        let ready: Vec<bool> = polled[1..].iter().map(|one| !one.revents().is_empty()).collect();
+        drop(polled);
+        for (listener, _) in listeners.iter().zip(ready).filter(|(_, is_ready)| *is_ready) {
+            if let Entry::Connection(socket, _) = door.accept(listener)
+                && let Err(error) = serial.serve(socket)
+            {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+    }
+}
+
+struct Serial {
+    site: Site,
+    limits: Limits,
+    timeout: Duration,
+    started: Instant,
+}
+
+impl Serial {
+    fn new(config: &Config) -> anyhow::Result<Serial> {
+        let config = Config { upstream: None, ..config.clone() };
+        Ok(Serial {
+            site: Site::new(&config)?,
+            limits: config.wire_limits(),
+            timeout: Duration::from_millis(config.head_timeout_ms),
+            started: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> Now {
+        let nanoseconds = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let milliseconds = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+        Now { unix: UnixMs(milliseconds), mono: MonoNs(nanoseconds), ..Now::default() }
+    }
+
+    /// Reads one request, waiting for as long as it takes, answers it and closes.
+    fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        let mut stream = TcpStream::from(socket);
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(self.timeout))?;
+        stream.set_write_timeout(Some(self.timeout))?;
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
+        let mut answer = Answer::Done;
+        while out.is_empty() {
+            let filled = input.len();
+            input.resize(filled + READ_BYTES, 0);
+            let count = match stream.read(&mut input[filled..]) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => 0,
+                Err(error) => return Err(error),
+            };
+            input.truncate(filled + count);
+            let consumed = decoder.decode(&input, &self.limits, 1, &mut batch);
+            if batch.is_empty() {
+                input.drain(..consumed);
+            } else {
+                let request = batch.get(0, &input);
+                let (found, _) =
+                    self.site.answer(&request, Terms::of(&request, true), self.now(), &mut out);
+                answer = found;
+            }
+            if let Some(error) = batch.error() {
+                self.site.refuse(error, self.now(), &mut out);
+            }
+        }
+        stream.write_all(&out)?;
+        if let Answer::File { file, mut offset, bytes } = answer {
+            let end = offset + bytes;
+            while offset < end {
+                let count = usize::try_from(end - offset).unwrap_or(usize::MAX);
+                if rustix::fs::sendfile(&stream, &file, Some(&mut offset), count)? == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,419 @@
+//! Answers of the server itself: which one a request gets, and its bytes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::time::{MonoNs, Now};
+use wire::http::{Method, Request, RequestError, ResponseWriter, reason};
+
+use super::client::Terms;
+use crate::config::Config;
+use crate::content::conditions::{self, Part, Verdict, Version};
+use crate::content::encoding;
+use crate::content::file::{Body, Content, File, OpenError};
+use crate::content::files::Files;
+use crate::content::path::{self, PathError};
+
+/// The answer of the web server that this one is compared with, to the byte.
+pub(crate) const HELLO: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
+const HELLO_BODY: &[u8] = b"Hello from Tom HTTP Server\n";
+const _: () = assert!(HELLO.len() == 66);
+/// Requests below this path are passed on.
+pub(crate) const UPSTREAM_PATH: &[u8] = b"/api/";
+
+/// What was appended, and what has to follow.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    /// A part of a file.
+    File {
+        file: Arc<OwnedFd>,
+        offset: u64,
+        bytes: u64,
+    },
+    /// Nothing was appended: the upstream answers.
+    Upstream,
+}
+
+/// What was answered, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) status: u16,
+    pub(crate) body_bytes: u64,
+}
+
+/// Everything that is served from here.
+#[derive(Debug)]
+pub(crate) struct Site {
+    files: Option<Files>,
+    has_upstream: bool,
+    date: DateText,
+}
+
+impl Site {
+    pub(crate) fn new(config: &Config) -> anyhow::Result<Site> {
+        let open = |root: &std::path::PathBuf| Files::open(root, config.compress);
+        let files = config.root.as_ref().map(open).transpose()?;
+        Ok(Site { files, has_upstream: config.upstream.is_some(), date: DateText::default() })
+    }
+
+    /// Appends the answer to `request`.
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request<'_>,
+        terms: Terms,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let target = request.target();
+        // Where it is the server that ends the connection, the client has to be told.
+        let is_expected = terms.closes != request.keeps_alive() && !terms.says_keep_alive;
+        if target == b"/hello" && request.method() == Method::Get && is_expected {
+            out.extend_from_slice(HELLO);
+            return (Answer::Done, Sent { status: 200, body_bytes: HELLO_BODY.len() as u64 });
+        }
+        self.date.update(now);
+        let path = request.path();
+        if path == b"/hello" {
+            return self.hello(request, terms, out);
+        }
+        if self.has_upstream && path.starts_with(UPSTREAM_PATH) {
+            return (Answer::Upstream, Sent { status: 0, body_bytes: 0 });
+        }
+        match request.method() {
+            Method::Get | Method::Head => self.file(request, path, terms, now.mono, out),
+            Method::Options => self.options(terms, out),
+            Method::Post | Method::Put | Method::Delete | Method::Patch => {
+                self.words(405, terms, out)
+            }
+            Method::Connect | Method::Trace | Method::Other => self.words(501, terms, out),
+        }
+    }
+
+    fn hello(&self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
+        match request.method() {
+            Method::Get | Method::Head => {
+                let head = self.head(200, terms, out).header("Content-Type", b"text/plain");
+                end_with(head, HELLO_BODY, terms);
+                (Answer::Done, Sent { status: 200, body_bytes: HELLO_BODY.len() as u64 })
+            }
+            Method::Options => self.options(terms, out),
+            _ => self.words(405, terms, out),
+        }
+    }
+
+    fn options(&self, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
+        self.head(204, terms, out).header("Allow", b"GET, HEAD, OPTIONS").end();
+        (Answer::Done, Sent { status: 204, body_bytes: 0 })
+    }
+
+    fn file(
+        &mut self,
+        request: &Request<'_>,
+        path: &[u8],
+        terms: Terms,
+        now: MonoNs,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let Some(files) = &mut self.files else { return self.words(404, terms, out) };
+        let mut name = match path::parse(path) {
+            Ok(name) => name,
+            Err(PathError::Malformed) => return self.words(400, terms, out),
+            Err(PathError::Unknown) => return self.words(404, terms, out),
+        };
+        if name.is_directory {
+            let separator: &[u8] = if name.bytes.is_empty() { b"" } else { b"/" };
+            name.bytes.extend_from_slice(separator);
+            name.bytes.extend_from_slice(b"index.html");
+        }
+        match files.get(&name.bytes, now) {
+            Ok(file) => self.content(request, &file, terms, out),
+            Err(OpenError::Directory) if !name.is_directory => self.redirect(request, terms, out),
+            Err(OpenError::NotFound | OpenError::Directory) => self.words(404, terms, out),
+            Err(OpenError::Forbidden) => self.words(403, terms, out),
+            Err(OpenError::Overload) => self.words(503, terms, out),
+        }
+    }
+
+    /// To the same path with a slash behind it.
+    // Source: RFC 9110 15.4.2 (301), 10.2.2 (Location may be relative)
+    fn redirect(&self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
+        // One slash at the front: with two, what follows would be a host.
+        let mut location = vec![b'/'];
+        let path = request.path();
+        let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+        location.extend_from_slice(&path[slashes..]);
+        location.push(b'/');
+        if let Some(query) = request.query() {
+            location.push(b'?');
+            location.extend_from_slice(query);
+        }
+        self.head(301, terms, out).header("Location", &location).length(0);
+        (Answer::Done, Sent { status: 301, body_bytes: 0 })
+    }
+
+    /// A file, as the client's conditions, ranges and codings ask for it.
+    fn content(
+        &self,
+        request: &Request<'_>,
+        file: &File,
+        terms: Terms,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let headers = request.headers();
+        // Parts are parts of the file as it is.
+        let coding = match headers.clone().get("range") {
+            None if file.varies() => encoding::choose(headers.clone(), |coding| file.has(coding)),
+            _ => None,
+        };
+        let content = coding.and_then(|coding| file.coded(coding)).unwrap_or(&file.plain);
+        let version = Version { etag: &content.etag, modified: file.modified };
+        match conditions::evaluate(&headers, version) {
+            Verdict::Serve => {}
+            Verdict::NotModified => {
+                Self::describe(self.head(304, terms, out), file, content).end();
+                return (Answer::Done, Sent { status: 304, body_bytes: 0 });
+            }
+            Verdict::Failed => return self.words(412, terms, out),
+        }
+        let part = match request.method() {
+            Method::Get if coding.is_none() => conditions::part(&headers, version, content.bytes),
+            _ => Part::Whole,
+        };
+        let (status, range) = match part {
+            Part::Whole => (200, 0..content.bytes),
+            Part::Range(range) => (206, range),
+            Part::Unsatisfiable => {
+                let range = format!("bytes */{}", content.bytes);
+                let head = self.head(416, terms, out).header("Content-Range", range.as_bytes());
+                head.length(0);
+                return (Answer::Done, Sent { status: 416, body_bytes: 0 });
+            }
+        };
+        let mut head = Self::describe(self.head(status, terms, out), file, content)
+            .header("Content-Type", file.media.text.as_bytes())
+            .header("Accept-Ranges", b"bytes");
+        if let Some(coding) = coding {
+            head = head.header("Content-Encoding", coding.name().as_bytes());
+        }
+        if status == 206 {
+            let text = format!("bytes {}-{}/{}", range.start, range.end - 1, content.bytes);
+            head = head.header("Content-Range", text.as_bytes());
+        }
+        let bytes = range.end - range.start;
+        let out = head.length(bytes);
+        let sent = Sent { status, body_bytes: bytes };
+        if terms.is_head || bytes == 0 {
+            return (Answer::Done, sent);
+        }
+        match &content.body {
+            Body::Kept(kept) => {
+                let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(kept.len());
+                out.extend_from_slice(&kept[place(range.start)..place(range.end)]);
+                (Answer::Done, sent)
+            }
+            Body::Open(open) => {
+                let answer = Answer::File { file: Arc::clone(open), offset: range.start, bytes };
+                (answer, sent)
+            }
+        }
+    }
+
+    /// What tells versions apart; also in 304.
+    // Source: RFC 9110 15.4.5 (304), 8.8.2, 8.8.3, 12.5.5 (Vary)
+    fn describe<'a>(
+        head: ResponseWriter<'a>,
+        file: &File,
+        content: &Content,
+    ) -> ResponseWriter<'a> {
+        let head = head
+            .header("ETag", content.etag.as_bytes())
+            .header("Last-Modified", file.modified_text.as_bytes());
+        if file.varies() { head.header("Vary", b"Accept-Encoding") } else { head }
+    }
+
+    /// A status with its own words as content.
+    pub(crate) fn words(&self, status: u16, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
+        let mut head = self.head(status, terms, out).header("Content-Type", b"text/plain");
+        match status {
+            405 => head = head.header("Allow", b"GET, HEAD, OPTIONS"),
+            503 => head = head.header("Retry-After", b"1"),
+            _ => {}
+        }
+        let body = format!("{status} {}\n", reason(status));
+        end_with(head, body.as_bytes(), terms);
+        (Answer::Done, Sent { status, body_bytes: body.len() as u64 })
+    }
+
+    /// The answer to what is no request: the connection ends with it.
+    pub(crate) fn refuse(&mut self, error: RequestError, now: Now, out: &mut Vec<u8>) -> Sent {
+        self.refuse_with(error.status(), &error.to_string(), now, out)
+    }
+
+    /// A status with these words; the connection ends with it.
+    pub(crate) fn refuse_with(
+        &mut self,
+        status: u16,
+        words: &str,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Sent {
+        self.date.update(now);
+        let head = self.head(status, Terms::REFUSED, out).header("Content-Type", b"text/plain");
+        let body = format!("{status} {}: {words}\n", reason(status));
+        head.body(body.as_bytes());
+        Sent { status, body_bytes: body.len() as u64 }
+    }
+
+    /// The first lines of an answer.
+    // Source: RFC 9110 6.6.1 (Date); RFC 9112 9.3, 9.6 (Connection)
+    pub(crate) fn head<'a>(
+        &self,
+        status: u16,
+        terms: Terms,
+        out: &'a mut Vec<u8>,
+    ) -> ResponseWriter<'a> {
+        let head = Self::head_without_date(status, terms, out);
+        head.header("Date", self.date.text.as_bytes())
+    }
+
+    /// The first lines of an answer that passes through with a date of its own.
+    pub(crate) fn head_without_date(
+        status: u16,
+        terms: Terms,
+        out: &mut Vec<u8>,
+    ) -> ResponseWriter<'_> {
+        let head = ResponseWriter::new(out, status);
+        if terms.closes {
+            head.header("Connection", b"close")
+        } else if terms.says_keep_alive {
+            head.header("Connection", b"keep-alive")
+        } else {
+            head
+        }
+    }
+
+    /// The time in the words of headers, for answers that pass through.
+    pub(crate) fn update_date(&mut self, now: Now) {
+        self.date.update(now);
+    }
+}
+
+fn end_with(head: ResponseWriter<'_>, body: &[u8], terms: Terms) {
+    if terms.is_head {
+        head.length(body.len() as u64);
+    } else {
+        head.body(body);
+    }
+}
+
+/// The time as headers have it, made once per second.
+#[derive(Debug, Default)]
+struct DateText {
+    seconds: u64,
+    text: String,
+}
+
+impl DateText {
+    fn update(&mut self, now: Now) {
+        let seconds = now.unix.0 / 1000;
+        if seconds != self.seconds || self.text.is_empty() {
+            self.seconds = seconds;
+            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            self.text = httpdate::fmt_http_date(time);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::time::UnixMs;
+    use wire::http::{RequestBatch, RequestDecoder};
+
+    use super::*;
+
+    fn now() -> Now {
+        Now { unix: UnixMs(1_795_000_000_000), mono: MonoNs(1), ..Now::default() }
+    }
+
+    /// The bytes of the answer, those of an attached file as `<file OFFSET LENGTH>`.
+    fn answer(site: &mut Site, request: &str) -> String {
+        let (mut batch, mut out) = (RequestBatch::new(), Vec::new());
+        let limits = wire::http::Limits::DEFAULT;
+        RequestDecoder::new().decode(request.as_bytes(), &limits, 1, &mut batch);
+        let request = batch.get(0, request.as_bytes());
+        let (answer, sent) = site.answer(&request, Terms::of(&request, false), now(), &mut out);
+        let mut text = String::from_utf8(out).unwrap();
+        match answer {
+            Answer::Done => {}
+            Answer::File { offset, bytes, .. } => text += &format!("<file {offset} {bytes}>"),
+            Answer::Upstream => text += "<upstream>",
+        }
+        assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);
+        text
+    }
+
+    #[test]
+    fn hello_is_66_bytes() {
+        let mut site = Site::new(&Config::default()).unwrap();
+        let hello = std::str::from_utf8(HELLO).unwrap();
+        assert_eq!(answer(&mut site, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"), hello);
+        assert_eq!(answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n"), hello);
+        let kept = answer(&mut site, "GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        assert!(kept.contains("\r\nConnection: keep-alive\r\n"), "{kept}");
+        assert!(!kept.contains("Connection: close"));
+        let head = answer(&mut site, "HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(head.contains("Content-Length: 27\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    }
+
+    #[test]
+    fn methods_that_are_not_served() {
+        let mut site = Site::new(&Config::default()).unwrap();
+        for (method, status) in [
+            ("GET", 404),
+            ("POST", 405),
+            ("PUT", 405),
+            ("DELETE", 405),
+            ("TRACE", 501),
+            ("BREW", 501),
+            ("OPTIONS", 204),
+        ] {
+            let text = answer(&mut site, &format!("{method} /x HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {text}");
+        }
+    }
+
+    #[test]
+    fn files_are_served_in_parts_and_versions() {
+        let root = std::env::temp_dir().join(format!("myriad-web-site-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(root.join("index.html"), "<p>index</p>").unwrap();
+        std::fs::write(root.join("sub/big.bin"), vec![0; 100_000]).unwrap();
+        let config = Config { root: Some(root.clone()), ..Config::default() };
+        let mut site = Site::new(&config).unwrap();
+        let mut get = |path: &str, lines: &str| {
+            answer(&mut site, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"))
+        };
+        let index = get("/", "");
+        assert!(
+            index.starts_with("HTTP/1.1 200 OK\r\n") && index.ends_with("\r\n\r\n<p>index</p>")
+        );
+        assert!(index.contains("Content-Type: text/html; charset=utf-8\r\n"));
+        let etag = index.split("ETag: ").nth(1).unwrap().split("\r\n").next().unwrap();
+        let same = get("/", &format!("If-None-Match: {etag}\r\n"));
+        assert!(same.starts_with("HTTP/1.1 304 ") && same.ends_with("\r\n\r\n"), "{same}");
+        let part = get("/index.html", "Range: bytes=3-7\r\n");
+        assert!(part.starts_with("HTTP/1.1 206 ") && part.ends_with("\r\n\r\nindex"), "{part}");
+        assert!(part.contains("Content-Range: bytes 3-7/12\r\n"));
+        assert!(get("/", "Range: bytes=99-\r\n").starts_with("HTTP/1.1 416 "));
+        assert!(get("/sub/big.bin", "").ends_with("\r\n\r\n<file 0 100000>"));
+        assert!(get("/sub/big.bin", "Range: bytes=-10\r\n").ends_with("<file 99990 10>"));
+        let moved = get("//sub?x=y", "");
+        assert!(moved.contains("Location: /sub/?x=y\r\n"), "{moved}");
+        for (path, status) in [("/sub/", 404), ("/../etc/passwd", 400), ("/none", 404)] {
+            assert!(get(path, "").starts_with(&format!("HTTP/1.1 {status} ")), "{path}");
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

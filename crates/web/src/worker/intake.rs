@@ -1,0 +1,226 @@
+//! How connections come to a worker: accepted by itself, or passed on by the master or another worker.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use reactor::{Trigger, Watcher};
+
+use super::{CONNECTION, NOTICE, Source, trigger};
+use crate::channel::{Channel, Received};
+use crate::config::Accept;
+use crate::door::{Door, Entry, refuse};
+use crate::table::{ABSENT, Table, least};
+
+/// Messages taken from the mailbox before connections are served again.
+const MESSAGES_MAX: usize = 256;
+/// A worker keeps a connection unless it has this many more than the least loaded one: passing one on
+/// costs two system calls here and two there.
+const IMBALANCE_MAX: u64 = 2;
+
+/// A connection for this worker.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) socket: OwnedFd,
+    pub(crate) remote: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Intake {
+    accept: Accept,
+    accept_max: usize,
+    slot: usize,
+    workers: usize,
+    listeners: Vec<OwnedFd>,
+    mailbox: Channel,
+    mailboxes: Vec<Channel>,
+    table: Table,
+    door: Door,
+    watcher: Watcher,
+    is_watching: bool,
+    is_over: bool,
+    /// As last written to the table.
+    published: u64,
+}
+
+/// What one round brought.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) arrivals: Vec<Arrival>,
+    /// Accepting cannot go on now: rest.
+    pub(crate) must_rest: bool,
+}
+
+impl Intake {
+    #[expect(clippy::too_many_arguments, reason = "everything that a worker is given")]
+    pub(crate) fn new(
+        accept: Accept,
+        accept_max: usize,
+        slot: usize,
+        listeners: Vec<OwnedFd>,
+        mailbox: Channel,
+        mailboxes: Vec<Channel>,
+        table: Table,
+        watcher: Watcher,
+    ) -> Intake {
+        let workers = mailboxes.len();
+        Intake {
+            accept,
+            accept_max,
+            slot,
+            workers,
+            listeners,
+            mailbox,
+            mailboxes,
+            table,
+            door: Door::new(),
+            watcher,
+            is_watching: false,
+            is_over: false,
+            published: ABSENT,
+        }
+    }
+
+    /// Begins to take connections.
+    pub(crate) fn begin(&mut self) -> std::io::Result<()> {
+        self.watcher.add(&self.mailbox, Source::Mailbox.number(), Trigger::Level)?;
+        self.publish(0);
+        self.resume()
+    }
+
+    /// Watches the listening sockets, where this worker does.
+    pub(crate) fn resume(&mut self) -> std::io::Result<()> {
+        if !self.is_watching && !self.is_over && !self.accept.is_masters() {
+            for (index, listener) in self.listeners.iter().enumerate() {
+                self.watcher.add(
+                    listener,
+                    Source::Listener(index).number(),
+                    trigger(self.accept),
+                )?;
+            }
+            self.is_watching = true;
+        }
+        Ok(())
+    }
+
+    /// Lets connections wait in the kernel.
+    pub(crate) fn pause(&mut self) {
+        if std::mem::take(&mut self.is_watching) {
+            for listener in &self.listeners {
+                if let Err(error) = self.watcher.remove(listener) {
+                    tracing::warn!(%error, "a listening socket cannot be left");
+                }
+            }
+        }
+    }
+
+    /// Takes no more connections from the listening sockets. With `takes_waiting`, those that wait
+    /// are taken first, because nobody else will.
+    pub(crate) fn end(&mut self, takes_waiting: bool) -> Vec<Arrival> {
+        self.pause();
+        self.is_over = true;
+        let mut arrivals = Vec::new();
+        if takes_waiting && !self.accept.is_masters() {
+            for index in 0..self.listeners.len() {
+                self.accept_all(index, usize::MAX, &mut arrivals);
+            }
+        }
+        self.listeners.clear();
+        arrivals
+    }
+
+    /// Makes the number of connections known to master and workers.
+    pub(crate) fn publish(&mut self, connections: u64) {
+        let is_read =
+            self.workers > 1 && matches!(self.accept, Accept::LeastLoaded | Accept::Fdpass);
+        let number = if self.is_over { ABSENT } else { connections };
+        if number != self.published && (is_read || self.published == ABSENT) {
+            self.published = number;
+            if let Err(error) = self.table.set(self.slot, number) {
+                tracing::warn!(%error, "the table of workers cannot be written");
+            }
+        }
+    }
+
+    /// Somebody waits at a listening socket.
+    pub(crate) fn accept(&mut self, listener: usize, connections: usize) -> Round {
+        let mut round = Round::default();
+        if !self.is_watching || listener >= self.listeners.len() {
+            return round;
+        }
+        round.must_rest = !self.accept_all(listener, self.accept_max, &mut round.arrivals);
+        if self.accept == Accept::LeastLoaded && self.workers > 1 {
+            self.share(connections as u64, &mut round.arrivals);
+        }
+        round
+    }
+
+    /// False if accepting has to rest.
+    fn accept_all(&mut self, listener: usize, most: usize, arrivals: &mut Vec<Arrival>) -> bool {
+        for _ in 0..most {
+            match self.door.accept(&self.listeners[listener]) {
+                Entry::Connection(socket, remote) => arrivals.push(Arrival { socket, remote }),
+                Entry::Gone => {}
+                Entry::Empty => break,
+                Entry::Rest => return false,
+            }
+        }
+        true
+    }
+
+    /// Passes new connections on while this worker has more than others.
+    fn share(&mut self, connections: u64, arrivals: &mut Vec<Arrival>) {
+        let mut numbers = self.table.read();
+        let mut own = connections + arrivals.len() as u64;
+        numbers[self.slot] = ABSENT;
+        while let Some((slot, fewest)) = least(&numbers)
+            && own >= fewest + IMBALANCE_MAX
+            && let Some(arrival) = arrivals.pop()
+        {
+            if self.mailboxes[slot].send(CONNECTION, &[arrival.socket.as_fd()]).is_ok() {
+                numbers[slot] += 1;
+                own -= 1;
+            } else {
+                // Its mailbox is full: what is here is served here.
+                arrivals.push(arrival);
+                numbers[slot] = ABSENT;
+            }
+        }
+    }
+
+    /// Something is in the mailbox.
+    pub(crate) fn open_mail(&mut self) -> Round {
+        let mut round = Round::default();
+        for _ in 0..MESSAGES_MAX {
+            match self.mailbox.receive() {
+                Ok(Received::Message(message)) if message.bytes == CONNECTION => {
+                    for socket in message.descriptors {
+                        let remote = rustix::net::getpeername(&socket).ok();
+                        let remote = remote.and_then(|name| SocketAddr::try_from(name?).ok());
+                        round.arrivals.push(Arrival { socket, remote });
+                    }
+                }
+                Ok(Received::Message(message)) if message.bytes == NOTICE => {
+                    for index in 0..self.listeners.len() {
+                        let most = self.accept_max;
+                        round.must_rest |= !self.accept_all(index, most, &mut round.arrivals);
+                    }
+                }
+                Ok(Received::Message(message)) => {
+                    tracing::warn!(bytes = message.bytes.len(), "a message that is none came");
+                }
+                Ok(Received::Empty | Received::Closed) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "a passed connection is lost");
+                    round.must_rest = true;
+                    break;
+                }
+            }
+        }
+        round
+    }
+
+    /// A connection over a limit.
+    pub(crate) fn refuse(arrival: &Arrival) {
+        refuse(&arrival.socket);
+    }
+}

@@ -1,0 +1,261 @@
+//! The access log: lines are made by the worker and written by a thread of their own.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use base::time::UnixMs;
+use wire::http::Request;
+
+use super::answer::Sent;
+
+/// Lines are handed over when this much has gathered, or when the worker is about to wait.
+const BATCH_BYTES: usize = 32 * 1024;
+/// Batches that wait for the disk; what does not fit is counted and dropped.
+const BATCHES_MAX: usize = 64;
+
+#[derive(Debug)]
+enum Order {
+    Write(Vec<u8>),
+    Reopen,
+}
+
+/// What a line says about a request, around what was answered.
+#[derive(Debug)]
+pub(crate) struct Words {
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Words {
+    pub(crate) fn of(request: &Request<'_>) -> Words {
+        let mut before = Vec::with_capacity(128);
+        before.push(b'"');
+        before.extend_from_slice(request.method_text());
+        before.push(b' ');
+        put_escaped(&mut before, request.target());
+        let version: &[u8] = if request.minor_version() == 0 { b" HTTP/1.0" } else { b" HTTP/1.1" };
+        before.extend_from_slice(version);
+        before.extend_from_slice(b"\" ");
+        let mut after = Vec::with_capacity(128);
+        for name in ["referer", "user-agent"] {
+            after.extend_from_slice(b" \"");
+            put_escaped(&mut after, request.header(name).unwrap_or(b"-"));
+            after.push(b'"');
+        }
+        Words { before, after }
+    }
+
+    /// For what was no request.
+    pub(crate) fn none() -> Words {
+        Words { before: b"\"-\" ".to_vec(), after: b" \"-\" \"-\"".to_vec() }
+    }
+}
+
+/// A line per request, in the combined format. The serving thread never waits for the disk: when the
+/// queue is full, lines are dropped and counted.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    /// None while dropped.
+    orders: Option<SyncSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+    batch: Vec<u8>,
+    batch_lines: u64,
+    dropped_lines: u64,
+    /// The second of `date`.
+    seconds: u64,
+    date: String,
+}
+
+impl AccessLog {
+    /// Opens `path` to append, and starts the thread that writes.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<AccessLog> {
+        let file = open(path).with_context(|| format!("open the access log {}", path.display()))?;
+        let (orders, received) = sync_channel(BATCHES_MAX);
+        let path = path.to_owned();
+        let thread = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write(file, &path, &received))
+            .context("start the thread of the access log")?;
+        Ok(AccessLog {
+            orders: Some(orders),
+            thread: Some(thread),
+            batch: Vec::new(),
+            batch_lines: 0,
+            dropped_lines: 0,
+            seconds: 0,
+            date: String::new(),
+        })
+    }
+
+    /// Notes one request and what was answered.
+    pub(crate) fn note(
+        &mut self,
+        remote: Option<IpAddr>,
+        request: &Request<'_>,
+        sent: Sent,
+        now: UnixMs,
+    ) {
+        self.note_words(remote, &Words::of(request), sent, now);
+    }
+
+    /// Notes one request that is gone.
+    pub(crate) fn note_words(
+        &mut self,
+        remote: Option<IpAddr>,
+        words: &Words,
+        sent: Sent,
+        now: UnixMs,
+    ) {
+        self.start_line(remote, now);
+        self.batch.extend_from_slice(&words.before);
+        // Writing into memory does not fail.
+        let _ = write!(self.batch, "{} {}", sent.status, sent.body_bytes);
+        self.batch.extend_from_slice(&words.after);
+        self.batch.push(b'\n');
+        self.batch_lines += 1;
+        if self.batch.len() >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    fn start_line(&mut self, remote: Option<IpAddr>, now: UnixMs) {
+        match remote {
+            Some(remote) => drop(write!(self.batch, "{remote}")),
+            None => self.batch.push(b'-'),
+        }
+        let seconds = now.0 / 1000;
+        if seconds != self.seconds || self.date.is_empty() {
+            self.seconds = seconds;
+            self.date = date_text(seconds);
+        }
+        self.batch.extend_from_slice(b" - - [");
+        self.batch.extend_from_slice(self.date.as_bytes());
+        self.batch.extend_from_slice(b"] ");
+    }
+
+    /// Hands over what has gathered.
+    pub(crate) fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let next = Vec::with_capacity(BATCH_BYTES + 4096);
+        let batch = std::mem::replace(&mut self.batch, next);
+        let lines = std::mem::take(&mut self.batch_lines);
+        if !self.order(Order::Write(batch)) {
+            if self.dropped_lines == 0 {
+                tracing::warn!("the access log's disk is too slow: lines are dropped");
+            }
+            self.dropped_lines += lines;
+        } else if self.dropped_lines != 0 {
+            tracing::warn!(lines = self.dropped_lines, "lines of the access log were dropped");
+            self.dropped_lines = 0;
+        }
+    }
+
+    /// The file may have been moved away: opens it anew.
+    pub(crate) fn reopen(&mut self) {
+        self.flush();
+        if !self.order(Order::Reopen) {
+            tracing::warn!("the access log is too busy to be reopened");
+        }
+    }
+
+    /// False if the queue is full.
+    fn order(&self, order: Order) -> bool {
+        self.orders.as_ref().is_some_and(|orders| orders.try_send(order).is_ok())
+    }
+}
+
+/// Waits until everything is written: whoever drops this serves no more.
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        if let Some(orders) = self.orders.take()
+            && orders.send(Order::Write(batch)).is_err()
+        {
+            tracing::error!("the thread of the access log has ended too early");
+        }
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the access log has panicked");
+        }
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn write(mut file: File, path: &PathBuf, orders: &Receiver<Order>) {
+    let mut is_failing = false;
+    while let Ok(order) = orders.recv() {
+        let done = match order {
+            Order::Write(batch) => file.write_all(&batch),
+            Order::Reopen => open(path).map(|opened| file = opened),
+        };
+        match done {
+            Ok(()) => is_failing = false,
+            Err(error) if !is_failing => {
+                is_failing = true;
+                tracing::error!(%error, path = %path.display(), "the access log cannot be written");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Bytes of a peer, without those that could end the field or the line.
+fn put_escaped(batch: &mut Vec<u8>, bytes: &[u8]) {
+    for &byte in bytes {
+        if byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ' {
+            batch.push(byte);
+        } else {
+            let _ = write!(batch, "\\x{byte:02X}");
+        }
+    }
+}
+
+/// `21/Nov/2026:12:00:00 +0000`, from the words of headers.
+fn date_text(seconds: u64) -> String {
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let text = httpdate::fmt_http_date(time);
+    let mut words = text.split(' ').skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    let (day, month, year, clock) = (word(), word(), word(), word());
+    format!("{day}/{month}/{year}:{clock} +0000")
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::http::{Limits, RequestBatch, RequestDecoder};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_combined_and_escaped() {
+        let path = std::env::temp_dir().join(format!("myriad-web-log-{}", std::process::id()));
+        let mut log = AccessLog::open(&path).unwrap();
+        let input =
+            b"GET /a?b HTTP/1.1\r\nHost: a\r\nUser-Agent: x\"y\\z\xff\r\nReferer: r\r\n\r\n";
+        let mut batch = RequestBatch::new();
+        RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
+        let remote = Some(IpAddr::from([10, 0, 0, 1]));
+        let sent = Sent { status: 200, body_bytes: 7 };
+        log.note(remote, &batch.get(0, input), sent, UnixMs(1_795_262_400_000));
+        let refused = Sent { status: 400, body_bytes: 9 };
+        log.note_words(None, &Words::none(), refused, UnixMs(1_795_262_400_999));
+        let expected = "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7 \"r\" \
+                        \"x\\x22y\\x5Cz\\xFF\"\n\
+                        - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9 \"-\" \"-\"\n";
+        assert_eq!(String::from_utf8_lossy(&log.batch), expected);
+        log.flush();
+        log.reopen();
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,172 @@
+//! A worker: one reactor that serves the connections that come to it, until its master says otherwise
+//! or is gone.
+
+mod answer;
+mod client;
+mod intake;
+pub(crate) mod log;
+mod proxy;
+mod server;
+mod timeouts;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use reactor::{Limits, Signals, Solo, Trigger};
+use serde::{Deserialize, Serialize};
+
+use crate::channel::{Channel, Message, Received};
+use crate::config::{Accept, Config, Mode};
+use crate::table::Table;
+use crate::{door, logging, serial};
+
+pub(crate) use answer::{Answer, Site};
+pub(crate) use client::Terms;
+
+/// Output above which a connection is not read; its peer takes it slower than it comes.
+const OUTPUT_PAUSE_BYTES: u64 = 256 * 1024;
+
+/// From a worker to its master: it accepts connections.
+pub(crate) const READY: &[u8] = b"ready";
+/// From the master: others take over, end when what has come is answered.
+pub(crate) const LEAVE: &[u8] = b"leave";
+/// From the master: nobody takes over; take what waits in the kernel, then the same.
+pub(crate) const FINISH: &[u8] = b"finish";
+/// From the master: open the access log again.
+pub(crate) const REOPEN: &[u8] = b"reopen";
+/// Into a worker's mailbox: a connection, with its descriptor.
+pub(crate) const CONNECTION: &[u8] = b"c";
+/// Into a worker's mailbox: somebody waits at the listening sockets.
+pub(crate) const NOTICE: &[u8] = b"n";
+
+/// What a worker starts with, as the first message of its master; descriptors follow the order of
+/// [`Start::descriptors`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) slot: usize,
+    pub(crate) config: Config,
+    pub(crate) listeners: usize,
+}
+
+/// Everything that a worker works with.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) order: Order,
+    pub(crate) control: Channel,
+    pub(crate) table: Table,
+    /// Where connections and notices come from.
+    pub(crate) mailbox: Channel,
+    pub(crate) listeners: Vec<OwnedFd>,
+    /// Into the mailboxes of all workers, this one's too.
+    pub(crate) mailboxes: Vec<Channel>,
+}
+
+impl Start {
+    /// Descriptors of a first message, in order.
+    pub(crate) fn descriptors<'a>(
+        table: &'a Table,
+        mailbox: &'a Channel,
+        listeners: &[BorrowedFd<'a>],
+        mailboxes: &'a [Channel],
+    ) -> Vec<BorrowedFd<'a>> {
+        let mut descriptors = vec![table.as_fd(), mailbox.as_fd()];
+        descriptors.extend(listeners);
+        descriptors.extend(mailboxes.iter().map(AsFd::as_fd));
+        descriptors
+    }
+
+    /// Waits for the first message of the master.
+    pub(crate) fn receive(control: Channel) -> anyhow::Result<Start> {
+        let Received::Message(Message { bytes, descriptors }) =
+            control.wait().context("wait for the master")?
+        else {
+            bail!("the master is gone");
+        };
+        let order: Order = serde_json::from_slice(&bytes).context("read the master's order")?;
+        let workers = order.config.worker_count();
+        let expected = 2 + order.listeners + workers;
+        if descriptors.len() != expected || order.slot >= workers {
+            bail!("{} descriptors came, {expected} were expected", descriptors.len());
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().expect("they were counted");
+        let table = Table::from_fd(next(), workers);
+        let mailbox = Channel::from_fd(next());
+        let listeners = (0..order.listeners).map(|_| next()).collect();
+        let mailboxes = (0..workers).map(|_| Channel::from_fd(next())).collect();
+        Ok(Start { order, control, table, mailbox, listeners, mailboxes })
+    }
+}
+
+/// A worker process: its master is on the other side of standard input.
+pub(crate) fn run_process() -> anyhow::Result<()> {
+    logging::install();
+    // Before any thread starts: the master takes signals for all, but TERM is heeded here too.
+    let signals = Signals::open().context("open signals")?;
+    door::raise_descriptors();
+    let control = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+    if rustix::net::getsockname(&control).is_err() {
+        bail!("a worker is started by its master, not by hand");
+    }
+    run(Start::receive(Channel::from_fd(control))?, Some(signals))
+}
+
+/// Serves until told to end.
+pub(crate) fn run(start: Start, signals: Option<Signals>) -> anyhow::Result<()> {
+    debug_assert_eq!(signals.is_some(), start.order.config.mode == Mode::Process);
+    if start.order.config.accept == Accept::Serial {
+        return serial::run(start);
+    }
+    let limits = Limits::default();
+    let wire = start.order.config.wire_limits();
+    limits.input_bytes_max.set(wire.request_bytes_max() as u64 + 64 * 1024);
+    limits.output_pause_bytes.set(OUTPUT_PAUSE_BYTES);
+    limits.connections_max.set(u64::MAX);
+    let site = Site::new(&start.order.config)?;
+    let log = start.order.config.access_log.as_deref().map(log::AccessLog::open).transpose()?;
+    let mut begun = Ok(());
+    let solo = Solo::new(Arc::new(limits), |_, watcher| {
+        let mut server = server::Server::new(start, site, log, signals, watcher);
+        begun = server.begin();
+        server
+    });
+    let solo = solo.context("start the reactor")?;
+    begun.context("watch the sockets")?;
+    solo.run();
+    Ok(())
+}
+
+/// Sources that a worker's reactor watches besides its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Control,
+    Mailbox,
+    Signals,
+    Listener(usize),
+}
+
+impl Source {
+    fn number(self) -> u32 {
+        match self {
+            Source::Control => 0,
+            Source::Mailbox => 1,
+            Source::Signals => 2,
+            Source::Listener(index) => 3 + u32::try_from(index).unwrap_or(0),
+        }
+    }
+
+    fn of(number: u32) -> Source {
+        match number {
+            0 => Source::Control,
+            1 => Source::Mailbox,
+            2 => Source::Signals,
+            listener => Source::Listener((listener - 3) as usize),
+        }
+    }
+}
+
+/// How a worker watches its listening sockets.
+fn trigger(accept: Accept) -> Trigger {
+    if accept == Accept::Exclusive { Trigger::Exclusive } else { Trigger::Level }
+}

@@ -1,0 +1,445 @@
+//! The handler of a worker's reactor: requests to answers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use base::time::MonoNs;
+use foldhash::fast::RandomState;
+use reactor::{
+    ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Trigger,
+    Watcher,
+};
+use wire::http::{CONTINUE, Limits, RequestBatch};
+
+use super::answer::{Answer, Site};
+use super::client::{Client, Terms, Wait};
+use super::intake::{Intake, Round};
+use super::log::{AccessLog, Words};
+use super::proxy::{Proxy, UPSTREAM, Upstream};
+use super::{FINISH, LEAVE, READY, REOPEN, Source, Start};
+use crate::channel::{Channel, Received};
+use crate::config::Config;
+
+/// Requests of one connection that are answered before others get their turn.
+const REQUESTS_MAX: usize = 64;
+/// Output of one connection that is made before it is sent.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// How long accepting rests after a failure that would only repeat.
+const REST_NS: u64 = 100_000_000;
+/// The one timer's token.
+const SWEEP: u64 = 0;
+
+/// What a connection is.
+#[derive(Debug)]
+pub(super) enum Session {
+    Client(Client),
+    Upstream(Box<Upstream>),
+}
+
+/// The worker ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drain {
+    /// Connections are cut off.
+    pub(super) until: MonoNs,
+    pub(super) began: MonoNs,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) config: Config,
+    pub(super) limits: Limits,
+    pub(super) site: Site,
+    pub(super) intake: Intake,
+    signals: Option<Signals>,
+    watcher: Watcher,
+    batch: RequestBatch,
+    pub(super) log: Option<AccessLog>,
+    pub(super) proxy: Proxy,
+    /// Connections of clients.
+    pub(super) clients: usize,
+    addresses: HashMap<IpAddr, usize, RandomState>,
+    pub(super) drain: Option<Drain>,
+    /// Accepting rests until then.
+    pub(super) rests_until: Option<MonoNs>,
+    is_timer_set: bool,
+    /// The last to be dropped: the master takes a closed channel for the end, and by then the log is
+    /// written.
+    control: Channel,
+}
+
+impl Server {
+    pub(super) fn new(
+        start: Start,
+        site: Site,
+        log: Option<AccessLog>,
+        signals: Option<Signals>,
+        watcher: Watcher,
+    ) -> Server {
+        let Start { order, control, table, mailbox, listeners, mailboxes } = start;
+        let config = order.config;
+        let intake = Intake::new(
+            config.accept,
+            config.accept_max,
+            order.slot,
+            listeners,
+            mailbox,
+            mailboxes,
+            table,
+            watcher.clone(),
+        );
+        Server {
+            limits: config.wire_limits(),
+            site,
+            intake,
+            control,
+            signals,
+            watcher,
+            batch: RequestBatch::new(),
+            log,
+            proxy: Proxy::new(config.upstream),
+            clients: 0,
+            addresses: HashMap::default(),
+            drain: None,
+            rests_until: None,
+            is_timer_set: false,
+            config,
+        }
+    }
+
+    /// Watches everything and says so to the master.
+    pub(super) fn begin(&mut self) -> std::io::Result<()> {
+        self.watcher.add(&self.control, Source::Control.number(), Trigger::Level)?;
+        if let Some(signals) = &self.signals {
+            self.watcher.add(signals, Source::Signals.number(), Trigger::Level)?;
+        }
+        self.intake.begin()?;
+        Ok(self.control.send(READY, &[])?)
+    }
+
+    /// Answers the complete requests of one client.
+    fn serve(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        id: ConnId,
+        client: &mut Client,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let mut batch = std::mem::take(&mut self.batch);
+        let consumed = client.decoder.decode(input, &self.limits, REQUESTS_MAX, &mut batch);
+        let flow = match self.answer_all(cx, id, client, input, &batch, out) {
+            // The requests behind are shown again when their turn comes.
+            Some((index, next)) => {
+                client.decoder.restart();
+                Flow { consumed: batch.end(index), next }
+            }
+            None => Flow {
+                consumed,
+                next: self.after_all(cx, client, input.len() - consumed, &batch, out),
+            },
+        };
+        if client.exchange.is_none() {
+            client.note_wait(!batch.is_empty(), cx.now().mono);
+        }
+        self.batch = batch;
+        flow
+    }
+
+    /// Answers the requests of a batch in order. Where the last one served is not the end of the
+    /// batch, or nothing may follow its answer yet, its index and what happens next.
+    fn answer_all(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        id: ConnId,
+        client: &mut Client,
+        input: &[u8],
+        batch: &RequestBatch,
+        out: &mut Output,
+    ) -> Option<(usize, Next)> {
+        let now = cx.now();
+        for index in 0..batch.len() {
+            let request = batch.get(index, input);
+            let is_last = index + 1 == batch.len();
+            let terms = Terms::of(&request, self.drain.is_some() && is_last);
+            let (answer, mut sent) = self.site.answer(&request, terms, now, out.buffer());
+            let mut stop = None;
+            match answer {
+                Answer::Done => {}
+                Answer::File { file, offset, bytes } => {
+                    out.attach(file, offset, bytes);
+                    stop = Some(if terms.closes { Next::Close } else { Next::Again });
+                }
+                Answer::Upstream => {
+                    let words = self.log.is_some().then(|| Words::of(&request));
+                    match self.proxy.start(cx, id, client.remote, &request, terms, words) {
+                        Ok(upstream) => {
+                            client.exchange = Some(upstream);
+                            client.wait = Wait::Upstream;
+                            return Some((index, Next::Pause));
+                        }
+                        Err(status) => {
+                            self.site.update_date(now);
+                            sent = self.site.words(status, terms, out.buffer()).1;
+                        }
+                    }
+                }
+            }
+            if let Some(log) = &mut self.log {
+                log.note(client.remote, &request, sent, now.unix);
+            }
+            if let Some(next) = stop {
+                return Some((index, next));
+            }
+            if terms.closes {
+                return Some((index, Next::Close));
+            }
+            if out.pending_bytes() > OUTPUT_BYTES_MAX {
+                return Some((index, Next::Again));
+            }
+        }
+        None
+    }
+
+    /// What happens when all requests of a batch are answered and `rest_bytes` are left.
+    fn after_all(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        client: &mut Client,
+        rest_bytes: usize,
+        batch: &RequestBatch,
+        out: &mut Output,
+    ) -> Next {
+        if let Some(error) = batch.error() {
+            let sent = self.site.refuse(error, cx.now(), out.buffer());
+            if let Some(log) = &mut self.log {
+                log.note_words(client.remote, &Words::none(), sent, cx.now().unix);
+            }
+            return Next::Close;
+        }
+        if batch.len() == REQUESTS_MAX {
+            return Next::Again;
+        }
+        if client.decoder.take_continue() {
+            out.buffer().extend_from_slice(CONTINUE);
+        }
+        match client.decoder.needed() {
+            0 => Next::Read { needed: 0 },
+            missing => Next::Read { needed: rest_bytes + missing },
+        }
+    }
+
+    /// Opens what has come, within the limits.
+    fn admit(&mut self, cx: &mut Context<'_, ()>, round: Round) {
+        let mut clients = self.clients;
+        for arrival in round.arrivals {
+            let address = arrival.remote.map(|remote| remote.ip());
+            let of_address = address.and_then(|address| self.addresses.get(&address)).copied();
+            let per_address_max = self.config.connections_per_address_max;
+            let is_crowd = per_address_max != 0 && of_address.unwrap_or(0) >= per_address_max;
+            if is_crowd || clients >= self.config.connections_max {
+                Intake::refuse(&arrival);
+                continue;
+            }
+            clients += 1;
+            if let Some(address) = address.filter(|_| per_address_max != 0) {
+                *self.addresses.entry(address).or_default() += 1;
+            }
+            let peer = Peer { remote: arrival.remote, local: None, listener: 0 };
+            cx.adopt(arrival.socket, peer, true);
+        }
+        // At once, so that the next one who looks does not send more here.
+        self.intake.publish(clients as u64);
+        if round.must_rest {
+            self.intake.pause();
+            self.rests_until = Some(MonoNs(cx.now().mono.0 + REST_NS));
+        } else if clients >= self.config.connections_max {
+            self.intake.pause();
+        }
+    }
+
+    /// Takes what master and other workers have passed on.
+    pub(super) fn take_mail(&mut self, cx: &mut Context<'_, ()>) {
+        let round = self.intake.open_mail();
+        self.admit(cx, round);
+    }
+
+    /// Accepts again when there is room.
+    pub(super) fn go_on_accepting(&mut self) {
+        if self.rests_until.is_none()
+            && self.clients < self.config.connections_max
+            && let Err(error) = self.intake.resume()
+        {
+            tracing::error!(%error, "accepting cannot go on");
+        }
+    }
+
+    /// Does what the master says.
+    fn obey(&mut self, cx: &mut Context<'_, ()>) {
+        loop {
+            match self.control.receive() {
+                Ok(Received::Message(message)) => match message.bytes.as_slice() {
+                    LEAVE => self.begin_drain(cx, false),
+                    FINISH => self.begin_drain(cx, true),
+                    REOPEN => {
+                        if let Some(log) = &mut self.log {
+                            log.reopen();
+                        }
+                    }
+                    other => tracing::warn!(bytes = other.len(), "an order that is none came"),
+                },
+                Ok(Received::Empty) => return,
+                Ok(Received::Closed) => {
+                    // The master is gone: finish, so that another can take the address.
+                    if let Err(error) = self.watcher.remove(&self.control) {
+                        tracing::warn!(%error, "the master cannot be left");
+                    }
+                    return self.begin_drain(cx, true);
+                }
+                Err(error) => return tracing::error!(%error, "the master cannot be heard"),
+            }
+        }
+    }
+
+    fn begin_drain(&mut self, cx: &mut Context<'_, ()>, takes_waiting: bool) {
+        if self.drain.is_some() {
+            return;
+        }
+        let began = cx.now().mono;
+        let until = MonoNs(began.0 + self.config.drain_timeout_ms * 1_000_000);
+        self.drain = Some(Drain { until, began });
+        let arrivals = self.intake.end(takes_waiting);
+        self.intake.publish(0);
+        self.admit(cx, Round { arrivals, must_rest: false });
+    }
+
+    /// Sees to it that time goes on.
+    fn set_timer(&mut self, cx: &mut Context<'_, ()>) {
+        if !std::mem::replace(&mut self.is_timer_set, true) {
+            let at = cx.now().mono.0 + self.sweep_interval_ns();
+            cx.set_timer(MonoNs(at), SWEEP);
+        }
+    }
+}
+
+impl Handler for Server {
+    type Session = Session;
+    type Mail = ();
+
+    fn open(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        id: ConnId,
+        peer: &Peer,
+        out: &mut Output,
+    ) -> Session {
+        if peer.listener == UPSTREAM {
+            return Session::Upstream(Box::new(self.proxy.open(id, out)));
+        }
+        self.clients += 1;
+        self.set_timer(cx);
+        Session::Client(Client::new(peer.remote.map(|remote| remote.ip()), cx.now().mono))
+    }
+
+    fn data(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        id: ConnId,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        match session {
+            Session::Client(client) => self.serve(cx, id, client, input, out),
+            Session::Upstream(upstream) => {
+                self.site.update_date(cx.now());
+                self.proxy.receive(cx, id, upstream, input, &self.site)
+            }
+        }
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_, ()>, id: ConnId, session: Session) {
+        match session {
+            Session::Client(client) => {
+                if let Some(upstream) = client.exchange {
+                    self.proxy.abandon(cx, upstream);
+                }
+                self.clients -= 1;
+                if self.config.connections_per_address_max != 0
+                    && let Some(address) = client.remote
+                    && let Some(count) = self.addresses.get_mut(&address)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.addresses.remove(&address);
+                    }
+                }
+                self.go_on_accepting();
+            }
+            Session::Upstream(upstream) => self.proxy.closed(cx, id, *upstream),
+        }
+    }
+
+    /// A client that says no more still gets what it asked for.
+    fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
+        matches!(session, Session::Client(_))
+    }
+
+    fn mail(&mut self, _: &mut Context<'_, ()>, _: &mut Connections<'_, Session>, (): ()) {}
+
+    fn timer(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        connections: &mut Connections<'_, Session>,
+        _: u64,
+    ) {
+        self.is_timer_set = false;
+        self.sweep(cx, connections);
+        let has_time = self.clients != 0 || self.drain.is_some() || self.rests_until.is_some();
+        if has_time || self.proxy.has_exchanges() {
+            self.set_timer(cx);
+        }
+    }
+
+    fn source(&mut self, cx: &mut Context<'_, ()>, _: &mut Connections<'_, Session>, source: u32) {
+        match Source::of(source) {
+            Source::Control => self.obey(cx),
+            Source::Mailbox => self.take_mail(cx),
+            Source::Signals => {
+                while let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
+                    // The others are the master's to act on.
+                    if signal == Signal::Terminate {
+                        self.begin_drain(cx, false);
+                    }
+                }
+            }
+            Source::Listener(index) => {
+                let round = self.intake.accept(index, self.clients);
+                self.admit(cx, round);
+            }
+        }
+        self.set_timer(cx);
+    }
+
+    fn no_room(&mut self, _: &mut Context<'_, ()>, _: ConnId, session: &mut Session) {
+        if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
+            self.proxy.hold(*upstream);
+        }
+    }
+
+    fn has_room(&mut self, cx: &mut Context<'_, ()>, _: ConnId, session: &mut Session) {
+        if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
+            self.proxy.go_on(cx, *upstream);
+        }
+    }
+
+    fn before_wait(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        self.proxy.deliver(cx, connections, &mut self.site, self.log.as_mut());
+        self.intake.publish(self.clients as u64);
+        self.end_if_drained(cx);
+    }
+}

@@ -1,0 +1,157 @@
+//! Time as clients feel it: who sends or takes too slowly is let go.
+//!
+//! All connections are looked at every so often; nothing is paid per request. A connection may live
+//! longer than its time by one interval.
+
+use base::time::MonoNs;
+use reactor::{ConnId, Connections, Context};
+
+use super::client::Wait;
+use super::log::Words;
+use super::server::{Server, Session};
+
+/// Connections are looked at this often, at least and at most.
+const SWEEP_NS_MIN: u64 = 20_000_000;
+const SWEEP_NS_MAX: u64 = 1_000_000_000;
+/// While the worker ends.
+const DRAIN_SWEEP_NS: u64 = 50_000_000;
+/// A client that has asked for nothing for so long since the worker began to end is let go; one that
+/// is about to ask gets its answer, and learns from it that the connection ends.
+const DRAIN_IDLE_NS: u64 = 500_000_000;
+
+/// Why a connection is let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Stay,
+    /// Nothing was asked for: close without a word.
+    Close,
+    /// A request came too slowly: 408.
+    Slow,
+    /// An answer is not taken.
+    Abort,
+}
+
+impl Server {
+    pub(super) fn sweep_interval_ns(&self) -> u64 {
+        if self.drain.is_some() {
+            return DRAIN_SWEEP_NS;
+        }
+        let config = &self.config;
+        let times = [
+            config.head_timeout_ms,
+            config.idle_timeout_ms,
+            config.write_timeout_ms,
+            config.upstream_timeout_ms,
+        ];
+        let least_ms = times.into_iter().min().unwrap_or(1);
+        let rest_ns = if self.rests_until.is_some() { SWEEP_NS_MIN } else { SWEEP_NS_MAX };
+        (least_ms.saturating_mul(1_000_000) / 8).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX).min(rest_ns)
+    }
+
+    /// Looks at all connections.
+    pub(super) fn sweep(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let now = cx.now().mono;
+        if self.rests_until.is_some_and(|until| until <= now) {
+            self.rests_until = None;
+            self.go_on_accepting();
+        }
+        let mut slow: Vec<ConnId> = Vec::new();
+        for (info, session) in connections.list() {
+            let Session::Client(client) = session else { continue };
+            let waited_ns = now.since(client.since);
+            let sends = info.output_bytes != 0 || info.attached_bytes != 0;
+            let verdict = if sends {
+                self.judge_taker(now.since(info.last_activity))
+            } else {
+                self.judge_wait(client.wait, waited_ns, info.input_bytes, now)
+            };
+            match verdict {
+                Verdict::Stay => {}
+                Verdict::Close => cx.close(info.id),
+                Verdict::Abort => cx.abort(info.id),
+                Verdict::Slow => slow.push(info.id),
+            }
+        }
+        for id in slow {
+            self.answer_slow(cx, connections, id);
+        }
+        self.proxy.sweep(cx, self.config.upstream_timeout_ms.saturating_mul(1_000_000));
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    fn judge_taker(&self, silent_ns: u64) -> Verdict {
+        if silent_ns > self.config.write_timeout_ms.saturating_mul(1_000_000) {
+            Verdict::Abort
+        } else {
+            Verdict::Stay
+        }
+    }
+
+    fn judge_wait(&self, wait: Wait, waited_ns: u64, input_bytes: usize, now: MonoNs) -> Verdict {
+        let head_ns = self.config.head_timeout_ms.saturating_mul(1_000_000);
+        let drained_ns = self.drain.map_or(0, |drain| now.since(drain.began));
+        match wait {
+            Wait::Upstream => Verdict::Stay,
+            Wait::Idle => {
+                let is_idle = waited_ns > self.config.idle_timeout_ms.saturating_mul(1_000_000);
+                let is_left = waited_ns.min(drained_ns) > DRAIN_IDLE_NS;
+                if is_idle || is_left { Verdict::Close } else { Verdict::Stay }
+            }
+            // Nothing has come since the connection was made.
+            Wait::Head if input_bytes == 0 => {
+                let is_left = waited_ns.min(drained_ns) > DRAIN_IDLE_NS;
+                if waited_ns > head_ns || is_left { Verdict::Close } else { Verdict::Stay }
+            }
+            Wait::Head if waited_ns > head_ns => Verdict::Slow,
+            Wait::Head => Verdict::Stay,
+            Wait::Body => {
+                let earned_ns = (input_bytes as u64).saturating_mul(1_000_000_000);
+                let earned_ns = earned_ns / self.config.body_rate_min;
+                let is_slow = waited_ns > head_ns.saturating_add(earned_ns);
+                if is_slow { Verdict::Slow } else { Verdict::Stay }
+            }
+        }
+    }
+
+    fn answer_slow(
+        &mut self,
+        cx: &mut Context<'_, ()>,
+        connections: &mut Connections<'_, Session>,
+        id: ConnId,
+    ) {
+        let now = cx.now();
+        if let Some((Session::Client(client), out)) = connections.get_mut(id) {
+            let words = "the request did not come in time";
+            let sent = self.site.refuse_with(408, words, now, out.buffer());
+            if let Some(log) = &mut self.log {
+                log.note_words(client.remote, &Words::none(), sent, now.unix);
+            }
+        }
+        cx.close(id);
+    }
+
+    /// Ends the worker when its last connection is gone, or its time is over.
+    pub(super) fn end_if_drained(&mut self, cx: &mut Context<'_, ()>) {
+        let Some(drain) = self.drain else { return };
+        let now = cx.now().mono;
+        if self.clients == 0 {
+            // What another worker has passed on before it knew.
+            self.take_mail(cx);
+        }
+        if (self.clients == 0 && !cx.has_arrivals()) || drain.until <= now {
+            if self.clients != 0 {
+                tracing::warn!(connections = self.clients, "connections are cut off");
+            }
+            if let Some(log) = &mut self.log {
+                log.flush();
+            }
+            cx.end(now);
+        }
+    }
+}
