@@ -1,7 +1,7 @@
 //! `cargo xtask clients`: suites that drive a server through clients that people use.
 //!
 //! Each is a script `tests/clients/<name>/run.sh`: it fetches what is pinned in its folder, runs
-//! against `ADDR`, and prints `N passed, N failed` at its end.
+//! against `ADDR` or `CQL_ADDR`, and prints `N passed, N failed` at its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +12,25 @@ use crate::process::{Server, Target};
 use crate::steps;
 use crate::tally::Tally;
 
-/// The suites, quickest first.
+/// The suites of the Redis protocol, quickest first.
 const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
+
+/// Those of CQL: for servers that speak it.
+const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 
 /// A suite that takes longer hangs: most of it is fetching and building on the first run.
 const SUITE_TIMEOUT_S: &str = "600";
 
 /// Runs the suites that `only` names, or all; each against a server of its own.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
-    if let Some(unknown) = only.iter().find(|name| !SUITES.contains(&name.as_str())) {
-        bail!("no suite {unknown:?}: there are {}", SUITES.join(", "));
+    let is_cql = *target != Target::Redis;
+    let cql_suites = CQL_SUITES.iter().filter(|_| is_cql);
+    let suites: Vec<&str> = SUITES.iter().chain(cql_suites).copied().collect();
+    if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
+        bail!("no suite {unknown:?}: there are {}", suites.join(", "));
     }
     let mut tally = Tally::default();
-    for name in SUITES {
+    for name in suites {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
             continue;
         }
@@ -43,6 +49,7 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .arg(folder.join("run.sh"))
             .current_dir(&folder)
             .env("ADDR", &server.address)
+            .env("CQL_ADDR", server.cql_address.as_deref().unwrap_or_default())
             .env("DIALECT", server.dialect.name()),
     )?;
     if counted == Tally::default() {
