@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::process::Target;
 use crate::tally::Tally;
-use crate::{clients, hostile, lab_smoke, report, steps, tidy, transcript};
+use crate::{clients, cql, hostile, lab_smoke, report, steps, tidy, transcript};
 
 /// Kill -9 under load, recover, compare: how often.
 const CRASH_ROUNDS: &str = "20";
@@ -25,7 +25,7 @@ struct Step {
 }
 
 /// In this order: cheap ones first, so that a mistake shows early.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -33,6 +33,7 @@ const STEPS: [Step; 14] = [
     Step { name: "build", run: |root| plain(cargo(root, &["build", "--release", "-p", "myriad"])) },
     Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
     Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
+    Step { name: "cql", run: run_cql },
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
     Step { name: "crash", run: run_crash },
@@ -115,6 +116,11 @@ fn run_tests(root: &Path) -> StepResult {
 fn run_transcripts(root: &Path, target: Target) -> StepResult {
     let options = transcript::Options { target, filter: None, update: false };
     transcript::run_all(root, &options).map(Some)
+}
+
+fn run_cql(root: &Path) -> StepResult {
+    let options = cql::Options { peer: cql::Peer::Myriad, filter: None, update: false };
+    cql::run_all(root, &options).map(Some)
 }
 
 fn run_clients(root: &Path, target: &Target) -> StepResult {

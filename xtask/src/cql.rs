@@ -10,6 +10,7 @@ mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -20,6 +21,13 @@ use file::{Script, Step};
 
 /// Where the files are, below the repository's root.
 const FOLDER: &str = "tests/cql";
+
+/// What Cassandra says as long as an index is being built.
+const READ_FAILURE: &str = "error 1300";
+
+/// How long to wait for an index: so often, so long.
+const INDEX_TRIES_MAX: u32 = 100;
+const INDEX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Who is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +131,14 @@ fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result
 
 /// What a statement is answered. A SELECT is prepared and executed too, and must give the same.
 fn answer(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
-    let direct = connection.query(&step.statement, step.page_rows)?;
+    let mut direct = connection.query(&step.statement, step.page_rows)?;
+    for _ in 0..INDEX_TRIES_MAX {
+        if !direct.iter().any(|line| line.starts_with(READ_FAILURE)) {
+            break;
+        }
+        std::thread::sleep(INDEX_PAUSE);
+        direct = connection.query(&step.statement, step.page_rows)?;
+    }
     let is_select = step.statement.to_ascii_lowercase().starts_with("select");
     if is_select && !step.is_once && !direct.iter().any(|line| line.starts_with("error")) {
         let prepared = connection.prepare_and_execute(&step.statement, step.page_rows)?;

@@ -259,6 +259,9 @@ fn put_decimal(decimal: &Decimal, out: &mut Vec<u8>) {
     }
 }
 
+/// Zeros at the end of a whole number that are written out: people write 100, not 1E+2.
+const ZEROS_MAX: u32 = 38;
+
 fn take_decimal(key: &mut &[u8]) -> Option<Decimal> {
     let turn = match take_byte(key)? {
         0x01 => return Some(Decimal { unscaled: BigInt::ZERO, scale: 0 }),
@@ -277,7 +280,12 @@ fn take_decimal(key: &mut &[u8]) -> Option<Decimal> {
     let length = i64::try_from(digits.len()).ok()?;
     let scale = i32::try_from(length.checked_sub(exponent.cast_signed())?).ok()?;
     let unscaled: BigInt = digits.parse().ok()?;
-    Some(Decimal { unscaled: if turn == 0 { unscaled } else { -unscaled }, scale })
+    let unscaled = if turn == 0 { unscaled } else { -unscaled };
+    let zeros = scale.unsigned_abs();
+    if scale < 0 && zeros <= ZEROS_MAX {
+        return Some(Decimal { unscaled: unscaled * BigInt::from(10).pow(zeros), scale: 0 });
+    }
+    Some(Decimal { unscaled, scale })
 }
 
 /// The time stands in three pieces, the lowest first: put in order, highest first, without the
@@ -444,6 +452,8 @@ mod tests {
             let back = Decimal::decode(&decode(&mut &key[..], &of, false).unwrap()).unwrap();
             assert_eq!(encoded(&back.encode(), &of, false), *key, "{text}");
         }
+        let back = decode(&mut &keys[9][..], &of, false).unwrap();
+        assert_eq!(Decimal::decode(&back), Decimal::parse("1000"));
     }
 
     #[test]
