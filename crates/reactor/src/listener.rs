@@ -30,6 +30,13 @@ impl Listener {
         Listener::from_fd(listen(address, BACKLOG, false)?, refusal)
     }
 
+    /// How much the kernel keeps of what peers have sent and nobody has read (`SO_RCVBUF`); accepted
+    /// sockets inherit it.
+    pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
+        sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?;
+        Ok(())
+    }
+
     fn from_fd(fd: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::memory::{LimitReached, LocalTracker};
+use base::memory::{LimitReached, LocalTracker, Tracker};
 
 use crate::config::MemoryTrackers;
 
@@ -23,32 +23,56 @@ pub(crate) struct Charges {
     queued: u64,
 }
 
+/// What the connections of one protocol hold.
 #[derive(Debug)]
-pub(crate) struct Accounts {
-    store: LocalTracker,
-    clients: LocalTracker,
+pub(crate) struct Buffers {
     input: LocalTracker,
     output: LocalTracker,
     queued: LocalTracker,
+    is_on: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    pub(crate) resp: Buffers,
+    pub(crate) cql: Buffers,
+    store: LocalTracker,
+    clients: LocalTracker,
     log: LocalTracker,
+    /// `memory-tracking`: without it nothing is counted.
+    is_on: bool,
     /// What the log's lanes held when it was last looked at; the first reactor looks.
     log_bytes: u64,
 }
 
 impl Accounts {
-    pub(crate) fn new(memory: &MemoryTrackers) -> Accounts {
+    pub(crate) fn new(memory: &MemoryTrackers, is_on: bool) -> Accounts {
+        let local = |tracker: &Arc<Tracker>| LocalTracker::new(Arc::clone(tracker));
         Accounts {
-            store: LocalTracker::new(Arc::clone(&memory.store)),
-            clients: LocalTracker::new(Arc::clone(&memory.clients)),
-            input: LocalTracker::new(Arc::clone(&memory.read_buffer_resp)),
-            output: LocalTracker::new(Arc::clone(&memory.output_resp)),
-            queued: LocalTracker::new(Arc::clone(&memory.call_resp)),
-            log: LocalTracker::new(Arc::clone(&memory.log)),
+            resp: Buffers {
+                input: local(&memory.read_buffer_resp),
+                output: local(&memory.output_resp),
+                queued: local(&memory.call_resp),
+                is_on,
+            },
+            cql: Buffers {
+                input: local(&memory.read_buffer_cql),
+                output: local(&memory.output_cql),
+                queued: local(&memory.call_cql),
+                is_on,
+            },
+            store: local(&memory.store),
+            clients: local(&memory.clients),
+            log: local(&memory.log),
+            is_on,
             log_bytes: 0,
         }
     }
 
     pub(crate) fn store_grew(&mut self, bytes: isize) {
+        if !self.is_on {
+            return;
+        }
         match bytes {
             0 => {}
             1.. => self.store.consume(bytes.unsigned_abs() as u64),
@@ -56,15 +80,47 @@ impl Accounts {
         }
     }
 
-    pub(crate) fn client_came(&mut self, bytes: u64, charges: Charges) {
-        self.clients.consume(bytes);
+    /// A connection has come that costs so much while it does nothing.
+    pub(crate) fn client_came(&mut self, bytes: u64) {
+        if self.is_on {
+            self.clients.consume(bytes);
+        }
+    }
+
+    pub(crate) fn client_left(&mut self, bytes: u64) {
+        if self.is_on {
+            self.clients.release(bytes);
+        }
+    }
+
+    /// The log's lanes hold this much now.
+    pub(crate) fn log_holds(&mut self, bytes: u64) {
+        if self.is_on {
+            self.log.consume(bytes);
+            self.log.release(std::mem::replace(&mut self.log_bytes, bytes));
+        }
+    }
+
+    /// Tells the trees what was gathered.
+    pub(crate) fn flush(&mut self) {
+        let Accounts { resp, cql, store, clients, log, .. } = self;
+        for tracker in [store, clients, log] {
+            tracker.flush();
+        }
+        resp.flush();
+        cql.flush();
+    }
+}
+
+impl Buffers {
+    /// A connection has come from another reactor, with what it holds.
+    pub(crate) fn came(&mut self, charges: Charges) {
         self.input.consume(charges.input);
         self.output.consume(charges.output);
         self.queued.consume(charges.queued);
     }
 
-    pub(crate) fn client_left(&mut self, bytes: u64, charges: Charges) {
-        self.clients.release(bytes);
+    pub(crate) fn left(&mut self, charges: Charges) {
         self.input.release(charges.input);
         self.output.release(charges.output);
         self.queued.release(charges.queued);
@@ -74,13 +130,16 @@ impl Accounts {
     /// is no memory for the input: the connection is to be closed then. Replies are always charged;
     /// what bounds them is that their connection is not read.
     #[inline]
-    pub(crate) fn buffers(
+    pub(crate) fn charge(
         &mut self,
         charges: &mut Charges,
         input_bytes: usize,
         output_bytes: usize,
     ) -> Result<(), LimitReached> {
-        let charged = |bytes: usize| if bytes < CHARGED_BYTES_MIN { 0 } else { bytes as u64 };
+        let is_on = self.is_on;
+        let charged = |bytes: usize| {
+            if bytes < CHARGED_BYTES_MIN || !is_on { 0 } else { bytes as u64 }
+        };
         let (input, output) = (charged(input_bytes), charged(output_bytes));
         if output != charges.output {
             self.output.consume(output);
@@ -98,8 +157,10 @@ impl Accounts {
 
     /// A command of this many bytes is queued.
     pub(crate) fn queue(&mut self, charges: &mut Charges, bytes: u64) -> Result<(), LimitReached> {
-        self.queued.try_consume(bytes)?;
-        charges.queued += bytes;
+        if self.is_on {
+            self.queued.try_consume(bytes)?;
+            charges.queued += bytes;
+        }
         Ok(())
     }
 
@@ -108,22 +169,8 @@ impl Accounts {
         self.queued.release(std::mem::take(&mut charges.queued));
     }
 
-    /// The log's lanes hold this much now.
-    pub(crate) fn log_holds(&mut self, bytes: u64) {
-        self.log.consume(bytes);
-        self.log.release(std::mem::replace(&mut self.log_bytes, bytes));
-    }
-
-    /// Tells the trees what was gathered.
-    pub(crate) fn flush(&mut self) {
-        for tracker in [
-            &mut self.store,
-            &mut self.clients,
-            &mut self.input,
-            &mut self.output,
-            &mut self.queued,
-            &mut self.log,
-        ] {
+    fn flush(&mut self) {
+        for tracker in [&mut self.input, &mut self.output, &mut self.queued] {
             tracker.flush();
         }
     }
@@ -141,19 +188,49 @@ mod tests {
         let settings =
             Settings { read_buffer_memory_limit: Limit::Bytes(1 << 20), ..Settings::default() };
         let memory = MemoryTrackers::new(&settings, None);
-        let mut accounts = Accounts::new(&memory);
+        let mut accounts = Accounts::new(&memory, true);
         let mut charges = Charges::default();
-        accounts.client_came(500, charges);
-        accounts.buffers(&mut charges, 100, 100).expect("not even charged");
+        accounts.client_came(500);
+        accounts.resp.charge(&mut charges, 100, 100).expect("not even charged");
         assert_eq!(charges, Charges::default());
-        accounts.buffers(&mut charges, 200_000, 50_000).expect("below the limit");
-        accounts.queue(&mut charges, 77).expect("no limit");
+        accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
+        accounts.resp.queue(&mut charges, 77).expect("no limit");
         accounts.flush();
         assert_eq!(memory.read_buffer.current_bytes(), 200_000);
         assert_eq!(memory.output.current_bytes(), 50_000);
-        assert!(accounts.buffers(&mut charges, 2 << 20, 0).is_err());
-        accounts.client_left(500, charges);
+        assert!(accounts.resp.charge(&mut charges, 2 << 20, 0).is_err());
+        accounts.client_left(500);
+        accounts.resp.left(charges);
         accounts.flush();
         assert_eq!(memory.server.current_bytes(), 0);
+    }
+
+    #[test]
+    fn a_protocol_has_a_limit_of_its_own() {
+        let settings =
+            Settings { cql_rpc_memory_limit: Limit::Bytes(100_000), ..Settings::default() };
+        let memory = MemoryTrackers::new(&settings, None);
+        let mut accounts = Accounts::new(&memory, true);
+        let mut charges = Charges::default();
+        let reached = accounts.cql.charge(&mut charges, 200_000, 0).unwrap_err();
+        assert_eq!(reached.path, "server/read-buffer/cql");
+        accounts.resp.charge(&mut charges, 200_000, 0).expect("another tracker");
+    }
+
+    #[test]
+    fn nothing_is_counted_without_tracking() {
+        let settings =
+            Settings { read_buffer_memory_limit: Limit::Bytes(1), ..Settings::default() };
+        let memory = MemoryTrackers::new(&settings, None);
+        let mut accounts = Accounts::new(&memory, false);
+        let mut charges = Charges::default();
+        accounts.client_came(500);
+        accounts.store_grew(500);
+        accounts.log_holds(500);
+        accounts.resp.charge(&mut charges, 200_000, 50_000).expect("no limit counts");
+        accounts.resp.queue(&mut charges, 77).expect("no limit counts");
+        accounts.flush();
+        assert_eq!(memory.server.current_bytes(), 0);
+        assert_eq!(charges, Charges::default());
     }
 }

@@ -8,6 +8,7 @@ mod resp;
 mod session;
 mod waits;
 
+use crate::accounts::Buffers;
 use crate::published::ClientRow;
 use crate::resp::cx::Record;
 use crate::resp::execute::Prepared;
@@ -164,7 +165,7 @@ impl Handler for Server {
         let durability = self.worker.settings.durability;
         let opened = self.now.mono;
         let mut session = if self.cql_listeners.contains(&peer.listener) {
-            Session::Cql(Box::new(crate::cql::Session::new(id, peer, opened, durability)))
+            Session::Cql(Box::new(crate::cql::Session::new(id, peer, durability)))
         } else {
             let authenticated = !self.worker.settings.requirepass.is_set();
             let session = crate::resp::Session::new(id, peer, opened, authenticated, durability);
@@ -242,10 +243,18 @@ impl Handler for Server {
         self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
+    fn may_migrate(&self, session: &Session) -> bool {
+        match session {
+            Session::Resp(_) => true,
+            // Its responses come to this reactor.
+            Session::Cql(session) => session.in_flight == 0,
+        }
+    }
+
     fn may_expire(&self, session: &Session) -> bool {
         match session {
             Session::Resp(session) => !session.monitor,
-            Session::Cql(session) => session.parked.is_empty(),
+            Session::Cql(session) => session.parked.is_empty() && session.in_flight == 0,
         }
     }
 
@@ -304,6 +313,7 @@ impl Handler for Server {
                 }
             }
             Mail::SchemaChanged(event) => self.tell_schema_change(connections, &event),
+            Mail::CqlReply(reply) => self.take_reply(connections, *reply),
         }
     }
 
@@ -359,12 +369,21 @@ impl Handler for Server {
 impl Server {
     fn register(&mut self, session: &Session, row: ClientRow) {
         self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
-        self.worker.accounts.client_came(CLIENT_BYTES, session.charges());
+        self.worker.accounts.client_came(CLIENT_BYTES);
+        self.buffers_of(session).came(session.charges());
     }
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
-        self.worker.accounts.client_left(CLIENT_BYTES, session.charges());
+        self.worker.accounts.client_left(CLIENT_BYTES);
+        self.buffers_of(session).left(session.charges());
         self.shared.published[self.worker.index].lock().clients.remove(&session.id().0)
+    }
+
+    fn buffers_of(&mut self, session: &Session) -> &mut Buffers {
+        match session {
+            Session::Resp(_) => &mut self.worker.accounts.resp,
+            Session::Cql(_) => &mut self.worker.accounts.cql,
+        }
     }
 
     /// A RESP connection is gone, whatever it waited for.

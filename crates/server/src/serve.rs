@@ -14,9 +14,11 @@ use parking_lot::Mutex;
 use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
-use crate::config::{Config, MemoryTrackers, Placement, Settings, machine_memory_bytes};
+use crate::config::{Config, MemoryTrackers, Placement, ReplyPath, Settings, machine_memory_bytes};
 use crate::cql::execute::WriteClock;
+use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
+use crate::cql::processor::Processors;
 use crate::cql::request_kind::commands_count;
 use crate::cql::schema;
 use crate::handler::Server;
@@ -61,8 +63,10 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     let group = start_group(&shared, &settings, reactors)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
+    start_pool(&shared, &settings)?;
     announce(&group, &shared)?;
     let ran = group.run(on_signal);
+    shared.pool.stop();
     tracing::info!("draining is over: closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
@@ -97,7 +101,9 @@ pub(crate) fn build_shared(
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
         schema: recovered.schema.last_change,
-        prepared: PreparedTable::default(),
+        prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
+        processors: Processors::new(settings.processor),
+        pool: Pool::default(),
         write_clock: WriteClock::default(),
         log: recovered.log,
         config: Mutex::new(config),
@@ -153,6 +159,11 @@ fn start_group(
     for (address, refusal) in refusals {
         let listener =
             Listener::bind(*address, refusal).with_context(|| format!("listening on {address}"))?;
+        let bytes = usize::try_from(settings.socket_receive_buffer_bytes).unwrap_or(usize::MAX);
+        if bytes != 0 {
+            let sized = listener.set_receive_buffer_bytes(bytes);
+            sized.with_context(|| format!("setting the receive buffer of {address}"))?;
+        }
         listeners.push(listener);
     }
     let config = reactor::Config {
@@ -178,6 +189,22 @@ fn start_group(
     shared.stopper.get_or_init(|| group.stopper());
     shared.identity.addresses.get_or_init(|| group.addresses());
     Ok(group)
+}
+
+/// Threads for CQL statements, if reactors do not run them themselves.
+fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
+    if settings.stub != 0 {
+        let stub = settings.stub;
+        tracing::warn!(stub, "CQL statements are answered without being carried out");
+    }
+    if settings.reply == ReplyPath::Direct || settings.cql.is_empty() {
+        return Ok(());
+    }
+    let threads = match settings.reply_pool_threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    };
+    Pool::start(shared, threads).context("starting the pool of CQL threads")
 }
 
 fn placement(settings: &Settings) -> reactor::Placement {

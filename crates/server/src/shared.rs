@@ -18,7 +18,9 @@ use crate::baseline::Baseline;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::cql::events::SchemaEvent;
 use crate::cql::execute::WriteClock;
+use crate::cql::pool::{Pool, PoolReply};
 use crate::cql::prepared::PreparedTable;
+use crate::cql::processor::Processors;
 use crate::cql::schema::{Catalog, LastChange};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
@@ -40,6 +42,8 @@ pub(crate) enum Mail {
     SnapshotDone { number: u64, ok: bool },
     /// CQL's schema has changed.
     SchemaChanged(Arc<SchemaEvent>),
+    /// A response of the pool.
+    CqlReply(Box<PoolReply>),
 }
 
 /// Who this server is, fixed at start.
@@ -112,6 +116,8 @@ pub(crate) struct Shared {
     pub(crate) prepared: PreparedTable,
     /// When CQL's writes were made whose clients do not say it.
     pub(crate) write_clock: WriteClock,
+    pub(crate) processors: Processors,
+    pub(crate) pool: Pool,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,

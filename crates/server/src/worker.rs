@@ -64,7 +64,7 @@ impl Worker {
             durable: 0,
             tally: Tally::default(),
             store_bytes: 0,
-            accounts: Accounts::new(&shared.memory),
+            accounts: Accounts::new(&shared.memory, settings.memory_tracking),
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),

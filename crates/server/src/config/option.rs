@@ -48,11 +48,13 @@ pub enum Section {
     Encodings,
     Expiry,
     Insight,
+    /// How other servers do it, and what each layer costs.
+    Comparison,
     Compatibility,
 }
 
 impl Section {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Server,
         Self::Durability,
         Self::Memory,
@@ -60,6 +62,7 @@ impl Section {
         Self::Encodings,
         Self::Expiry,
         Self::Insight,
+        Self::Comparison,
         Self::Compatibility,
     ];
 
@@ -72,6 +75,7 @@ impl Section {
             Self::Encodings => "Compact encodings",
             Self::Expiry => "Expiry",
             Self::Insight => "Logging and insight",
+            Self::Comparison => "For comparison",
             Self::Compatibility => "For Redis tools",
         }
     }

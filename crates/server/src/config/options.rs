@@ -7,7 +7,8 @@ use base::units::{GIB, KIB, MIB};
 
 use super::option::{Change, Field, Kind, OptionSpec, Section};
 use super::settings::{
-    DATABASES, DebugCommand, Durability, LogFormat, LogLevel, MaxmemoryPolicy, Placement, Settings,
+    DATABASES, DebugCommand, Durability, LogFormat, LogLevel, MaxmemoryPolicy, Placement,
+    ProcessorSource, ReplyPath, Settings,
 };
 
 /// Redis counts many things in an `int`.
@@ -130,6 +131,14 @@ pub static OPTIONS: &[OptionSpec] = &[
         "511",
         Change::Start,
         "Connections that the kernel keeps waiting to be accepted; it caps this at net.core.somaxconn.",
+    ),
+    option(
+        Section::Server,
+        "socket-receive-buffer-size",
+        bytes!(socket_receive_buffer_bytes, 0, INT_MAX as u64),
+        "0",
+        Change::Start,
+        "Bytes that the kernel keeps of what a peer has sent and the server has not read; the kernel doubles it, and caps it at net.core.rmem_max. 0 leaves it to the kernel, which adapts it.",
     ),
     option(
         Section::Server,
@@ -321,6 +330,30 @@ pub static OPTIONS: &[OptionSpec] = &[
         Change::Running,
         "Memory for bytes that were received and not yet executed. A negative number is a percentage of `memory-limit`. At the limit sockets are not read until there is room.",
     ),
+    option(
+        Section::Memory,
+        "cql-rpc-memory-limit",
+        Kind::Limit { field: field!(cql_rpc_memory_limit) },
+        "0",
+        Change::Running,
+        "Part of `read-buffer-memory-limit` that CQL connections may take. A negative number is a percentage of it. At the limit a connection gets an error (overloaded) and is closed.",
+    ),
+    option(
+        Section::Memory,
+        "throttle-cql-calls-on-soft-memory-limit",
+        Kind::YesNo { field: field!(throttle_cql_calls) },
+        "yes",
+        Change::Running,
+        "When unread requests take more than 85 % of `cql-rpc-memory-limit` or of `read-buffer-memory-limit`, CQL statements are answered with an error (overloaded), the more of them the closer the limit is.",
+    ),
+    option(
+        Section::Memory,
+        "memory-tracking",
+        Kind::YesNo { field: field!(memory_tracking) },
+        "yes",
+        Change::Start,
+        "Count memory by what it is for. Without it INFO and MEMORY show little, and no memory limit holds: for measuring what counting costs.",
+    ),
     // --- Limits
     option(
         Section::Limits,
@@ -399,6 +432,55 @@ pub static OPTIONS: &[OptionSpec] = &[
             "Bytes of all CQL statements that are kept prepared, by estimate.",
         ),
         &["cql-service-max-prepared-statement-size-bytes"],
+    ),
+    // --- For comparison
+    option(
+        Section::Comparison,
+        "processor",
+        choice!(processor: ProcessorSource),
+        "per-reactor",
+        Change::Start,
+        "Where a CQL request gets its scratch space and its prepared statements: from its reactor, from one of 256 in turn, or from a list behind one lock.",
+    ),
+    option(
+        Section::Comparison,
+        "reply",
+        choice!(reply: ReplyPath),
+        "direct",
+        Change::Start,
+        "Who runs CQL statements: the reactor that has read them, or a pool of threads behind one queue. With pool, requests that are running when their connection or the server ends get no answer.",
+    ),
+    option(
+        Section::Comparison,
+        "reply-pool-threads",
+        count!(reply_pool_threads, 0, 1_024),
+        "0",
+        Change::Start,
+        "With `reply` pool: its threads; 0 is one per core.",
+    ),
+    option(
+        Section::Comparison,
+        "cql-service-queue-length",
+        count!(cql_service_queue_length, 1, 50_000),
+        "10000",
+        Change::Running,
+        "With `reply` pool: requests that may wait for a thread; one more is answered with an error (overloaded).",
+    ),
+    option(
+        Section::Comparison,
+        "stub",
+        count!(stub, 0, 5),
+        "0",
+        Change::Start,
+        "Answer CQL statements early, to see what each layer costs. 1: run, and not waited for the log. 2: found or planned, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are, from the first one on. NOTHING IS KEPT from 2 on: never for data.",
+    ),
+    option(
+        Section::Comparison,
+        "log-cql-requests",
+        Kind::YesNo { field: field!(log_cql_requests) },
+        "no",
+        Change::Running,
+        "Log a line for each CQL request.",
     ),
     // --- Encodings
     with_aliases(
@@ -772,6 +854,7 @@ mod tests {
             "7mb",
             "200kb",
             "no",
+            "yes",
             "json",
             "error",
             "127.0.0.1:1",

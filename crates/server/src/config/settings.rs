@@ -65,6 +65,28 @@ choice! {
 }
 
 choice! {
+    /// Where a CQL request gets what it needs while it runs.
+    ProcessorSource {
+        /// From its reactor: nothing is shared.
+        PerReactor = "per-reactor",
+        /// One of 256, in turn.
+        Rr256 = "rr256",
+        /// The first of a list behind one lock.
+        Mutex = "mutex",
+    }
+}
+
+choice! {
+    /// Who runs CQL statements.
+    ReplyPath {
+        /// The reactor that has read them.
+        Direct = "direct",
+        /// Threads behind one queue.
+        Pool = "pool",
+    }
+}
+
+choice! {
     /// What goes when `maxmemory` is reached.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru",
@@ -197,6 +219,18 @@ settings! {
     turn_budget_bytes: u64,
     proto_max_bulk_len_bytes: u64,
     native_transport_max_frame_bytes: u64,
+    throttle_cql_calls: bool,
+    processor: ProcessorSource,
+    reply: ReplyPath,
+    reply_pool_threads: usize,
+    cql_service_queue_length: usize,
+    /// 0: everything is done.
+    stub: usize,
+    log_cql_requests: bool,
+    memory_tracking: bool,
+    /// Zero: as the kernel likes.
+    socket_receive_buffer_bytes: u64,
+    cql_rpc_memory_limit: Limit,
     cql_requests_in_flight_max: usize,
     prepared_statements_max: usize,
     prepared_statements_bytes_max: u64,
@@ -255,6 +289,10 @@ impl Settings {
         self.validate_addresses()?;
         self.validate_protection()?;
         self.validate_log()?;
+        if !self.memory_tracking && self.maxmemory_bytes != 0 {
+            let reason = "what is not counted cannot be limited: set maxmemory to 0".to_owned();
+            return Err(conflict("memory-tracking", reason));
+        }
         if self.dir.as_os_str().is_empty() {
             return Err(conflict("dir", "the data needs a directory".to_owned()));
         }
@@ -400,6 +438,10 @@ mod tests {
         );
         check(|s| s.log_segment_bytes += 1, Some(("log-segment-bytes", "multiple of 4096")));
         check(|s| s.dir = PathBuf::new(), Some(("dir", "directory")));
+        check(
+            |s| (s.memory_tracking, s.maxmemory_bytes) = (false, 1),
+            Some(("memory-tracking", "maxmemory")),
+        );
     }
 
     #[test]

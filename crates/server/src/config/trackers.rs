@@ -14,9 +14,12 @@ pub struct MemoryTrackers {
     /// Bytes received and not yet executed.
     pub read_buffer: Arc<Tracker>,
     pub read_buffer_resp: Arc<Tracker>,
+    /// Its limit is `cql-rpc-memory-limit`.
+    pub read_buffer_cql: Arc<Tracker>,
     /// What requests need while they run.
     pub call: Arc<Tracker>,
     pub call_resp: Arc<Tracker>,
+    pub call_cql: Arc<Tracker>,
     /// Keys and values. Its limit is `maxmemory`.
     pub store: Arc<Tracker>,
     /// Records on the way to the disk.
@@ -24,6 +27,9 @@ pub struct MemoryTrackers {
     /// Replies on the way to their peers.
     pub output: Arc<Tracker>,
     pub output_resp: Arc<Tracker>,
+    pub output_cql: Arc<Tracker>,
+    /// CQL statements that are kept prepared. Its limit is `prepared-statements-memory`.
+    pub prepared: Arc<Tracker>,
     /// What a connection costs while it does nothing.
     pub clients: Arc<Tracker>,
 }
@@ -37,10 +43,14 @@ impl MemoryTrackers {
         let output = server.child("output", Limit::None);
         let trackers = Self {
             read_buffer_resp: read_buffer.child("resp", Limit::None),
+            read_buffer_cql: read_buffer.child("cql", Limit::None),
             call_resp: call.child("resp", Limit::None),
+            call_cql: call.child("cql", Limit::None),
             store: server.child("store", Limit::None),
             log: server.child("log", Limit::None),
             output_resp: output.child("resp", Limit::None),
+            output_cql: output.child("cql", Limit::None),
+            prepared: server.child("prepared-statements", Limit::None),
             clients: server.child("clients", Limit::None),
             server,
             read_buffer,
@@ -55,6 +65,8 @@ impl MemoryTrackers {
     pub fn apply(&self, settings: &Settings) {
         self.server.set_limit(settings.memory_limit);
         self.read_buffer.set_limit(settings.read_buffer_memory_limit);
+        self.read_buffer_cql.set_limit(settings.cql_rpc_memory_limit);
+        self.prepared.set_limit(Limit::Bytes(settings.prepared_statements_bytes_max));
         self.store.set_limit(match settings.maxmemory_bytes {
             0 => Limit::None,
             bytes => Limit::Bytes(bytes),
@@ -103,10 +115,21 @@ mod tests {
     fn the_tree_has_every_node() {
         let trackers = MemoryTrackers::new(&Settings::default(), None);
         let paths: Vec<_> = trackers.server.tree().into_iter().map(|node| node.path).collect();
-        for path in ["read-buffer/resp", "call/resp", "store", "log", "output/resp", "clients"] {
+        for path in [
+            "read-buffer/resp",
+            "read-buffer/cql",
+            "call/resp",
+            "call/cql",
+            "store",
+            "log",
+            "output/resp",
+            "output/cql",
+            "prepared-statements",
+            "clients",
+        ] {
             assert!(paths.contains(&format!("server/{path}")), "{path}");
         }
-        assert_eq!(paths.len(), 10);
+        assert_eq!(paths.len(), 14);
     }
 
     #[test]

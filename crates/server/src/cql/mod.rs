@@ -9,7 +9,7 @@
 //!
 //! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
 //! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
-//! id), `parked` (replies that wait for the log), `events` (what clients are told without asking).
+//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking).
 
 mod auth;
 pub(crate) mod engine;
@@ -24,7 +24,9 @@ pub mod lexer;
 mod parked;
 pub mod parser;
 mod plan;
+pub(crate) mod pool;
 pub(crate) mod prepared;
+pub(crate) mod processor;
 pub mod relation;
 pub(crate) mod request_kind;
 pub(crate) mod requests;

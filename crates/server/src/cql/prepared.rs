@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base::memory::Tracker;
 use base::time::MonoNs;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
@@ -76,9 +77,10 @@ fn estimate_bytes(statement: &PreparedStatement) -> u64 {
 }
 
 /// All prepared statements of the server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PreparedTable {
     inner: Mutex<Inner>,
+    memory: Arc<Tracker>,
     /// How many statements have left the table.
     departed: AtomicU64,
 }
@@ -99,6 +101,17 @@ pub(crate) struct PreparedStats {
 }
 
 impl PreparedTable {
+    pub(crate) fn new(memory: Arc<Tracker>) -> PreparedTable {
+        PreparedTable { inner: Mutex::default(), memory, departed: AtomicU64::new(0) }
+    }
+
+    /// Tells the tracker what the table holds now, and how many statements have left it.
+    fn account(&self, before: u64, after: u64, departed: u64) {
+        self.memory.consume(after);
+        self.memory.release(before);
+        self.departed.fetch_add(departed, Ordering::Relaxed);
+    }
+
     pub(crate) fn find(&self, id: &[u8; 16]) -> Option<Arc<Entry>> {
         self.inner.lock().by_id.get(id).map(Arc::clone)
     }
@@ -112,6 +125,7 @@ impl PreparedTable {
     ) -> Arc<Entry> {
         let entry = Arc::new(Entry::new(statement, now));
         let mut inner = self.inner.lock();
+        let before = inner.bytes;
         let mut departed = inner.make_room(entry.bytes, limits);
         inner.bytes += entry.bytes;
         let old = inner.by_id.insert(entry.statement.id, Arc::clone(&entry));
@@ -120,7 +134,7 @@ impl PreparedTable {
             old.is_gone.store(true, Ordering::Relaxed);
             departed += 1;
         }
-        self.departed.fetch_add(departed, Ordering::Relaxed);
+        self.account(before, inner.bytes, departed);
         entry
     }
 
@@ -130,9 +144,10 @@ impl PreparedTable {
         let id = &entry.statement.id;
         if inner.by_id.get(id).is_some_and(|known| Arc::ptr_eq(known, entry)) {
             inner.by_id.remove(id);
+            let before = inner.bytes;
             inner.bytes -= entry.bytes;
             entry.is_gone.store(true, Ordering::Relaxed);
-            self.departed.fetch_add(1, Ordering::Relaxed);
+            self.account(before, inner.bytes, 1);
         }
     }
 
@@ -233,5 +248,125 @@ impl Known {
         if std::mem::replace(&mut self.departed, departed) != departed {
             self.by_id.retain(|_, known| !known.entry.is_gone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::units::Limit;
+
+    use super::super::engine::statement_id;
+    use super::super::schema::builtin;
+    use super::*;
+
+    const LIMITS: PreparedLimits = PreparedLimits { statements_max: 1000, bytes_max: 1 << 20 };
+
+    struct Fixture {
+        table: PreparedTable,
+        memory: Arc<Tracker>,
+        catalog: Arc<Catalog>,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let memory = Tracker::root("prepared", Limit::None, None);
+            let table = PreparedTable::new(Arc::clone(&memory));
+            Fixture { table, memory, catalog: builtin() }
+        }
+
+        /// Prepares a statement with `number` blanks behind it: as many different ids as are wanted.
+        fn prepare(&self, number: usize, limits: PreparedLimits) -> [u8; 16] {
+            let text = format!("USE system{}", " ".repeat(number));
+            let catalog = Arc::clone(&self.catalog);
+            let statement = PreparedStatement::new(&text, None, catalog).unwrap();
+            let id = statement.id;
+            self.table.insert(statement, limits, at(number as u64));
+            id
+        }
+
+        fn learn(&self, known: &mut Known, id: &[u8]) -> bool {
+            known.learn(&self.table, id, &self.catalog, at(1000))
+        }
+    }
+
+    fn at(seconds: u64) -> MonoNs {
+        MonoNs(seconds * 1_000_000_000)
+    }
+
+    /// The ids are those that Cassandra gives: MD5 of keyspace and text.
+    #[test]
+    fn ids_are_the_same_everywhere() {
+        let hex = |id: [u8; 16]| crate::cql::value::text::hex(&id);
+        assert_eq!(hex(statement_id("USE system", None)), "6025498bfbba6f68451a43c3923289ba");
+        assert_eq!(
+            hex(statement_id("SELECT * FROM t", Some("ks"))),
+            "125e492ea51717990eba4738bbb59bdb"
+        );
+    }
+
+    #[test]
+    fn reactors_learn_what_is_in_the_table() {
+        let fixture = Fixture::new();
+        let id = fixture.prepare(0, LIMITS);
+        let mut known = Known::default();
+        assert!(known.get(&id).is_none());
+        assert!(fixture.learn(&mut known, &id));
+        assert_eq!(known.get(&id).unwrap().text, "USE system");
+        assert!(!fixture.learn(&mut known, &[7; 16]));
+        assert!(!fixture.learn(&mut known, b"short"));
+        assert!(known.get(b"short").is_none());
+    }
+
+    #[test]
+    fn the_longest_unused_go_first() {
+        let fixture = Fixture::new();
+        let limits = PreparedLimits { statements_max: 4, ..LIMITS };
+        let mut known = Known::default();
+        let ids: Vec<_> = (0..4).map(|number| fixture.prepare(number, limits)).collect();
+        // The first one is used after all others were prepared.
+        assert!(fixture.learn(&mut known, &ids[0]) && fixture.learn(&mut known, &ids[1]));
+        assert!(fixture.learn(&mut known, &ids[0]));
+        fixture.prepare(4, limits);
+        let is_there = |id: &[u8; 16]| fixture.table.find(id).is_some();
+        assert_eq!(ids.iter().map(is_there).collect::<Vec<_>>(), [true, false, true, true]);
+        assert_eq!(fixture.table.stats().statements, 4);
+        assert_eq!(fixture.table.stats().departed, 1);
+        assert!(!fixture.learn(&mut known, &ids[1]), "a reactor runs what is gone");
+        assert_eq!(known.by_id.len(), 1);
+    }
+
+    #[test]
+    fn bytes_are_limited_and_accounted_for() {
+        let fixture = Fixture::new();
+        let limits = PreparedLimits { bytes_max: 10 * STATEMENT_BYTES, ..LIMITS };
+        let mut known = Known::default();
+        for number in 0..100 {
+            let id = fixture.prepare(number, limits);
+            assert!(fixture.learn(&mut known, &id));
+            let stats = fixture.table.stats();
+            assert!(stats.bytes <= limits.bytes_max && stats.statements > 0);
+            assert_eq!(fixture.memory.current_bytes(), stats.bytes);
+        }
+        assert_eq!(known.by_id.len(), 100);
+        known.forget_departed(&fixture.table);
+        assert_eq!(known.by_id.len(), fixture.table.stats().statements);
+        // One that is larger than all there may be is kept alone, until the next one comes.
+        fixture.prepare(0, PreparedLimits { bytes_max: 1, ..LIMITS });
+        assert_eq!(fixture.table.stats().statements, 1);
+    }
+
+    #[test]
+    fn a_change_of_the_schema_is_seen_at_the_next_use() {
+        let mut fixture = Fixture::new();
+        let id = fixture.prepare(0, LIMITS);
+        let mut known = Known::default();
+        assert!(fixture.learn(&mut known, &id));
+        // A change that does not concern it.
+        fixture.catalog = Arc::new((*fixture.catalog).clone());
+        assert!(fixture.learn(&mut known, &id));
+        fixture.catalog = Arc::new(Catalog::default());
+        assert!(!fixture.learn(&mut known, &id));
+        assert_eq!(fixture.table.stats().statements, 0);
+        assert_eq!(fixture.memory.current_bytes(), 0);
     }
 }

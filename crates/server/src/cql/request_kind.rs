@@ -49,6 +49,14 @@ impl RequestKind {
         }
     }
 
+    /// Whether it is about a statement, and so needs more than its connection.
+    pub(crate) fn is_statement(self) -> bool {
+        matches!(
+            self,
+            RequestKind::Query | RequestKind::Prepare | RequestKind::Execute | RequestKind::Batch
+        )
+    }
+
     /// Its number in counters and timers.
     pub(crate) fn command_id(self) -> CommandId {
         CommandId::try_from(REGISTRY.len() + self as usize).expect("fewer than 65,536 commands")

@@ -51,6 +51,8 @@ pub(crate) struct Session {
     /// Its reactor looks at `parked` when the log has got further.
     pub(crate) is_listed: bool,
     pub(crate) wait: Option<Wait>,
+    /// Requests that the pool has.
+    pub(crate) in_flight: u32,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
@@ -58,7 +60,6 @@ pub(crate) struct Session {
     pub(crate) last_request: RequestKind,
     pub(crate) charges: Charges,
     pub(crate) above_soft_since: Option<MonoNs>,
-    pub(crate) opened: MonoNs,
     /// What STARTUP said, until it stands in the row of CLIENT LIST.
     pub(crate) names: Option<Box<Names>>,
 }
@@ -72,7 +73,7 @@ pub(crate) struct Names {
 }
 
 impl Session {
-    pub(crate) fn new(id: ConnId, peer: &Peer, opened: MonoNs, durability: Durability) -> Session {
+    pub(crate) fn new(id: ConnId, peer: &Peer, durability: Durability) -> Session {
         Session {
             id,
             phase: Phase::Start,
@@ -83,13 +84,13 @@ impl Session {
             parked: Parked::default(),
             is_listed: false,
             wait: None,
+            in_flight: 0,
             closing: false,
             failed_logins: 0,
             requests: 0,
             last_request: RequestKind::Options,
             charges: Charges::default(),
             above_soft_since: None,
-            opened,
             names: None,
         }
     }
@@ -110,12 +111,17 @@ impl Session {
 
     /// Whether it stays when its peer has left: replies are on their way, or requests to be run.
     pub(crate) fn outlives_peer(&self) -> bool {
-        matches!(self.wait, Some(Wait::Room | Wait::Replies)) || !self.parked.is_empty()
+        matches!(self.wait, Some(Wait::Room | Wait::Replies)) || self.unanswered() > 0
     }
 
-    /// The row of CLIENT LIST, but for the peer's address and names.
+    /// Requests that were taken and whose responses have not left.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.parked.len() + self.in_flight as usize
+    }
+
+    /// The row of CLIENT LIST of a connection that comes now, but for its peer's address and names.
     pub(crate) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
-        let mut row = ClientRow::new(self.id, reactor, self.opened, self.client.durability);
+        let mut row = ClientRow::new(self.id, reactor, now, self.client.durability);
         row.local = self.client.local;
         row.resp = 0;
         self.update_row(&mut row, now);

@@ -3,10 +3,12 @@
 use crate::cql::error::CqlError;
 use crate::cql::events::SchemaEvent;
 use crate::cql::frames::{self, End, FrameError, Framing, Step};
-use crate::cql::prepared::Known;
+use crate::cql::pool::PoolReply;
+use crate::cql::processor::Processor;
 use crate::cql::requests::Requests;
 use crate::cql::{Phase, Session, Wait};
 use crate::shared::Mail;
+use base::memory::Tracker;
 use base::stages::CycleClock;
 use reactor::{ConnId, Connections, Context, Flow, Next, Output};
 use wire::cql::{Header, Limits, encode_segments};
@@ -16,8 +18,14 @@ use super::{SERVED_NS_MAX, Server, Session as AnySession};
 /// Longest body of a message before its sender has shown who it is.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// What has come of a long message is charged to its connection each time that it has grown by this.
+const CHARGED_STEP_BYTES: usize = 1 << 20;
+
 /// The buffer of replies that travel in segments is given back when it has grown beyond this.
 const REPLIES_BYTES_KEPT_MAX: usize = 1 << 20;
+
+/// `stub`: the bytes come back as they are.
+const STUB_ECHO: usize = 5;
 
 /// What one reactor keeps for its CQL connections.
 #[derive(Debug, Default)]
@@ -32,7 +40,8 @@ pub(super) struct Desk {
     released: u64,
     /// Connections that wait for parked replies to leave.
     full: Vec<ConnId>,
-    known: Known,
+    /// Of this reactor alone.
+    processor: Processor,
 }
 
 /// Why a read ended before its input did.
@@ -56,6 +65,7 @@ struct Serving<'a> {
     session: &'a mut Session,
     out: &'a mut Output,
     replies: &'a mut Vec<u8>,
+    own: &'a mut Processor,
     clock: &'a CycleClock,
     started: u64,
     pause_bytes: usize,
@@ -80,7 +90,7 @@ impl frames::Reader for Serving<'_> {
             None => self.out.buffer(),
             Some(_) => &mut *self.replies,
         };
-        self.requests.answer(self.session, header, body, out);
+        self.requests.answer(self.session, self.own, header, body, out);
         self.why = if self.session.closing || self.session.wait.is_some() {
             Why::Session
         } else if self.session.phase != phase {
@@ -100,7 +110,8 @@ impl Serving<'_> {
             return Some(Why::Room);
         }
         let parked = &self.session.parked;
-        let is_full = parked.len() >= self.in_flight_max || parked.bytes() > self.pause_bytes;
+        let unanswered = self.session.unanswered();
+        let is_full = unanswered >= self.in_flight_max || parked.bytes() > self.pause_bytes;
         if is_full || (self.is_reactor_full && !parked.is_empty()) {
             return Some(Why::Replies);
         }
@@ -120,6 +131,10 @@ impl Server {
         out: &mut Output,
     ) -> Flow {
         let started = self.begin_read(cx);
+        if self.worker.settings.stub == STUB_ECHO {
+            out.buffer().extend_from_slice(input);
+            return Flow::read(input.len());
+        }
         self.worker.stamp = started;
         let parked_before = session.parked.bytes();
         let mut consumed = 0;
@@ -127,7 +142,10 @@ impl Server {
             let (bytes, end, why) = self.read_cql(session, &input[consumed..], started, out);
             consumed += bytes;
             match end {
-                End::Unfinished { needed } => break Next::Read { needed },
+                End::Unfinished { needed } => {
+                    let step = input.len() - consumed + CHARGED_STEP_BYTES;
+                    break Next::Read { needed: needed.min(step) };
+                }
                 End::Broken(error) => {
                     self.refuse_bytes(session, error, out);
                     break Next::Close;
@@ -156,20 +174,14 @@ impl Server {
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
         let clock = self.worker.clock.clone();
         let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
-        let Server { shared, params, worker, record, cql: desk, now, .. } = self;
+        let overload_odds = self.overload_odds();
+        let Server { shared, params, worker, cql: desk, now, .. } = self;
         let mut serving = Serving {
-            requests: Requests {
-                shared,
-                params,
-                worker,
-                record,
-                known: &mut desk.known,
-                limits,
-                now: *now,
-            },
+            requests: Requests { shared, params, worker, limits, overload_odds, now: *now },
             session,
             out,
             replies: &mut desk.replies,
+            own: &mut desk.processor,
             clock: &clock,
             started,
             pause_bytes,
@@ -181,6 +193,25 @@ impl Server {
         let why = serving.why;
         desk.send_replies(session, out);
         (consumed, end, why)
+    }
+
+    /// The share of statements to refuse: from 0 at the soft limit of a tracker of requests to 1 at
+    /// its limit.
+    #[expect(clippy::cast_precision_loss, reason = "odds")]
+    fn overload_odds(&self) -> f64 {
+        if !self.worker.settings.throttle_cql_calls {
+            return 0.0;
+        }
+        let memory = &self.shared.memory;
+        let odds = |tracker: &Tracker| {
+            let (Some(soft), Some(limit)) = (tracker.soft_limit_bytes(), tracker.limit_bytes())
+            else {
+                return 0.0;
+            };
+            let over = tracker.current_bytes().saturating_sub(soft);
+            (over as f64 / limit.saturating_sub(soft).max(1) as f64).min(1.0)
+        };
+        odds(&memory.read_buffer_cql).max(odds(&memory.read_buffer))
     }
 
     fn cql_limits(&self, session: &Session) -> Limits {
@@ -229,7 +260,7 @@ impl Server {
     /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
     fn charge_cql(&mut self, session: &mut Session, kept: usize, out: &mut Output) -> Option<Next> {
         let pending = out.pending_bytes() + session.parked.bytes();
-        let reached = self.worker.accounts.buffers(&mut session.charges, kept, pending).err()?;
+        let reached = self.worker.accounts.cql.charge(&mut session.charges, kept, pending).err()?;
         let error = CqlError::Overloaded(reached.to_string());
         self.cql_error(session, 0, &error, out);
         session.closing = true;
@@ -293,8 +324,9 @@ impl Server {
                 return false;
             };
             let parked = &session.parked;
-            let is_free = parked.len() <= in_flight_max / 2 && parked.bytes() <= pause_bytes / 2;
-            let goes_on = parked.is_empty() || (is_free && !is_reactor_full);
+            let is_free =
+                session.unanswered() <= in_flight_max / 2 && parked.bytes() <= pause_bytes / 2;
+            let goes_on = session.unanswered() == 0 || (is_free && !is_reactor_full);
             if goes_on && session.wait == Some(Wait::Replies) {
                 session.wait = None;
                 cx.resume(*id);
@@ -381,9 +413,30 @@ impl Server {
         self.worker.gate_max = self.worker.gate_max.max(event.gate);
     }
 
+    /// A response of the pool has come; its connection may be gone.
+    pub(super) fn take_reply(
+        &mut self,
+        connections: &mut Connections<'_, AnySession>,
+        reply: PoolReply,
+    ) {
+        let Some((AnySession::Cql(session), out)) = connections.get_mut(reply.id) else { return };
+        let before = session.parked.bytes();
+        let limits = self.cql_limits(session);
+        let Server { shared, params, worker, cql: desk, now, .. } = self;
+        let overload_odds = 0.0;
+        let mut requests = Requests { shared, params, worker, limits, overload_odds, now: *now };
+        requests.take_reply(session, reply, &mut desk.replies);
+        desk.send_replies(session, out);
+        self.note_parked(session, before);
+    }
+
     /// What this reactor does for prepared statements now and then.
     pub(super) fn tidy_prepared(&mut self) {
-        self.cql.known.forget_departed(&self.shared.prepared);
+        let table = &self.shared.prepared;
+        self.cql.processor.known.forget_departed(table);
+        if self.worker.index == 0 {
+            self.shared.processors.forget_departed(table);
+        }
     }
 }
 

@@ -178,7 +178,8 @@ impl Server {
         out: &mut Output,
     ) -> Option<Next> {
         let pending = out.pending_bytes();
-        let reached = self.worker.accounts.buffers(&mut session.charges, unread, pending).err()?;
+        let reached =
+            self.worker.accounts.resp.charge(&mut session.charges, unread, pending).err()?;
         let text = format!("OOM {reached}");
         ReplyWriter::new(out.buffer(), session.protocol).error(&text);
         self.worker.tally.error(None, &text);

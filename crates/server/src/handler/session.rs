@@ -12,7 +12,6 @@ use crate::{cql, resp};
 /// See the module. RESP's state is in place, as it was before there was another protocol: it is
 /// looked at on every request.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one address less to load per RESP request")]
 pub(crate) enum Session {
     Resp(resp::Session),
     Cql(Box<cql::Session>),

@@ -251,7 +251,7 @@ fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.shared.monitors.fetch_sub(1, Ordering::Relaxed);
     }
     cx.session.transaction = None;
-    cx.worker.accounts.unqueue(&mut cx.session.charges);
+    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
     forget_watches(cx);
     let settings = cx.shared.settings.load();
     let session = &mut *cx.session;

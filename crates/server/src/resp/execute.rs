@@ -216,6 +216,7 @@ impl<'a> Executor<'a> {
         }
         self.worker
             .accounts
+            .resp
             .queue(&mut session.charges, bytes as u64)
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
         transaction.queued_bytes += bytes;

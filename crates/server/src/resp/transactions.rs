@@ -55,7 +55,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = cx.session.transaction.take() else {
         return Err(Fail::text("ERR EXEC without MULTI"));
     };
-    cx.worker.accounts.unqueue(&mut cx.session.charges);
+    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
     let changed = watched_key_changed(cx);
     forget_watches(cx);
     if transaction.aborted {
@@ -107,7 +107,7 @@ fn discard(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     if cx.session.transaction.take().is_none() {
         return Err(Fail::text("ERR DISCARD without MULTI"));
     }
-    cx.worker.accounts.unqueue(&mut cx.session.charges);
+    cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
     forget_watches(cx);
     cx.reply.ok();
     Ok(())

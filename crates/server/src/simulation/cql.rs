@@ -1,163 +1,23 @@
 //! CQL connections of the simulated server: handshakes, frames, hostile bytes, replies around the log.
 
-use reactor::SimClient;
-use wire::cql::{
-    Compression, Consistency, Direction, Header, Limits, Opcode, Parameters, ParametersToSend,
-    RequestEncoder, Response, SegmentFormat, Version, decode_response, decode_segment,
-    decompress_body, encode_segments,
-};
+use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use wire::cql::{BatchKind, BatchStatement, Compression, SegmentFormat, Version};
 
+use super::cql_client::{
+    Client, execute, hex, no_values, plan, run_reactors, with_options, world_with_system,
+};
 use super::model::command;
 use super::world::{Plan, World};
 use crate::cql::events::SchemaEvent;
-use crate::cql::schema::{Event, Target, Verb};
+use crate::cql::pool;
+use crate::cql::schema::{Catalog, Event, Target, Verb};
 
 const SEED: u64 = 1;
-/// The listener behind the one of RESP.
-const CQL: usize = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
-
-fn plan() -> Plan {
-    with_options(&[])
-}
-
-fn with_options(options: &[(&'static str, &str)]) -> Plan {
-    let mut all = vec![("cql", "127.0.0.1:0".to_owned())];
-    all.extend(options.iter().map(|(name, value)| (*name, (*value).to_owned())));
-    Plan { reactors: 1, options: all, ..Plan::default() }
-}
-
-/// Runs the reactors, but neither log nor clock, until they wait.
-fn run_reactors(world: &mut World) {
-    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
-}
-
-/// The far end of a CQL connection.
-struct Client {
-    sim: SimClient,
-    encoder: RequestEncoder,
-    /// Of what is sent and received from now on.
-    segments: Option<SegmentFormat>,
-    /// STARTUP has been answered: in version 5 segments come from now on.
-    is_started: bool,
-    unread: Vec<u8>,
-}
-
-impl Client {
-    fn connect(world: &mut World, version: Version) -> Client {
-        let sim = world.sim().connect_to(CQL);
-        let encoder = RequestEncoder { version, compression: None };
-        Client { sim, encoder, segments: None, is_started: false, unread: Vec::new() }
-    }
-
-    /// Connected and past STARTUP.
-    fn start(world: &mut World, version: Version, compression: Option<Compression>) -> Client {
-        let mut client = Client::connect(world, version);
-        client.startup(compression);
-        assert_eq!(client.ask(world), ["0 READY"]);
-        client
-    }
-
-    /// Sends STARTUP; what follows is in the form that it asks for.
-    fn startup(&mut self, compression: Option<Compression>) {
-        let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
-        options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
-        self.send(|to, out| to.startup(0, &options, out));
-        if self.encoder.version == Version::V5 {
-            let lz4 = compression.map(|_| SegmentFormat::Lz4);
-            self.segments = Some(lz4.unwrap_or(SegmentFormat::Plain));
-        } else {
-            self.encoder.compression = compression;
-        }
-    }
-
-    fn send(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) {
-        self.sim.send(&self.encoded(encode));
-    }
-
-    fn encoded(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) -> Vec<u8> {
-        let mut messages = Vec::new();
-        encode(&self.encoder, &mut messages);
-        let Some(format) = self.segments else { return messages };
-        let mut out = Vec::new();
-        encode_segments(&messages, format, &mut out);
-        out
-    }
-
-    fn query(&self, stream: i16, text: &str) {
-        self.send(|to, out| to.query(stream, text, &no_values(), out));
-    }
-
-    /// Runs the reactors and reads what has arrived.
-    fn ask(&mut self, world: &mut World) -> Vec<String> {
-        run_reactors(world);
-        self.replies()
-    }
-
-    /// What has arrived, each as its stream and a summary.
-    fn replies(&mut self) -> Vec<String> {
-        self.unread.extend(self.sim.received());
-        let mut replies = Vec::new();
-        let mut messages = Vec::new();
-        loop {
-            // Answers up to that to STARTUP are never in segments.
-            if self.segments.is_none() || !self.is_started {
-                let Some(bytes) = message_bytes(&self.unread) else { break };
-                let opcode = Opcode::from_byte(self.unread[4]).unwrap();
-                self.is_started |= matches!(opcode, Opcode::Ready | Opcode::Authenticate);
-                messages.extend(self.unread.drain(..bytes));
-            } else {
-                let format = self.segments.expect("not plain");
-                let Some((segment, bytes)) = decode_segment(&self.unread, format).unwrap() else {
-                    break;
-                };
-                messages.extend_from_slice(segment.payload.bytes());
-                self.unread.drain(..bytes);
-            }
-        }
-        let mut rest = messages.as_slice();
-        while !rest.is_empty() {
-            let bytes = message_bytes(rest).expect("whole");
-            replies.push(self.summary(&rest[..bytes]));
-            rest = &rest[bytes..];
-        }
-        replies
-    }
-
-    fn summary(&self, message: &[u8]) -> String {
-        let header = Header::decode(message, Direction::Response, None, &Limits::DEFAULT);
-        let header = header.unwrap().unwrap();
-        let agreed = self.encoder.compression;
-        let body = decompress_body(&header, &message[9..], agreed, &Limits::DEFAULT).unwrap();
-        let (response, notes) = decode_response(&header, &body).unwrap();
-        let text = match response {
-            Response::Error { code, message, .. } => format!("ERROR {code:04x} {message}"),
-            Response::Ready => "READY".to_owned(),
-            Response::Authenticate(class) => format!("AUTHENTICATE {class}"),
-            Response::AuthSuccess(_) => "AUTH_SUCCESS".to_owned(),
-            Response::Supported(options) => {
-                let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
-                format!("SUPPORTED {}", names.join(" "))
-            }
-            Response::Event(kind, _) => format!("EVENT {kind}"),
-            other => format!("{other:?}"),
-        };
-        let warnings: String = notes.warnings.iter().map(|text| format!(" ({text})")).collect();
-        format!("{} {text}{warnings}", header.stream)
-    }
-}
-
-fn no_values() -> ParametersToSend<'static> {
-    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
-}
-
-fn message_bytes(input: &[u8]) -> Option<usize> {
-    let header = Header::decode(input, Direction::Response, None, &Limits::DEFAULT);
-    let bytes = header.unwrap()?.envelope_bytes();
-    (input.len() >= bytes).then_some(bytes)
-}
 
 const SUPPORTED: &str = "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION";
 
@@ -577,4 +437,175 @@ fn clients_are_listed_with_their_drivers() {
     let row = published.clients.values().find(|row| row.resp == 0).expect("it is connected");
     assert_eq!((row.library_name.as_str(), row.commands), ("test", 1));
     assert_eq!(crate::cql::request_kind::command_name(row.last_command), "cql|startup");
+}
+
+#[test]
+fn statements_are_prepared_once_and_run_by_their_ids() {
+    for processor in ["per-reactor", "rr256", "mutex"] {
+        let mut world = world_with_system(&[("processor", processor)]);
+        let id = crate::cql::engine::statement_id("USE system", None);
+        for version in VERSIONS {
+            let mut client = Client::start(&mut world, version, None);
+            execute(&client, 1, b"unknown", &[]);
+            client.send(|to, out| to.prepare(2, "USE system", None, out));
+            execute(&client, 3, &id, &[]);
+            client.query(4, "USE system_schema");
+            // The keyspace in use is part of the id.
+            client.send(|to, out| to.prepare(5, "USE system", None, out));
+            let replies = client.ask(&mut world);
+            assert!(replies[0].starts_with("1 ERROR 2500 Prepared query with ID 756e6b6e6f776e"));
+            let other = crate::cql::engine::statement_id("USE system", Some("system_schema"));
+            assert_eq!(
+                replies[1..],
+                [
+                    format!("2 PREPARED {}", hex(&id)),
+                    "3 KEYSPACE system".to_owned(),
+                    "4 KEYSPACE system_schema".to_owned(),
+                    format!("5 PREPARED {}", hex(&other)),
+                ]
+            );
+        }
+        assert_eq!(world.shared().prepared.stats().statements, 2);
+    }
+}
+
+#[test]
+fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
+    let mut world = world_with_system(&[("prepared-statements-max", "2")]);
+    let mut client = Client::start(&mut world, Version::V4, None);
+    let texts = ["USE system", "USE system ", "USE system  "];
+    let ids = texts.map(|text| crate::cql::engine::statement_id(text, None));
+    for (stream, text) in (0..).zip(texts) {
+        client.send(|to, out| to.prepare(stream, text, None, out));
+    }
+    assert_eq!(client.ask(&mut world).len(), 3);
+    for (stream, id) in (0..).zip(ids) {
+        execute(&client, stream, &id, &[]);
+    }
+    let replies = client.ask(&mut world);
+    let known = replies.iter().filter(|reply| reply.ends_with("KEYSPACE system")).count();
+    assert_eq!(known, 2, "{replies:?}");
+    world.shared().catalog.store(Arc::new(Catalog::default()));
+    execute(&client, 7, &ids[2], &[]);
+    assert!(client.ask(&mut world)[0].starts_with("7 ERROR 2500 "));
+    assert_eq!(world.shared().prepared.stats().statements, 1);
+}
+
+#[test]
+fn stubs_answer_earlier_and_earlier() {
+    let ask = |stub: &str| {
+        let mut world = world_with_system(&[("stub", stub)]);
+        let mut client = Client::start(&mut world, Version::V4, None);
+        client.query(1, "USE system");
+        client.query(2, "nonsense");
+        // A body that ends too early.
+        client.sim.send(&[4, 0, 0, 3, 7, 0, 0, 0, 1, 0]);
+        let replies = client.ask(&mut world);
+        replies.iter().map(|reply| reply[2..reply.len().min(12)].to_owned()).collect::<Vec<_>>()
+    };
+    for (stub, expected) in [
+        ("0", ["KEYSPACE s", "ERROR 2000", "ERROR 000a"]),
+        ("1", ["KEYSPACE s", "ERROR 2000", "ERROR 000a"]),
+        ("2", ["VOID", "ERROR 2000", "ERROR 000a"]),
+        ("3", ["VOID", "VOID", "ERROR 000a"]),
+        ("4", ["VOID", "VOID", "VOID"]),
+    ] {
+        assert_eq!(ask(stub), expected, "stub {stub}");
+    }
+    let mut world = world_with_system(&[("stub", "5")]);
+    let client = Client::connect(&mut world, Version::V4);
+    client.sim.send(b"anything");
+    run_reactors(&mut world);
+    assert_eq!(client.sim.received(), b"anything");
+}
+
+#[test]
+fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
+    let options = [("reply", "pool"), ("cql-service-queue-length", "3")];
+    let mut world = world_with_system(&options);
+    for version in VERSIONS {
+        let mut client = Client::start(&mut world, version, None);
+        client.send(|to, out| {
+            (0..4).for_each(|stream| to.query(stream, "USE system", &no_values(), out));
+        });
+        client.send(|to, out| to.options(9, out));
+        let refused = "3 ERROR 1001 Call dropped due to backpressure. The service queue is full, \
+                       it has 3 items.";
+        assert_eq!(client.ask(&mut world), [refused.to_owned(), format!("9 {SUPPORTED}")]);
+        pool::run_waiting(world.shared());
+        let expected: Vec<String> =
+            (0..3).map(|stream| format!("{stream} KEYSPACE system")).collect();
+        assert_eq!(client.ask(&mut world), expected);
+        // The keyspace came back with the response.
+        client.send(|to, out| to.prepare(5, "USE system", None, out));
+        run_reactors(&mut world);
+        pool::run_waiting(world.shared());
+        let id = crate::cql::engine::statement_id("USE system", Some("system"));
+        assert_eq!(client.ask(&mut world), [format!("5 PREPARED {}", hex(&id))]);
+    }
+    assert_eq!(world.shared().pool.overflows(), 3);
+    // Who leaves gets no answer, and nobody misses him.
+    let client = Client::start(&mut world, Version::V4, None);
+    client.query(1, "USE system");
+    run_reactors(&mut world);
+    client.sim.reset();
+    run_reactors(&mut world);
+    pool::run_waiting(world.shared());
+    run_reactors(&mut world);
+}
+
+#[test]
+fn statements_are_refused_when_memory_gets_scarce() {
+    let mut world = world_with_system(&[("cql-rpc-memory-limit", "2mb")]);
+    let mut client = Client::start(&mut world, Version::V4, None);
+    let memory = Arc::clone(&world.shared().memory.read_buffer_cql);
+    memory.consume(2 << 20);
+    client.query(1, "USE system");
+    client.send(|to, out| to.options(2, out));
+    let refused = "1 ERROR 1001 Server is under memory pressure";
+    assert_eq!(client.ask(&mut world), [refused.to_owned(), format!("2 {SUPPORTED}")]);
+    memory.release(2 << 20);
+    client.query(3, "USE system");
+    assert_eq!(client.ask(&mut world), ["3 KEYSPACE system"]);
+    // The front of a request for which there is no room.
+    memory.consume(1 << 20);
+    client.sim.send(&[4, 0, 0, 4, 7, 0, 64, 0, 0]);
+    client.sim.send(&vec![0; 2_400_000]);
+    let replies = client.ask(&mut world);
+    assert!(replies[0].starts_with("0 ERROR 1001 memory limit of "), "{replies:?}");
+    assert!(client.sim.is_ended());
+}
+
+#[test]
+fn no_bytes_disturb_other_connections() {
+    let mut random = SmallRng::seed_from_u64(SEED);
+    let mut world = world_with_system(&[]);
+    let mut witness = Client::start(&mut world, Version::V5, None);
+    for round in 0..600 {
+        let version = VERSIONS[round % 3];
+        let compression = (round % 2 == 0).then_some(Compression::Lz4);
+        let client = Client::start(&mut world, version, compression);
+        let mut bytes = client.encoded(|to, out| {
+            to.query(1, "SELECT * FROM system.local", &no_values(), out);
+            to.prepare(2, "USE system", None, out);
+            to.execute(3, &[7; 16], &[8; 16], &no_values(), out);
+            to.register(4, &["SCHEMA_CHANGE"], out);
+            let with = no_values().parameters;
+            to.batch(5, BatchKind::Logged, &[(BatchStatement::Text("x"), &[])], &with, out);
+        });
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..bytes.len());
+            match random.random_range(0..3) {
+                0 => bytes[at] = random.random(),
+                1 => bytes.truncate(at + 1),
+                _ => bytes.insert(at, random.random()),
+            }
+        }
+        client.sim.send(&bytes);
+        run_reactors(&mut world);
+        client.sim.half_close();
+        witness.send(|to, out| to.options(1, out));
+        assert_eq!(witness.ask(&mut world), [format!("1 {SUPPORTED}")]);
+        assert!(client.sim.is_ended(), "round {round}: it waits for nothing");
+    }
 }

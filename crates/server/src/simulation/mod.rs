@@ -3,11 +3,14 @@
 //!
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
-//! parts of it, `cql` those of CQL connections, `groups` those of a log on a slow disk.
+//! parts of it, `cql` those of CQL connections and `cql_statements` those of their statements, with the
+//! clients of `cql_client`; `groups` those of a log on a slow disk.
 
 mod behaviour;
 mod chaos;
 mod cql;
+mod cql_client;
+mod cql_statements;
 mod groups;
 mod lying_disk;
 mod model;

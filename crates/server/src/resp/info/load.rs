@@ -8,6 +8,7 @@ use super::{Page, ratio, us};
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::published::CommandCounts;
 use crate::resp::CommandId;
+use crate::resp::registry::REGISTRY;
 
 pub(super) fn commands(page: &mut Page<'_, '_>) {
     let mut sums = vec![CommandCounts::default(); commands_count()];
@@ -105,7 +106,18 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
             counters.held_bytes,
         );
         page.field(&format!("r{index:02}"), value);
+        let requests = requests_of_cql(&published.lock().commands);
+        if !requests.is_empty() {
+            page.field(&format!("r{index:02}_requests"), requests);
+        }
     }
+}
+
+/// How many CQL requests of each kind a reactor has run.
+fn requests_of_cql(commands: &[CommandCounts]) -> String {
+    let counts = (0..).zip(commands).skip(REGISTRY.len()).filter(|(_, counts)| counts.calls > 0);
+    let shown = counts.map(|(id, counts)| format!("{}={}", command_name(id), counts.calls));
+    shown.collect::<Vec<_>>().join(",")
 }
 
 /// What requests make the system do, of all threads together: divided by the number of commands

@@ -1,0 +1,173 @@
+//! `reply pool`: statements run on threads of a pool instead of on the reactor that read them.
+//!
+//! It is there to be measured: a queue that all reactors and threads share, a copy of each request,
+//! and a mail to the reactor for each response. A server that waits inside statements needs it; this
+//! one never does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use reactor::ConnId;
+use wire::cql::{Compression, Header, Limits};
+
+use super::engine::ClientState;
+use super::processor::Processor;
+use super::requests::Requests;
+use crate::clock;
+use crate::shared::{Mail, Shared, params};
+use crate::worker::Worker;
+
+/// A request on its way to a thread of the pool.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) reactor: usize,
+    pub(crate) id: ConnId,
+    pub(crate) header: Header,
+    /// As it was sent.
+    pub(crate) body: Vec<u8>,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) limits: Limits,
+    pub(crate) client: ClientState,
+}
+
+/// Its response, on its way back.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolReply {
+    pub(crate) id: ConnId,
+    pub(crate) header: Header,
+    pub(crate) gate: u64,
+    pub(crate) message: Vec<u8>,
+    /// USE.
+    pub(crate) keyspace: Option<String>,
+}
+
+/// The queue and its threads.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Calls that found the queue full.
+    overflows: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    calls: VecDeque<Call>,
+    is_closed: bool,
+}
+
+impl Pool {
+    /// Starts the threads.
+    pub(crate) fn start(shared: &Arc<Shared>, threads: usize) -> std::io::Result<()> {
+        for number in 0..threads {
+            let of_thread = Arc::clone(shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("cql{number:02}"))
+                .spawn(move || work(&of_thread, number))?;
+            shared.pool.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Waits until what is queued has been run.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().is_closed = true;
+        self.filled.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the pool panicked");
+            }
+        }
+    }
+
+    /// False if `calls_max` are waiting: the call is not taken then.
+    pub(crate) fn push(&self, call: Call, calls_max: usize) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.calls.len() >= calls_max || queue.is_closed {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        queue.calls.push_back(call);
+        drop(queue);
+        self.filled.notify_one();
+        true
+    }
+
+    /// The next call; none when the pool has stopped.
+    fn pop(&self) -> Option<Call> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(call) = queue.calls.pop_front() {
+                return Some(call);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            self.filled.wait(&mut queue);
+        }
+    }
+
+    pub(crate) fn overflows(&self) -> usize {
+        self.overflows.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs the calls that wait, on the thread of a test.
+#[cfg(test)]
+pub(crate) fn run_waiting(shared: &Shared) {
+    let mut worker = Worker::new(shared, 0);
+    let mut processor = Processor::default();
+    loop {
+        let Some(call) = shared.pool.queue.lock().calls.pop_front() else { return };
+        let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
+        let sent = shared.links().mailboxes()[reactor].send(Mail::CqlReply(Box::new(reply)));
+        assert!(sent.is_ok(), "the mailbox is full");
+    }
+}
+
+/// Runs calls until the pool stops. Its records go into the lane of a reactor.
+fn work(shared: &Shared, number: usize) {
+    let mut worker = Worker::new(shared, number % shared.published.len());
+    let mut processor = Processor::default();
+    while let Some(call) = shared.pool.pop() {
+        let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
+        let mail = Mail::CqlReply(Box::new(reply));
+        if shared.links().mailboxes()[reactor].send(mail).is_err() {
+            tracing::warn!(reactor, "a reactor did not take a response");
+        }
+    }
+}
+
+fn run(
+    shared: &Shared,
+    worker: &mut Worker,
+    processor: &mut Processor,
+    call: Call,
+) -> (usize, PoolReply) {
+    let Call { reactor, id, header, body, compression, limits, mut client } = call;
+    let settings = shared.settings.load_full();
+    if !Arc::ptr_eq(&settings, &worker.settings) {
+        worker.take_settings(settings);
+    }
+    let now = clock::now();
+    worker.durable = shared.log.durable().0;
+    worker.stamp = worker.clock.now();
+    let (seed, random) = (shared.keyspace.seed(), worker.random());
+    let params = params(&worker.settings, now.unix, seed, random);
+    let before = client.keyspace.clone();
+    let mut message = Vec::new();
+    let mut requests =
+        Requests { shared, params: &params, worker, limits, overload_odds: 0.0, now };
+    let gate = requests.run_call(&mut client, processor, &header, &body, compression, &mut message);
+    let grown_bytes = std::mem::take(&mut worker.store_bytes);
+    worker.accounts.store_grew(grown_bytes);
+    let mut published = shared.published[worker.index].lock();
+    worker.tally.publish(&mut published, worker.settings.latency_tracking);
+    drop(published);
+    let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
+    (reactor, PoolReply { id, header, gate, message, keyspace })
+}

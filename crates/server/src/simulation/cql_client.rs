@@ -1,0 +1,189 @@
+//! A client of CQL for the simulated server, and the servers that it talks to.
+
+use reactor::SimClient;
+use wire::cql::{
+    Compression, Consistency, Direction, Header, Limits, Opcode, Parameters, ParametersToSend,
+    RequestEncoder, Response, SegmentFormat, Value, Version, decode_response, decode_segment,
+    decompress_body, encode_segments,
+};
+
+use super::world::{Plan, World};
+use crate::cql::schema::builtin;
+
+const SEED: u64 = 1;
+/// The listener behind the one of RESP.
+const CQL: usize = 1;
+
+pub(super) fn plan() -> Plan {
+    with_options(&[])
+}
+
+pub(super) fn with_options(options: &[(&'static str, &str)]) -> Plan {
+    let mut all = vec![("cql", "127.0.0.1:0".to_owned())];
+    all.extend(options.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    Plan { reactors: 1, options: all, ..Plan::default() }
+}
+
+/// Runs the reactors, but neither log nor clock, until they wait.
+pub(super) fn run_reactors(world: &mut World) {
+    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
+}
+
+/// The far end of a CQL connection.
+pub(super) struct Client {
+    pub(super) sim: SimClient,
+    pub(super) encoder: RequestEncoder,
+    /// Of what is sent and received from now on.
+    pub(super) segments: Option<SegmentFormat>,
+    /// STARTUP has been answered: in version 5 segments come from now on.
+    is_started: bool,
+    unread: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn connect(world: &mut World, version: Version) -> Client {
+        let sim = world.sim().connect_to(CQL);
+        let encoder = RequestEncoder { version, compression: None };
+        Client { sim, encoder, segments: None, is_started: false, unread: Vec::new() }
+    }
+
+    /// Connected and past STARTUP.
+    pub(super) fn start(
+        world: &mut World,
+        version: Version,
+        compression: Option<Compression>,
+    ) -> Client {
+        let mut client = Client::connect(world, version);
+        client.startup(compression);
+        assert_eq!(client.ask(world), ["0 READY"]);
+        client
+    }
+
+    /// Sends STARTUP; what follows is in the form that it asks for.
+    pub(super) fn startup(&mut self, compression: Option<Compression>) {
+        let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
+        options.extend(compression.map(|compression| ("COMPRESSION", compression.name())));
+        self.send(|to, out| to.startup(0, &options, out));
+        if self.encoder.version == Version::V5 {
+            let lz4 = compression.map(|_| SegmentFormat::Lz4);
+            self.segments = Some(lz4.unwrap_or(SegmentFormat::Plain));
+        } else {
+            self.encoder.compression = compression;
+        }
+    }
+
+    pub(super) fn send(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) {
+        self.sim.send(&self.encoded(encode));
+    }
+
+    pub(super) fn encoded(&self, encode: impl FnOnce(&RequestEncoder, &mut Vec<u8>)) -> Vec<u8> {
+        let mut messages = Vec::new();
+        encode(&self.encoder, &mut messages);
+        let Some(format) = self.segments else { return messages };
+        let mut out = Vec::new();
+        encode_segments(&messages, format, &mut out);
+        out
+    }
+
+    pub(super) fn query(&self, stream: i16, text: &str) {
+        self.send(|to, out| to.query(stream, text, &no_values(), out));
+    }
+
+    /// Runs the reactors and reads what has arrived.
+    pub(super) fn ask(&mut self, world: &mut World) -> Vec<String> {
+        run_reactors(world);
+        self.replies()
+    }
+
+    /// What has arrived, each as its stream and a summary.
+    pub(super) fn replies(&mut self) -> Vec<String> {
+        self.unread.extend(self.sim.received());
+        let mut replies = Vec::new();
+        let mut messages = Vec::new();
+        loop {
+            // Answers up to that to STARTUP are never in segments.
+            if self.segments.is_none() || !self.is_started {
+                let Some(bytes) = message_bytes(&self.unread) else { break };
+                let opcode = Opcode::from_byte(self.unread[4]).unwrap();
+                self.is_started |= matches!(opcode, Opcode::Ready | Opcode::Authenticate);
+                messages.extend(self.unread.drain(..bytes));
+            } else {
+                let format = self.segments.expect("not plain");
+                let Some((segment, bytes)) = decode_segment(&self.unread, format).unwrap() else {
+                    break;
+                };
+                messages.extend_from_slice(segment.payload.bytes());
+                self.unread.drain(..bytes);
+            }
+        }
+        let mut rest = messages.as_slice();
+        while !rest.is_empty() {
+            let bytes = message_bytes(rest).expect("whole");
+            replies.push(self.summary(&rest[..bytes]));
+            rest = &rest[bytes..];
+        }
+        replies
+    }
+
+    fn summary(&self, message: &[u8]) -> String {
+        let header = Header::decode(message, Direction::Response, None, &Limits::DEFAULT);
+        let header = header.unwrap().unwrap();
+        let agreed = self.encoder.compression;
+        let body = decompress_body(&header, &message[9..], agreed, &Limits::DEFAULT).unwrap();
+        let (response, notes) = decode_response(&header, &body).unwrap();
+        let text = match response {
+            Response::Error { code, message, .. } => format!("ERROR {code:04x} {message}"),
+            Response::Ready => "READY".to_owned(),
+            Response::Authenticate(class) => format!("AUTHENTICATE {class}"),
+            Response::AuthSuccess(_) => "AUTH_SUCCESS".to_owned(),
+            Response::Supported(options) => {
+                let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
+                format!("SUPPORTED {}", names.join(" "))
+            }
+            Response::Event(kind, _) => format!("EVENT {kind}"),
+            Response::Void => "VOID".to_owned(),
+            Response::SetKeyspace(name) => format!("KEYSPACE {name}"),
+            Response::Prepared(prepared) => format!("PREPARED {}", hex(prepared.id)),
+            Response::Rows(rows) => {
+                let cells = rows.cells().map(|cell| cell.map_or("null".to_owned(), hex));
+                format!("ROWS {}", cells.collect::<Vec<_>>().join(" "))
+            }
+            Response::SchemaChange(names) => format!("CHANGE {}", names.join(" ")),
+            other => format!("{other:?}"),
+        };
+        let warnings: String = notes.warnings.iter().map(|text| format!(" ({text})")).collect();
+        format!("{} {text}{warnings}", header.stream)
+    }
+}
+
+pub(super) fn no_values() -> ParametersToSend<'static> {
+    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    crate::cql::value::text::hex(bytes)
+}
+
+fn message_bytes(input: &[u8]) -> Option<usize> {
+    let header = Header::decode(input, Direction::Response, None, &Limits::DEFAULT);
+    let bytes = header.unwrap()?.envelope_bytes();
+    (input.len() >= bytes).then_some(bytes)
+}
+
+/// A server that knows the keyspaces of every server.
+pub(super) fn world_with_system(options: &[(&'static str, &str)]) -> World {
+    let world = world(options);
+    world.shared().catalog.store(builtin());
+    world
+}
+
+pub(super) fn world(options: &[(&'static str, &str)]) -> World {
+    World::new(SEED, with_options(options))
+}
+
+pub(super) fn execute(client: &Client, stream: i16, id: &[u8], values: &[&[u8]]) {
+    let values: Vec<_> = values.iter().map(|value| (None, Value::Bytes(value))).collect();
+    let parameters = Parameters::new(Consistency::One);
+    let with = ParametersToSend { parameters, values: &values };
+    client.send(|to, out| to.execute(stream, id, &[0; 16], &with, out));
+}

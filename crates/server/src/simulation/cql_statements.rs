@@ -1,0 +1,229 @@
+//! Statements of CQL clients: replies leave as the log lets them, in any order, and none twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use binlog::Faults as DiskFaults;
+use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Version};
+
+use super::cql_client::{Client, execute, run_reactors, with_options, world};
+use super::world::{Plan, World};
+use crate::config::Settings;
+use crate::cql::engine::statement_id;
+
+const SEED: u64 = 1;
+const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
+
+/// Runs reactors and log until the client has been answered.
+fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
+    let mut replies = client.ask(world);
+    while world.write_log() {
+        replies.extend(client.ask(world));
+    }
+    replies
+}
+
+/// A table of texts by number.
+fn create_table(world: &mut World) {
+    let mut client = Client::start(world, Version::V4, None);
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    client.query(1, &format!("CREATE KEYSPACE k WITH replication = {replication}"));
+    client.query(2, "CREATE TABLE k.t (p int PRIMARY KEY, v text)");
+    let replies = answers(world, &mut client);
+    assert_eq!(replies, ["1 CHANGE CREATED KEYSPACE k", "2 CHANGE CREATED TABLE k t"]);
+}
+
+fn world_with_table() -> World {
+    let mut world = world(&[]);
+    create_table(&mut world);
+    world
+}
+
+const INSERT: &str = "INSERT INTO k.t (p, v) VALUES (?, ?)";
+
+/// A client that has prepared INSERT, and its id.
+fn inserter(world: &mut World, version: Version) -> (Client, [u8; 16]) {
+    let mut client = Client::start(world, version, None);
+    client.send(|to, out| to.prepare(1, INSERT, None, out));
+    assert!(client.ask(world)[0].starts_with("1 PREPARED "));
+    (client, statement_id(INSERT, None))
+}
+
+#[test]
+fn a_write_waits_for_the_log_and_reads_of_other_keys_do_not() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let mut client = Client::start(&mut world, version, None);
+        let mut other = Client::start(&mut world, version, None);
+        client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
+        client.query(2, "SELECT v FROM k.t WHERE p = 2");
+        client.query(3, "SELECT v FROM k.t WHERE p = 1");
+        client.query(4, "SELECT v FROM k.none WHERE p = 1");
+        other.query(5, "SELECT v FROM k.t WHERE p = 1");
+        other.query(6, "SELECT v FROM k.t WHERE p = 2");
+        let replies = client.ask(&mut world);
+        assert_eq!(replies.len(), 2, "{replies:?}");
+        assert_eq!(replies[0], "2 ROWS ");
+        assert!(replies[1].starts_with("4 ERROR 2200 "), "{replies:?}");
+        assert_eq!(other.ask(&mut world), ["6 ROWS "]);
+        world.write_log();
+        assert_eq!(client.ask(&mut world), ["1 VOID", "3 ROWS 61"]);
+        assert_eq!(other.ask(&mut world), ["5 ROWS 61"]);
+    }
+}
+
+#[test]
+fn a_thousand_streams_in_flight_are_each_answered_once() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let (mut client, id) = inserter(&mut world, version);
+        for stream in 0..1000_i16 {
+            let number = i32::from(stream).to_be_bytes();
+            execute(&client, stream, &id, &[&number, b"text"]);
+        }
+        // The lane of the log is full long before the last one: reading goes on as it is written.
+        let replies = answers(&mut world, &mut client);
+        let expected: BTreeSet<String> = (0..1000).map(|stream| format!("{stream} VOID")).collect();
+        assert_eq!(replies.len(), 1000);
+        assert_eq!(replies.into_iter().collect::<BTreeSet<_>>(), expected);
+        client.query(1, "SELECT count(*) FROM k.t");
+        let replies = answers(&mut world, &mut client);
+        assert!(replies[0].starts_with("1 ROWS 00000000000003e8"), "{replies:?}");
+    }
+}
+
+#[test]
+fn batches_find_what_was_prepared() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let (mut client, id) = inserter(&mut world, version);
+        let with = Parameters::new(Consistency::One);
+        let values = [Value::Bytes(&[0, 0, 0, 9]), Value::Bytes(b"b")];
+        let text = "INSERT INTO k.t (p, v) VALUES (8, 'a')";
+        let statements =
+            [(BatchStatement::Text(text), &[][..]), (BatchStatement::Prepared(&id), &values[..])];
+        client.send(|to, out| to.batch(2, BatchKind::Unlogged, &statements, &with, out));
+        let unknown = [(BatchStatement::Prepared(&[1; 16]), &[][..])];
+        client.send(|to, out| to.batch(3, BatchKind::Unlogged, &unknown, &with, out));
+        let replies = answers(&mut world, &mut client);
+        assert!(replies[0].starts_with("3 ERROR 2500 "), "{replies:?}");
+        assert_eq!(replies[1..], ["2 VOID"]);
+        client.query(4, "SELECT v FROM k.t WHERE p IN (8, 9)");
+        assert_eq!(answers(&mut world, &mut client), ["4 ROWS 61 62"]);
+    }
+}
+
+#[test]
+fn a_statement_is_prepared_anew_when_its_table_has_changed() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let (mut client, id) = inserter(&mut world, version);
+        client.query(2, "CREATE TABLE k.other (p int PRIMARY KEY)");
+        execute(&client, 3, &id, &[&[0, 0, 0, 1], b"a"]);
+        let replies = answers(&mut world, &mut client);
+        assert_eq!(replies, ["2 CHANGE CREATED TABLE k other", "3 VOID"], "a table of no concern");
+        client.query(4, "ALTER TABLE k.t ADD w int");
+        execute(&client, 5, &id, &[&[0, 0, 0, 1], b"b"]);
+        let replies = answers(&mut world, &mut client);
+        assert!(replies[0].starts_with("5 ERROR 2500 "), "{replies:?}");
+        assert_eq!(replies[1], "4 CHANGE UPDATED TABLE k t");
+        client.send(|to, out| to.prepare(6, INSERT, None, out));
+        execute(&client, 7, &id, &[&[0, 0, 0, 1], b"c"]);
+        let replies = answers(&mut world, &mut client);
+        assert!(replies[0].starts_with("6 PREPARED "), "the id is the same: {replies:?}");
+        assert_eq!(replies[1], "7 VOID");
+    }
+}
+
+#[test]
+fn clients_hear_of_changes_of_the_schema_when_they_are_durable() {
+    let mut world = world_with_table();
+    let mut client = Client::start(&mut world, Version::V5, None);
+    let mut listener = Client::start(&mut world, Version::V4, None);
+    listener.send(|to, out| to.register(1, &["SCHEMA_CHANGE"], out));
+    assert_eq!(listener.ask(&mut world), ["1 READY"]);
+    client.query(1, "DROP TABLE k.t");
+    assert_eq!(client.ask(&mut world), [""; 0]);
+    assert_eq!(listener.ask(&mut world), [""; 0]);
+    world.write_log();
+    assert_eq!(client.ask(&mut world), ["1 CHANGE DROPPED TABLE k t"]);
+    assert_eq!(listener.ask(&mut world), ["-1 EVENT SCHEMA_CHANGE"]);
+}
+
+#[test]
+fn writes_that_are_in_flight_are_answered_at_the_end() {
+    let mut world = world_with_table();
+    let (mut client, id) = inserter(&mut world, Version::V5);
+    for stream in 0..20_i16 {
+        let number = i32::from(stream).to_be_bytes();
+        execute(&client, stream, &id, &[&number, b"text"]);
+    }
+    run_reactors(&mut world);
+    world.sim().drain();
+    let replies = answers(&mut world, &mut client);
+    assert_eq!(replies.len(), 20);
+    world.settle();
+    assert!(world.sim().is_ended() && client.sim.is_closed());
+}
+
+#[test]
+fn a_write_on_a_log_that_failed_is_not_acknowledged() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let mut client = Client::start(&mut world, version, None);
+        let mut late = Client::start(&mut world, version, None);
+        world.settle();
+        world.disk.set_faults(DiskFaults { sync_error: 1.0, ..DiskFaults::default() });
+        client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
+        world.settle();
+        assert!(world.log_failed());
+        assert_eq!(client.ask(&mut world), [""; 0]);
+        assert!(client.sim.is_closed());
+        late.query(1, "INSERT INTO k.t (p, v) VALUES (2, 'a')");
+        late.query(2, "SELECT v FROM k.t WHERE p = 3");
+        let replies = late.ask(&mut world);
+        assert!(replies[0].starts_with("1 ERROR "), "{replies:?}");
+        assert_eq!(replies[1], "2 ROWS ");
+        assert!(!late.sim.is_closed());
+    }
+}
+
+#[test]
+fn writes_in_flight_move_with_their_connection() {
+    let plan = Plan { reactors: 2, ..with_options(&[]) };
+    let mut world = World::new(SEED, plan);
+    create_table(&mut world);
+    let (mut client, id) = inserter(&mut world, Version::V5);
+    world.settle();
+    for round in 0..4_i16 {
+        for stream in 0..10 {
+            let number = i32::from(round * 10 + stream).to_be_bytes();
+            execute(&client, stream, &id, &[&number, b"text"]);
+        }
+        run_reactors(&mut world);
+        let from = world.sim().place_of(client.sim.id()).expect("it is connected");
+        assert!(world.sim().migrate(client.sim.id(), 1 - from));
+        assert_eq!(answers(&mut world, &mut client).len(), 10);
+        assert_eq!(world.sim().place_of(client.sim.id()), Some(1 - from));
+    }
+    client.query(1, "SELECT count(*) FROM k.t");
+    let replies = answers(&mut world, &mut client);
+    assert!(replies[0].starts_with("1 ROWS 0000000000000028"), "{replies:?}");
+}
+
+#[test]
+fn stubs_of_writes_do_not_wait_or_do_nothing() {
+    for (stub, is_written) in [(1, true), (2, false), (3, false), (4, false)] {
+        let mut world = world(&[]);
+        create_table(&mut world);
+        // As if it had been started so.
+        let settings = world.shared().settings.load_full();
+        world.shared().settings.store(Arc::new(Settings { stub, ..(*settings).clone() }));
+        world.settle();
+        let mut client = Client::start(&mut world, Version::V4, None);
+        client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
+        assert_eq!(client.ask(&mut world), ["1 VOID"], "stub {stub}");
+        let written = world.shared().log.next() > world.shared().log.durable();
+        assert_eq!(written, is_written, "stub {stub}");
+    }
+}
