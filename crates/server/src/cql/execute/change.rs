@@ -340,7 +340,7 @@ impl<'c> RowChange<'c> {
             Evaluated::Null => None,
             Evaluated::Bytes(bytes) => <[u8; 8]>::try_from(&*bytes).ok().map(i64::from_be_bytes),
         }) else {
-            return Err(CqlError::invalid("Invalid null value for counter increment"));
+            return Err(CqlError::invalid("Invalid null value for counter increment/decrement"));
         };
         let delta = if is_negative { delta.wrapping_neg() } else { delta };
         let own = self.cells(column).next().map(|cell| {

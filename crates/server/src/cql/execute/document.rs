@@ -24,10 +24,8 @@ impl Document {
         };
         let values = decode_document(text.as_deref(), &plan.table)?;
         let is_unset = |value: &Evaluated<'_>| matches!(value, Evaluated::Unset);
-        let left_out = match json.default_unset {
-            true => values.iter().map(is_unset).collect(),
-            false => Vec::new(),
-        };
+        let left_out =
+            if json.default_unset { values.iter().map(is_unset).collect() } else { Vec::new() };
         Ok(Some(Document { values, left_out }))
     }
 

@@ -48,13 +48,15 @@ impl PagingState {
         }
         let key = take_part(&mut rest).ok()??;
         let row = take_part(&mut rest).ok()?;
-        if !rest.is_empty() {
+        let remaining = u32::from_be_bytes(*remaining);
+        // A page that has reached LIMIT is the last one.
+        if !rest.is_empty() || remaining == 0 {
             return None;
         }
         Some(PagingState {
             key: SmallVec::from_slice(key),
             row: row.map(<[u8]>::to_vec),
-            remaining: u32::from_be_bytes(*remaining),
+            remaining,
             in_partition: u32::from_be_bytes(*in_partition),
         })
     }

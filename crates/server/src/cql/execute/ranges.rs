@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use super::keys::check_count;
 use super::values::Cx;
 use crate::cql::error::CqlError;
@@ -12,12 +14,15 @@ use crate::cql::plan::{Choices, ClusteringRestriction, Edge};
 use crate::cql::schema::{Column, ColumnKind, Table};
 use crate::cql::value::{collection, comparable};
 
+/// Keys of rows, or what they begin with. Nearly always one.
+pub(super) type Keys = SmallVec<[Vec<u8>; 1]>;
+
 /// The rows of a partition that are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rows {
     All,
     /// Whole keys, in their order.
-    Points(Vec<Vec<u8>>),
+    Points(Keys),
     /// In their order, apart from each other.
     Ranges(Vec<RowRange>),
 }
@@ -56,9 +61,10 @@ pub(super) fn rows<'v>(
 ) -> Result<Rows, CqlError> {
     let columns = table.clustering();
     if restrictions.is_empty() {
-        return Ok(if columns.is_empty() { Rows::Points(vec![Vec::new()]) } else { Rows::All });
+        let only = || Rows::Points(Keys::from_elem(Vec::new(), 1));
+        return Ok(if columns.is_empty() { only() } else { Rows::All });
     }
-    let mut prefixes = vec![Vec::new()];
+    let mut prefixes = Keys::from_elem(Vec::new(), 1);
     let mut at = 0;
     for restriction in restrictions {
         match restriction {
@@ -110,7 +116,7 @@ fn parts<'b>(value: &'b [u8], columns: &[Column]) -> Result<Vec<&'b [u8]>, CqlEr
 
 /// Every prefix with every value behind it.
 fn extend<'v>(
-    prefixes: &mut Vec<Vec<u8>>,
+    prefixes: &mut Keys,
     choices: &'v Choices,
     tuple: Option<usize>,
     columns: &[Column],
@@ -131,7 +137,7 @@ fn extend<'v>(
     }
     let values = cx.choose(choices, name)?;
     check_count(prefixes.len().saturating_mul(values.len()))?;
-    let mut found = Vec::with_capacity(prefixes.len() * values.len());
+    let mut found = Keys::with_capacity(prefixes.len() * values.len());
     for prefix in &*prefixes {
         for value in &values {
             let mut key = prefix.clone();

@@ -168,10 +168,8 @@ impl<'s> Results<'s> {
     pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         self.examined += 1;
         if self.filters.accept(row) {
-            let next = match self.plan.is_grouped() {
-                true => self.gather(key, row)?,
-                false => self.show(key, row)?,
-            };
+            let next =
+                if self.plan.is_grouped() { self.gather(key, row)? } else { self.show(key, row)? };
             if next != Next::GoOn {
                 return Ok(next);
             }
@@ -203,7 +201,7 @@ impl<'s> Results<'s> {
             self.sorted.push((order, encoded));
             return self.check_bytes(self.sorted_bytes);
         }
-        self.in_partition += 1;
+        self.in_partition = self.in_partition.saturating_add(1);
         self.count_row(|results| results.position(key, row))
     }
 
@@ -214,12 +212,11 @@ impl<'s> Results<'s> {
         if self.remaining == 0 {
             return Ok(Next::Done);
         }
-        let is_full = self.page_rows_max.is_some_and(|max| self.count >= max)
-            || self.page_rows_max.is_some() && self.out.len() >= PAGE_BYTES_MAX;
+        let is_full = self
+            .page_rows_max
+            .is_some_and(|max| self.count >= max || self.out.len() >= PAGE_BYTES_MAX);
         if is_full {
             self.full_at = Some(position(self));
-        }
-        if is_full {
             return Ok(Next::PageFull);
         }
         if self.in_partition >= self.per_partition_max {
@@ -255,7 +252,8 @@ impl<'s> Results<'s> {
             }
             self.group = Some(self.start_group(key, prefix, Some(row)));
         }
-        let position = self.position(key, row);
+        // All rows as one are no page.
+        let position = self.plan.group_by.is_some().then(|| self.position(key, row));
         let group = self.group.as_mut().expect("was just made");
         for (call, fold) in self.plan.selection.aggregates.iter().zip(&mut group.folds) {
             match &call.argument {
@@ -266,7 +264,7 @@ impl<'s> Results<'s> {
                 }
             }
         }
-        group.last = position;
+        group.last = position.unwrap_or_default();
         Ok(Next::GoOn)
     }
 
@@ -308,10 +306,13 @@ impl<'s> Results<'s> {
         let aggregates = group.folds.into_iter().map(Fold::finish).collect::<Result<_, _>>()?;
         let row = GroupRow { first: &group.first, aggregates };
         write_row(self.plan, &self.cx, &row, &mut self.out)?;
+        self.in_partition = self.in_partition.saturating_add(1);
         let last = group.last;
-        let next =
-            self.count_row(|results| PagingState { remaining: results.remaining, ..last })?;
-        Ok(next)
+        self.count_row(|results| PagingState {
+            remaining: results.remaining,
+            in_partition: results.in_partition,
+            ..last
+        })
     }
 
     /// Behind the last row. Returns where the next page begins, if there is one.

@@ -13,7 +13,7 @@ use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
 use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
-use crate::cql::schema::{Changer, Table, TableSource, changes_schema};
+use crate::cql::schema::{Changer, Table, changes_schema};
 use crate::cql::statements::{BatchKind, Statement};
 use crate::worker::is_gated;
 
@@ -169,12 +169,6 @@ impl Engine<'_> {
         table: &Table,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
-        if table.source != TableSource::Stored {
-            return Err(CqlError::invalid(format!(
-                "Truncation is not supported by table {}.{}",
-                table.keyspace, table.name
-            )));
-        }
         self.admit_write()?;
         self.record.clear();
         let mut locked = self.shared.keyspace.lock_all(self.params);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use smallvec::SmallVec;
-use store::{PARTITIONS_DB, Partition, STRIPES, stripe_of_token};
+use store::{PARTITIONS_DB, Partition, RowView, STRIPES, Seconds, stripe_of_token};
 use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};
 
 use super::filter::Filters;
 use super::keys::{Key, partition_keys, split, table_id};
 use super::paging::PagingState;
-use super::ranges::{RowRange, Rows, rows};
+use super::ranges::{Rows, rows};
 use super::result::{Next, Results};
 use super::row::RowCx;
 use super::source;
@@ -289,79 +289,31 @@ impl Walk<'_> {
         let context = |row| {
             RowCx::new(&plan.table, &parts, statics, row, now).with_extras(&plan.selection.extras)
         };
+        let has_statics = statics.is_some_and(|statics| statics.exists());
         if plan.is_distinct {
-            let has_rows = partition.rows(Bound::Unbounded, Bound::Unbounded, now).next().is_some();
-            let is_there = has_rows || statics.is_some_and(|statics| statics.exists());
-            let next = match is_there {
-                true => self.results.offer(key, &context(None))?,
-                false => Next::GoOn,
-            };
-            return match next {
-                Next::GoOn | Next::PartitionDone => self.results.end_partition(),
-                Next::Done | Next::PageFull => Ok(next),
-            };
+            let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, now);
+            if !has_statics && rows.next().is_none() {
+                return Ok(Next::GoOn);
+            }
+            let next = self.results.offer(key, &context(None))?;
+            return self.end_partition(next);
         }
         let mut is_lone = true;
         let results = &mut self.results;
-        let mut offer = |row| {
+        let offer = |row| {
             is_lone = false;
             results.offer(key, &context(Some(row)))
         };
-        let after = after.as_deref();
-        let next = match &self.rows {
-            Rows::Points(points) => {
-                let is_shown = |point: &&Vec<u8>| {
-                    after.is_some_and(|after| match plan.is_reversed {
-                        false => ***point <= *after,
-                        true => ***point >= *after,
-                    })
-                };
-                let points: &mut dyn Iterator<Item = &Vec<u8>> = match plan.is_reversed {
-                    false => &mut points.iter(),
-                    true => &mut points.iter().rev(),
-                };
-                let points = points.skip_while(is_shown);
-                each(points.filter_map(|point| partition.row(point, now)), &mut offer)?
-            }
-            Rows::All => {
-                let (start, end) =
-                    behind(Bound::Unbounded, Bound::Unbounded, after, plan.is_reversed);
-                let rows = partition.rows(start, end, now);
-                match plan.is_reversed {
-                    false => each(rows, &mut offer)?,
-                    true => each(rows.rev(), &mut offer)?,
-                }
-            }
-            Rows::Ranges(ranges) => {
-                let mut next = Next::GoOn;
-                let mut step = |range: &RowRange| -> Result<bool, CqlError> {
-                    let start = Bound::Included(&range.start[..]);
-                    let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                    let (start, end) = behind(start, end, after, plan.is_reversed);
-                    let rows = partition.rows(start, end, now);
-                    next = match plan.is_reversed {
-                        false => each(rows, &mut offer)?,
-                        true => each(rows.rev(), &mut offer)?,
-                    };
-                    Ok(next == Next::GoOn)
-                };
-                let ranges: &mut dyn Iterator<Item = &RowRange> = match plan.is_reversed {
-                    false => &mut ranges.iter(),
-                    true => &mut ranges.iter().rev(),
-                };
-                for range in ranges {
-                    if !step(range)? {
-                        break;
-                    }
-                }
-                next
-            }
-        };
-        let has_statics = statics.is_some_and(|statics| statics.exists());
-        let next = match is_lone && after.is_none() && has_statics && plan.shows_lone_statics() {
-            true => self.results.offer(key, &context(None))?,
-            false => next,
-        };
+        let walk =
+            RowWalk { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
+        let mut next = walk.visit(&self.rows, offer)?;
+        if is_lone && after.is_none() && has_statics && plan.shows_lone_statics() {
+            next = self.results.offer(key, &context(None))?;
+        }
+        self.end_partition(next)
+    }
+
+    fn end_partition(&mut self, next: Next) -> Result<Next, CqlError> {
         match next {
             Next::GoOn | Next::PartitionDone => self.results.end_partition(),
             Next::Done | Next::PageFull => Ok(next),
@@ -369,10 +321,69 @@ impl Walk<'_> {
     }
 }
 
+/// Rows of one partition, from either end, behind those that were shown.
+struct RowWalk<'r> {
+    partition: &'r Partition,
+    /// The last row that was shown.
+    after: Option<&'r [u8]>,
+    is_reversed: bool,
+    now: Seconds,
+}
+
+impl<'r> RowWalk<'r> {
+    fn visit(
+        &self,
+        rows: &Rows,
+        mut offer: impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
+    ) -> Result<Next, CqlError> {
+        match rows {
+            Rows::All => self.range(Bound::Unbounded, Bound::Unbounded, &mut offer),
+            Rows::Points(points) => {
+                let found = |point: &Vec<u8>| self.partition.row(point, self.now);
+                if self.is_reversed {
+                    let rest = points.iter().rev();
+                    let rest = rest
+                        .skip_while(|point| self.after.is_some_and(|after| &point[..] >= after));
+                    return each(rest.filter_map(found), &mut offer);
+                }
+                let rest = points.iter();
+                let rest =
+                    rest.skip_while(|point| self.after.is_some_and(|after| &point[..] <= after));
+                each(rest.filter_map(found), &mut offer)
+            }
+            Rows::Ranges(ranges) => {
+                let mut forward = ranges.iter();
+                let mut backward = ranges.iter().rev();
+                let mut step = || if self.is_reversed { backward.next() } else { forward.next() };
+                while let Some(range) = step() {
+                    let start = Bound::Included(&range.start[..]);
+                    let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                    let next = self.range(start, end, &mut offer)?;
+                    if next != Next::GoOn {
+                        return Ok(next);
+                    }
+                }
+                Ok(Next::GoOn)
+            }
+        }
+    }
+
+    fn range(
+        &self,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+        offer: &mut impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
+    ) -> Result<Next, CqlError> {
+        let (start, end) = behind(start, end, self.after, self.is_reversed);
+        let rows = self.partition.rows(start, end, self.now);
+        if self.is_reversed { each(rows.rev(), offer) } else { each(rows, offer) }
+    }
+}
+
 /// Offers rows as long as they are wanted.
 fn each<'r>(
-    rows: impl Iterator<Item = store::RowView<'r>>,
-    offer: &mut impl FnMut(store::RowView<'r>) -> Result<Next, CqlError>,
+    rows: impl Iterator<Item = RowView<'r>>,
+    offer: &mut impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
 ) -> Result<Next, CqlError> {
     for row in rows {
         let next = offer(row)?;

@@ -17,6 +17,7 @@ use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
 use crate::evict::{Eviction, NoRoom};
 use crate::records::RECORD_BYTES_MAX;
 use crate::resp::LOG_FAILED;
+use crate::resp::cx::Record;
 use crate::worker::is_gated;
 
 /// Longest life of a cell, in seconds: 20 years.
@@ -199,19 +200,17 @@ impl Engine<'_> {
             }
         };
         let is_conditional = writes.iter().any(|write| write.plan.is_conditional());
+        let mut seen = 0;
         if is_conditional {
             if !is_one_partition(writes) {
                 return Err(CqlError::invalid(
                     "Batch with conditions cannot span multiple partitions",
                 ));
             }
-            let newest = match check_conditions(writes, &locked, is_batch, reply)? {
-                Some(newest) => newest,
-                None => {
-                    let gate =
-                        writes[0].hashes().map(|hash| locked.gate(PARTITIONS_DB, hash)).max();
-                    return Ok(if is_gated(client.durability) { gate.unwrap_or(0) } else { 0 });
-                }
+            let gates = writes[0].hashes().map(|hash| locked.gate(PARTITIONS_DB, hash));
+            seen = gates.max().filter(|_| is_gated(client.durability)).unwrap_or(0);
+            let Some(newest) = check_conditions(writes, &locked, is_batch, reply)? else {
+                return Ok(seen);
             };
             for write in &mut *writes {
                 write.when.timestamp = write.when.timestamp.max(newest.saturating_add(1));
@@ -221,7 +220,7 @@ impl Engine<'_> {
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut locked, clock, self.record)?;
         } else {
-            encode(writes, &locked, clock, &mut self.record.bytes)?;
+            encode(writes, &locked, clock, self.record)?;
             check_batch_bytes(writes, self.record.bytes.len())?;
             apply(&self.record.bytes, &mut locked)?;
         }
@@ -235,7 +234,7 @@ impl Engine<'_> {
         } else {
             reply.encoder.void(reply.stream, reply.out);
         }
-        Ok(if is_gated(client.durability) { lsn } else { 0 })
+        Ok(if is_gated(client.durability) { lsn.max(seen) } else { 0 })
     }
 
     /// Puts the record into the log, still under the locks, and releases them.
@@ -288,18 +287,19 @@ fn encode(
     writes: &[Ready<'_>],
     locked: &Locked<'_>,
     clock: &WriteClock,
-    record: &mut Vec<u8>,
+    record: &mut Record,
 ) -> Result<(), CqlError> {
-    let mut packed = Packed::default();
+    let mut packed = Packed { count: 0, bytes: std::mem::take(&mut record.rows) };
     for write in writes {
         let table = table_id(&write.plan.table);
         for key in &write.keys {
             let place = key.place(table);
             packed.clear();
             write.produce(locked.partition(place), clock, &mut packed)?;
-            put_mutation(&packed, place, record)?;
+            put_mutation(&packed, place, &mut record.bytes)?;
         }
     }
+    record.keep_rows(packed.bytes);
     Ok(())
 }
 
@@ -335,9 +335,9 @@ fn count(
     writes: &[Ready<'_>],
     locked: &mut Locked<'_>,
     clock: &WriteClock,
-    record: &mut crate::resp::cx::Record,
+    record: &mut Record,
 ) -> Result<(), CqlError> {
-    encode(writes, locked, clock, &mut record.bytes)?;
+    encode(writes, locked, clock, record)?;
     record.bytes.clear();
     let mut packed = Packed::default();
     for write in writes {

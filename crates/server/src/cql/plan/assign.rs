@@ -189,10 +189,10 @@ fn plan_difference(
         }
         of @ CqlType::List(_) => {
             let value = planner.term(table, term, of, name)?;
-            Ok(match is_adding {
-                true => Operation::Append { column: index, value },
-                false => Operation::Remove { column: index, value },
-            })
+            if is_adding {
+                return Ok(Operation::Append { column: index, value });
+            }
+            Ok(Operation::Remove { column: index, value })
         }
         of @ (CqlType::Set(_) | CqlType::Map(..)) if is_adding => {
             let value = planner.term(table, term, of, name)?;

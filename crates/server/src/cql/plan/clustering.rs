@@ -46,7 +46,7 @@ pub(super) fn plan(
         }
         next += 1;
     }
-    check_rest(found, table, kind, Walked { first, next, end, sliced })?;
+    check_rest(found, table, kind, Walked { next, end, sliced })?;
     for index in next..end {
         found.columns[index].into_filters(index, filters);
     }
@@ -57,8 +57,8 @@ pub(super) fn plan(
 }
 
 /// How far ranges of rows go.
+#[derive(Clone, Copy)]
 struct Walked {
-    first: usize,
     next: usize,
     end: usize,
     sliced: Option<usize>,
@@ -95,24 +95,21 @@ fn check_rest(
     kind: Kind,
     walked: Walked,
 ) -> Result<(), CqlError> {
-    let Walked { first, next, end, sliced } = walked;
+    let Walked { next, end, sliced } = walked;
     let in_tuple = |index: usize| found.tuples.iter().any(|tuple| tuple.first == index);
     let restricted =
         (next..end).find(|index| !found.columns[*index].is_empty() || in_tuple(*index));
-    if let Kind::Insert | Kind::Update | Kind::Delete = kind
+    if let Kind::Update | Kind::Delete = kind
         && let Some(restricted) = restricted
     {
         return Err(not_reachable(table, restricted, next, sliced));
     }
-    let is_slice = sliced.is_some() && matches!(kind, Kind::Insert | Kind::Update);
+    let is_slice = sliced.is_some() && kind == Kind::Update;
     if is_slice {
         return Err(CqlError::invalid(format!(
             "Slice restrictions are not supported on the clustering columns in {} statements",
             kind.name()
         )));
-    }
-    if matches!(kind, Kind::Insert) && next < end && next > first {
-        return Err(missing(&table.columns[next..end]));
     }
     let allows_filtering = kind == Kind::Select { allows_filtering: true };
     match restricted {

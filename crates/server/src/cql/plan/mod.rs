@@ -158,7 +158,11 @@ fn plan(
         Statement::Update(update) => Plan::Write(Box::new(WritePlan::of_update(&update, planner)?)),
         Statement::Delete(delete) => Plan::Write(Box::new(WritePlan::of_delete(&delete, planner)?)),
         Statement::Batch(batch) => Plan::Batch(BatchPlan::new(&batch, planner)?),
-        Statement::Truncate(truncate) => Plan::Truncate(planner.table(&truncate.table)?),
+        Statement::Truncate(truncate) => {
+            let table = planner.table(&truncate.table)?;
+            write::check_writable(&table)?;
+            Plan::Truncate(table)
+        }
         Statement::Use(statement) => {
             // Source: Cassandra 5.0, ClientState.setKeyspace
             let keyspace = statement.keyspace;

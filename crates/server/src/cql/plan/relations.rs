@@ -430,6 +430,10 @@ pub(super) fn choices(
             Ok(Choices::List(planner.term(table, term, &list, &format!("in({name})"))?))
         }
         Right::Term(term) => Ok(Choices::One(planner.term(table, term, of, name)?)),
+        // Source: Cassandra 5.0, SingleColumnRelation.newINRestriction
+        Right::Terms(terms) if terms.len() == 1 => {
+            Ok(Choices::One(planner.term(table, &terms[0], of, name)?))
+        }
         Right::Terms(terms) => {
             let values = terms.iter().map(|term| planner.term(table, term, of, name));
             Ok(Choices::Several(values.collect::<Result<_, _>>()?))
@@ -469,6 +473,7 @@ fn tuple_choices(
             Ok(Choices::List(planner.term(table, term, &list, &format!("in({joined})"))?))
         }
         Right::Term(term) => Ok(Choices::One(tuple(term)?)),
+        Right::Terms(terms) if terms.len() == 1 => Ok(Choices::One(tuple(&terms[0])?)),
         Right::Terms(terms) => {
             Ok(Choices::Several(terms.iter().map(tuple).collect::<Result<_, _>>()?))
         }

@@ -85,7 +85,6 @@ pub(crate) enum FilterPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Select { allows_filtering: bool },
-    Insert,
     Update,
     Delete,
 }
@@ -94,7 +93,6 @@ impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Select { .. } => "SELECT",
-            Kind::Insert => "INSERT",
             Kind::Update => "UPDATE",
             Kind::Delete => "DELETE",
         }

@@ -11,7 +11,7 @@ use super::restrictions::{
 };
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
-use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
+use crate::cql::schema::{Column, ColumnKind, Table, TableSource, is_local_system};
 use crate::cql::statements::{Delete, Insert, InsertedRow, Update, Using};
 use crate::cql::term::Term;
 use crate::cql::types::CqlType;
@@ -69,10 +69,8 @@ impl WritePlan {
                 "INSERT statements are not allowed on counter tables, use UPDATE instead",
             ));
         }
-        let conditions = match insert.if_not_exists {
-            true => ConditionsPlan::NotExists,
-            false => ConditionsPlan::None,
-        };
+        let conditions =
+            if insert.if_not_exists { ConditionsPlan::NotExists } else { ConditionsPlan::None };
         let (restrictions, operations, json) = match &insert.row {
             InsertedRow::Values { columns, values } => {
                 let (restrictions, operations) = insert_values(columns, values, &table, planner)?;
@@ -230,7 +228,12 @@ impl WritePlan {
     }
 }
 
-fn check_writable(table: &Table) -> Result<(), CqlError> {
+pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
+    // Source: Cassandra 5.0, ClientState.checkPermissionOnResource
+    if is_local_system(&table.keyspace) {
+        let keyspace = &table.keyspace;
+        return Err(CqlError::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
+    }
     match table.source {
         TableSource::Stored => Ok(()),
         TableSource::Virtual | TableSource::Redis => Err(CqlError::invalid(

@@ -187,7 +187,7 @@ fn pages_go_on_where_they_ended() {
                 let paging_state = state.as_deref();
                 let asked = Asked { page_size: Some(page_size), paging_state, ..Asked::default() };
                 let page = server.ask(text, asked).unwrap();
-                assert!(page.rows.len() <= page_size as usize, "{text}");
+                assert!(i32::try_from(page.rows.len()).unwrap() <= page_size, "{text}");
                 rows.extend(page.rows);
                 state = page.paging_state;
                 if state.is_none() {
@@ -249,6 +249,10 @@ fn counts_fold_rows() {
         > SELECT p, c, count(*) FROM t WHERE p = 1 GROUP BY p, c
         1 | 1 | 2
         1 | 2 | 1
+        > SELECT p, c, count(*) FROM t GROUP BY p, c PER PARTITION LIMIT 1
+        1 | 1 | 2
+        2 | 1 | 1
+        3 | null | 1
         > SELECT p, c, d FROM t GROUP BY p, c LIMIT 3
         1 | 1 | a
         1 | 2 | a
@@ -273,9 +277,9 @@ fn times_of_cells_are_shown() {
         "
         > CREATE TABLE w (p int PRIMARY KEY, v int, m map<text, int>)
         > INSERT INTO w (p, v) VALUES (1, 2) USING TIMESTAMP 5 AND TTL 100
-        > UPDATE w USING TIMESTAMP 7 SET m = m + {'a': 1} WHERE p = 1
+        > UPDATE w USING TIMESTAMP 7 AND TTL 50 SET m = m + {'a': 1} WHERE p = 1
         > SELECT writetime(v), ttl(v), writetime(m), maxwritetime(m), ttl(m) FROM w
-        5 | 100 | [7] | 7 | [null]
+        5 | 100 | [7] | 7 | [50]
         > SELECT writetime(p) FROM w
         ! Cannot use selection function writetime on PRIMARY KEY part p
         ",

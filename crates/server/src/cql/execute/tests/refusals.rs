@@ -138,6 +138,18 @@ fn writes_must_name_their_rows() {
 }
 
 #[test]
+fn the_schema_is_changed_by_its_own_statements_only() {
+    check(
+        "
+        > INSERT INTO system_schema.keyspaces (keyspace_name) VALUES ('x')
+        ! system_schema keyspace is not user-modifiable.
+        > TRUNCATE system_schema.tables
+        ! system_schema keyspace is not user-modifiable.
+        ",
+    );
+}
+
+#[test]
 fn names_need_a_keyspace() {
     let mut server = Server::new();
     server.client.keyspace = None;

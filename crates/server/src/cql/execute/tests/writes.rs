@@ -192,7 +192,7 @@ fn counters_add_up() {
         > DELETE FROM n WHERE p = 1 AND c = 1
         > SELECT * FROM n
         > UPDATE n SET hits = hits + null WHERE p = 1 AND c = 1
-        ! Invalid null value for counter increment
+        ! Invalid null value for counter increment/decrement
         ",
     );
 }
@@ -372,6 +372,29 @@ fn the_log_makes_the_same_rows_again() {
         "
         > SELECT p FROM t
         1
+        ",
+    );
+}
+
+#[test]
+fn documents_are_rows() {
+    check(
+        "
+        > CREATE TABLE t (p int PRIMARY KEY, v int, w text)
+        > INSERT INTO t JSON '{\"p\": 1, \"v\": 5, \"w\": \"x\"}'
+        > INSERT INTO t JSON '{\"p\": 1, \"v\": 6}' DEFAULT UNSET
+        > SELECT * FROM t
+        1 | 6 | x
+        > INSERT INTO t JSON '{\"p\": 1, \"v\": 7}'
+        > SELECT * FROM t
+        1 | 7 | null
+        > INSERT INTO t JSON '{\"v\": 7}'
+        ! Invalid null value in condition for column p
+        > BEGIN BATCH INSERT INTO t JSON '{\"p\": 2, \"v\": 1}'; INSERT INTO t JSON '{\"p\": 3, \"v\": 2}'; APPLY BATCH
+        > SELECT p, v FROM t
+        1 | 7
+        2 | 1
+        3 | 2
         ",
     );
 }
