@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use base::time::MonoNs;
 use binlog::baseline::{self, Baseline};
-use binlog::{FileDisk, GroupSizes, Log, Lsn, Options, SyncPolicy, WriterHandle};
+use binlog::{FileDisk, GroupSizes};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::lanes::Lanes;
+use super::tally::latencies;
 use super::{
     AppendWork, Commit, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, WaitFor, Warmup,
 };
@@ -25,11 +26,9 @@ use crate::stats::is_steady;
 
 /// More threads than any machine runs at once; each costs a stack and a histogram.
 const THREADS_MAX: usize = 4096;
-/// As many lanes as threads, as a server has one for each reactor, but not more than this.
-const LANES_MAX: usize = 16;
 /// As the originals.
 const BASELINE_SEGMENT_BYTES: u64 = 100 << 20;
-const KIND: u8 = 1;
+pub(super) const KIND: u8 = 1;
 /// Appends that wait for nothing take less time than reading the clock twice: one in so many is
 /// timed. All appends that wait are.
 const TIMED_EVERY: u64 = 64;
@@ -40,12 +39,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const WARMUP_WINDOWS: usize = 8;
 const WARMUP_WINDOW: Duration = Duration::from_millis(50);
 
-const WARMING_UP: u8 = 0;
-const MEASURING: u8 = 1;
-const ENDED: u8 = 2;
+const STARTING: u8 = 0;
+const WARMING_UP: u8 = 1;
+const MEASURING: u8 = 2;
+const ENDED: u8 = 3;
+/// How often the threads are counted that have come up.
+const START_LOOK: Duration = Duration::from_millis(1);
 
 /// A log, whatever it is, beside what is appended to it.
-trait Subject: Sync {
+pub(super) trait Subject: Sync {
     /// Gives back what nobody will read.
     fn release_old(&self) -> Result<()>;
     fn counters(&self) -> Counters;
@@ -57,11 +59,11 @@ trait Append: Fn(usize, &[u8]) -> Result<()> + Sync {}
 impl<F: Fn(usize, &[u8]) -> Result<()> + Sync> Append for F {}
 
 /// What a log has done since it was opened.
-struct Counters {
-    writes: u64,
-    syncs: u64,
-    bytes: u64,
-    sizes: GroupSizes,
+pub(super) struct Counters {
+    pub(super) writes: u64,
+    pub(super) syncs: u64,
+    pub(super) bytes: u64,
+    pub(super) sizes: GroupSizes,
 }
 
 /// Appends to a new log until the time is over or all has been done, and says so event by event.
@@ -92,7 +94,7 @@ pub fn run(
                     load.drive(&|at, bytes| lanes.append_written(at, bytes), say)
                 }
             }?;
-            lanes.writer.stop().context("closing the log")
+            lanes.close()
         }
         LogMode::Mutex => run_baseline(baseline::Kind::Mutex, &directory, spec, work, say),
         LogMode::LeaderCondvar => {
@@ -173,85 +175,11 @@ impl Drop for Directory {
     }
 }
 
-/// The server's log.
-struct Lanes {
-    log: Arc<Log>,
-    writer: WriterHandle,
-    count: usize,
-    clock: quanta::Clock,
-    origin: quanta::Instant,
-}
-
-impl Lanes {
-    fn open(path: &Path, work: &AppendWork) -> Result<Self> {
-        // A thread that waits for each write of a few records waits for the page cache, not for the
-        // disk; whoever waits for a sync, or for nothing, gains by going past it.
-        let buffered = work.wait == WaitFor::Commit && work.commit != Commit::Synced;
-        let disk = if buffered { FileDisk::open_buffered(path) } else { FileDisk::open(path) };
-        let disk = Arc::new(disk.with_context(|| format!("open {}", path.display()))?);
-        let sync = match work.commit {
-            Commit::Written => SyncPolicy::Never,
-            Commit::Synced => SyncPolicy::Always,
-            Commit::Interval { ms } => SyncPolicy::Interval(Duration::from_millis(ms)),
-        };
-        let options = Options { sync, ..Options::default() };
-        let count = work.threads.min(LANES_MAX);
-        let (log, _) = Log::open(disk, options, count, Lsn(0), &mut |_| Ok(()))?;
-        // The cycle counter: whoever waits looks at it for each write.
-        let clock = quanta::Clock::new();
-        let origin = clock.now();
-        let writers_clock = clock.clone();
-        let writer = log
-            .spawn_writer(move || since_origin(&writers_clock, origin))
-            .context("start the log's writer")?;
-        Ok(Self { log, writer, count, clock, origin })
-    }
-
-    /// Appends as soon as there is room; returns where the record ends.
-    #[inline]
-    fn append(&self, thread: usize, payload: &[u8]) -> Result<Lsn> {
-        let lane = thread % self.count;
-        while !self.log.has_room(lane) {
-            thread::yield_now();
-        }
-        Ok(self.log.append(lane, KIND, payload)?)
-    }
-
-    fn append_written(&self, thread: usize, payload: &[u8]) -> Result<()> {
-        let end = self.append(thread, payload)?;
-        Ok(self.log.wait_written(end, &|| since_origin(&self.clock, self.origin))?)
-    }
-
-    fn append_durable(&self, thread: usize, payload: &[u8]) -> Result<()> {
-        let end = self.append(thread, payload)?;
-        Ok(self.log.wait_durable(end, &|| since_origin(&self.clock, self.origin))?)
-    }
-}
-
-impl Subject for Lanes {
-    fn release_old(&self) -> Result<()> {
-        self.log.truncate_before(self.log.durable()).context("give back old segments")
-    }
-
-    fn counters(&self) -> Counters {
-        let stats = self.log.stats();
-        Counters {
-            writes: stats.groups,
-            syncs: stats.syncs,
-            bytes: stats.bytes,
-            sizes: self.log.group_sizes(),
-        }
-    }
-}
-
-fn since_origin(clock: &quanta::Clock, origin: quanta::Instant) -> MonoNs {
-    let elapsed = clock.now().saturating_duration_since(origin);
-    MonoNs(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
-}
-
 /// What all threads look at.
 struct Stage {
     phase: AtomicU8,
+    /// Threads that have come up.
+    ready: AtomicUsize,
     /// The threads may end: they have been looked at.
     released: AtomicBool,
     /// Appends of each thread, warm-up included.
@@ -301,7 +229,8 @@ impl<S: Subject> Load<'_, S> {
     ) -> Result<()> {
         let Self { spec, work, subject } = *self;
         let stage = Stage {
-            phase: AtomicU8::new(WARMING_UP),
+            phase: AtomicU8::new(STARTING),
+            ready: AtomicUsize::new(0),
             released: AtomicBool::new(false),
             counts: (0..work.threads).map(|_| Count::default()).collect(),
             quota_per_thread: spec
@@ -316,15 +245,25 @@ impl<S: Subject> Load<'_, S> {
             let mut handles = Vec::with_capacity(work.threads);
             let started = (0..work.threads).try_for_each(|number| {
                 let (stage, payload, send) = (&stage, &payload, send.clone());
+                // Made here and once for all: what hundreds of threads touch first, each in a heap of
+                // its own, are pages that the kernel has to clear, and that took more time than the
+                // appends of a short measurement.
+                let share = Share { operations: 0, latency: latencies() };
                 let builder = thread::Builder::new().name(format!("append-{number}"));
-                let handle = builder
-                    .spawn_scoped(scope, move || live(append, number, payload, stage, &send))?;
+                let handle = builder.spawn_scoped(scope, move || {
+                    live(append, number, payload, stage, share, &send);
+                })?;
                 handles.push(handle);
                 Ok::<(), std::io::Error>(())
             });
             drop(send);
             let reported = started.context("start a thread").and_then(|()| {
-                let total = Share { operations: 0, latency: histogram::empty() };
+                while stage.ready.load(Ordering::SeqCst) < work.threads {
+                    thread::sleep(START_LOOK);
+                }
+                stage.phase.store(WARMING_UP, Ordering::SeqCst);
+                handles.iter().for_each(|handle| handle.thread().unpark());
+                let total = Share { operations: 0, latency: latencies() };
                 let working = work.threads;
                 let stop = stop_on_signals()?;
                 Conductor { subject, stage: &stage, spec, shares, working, total, stop, say }
@@ -346,16 +285,29 @@ fn live(
     number: usize,
     payload: &[u8],
     stage: &Stage,
+    share: Share,
     send: &Sender<Result<Share>>,
 ) {
+    // The first thing that this thread puts on its heap: see where its share is made.
+    let payload = payload.to_vec();
+    stage.ready.fetch_add(1, Ordering::SeqCst);
+    while stage.phase.load(Ordering::SeqCst) == STARTING {
+        thread::park();
+    }
     // The receiver is gone when another thread has failed already.
-    send.send(append_all(append, number, payload, stage)).ok();
+    send.send(append_all(append, number, &payload, stage, share)).ok();
     while !stage.released.load(Ordering::SeqCst) {
         thread::park();
     }
 }
 
-fn append_all(append: &impl Append, number: usize, payload: &[u8], stage: &Stage) -> Result<Share> {
+fn append_all(
+    append: &impl Append,
+    number: usize,
+    payload: &[u8],
+    stage: &Stage,
+    mut share: Share,
+) -> Result<Share> {
     let count = &stage.counts[number].0;
     let mut appended = 0;
     while stage.phase.load(Ordering::Relaxed) == WARMING_UP {
@@ -363,7 +315,6 @@ fn append_all(append: &impl Append, number: usize, payload: &[u8], stage: &Stage
         appended += 1;
         count.store(appended, Ordering::Relaxed);
     }
-    let mut share = Share { operations: 0, latency: histogram::empty() };
     while share.operations < stage.quota_per_thread
         && stage.phase.load(Ordering::Relaxed) == MEASURING
     {
@@ -371,7 +322,7 @@ fn append_all(append: &impl Append, number: usize, payload: &[u8], stage: &Stage
             let started = stage.clock.raw();
             append(number, payload)?;
             let took_ns = stage.clock.delta_as_nanos(started, stage.clock.raw());
-            share.latency.record(took_ns).context("count a latency")?;
+            share.latency.saturating_record(took_ns);
         } else {
             append(number, payload)?;
         }

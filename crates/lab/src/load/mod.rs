@@ -5,6 +5,7 @@ mod arrivals;
 mod check;
 mod client;
 mod draws;
+mod lanes;
 mod replies;
 mod shared;
 mod socket;

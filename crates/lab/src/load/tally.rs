@@ -16,7 +16,7 @@ const OTHER_WORDS: &str = "(others)";
 
 /// Its size is fixed, so that recording never allocates: about 250 KiB, of which only what is recorded
 /// into is touched.
-fn latencies() -> Histogram<u64> {
+pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("the bounds are in order")
 }
 
