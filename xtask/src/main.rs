@@ -8,6 +8,7 @@ mod cql;
 mod crash;
 mod hostile;
 mod lab_smoke;
+mod lab_truth;
 mod process;
 mod report;
 mod resp;
@@ -40,6 +41,8 @@ Chores of the project.
                                              kill -9 under load, restart, compare; 20 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              clients that mean harm; about a minute
+  cargo xtask lab-truth [--tries N]          a server compared with itself is not called different;
+                                             on a quiet machine, 20 tries, about 6 minutes
   cargo xtask report                         the lab's pages in headless Chromium
 
 SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
@@ -79,6 +82,7 @@ fn run() -> Result<bool> {
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
         "hostile" => run_hostile(&mut parser),
+        "lab-truth" => run_lab_truth(&mut parser),
         "report" => Ok(finish(report::run(&root()?)?)),
         other => bail!("no chore {other:?}: see cargo xtask --help"),
     }
@@ -186,6 +190,17 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
     let verdict = hostile::run(&root()?, &hostile::Options { target, seed, filter })?;
     println!("{verdict}");
     Ok(verdict.tally.failed == 0)
+}
+
+fn run_lab_truth(parser: &mut lexopt::Parser) -> Result<bool> {
+    let mut tries = lab_truth::TRIES_DEFAULT;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("tries") => tries = parser.value()?.parse()?,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(finish(lab_truth::run(&root()?, tries)?))
 }
 
 /// Prints the last line of a run.

@@ -112,7 +112,11 @@ fn check_mix(work: &SocketWork) -> Result<()> {
 fn check_memcached(work: &SocketWork) -> Result<()> {
     for operation in &work.mix {
         let words: Vec<&str> = operation.words.iter().map(String::as_str).collect();
-        let is_known = matches!(words[..], ["get", _] | ["set", _, _]);
+        let is_known = match words[..] {
+            [name, _] => name.eq_ignore_ascii_case("get"),
+            [name, _, _] => name.eq_ignore_ascii_case("set"),
+            _ => false,
+        };
         ensure!(is_known, "for memcached, operations are get KEY or set KEY VALUE");
         ensure!(is_plain(words[1]), "keys of memcached have no blanks");
     }
@@ -140,6 +144,22 @@ mod tests {
         assert!(reason.contains(expected), "{reason}");
     }
 
+    /// A grid over servers has one mix for all of them.
+    #[test]
+    fn commands_of_memcached_are_those_of_redis_too() {
+        let mut work = SocketWork { protocol: Protocol::Memcached, ..work() };
+        for (words, is_known) in [
+            (&["GET", "{key}"][..], true),
+            (&["set", "{key}", "{value}"], true),
+            (&["GET", "{key}", "{value}"], false),
+            (&["DEL", "{key}"], false),
+            (&["GET", "a b"], false),
+        ] {
+            work.mix[0].words = words.iter().map(ToString::to_string).collect();
+            assert_eq!(check(&spec(), &work).is_ok(), is_known, "{words:?}");
+        }
+    }
+
     #[test]
     fn what_makes_no_sense_is_refused() {
         assert!(check(&spec(), &work()).is_ok());
@@ -156,7 +176,13 @@ mod tests {
         check_refused(|_, work| work.mix[0].weight = f64::NAN, "weights");
         check_refused(|_, work| work.mix[0].weight = 0.0, "sum above 0");
         check_refused(|_, work| work.value_bytes = Sizes::Between(3, 2), "3 is more than 2");
-        check_refused(|_, work| work.protocol = Protocol::Memcached, "get KEY");
+        check_refused(
+            |_, work| {
+                work.protocol = Protocol::Memcached;
+                work.mix[0].words = vec!["PING".to_owned()];
+            },
+            "get KEY",
+        );
         check_refused(
             |_, work| {
                 work.pipeline = PIPELINE_MAX;

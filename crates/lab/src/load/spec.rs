@@ -81,7 +81,7 @@ pub enum Protocol {
     Resp,
     /// Inline commands of RESP: the words with blanks between them, which none of them may hold.
     RespInline,
-    /// The text protocol of memcached: mixes may use `get` and `set` only.
+    /// The text protocol of memcached: mixes may use GET and SET only, in letters of any case.
     Memcached,
 }
 

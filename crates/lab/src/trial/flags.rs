@@ -80,7 +80,7 @@ impl LoadFlags {
     pub(crate) fn definition(&self, name: &str, server: &ServerWords) -> Result<Definition> {
         let mut table = match &self.file {
             Some(path) => self.table_of_file(path)?,
-            None => self.table_of_flags(server.kind),
+            None => self.table_of_flags(),
         };
         table.insert("name".to_owned(), name.into());
         table.insert("title".to_owned(), format!("lab {name} {}", server.text).into());
@@ -125,7 +125,7 @@ impl LoadFlags {
         Ok(table)
     }
 
-    fn table_of_flags(&self, kind: Kind) -> Table {
+    fn table_of_flags(&self) -> Table {
         let command = self.command.as_deref().unwrap_or("SET {key} {value}");
         let is_stored = ["get", "set"].iter().any(|name| {
             command.split(' ').next().is_some_and(|word| word.eq_ignore_ascii_case(name))
@@ -133,7 +133,7 @@ impl LoadFlags {
         let mut load = Table::new();
         load.insert("connections".to_owned(), self.connections.unwrap_or(50).into());
         load.insert("pipeline".to_owned(), self.pipeline.unwrap_or(1).into());
-        load.insert("mix".to_owned(), mix(command, kind));
+        load.insert("mix".to_owned(), mix(command));
         let keys = self.keys.unwrap_or(1_000_000);
         load.insert("keys".to_owned(), one("count", keys.into()));
         load.insert("value_bytes".to_owned(), one("fixed", self.value_bytes.unwrap_or(80).into()));
@@ -141,7 +141,7 @@ impl LoadFlags {
         table.insert("load".to_owned(), load.into());
         if is_stored {
             let mut fill = Table::new();
-            fill.insert("mix".to_owned(), mix("SET {key} {value}", kind));
+            fill.insert("mix".to_owned(), mix("SET {key} {value}"));
             fill.insert("keys".to_owned(), one("distribution", "sequential".into()));
             fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
             let mut phase = Table::new();
@@ -153,15 +153,10 @@ impl LoadFlags {
     }
 }
 
-/// One command, by its words. memcached knows its commands in small letters only.
-fn mix(command: &str, kind: Kind) -> Value {
-    let words = command.split(' ').filter(|word| !word.is_empty()).enumerate();
-    let words: Vec<Value> = words
-        .map(|(index, word)| match (index, kind) {
-            (0, Kind::Memcached) => word.to_lowercase().into(),
-            _ => word.into(),
-        })
-        .collect();
+/// One command, by its words.
+fn mix(command: &str) -> Value {
+    let words = command.split(' ').filter(|word| !word.is_empty());
+    let words: Vec<Value> = words.map(Value::from).collect();
     let mut operation = Table::new();
     operation.insert("weight".to_owned(), 1.into());
     operation.insert("words".to_owned(), Value::Array(words));
@@ -315,7 +310,7 @@ mod tests {
     fn memcached_is_spoken_to_in_its_own_words() {
         let cell = cell(&LoadFlags::default(), "memcached");
         let Work::Socket(work) = &cell.load.work else { panic!("sockets") };
-        assert_eq!((work.protocol, work.mix[0].words[0].as_str()), (Protocol::Memcached, "set"));
+        assert_eq!((work.protocol, work.mix[0].words[0].as_str()), (Protocol::Memcached, "SET"));
     }
 
     #[test]

@@ -162,6 +162,36 @@ fn a_second_load_is_measured_beside_the_first() {
     folder.remove();
 }
 
+/// In its own protocol, where it is installed.
+#[test]
+fn memcached_is_a_peer() {
+    let folder = Folder::new("lab-run-memcached");
+    let text = TINY.replace("\"redis-server\"", "\"memcached\"");
+    fs::write(folder.0.join("tiny.toml"), text).unwrap();
+    check_success(&folder.lab_run(&["tiny.toml", "--out", "results"]).output().unwrap());
+    let rows = folder.rows();
+    let of_memcached = rows.iter().filter(|row| row.subject.kind == "memcached");
+    assert_eq!(of_memcached.clone().count(), 4);
+    let is_installed = Command::new("memcached").arg("-V").stdout(Stdio::null()).status().is_ok();
+    for row in of_memcached {
+        assert_eq!(row.verdict == Verdict::Skipped, !is_installed, "{:?}", row.reasons);
+        assert_eq!(row.report.operations > 0, is_installed, "{:?}", row.reasons);
+        assert_eq!((row.report.lost, row.report.errors.len()), (0, 0), "{:?}", row.reasons);
+    }
+    folder.check_nothing_is_left();
+
+    let words = ["compare", "this", "memcached", "--blocks", "1", "--block-ms", "200"];
+    let more = ["--precision", "1", "--keys", "1000", "--connections", "4"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.arg("lab").args(words).args(more).current_dir(&folder.0).env("TMPDIR", &folder.0);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(if is_installed { &output.stdout } else { &output.stderr });
+    let expected = if is_installed { "B/A = " } else { "memcached is not installed" };
+    assert!(said.contains(expected), "{said}");
+    folder.check_nothing_is_left();
+    folder.remove();
+}
+
 #[test]
 fn an_interrupted_run_is_continued() {
     check_interrupted("-INT");
