@@ -83,6 +83,13 @@ pub struct QualifiedName {
     pub name: String,
 }
 
+impl QualifiedName {
+    /// Of what comes with the language.
+    pub fn native(name: &str) -> QualifiedName {
+        QualifiedName { keyspace: Some("system".to_owned()), name: name.to_owned() }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Parser<'a> {

@@ -56,6 +56,33 @@ pub enum Operator {
     Remainder,
 }
 
+/// The function that negates.
+pub const NEGATION: &str = "_negate";
+
+impl Operator {
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Operator::Add => "+",
+            Operator::Subtract => "-",
+            Operator::Multiply => "*",
+            Operator::Divide => "/",
+            Operator::Remainder => "%",
+        }
+    }
+
+    /// What it is called as a function: no name of CQL.
+    // Source: Cassandra 5.0, OperationFcts
+    pub const fn function(self) -> &'static str {
+        match self {
+            Operator::Add => "_add",
+            Operator::Subtract => "_substract",
+            Operator::Multiply => "_multiply",
+            Operator::Divide => "_divide",
+            Operator::Remainder => "_modulo",
+        }
+    }
+}
+
 /// Where a term stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -69,6 +96,16 @@ impl Term {
     pub fn parse(parser: &mut Parser<'_>) -> Result<Term> {
         parser.begin_term();
         sum(parser, Place::Value)
+    }
+
+    /// A term without operators behind it.
+    pub fn parse_operand(parser: &mut Parser<'_>) -> Result<Term> {
+        factor(parser, Place::Value)
+    }
+
+    /// Whether the bracket here opens a type hint: `(type) term`, never a tuple of a name.
+    pub fn is_hint(parser: &Parser<'_>) -> bool {
+        is_hint(parser)
     }
 
     /// A term in which columns may stand.
@@ -214,7 +251,6 @@ fn followed_by_operator(parser: &Parser<'_>) -> bool {
     ["+", "-", "*", "/", "%"].iter().any(|symbol| parser.is_at_symbol(symbol))
 }
 
-/// Whether the bracket here opens a type hint: `(type) term`, never a tuple of a name.
 fn is_hint(parser: &Parser<'_>) -> bool {
     if !matches!(parser.peek_at(1).kind, Kind::Word | Kind::QuotedName | Kind::String) {
         return false;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::fit::{Fit, fit_term, fit_type};
 use super::literal;
 use super::markers::Markers;
-use super::text::{TermText, constant_text, symbol};
+use super::text::{TermText, constant_text};
 use super::{BoundValues, Evaluated, Expression, Moment};
 use crate::cql::error::CqlError;
-use crate::cql::function::{operator, resolve};
+use crate::cql::function::operator;
+use crate::cql::function::resolve::{self, Argument};
+use crate::cql::parser::QualifiedName;
 use crate::cql::schema::{Catalog, Table};
 use crate::cql::term::{Constant, Term};
 use crate::cql::type_name::TypeName;
@@ -60,31 +62,43 @@ pub fn bind_term(
             }
         }
         Term::Call { function, arguments } => {
-            let arguments: Vec<_> = arguments.iter().map(resolve::Argument::Term).collect();
-            let found = resolve::resolve(function, &arguments, Some(receiver), cx)?;
+            let arguments: Vec<_> = arguments.iter().map(Argument::Term).collect();
+            let found = resolve::resolve(function, &arguments, Some(receiver), cx)?
+                .ok_or_else(|| unknown_function(function))?;
             if !fit_type(&found.returns, receiver).is_some() {
                 return Err(CqlError::invalid(format!(
                     "Type error: cannot assign result of function system.{} (type {}) to {receiver_name} (type {receiver})",
-                    found.function.name, found.returns
+                    found.called, found.returns
                 )));
             }
             resolve::bind_resolved(found, arguments, cx)
         }
         Term::Hint(name, inner) => bind_hint(name, inner, target, cx),
-        Term::Negative(inner) => operator::bind_negation(inner, target, cx),
+        Term::Negative(inner) => operator::bind_negation(Argument::Term(inner), Some(target), cx),
         Term::Arithmetic(kind, left, right) => {
-            let bound = operator::bind_operation(*kind, left, right, Some(target), cx)?;
+            let operands = [Argument::Term(left), Argument::Term(right)];
+            let bound = operator::bind_operation(*kind, operands, Some(target), cx)?;
             if fit_type(bound.cql_type(), receiver).is_some() {
                 return Ok(bound);
             }
             Err(CqlError::invalid(format!(
                 "Type error: cannot assign result of operation {} (type {}) to {receiver_name} (type {receiver})",
-                symbol(*kind),
+                kind.symbol(),
                 bound.cql_type()
             )))
         }
         Term::Column(name) => bind_column(name, cx),
     }
+}
+
+// Source: Cassandra 5.0, FunctionCall.Raw.prepare
+fn unknown_function(name: &QualifiedName) -> CqlError {
+    let keyspace = name.keyspace.as_deref().map(|keyspace| format!("{keyspace}."));
+    CqlError::invalid(format!(
+        "Unknown function {}{} called",
+        keyspace.unwrap_or_default(),
+        name.name
+    ))
 }
 
 /// What receives a value, and how messages call it.

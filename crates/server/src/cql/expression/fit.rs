@@ -125,7 +125,7 @@ pub fn fit_term(term: &Term, to: &CqlType, cx: &TermCx<'_>) -> Fit {
         },
         Term::Call { function, arguments } => {
             let found = resolve::resolve_terms(function, arguments, Some(to), cx);
-            found.map_or(Fit::Weak, |found| {
+            found.ok().flatten().map_or(Fit::Weak, |found| {
                 if found.depends_on_receiver() { Fit::Weak } else { fit_type(&found.returns, to) }
             })
         }
@@ -238,7 +238,7 @@ pub fn preferred_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
             Some(CqlType::Tuple(types.collect::<Option<_>>()?))
         }
         Term::Call { function, arguments } => {
-            let found = resolve::resolve_terms(function, arguments, None, cx).ok()?;
+            let found = resolve::resolve_terms(function, arguments, None, cx).ok()??;
             Some(found.returns)
         }
         Term::Hint(name, _) => hinted_type(name, cx).ok(),
@@ -249,6 +249,38 @@ pub fn preferred_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
             cx.table.and_then(|table| table.column(name)).map(|column| column.column_type.clone())
         }
     }
+}
+
+/// The type that a term has wherever it stands: constants have none.
+// Source: Cassandra 5.0, Term.Raw.getExactTypeIfKnown of each kind
+pub fn exact_type(term: &Term, cx: &TermCx<'_>) -> Option<CqlType> {
+    match term {
+        Term::Null | Term::Marker(_) | Term::Constant(_) | Term::UserDefined(_) => None,
+        Term::List(items) => first_exact(items.iter(), cx).map(CqlType::List),
+        Term::Set(items) => first_exact(items.iter(), cx).map(CqlType::Set),
+        Term::Map(pairs) => {
+            let key = first_exact(pairs.iter().map(|(key, _)| key), cx)?;
+            let value = first_exact(pairs.iter().map(|(_, value)| value), cx)?;
+            Some(CqlType::Map(key, value))
+        }
+        Term::Tuple(parts) if parts.len() == 1 => exact_type(&parts[0], cx),
+        Term::Tuple(parts) => {
+            let types = parts.iter().map(|part| exact_type(part, cx).map(CqlType::frozen));
+            Some(CqlType::Tuple(types.collect::<Option<_>>()?))
+        }
+        Term::Call { .. }
+        | Term::Hint(..)
+        | Term::Negative(_)
+        | Term::Arithmetic(..)
+        | Term::Column(_) => preferred_type(term, cx),
+    }
+}
+
+fn first_exact<'a>(
+    mut terms: impl Iterator<Item = &'a Term>,
+    cx: &TermCx<'_>,
+) -> Option<Box<CqlType>> {
+    terms.find_map(|term| exact_type(term, cx)).map(|of| Box::new(of.frozen()))
 }
 
 /// The one type among those of the items that all of them fit.

@@ -96,14 +96,13 @@ pub(super) fn bind_tuple(
             target.name, target.of
         )));
     };
-    if terms.len() != types.len() {
-        let terms: Vec<String> = terms.iter().map(|term| TermText(term).to_string()).collect();
+    if terms.len() > types.len() {
         return Err(CqlError::invalid(format!(
-            "Expected {} elements in value for tuple {}, but got {}: ({})",
-            types.len(),
+            "Invalid tuple literal for {}: too many elements. Type {} expects {} but got {}",
             target.name,
-            terms.len(),
-            terms.join(", ")
+            target.of.unfrozen(),
+            types.len(),
+            terms.len()
         )));
     }
     let mut parts = Vec::with_capacity(terms.len());
@@ -116,6 +115,8 @@ pub(super) fn bind_tuple(
         }
         parts.push(bind_term(term, of, &format!("{}[{nth}]", target.name), cx)?);
     }
+    // What is left out at the end is null.
+    parts.extend(types[terms.len()..].iter().map(|of| Expression::Null { of: of.clone() }));
     folded(Expression::Parts { parts, of: target.of.clone() })
 }
 

@@ -2,17 +2,18 @@
 
 use super::Expression;
 use super::bind::{TermCx, bind_term, hinted_type};
-use super::fit::preferred_type;
+use super::fit::exact_type;
 use super::text::TermText;
 use crate::cql::error::CqlError;
 use crate::cql::function::aggregate::Aggregate;
 use crate::cql::function::cast::bind_cast;
+use crate::cql::function::operator;
 use crate::cql::function::part::{ELEMENT, FIELD, SLICE};
 use crate::cql::function::resolve::{Argument, bind_resolved, resolve};
 use crate::cql::parser::QualifiedName;
 use crate::cql::schema::Table;
 use crate::cql::statements::Selector;
-use crate::cql::term::Term;
+use crate::cql::term::{NEGATION, Term};
 use crate::cql::types::CqlType;
 
 /// What selectors may refer to, and the aggregates that were found in them.
@@ -56,7 +57,7 @@ pub fn bind_selector(
         Selector::Call { function, arguments } => bind_call(function, arguments, cx),
         Selector::Cast(inner, name) => {
             let to = hinted_type(name, cx.terms)?;
-            bind_cast(bind_selector(inner, cx)?, &to)
+            bind_cast(bind_selector(inner, cx)?, &to, &selector_text(inner))
         }
         Selector::Element(inner, key) => bind_element(inner, key, cx),
         Selector::Slice(inner, from, to) => bind_slice(inner, [from, to], cx),
@@ -92,7 +93,30 @@ fn bind_call(
             other => Ok(Argument::Bound(bind_selector(other, cx)?, selector_text(other))),
         })
         .collect::<Result<_, CqlError>>()?;
+    let operator = operator::find(&function.name).filter(|_| function.keyspace.is_some());
+    let arguments = match (operator, <[Argument<'_>; 2]>::try_from(arguments)) {
+        (Some(operator), Ok(operands)) => {
+            return operator::bind_operation(operator, operands, None, cx.terms);
+        }
+        (_, Ok(arguments)) => Vec::from(arguments),
+        (_, Err(arguments)) => arguments,
+    };
+    let arguments = match <[Argument<'_>; 1]>::try_from(arguments) {
+        Ok([operand]) if function.name == NEGATION => {
+            return operator::bind_negation(operand, None, cx.terms);
+        }
+        Ok(arguments) => Vec::from(arguments),
+        Err(arguments) => arguments,
+    };
     let found = resolve(function, &arguments, None, cx.terms)?;
+    let found = found.ok_or_else(|| {
+        let keyspace = function.keyspace.as_deref().map(|keyspace| format!("{keyspace}."));
+        CqlError::invalid(format!(
+            "Unknown function '{}{}'",
+            keyspace.unwrap_or_default(),
+            function.name
+        ))
+    })?;
     bind_resolved(found, arguments, cx.terms)
 }
 
@@ -212,7 +236,7 @@ fn bind_field(
 
 // Source: Cassandra 5.0, Selectable.WithTerm
 fn bind_value(term: &Term, cx: &mut SelectorCx<'_, '_>) -> Result<Expression, CqlError> {
-    let of = preferred_type(term, cx.terms).ok_or_else(|| {
+    let of = exact_type(term, cx.terms).ok_or_else(|| {
         CqlError::invalid(format!(
             "Cannot infer type for term {} in selection clause (try using a cast to force a type)",
             TermText(term)
@@ -224,6 +248,13 @@ fn bind_value(term: &Term, cx: &mut SelectorCx<'_, '_>) -> Result<Expression, Cq
 #[cfg(test)]
 mod tests {
     use crate::cql::expression::tests::selected;
+
+    const NEGATION_REFUSED: &str = "Invalid call to function _negate, none of its type signatures \
+        match (known type signatures: system._negate : (tinyint) -> tinyint, system._negate : \
+        (smallint) -> smallint, system._negate : (int) -> int, system._negate : (bigint) -> bigint, \
+        system._negate : (float) -> float, system._negate : (double) -> double, system._negate : \
+        (decimal) -> decimal, system._negate : (varint) -> varint, system._negate : (counter) -> \
+        counter)";
 
     #[test]
     fn selectors_compute_values_of_rows() {
@@ -241,7 +272,17 @@ mod tests {
             ("d.b", "null"),
             ("map_keys(m)", "[1, 2, 3]"),
             ("(bigint) 3", "3"),
-            ("[1, 2]", "[1, 2]"),
+            ("[(int) 1, 2]", "[1, 2]"),
+            ("(c + 1) * 2", "16"),
+            ("c / 2", "3"),
+            ("-c", "-7"),
+            ("-c + -1", "-8"),
+            ("c + 0.5", "7.5"),
+            ("c % (tinyint) 4", "3"),
+            ("abs(c - 10)", "3"),
+            ("1 + 2", "3"),
+            ("(date) '2011-02-03' + 1d", "2011-02-04"),
+            ("cast(c / 2 as text)", "3"),
             ("similarity_cosine(v, [1, 0])", "1.0"),
             ("to_date((timestamp) '2011-02-03')", "2011-02-03"),
             ("token(k1, k2)", "6516349416904725244"),
@@ -286,6 +327,17 @@ mod tests {
                 "Invalid number of arguments in call to function system.min: 1 required but 2 provided",
             ),
             ("nothing(c)", "Unknown function 'nothing'"),
+            (
+                "'constant'",
+                "Cannot infer type for term 'constant' in selection clause (try using a cast to force a type)",
+            ),
+            ("cast(c as boolean)", "c cannot be cast to boolean"),
+            ("c + k2", "the '+' operation is not supported between c and k2"),
+            ("-k2", NEGATION_REFUSED),
+            (
+                "c + ?",
+                "Ambiguous '+' operation with args c and ?: use type hint to disambiguate, example '(int) ?'",
+            ),
             (
                 "from_json('1')",
                 "from_json() cannot be used in the selection clause of a SELECT statement",

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::cql::term::{Constant, Operator, Term};
+use crate::cql::term::{Constant, Term};
 
 /// See the module. Shorter than the statement's own text where that does not matter.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Display for TermText<'_> {
             Term::Hint(_, term) => format!("(type) {}", TermText(term)),
             Term::Negative(term) => format!("-{}", TermText(term)),
             Term::Arithmetic(operator, left, right) => {
-                format!("{} {} {}", TermText(left), symbol(*operator), TermText(right))
+                format!("{} {} {}", TermText(left), operator.symbol(), TermText(right))
             }
             Term::Column(name) => name.clone(),
         };
@@ -62,16 +62,6 @@ pub fn constant_text(constant: &Constant) -> String {
         | Constant::Float(text)
         | Constant::Uuid(text)
         | Constant::Duration(text) => text.clone(),
-    }
-}
-
-pub fn symbol(operator: Operator) -> char {
-    match operator {
-        Operator::Add => '+',
-        Operator::Subtract => '-',
-        Operator::Multiply => '*',
-        Operator::Divide => '/',
-        Operator::Remainder => '%',
     }
 }
 

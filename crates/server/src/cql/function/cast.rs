@@ -1,6 +1,7 @@
 //! `CAST(value AS type)` of selectors.
 
 use super::number::{NUMERIC, Number};
+use super::resolve::signature_list;
 use super::{Call, Function, Shape, Signature, time};
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
@@ -56,22 +57,29 @@ pub static FUNCTIONS: &[Function] = casts!(
     (Timestamp, "timestamp", [Timeuuid, Date]),
 );
 
-/// The value as another type. A type that is cast to itself stays as it is.
-pub fn bind_cast(value: Expression, to: &CqlType) -> Result<Expression, CqlError> {
+/// The value as another type. A type that is cast to itself stays as it is. The text is the value's,
+/// for messages.
+// Source: Cassandra 5.0, Selectable.WithCast
+pub fn bind_cast(value: Expression, to: &CqlType, text: &str) -> Result<Expression, CqlError> {
     if value.cql_type() == to {
         return Ok(value);
     }
-    let is_to = |function: &&Function| match (&function.shape, to) {
-        (Shape::Fixed([first, ..]), CqlType::Native(native)) => first.returns == *native,
-        _ => false,
+    let forms = |function: &Function| match function.shape {
+        Shape::Fixed(signatures) => signatures,
+        _ => unreachable!("casts have lists of signatures"),
     };
-    let is_from = |signature: &&Signature| matches!(value.cql_type(), CqlType::Native(native) if signature.arguments == [*native]);
-    let refused = || CqlError::invalid(format!("{} cannot be cast to {to}", value.cql_type()));
-    let function = FUNCTIONS.iter().find(is_to).ok_or_else(refused)?;
-    let Shape::Fixed(signatures) = &function.shape else {
-        unreachable!("casts have lists of signatures");
+    let is_to = |function: &&Function| matches!(to, CqlType::Native(native) if forms(function)[0].returns == *native);
+    let Some(function) = FUNCTIONS.iter().find(is_to) else {
+        return Err(CqlError::invalid(format!("{text} cannot be cast to {to}")));
     };
-    signatures.iter().find(is_from).ok_or_else(refused)?;
+    let is_from = |signature: &Signature| matches!(value.cql_type(), CqlType::Native(native) if signature.arguments == [*native]);
+    if !forms(function).iter().any(is_from) {
+        return Err(CqlError::invalid(format!(
+            "Invalid call to function system.{}, none of its type signatures match (known type signatures: {})",
+            function.name,
+            signature_list(function.name, forms(function).iter())
+        )));
+    }
     Ok(Expression::Call { function, arguments: vec![value], of: to.clone() })
 }
 
@@ -98,9 +106,13 @@ mod tests {
     use super::*;
     use crate::cql::expression::tests::{bound_term, evaluated_expression, type_of};
 
+    const DATE_REFUSED: &str = "Invalid call to function system.cast_as_date, none of its type \
+        signatures match (known type signatures: system.cast_as_date : (timeuuid) -> date, \
+        system.cast_as_date : (timestamp) -> date)";
+
     fn cast(term: &str, from: &str, to: &str) -> String {
         let value = bound_term(term, from).unwrap();
-        match bind_cast(value, &type_of(to)) {
+        match bind_cast(value, &type_of(to), "c") {
             Ok(expression) => evaluated_expression(&expression).unwrap(),
             Err(error) => error.to_string(),
         }
@@ -129,9 +141,10 @@ mod tests {
             ("min_timeuuid(0)", "timeuuid", "timestamp", "1970-01-01 00:00:00.000Z"),
             ("min_timeuuid(0)", "timeuuid", "date", "1970-01-01"),
             ("null", "int", "text", "null"),
-            ("'a'", "text", "int", "text cannot be cast to int"),
-            ("0x00", "blob", "text", "blob cannot be cast to text"),
-            ("[1]", "list<int>", "text", "list<int> cannot be cast to text"),
+            ("1", "int", "boolean", "c cannot be cast to boolean"),
+            ("1", "int", "list<int>", "c cannot be cast to list<int>"),
+            ("[1]", "list<int>", "date", DATE_REFUSED),
+            ("'a'", "text", "date", DATE_REFUSED),
         ] {
             assert_eq!(cast(term, from, to), expected, "{term} from {from} to {to}");
         }

@@ -95,8 +95,8 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let before_point = |value: &Decimal, scale: i64| digits(&value.unscaled) - scale;
     let first_digit = before_point(left, left_scale) - before_point(right, right_scale);
-    let scale =
-        (DIGITS_MIN - first_digit).max(left_scale).max(right_scale).max(DIGITS_MIN).min(SCALE_MAX);
+    let wanted = (DIGITS_MIN - first_digit).max(left_scale).max(right_scale);
+    let scale = wanted.clamp(DIGITS_MIN, SCALE_MAX);
     Ok(divide_to_scale(left, right, scale, Rounding::HalfUp)?.stripped())
 }
 
@@ -228,12 +228,11 @@ impl Fixed {
         let length = digits(&value.unscaled);
         let exponent = length - 1 - i64::from(value.scale);
         let shift = i64::from(self.digits) + 1 - length;
-        let mut mantissa = match u32::try_from(shift) {
-            Ok(up) => &value.unscaled * BigInt::from(10).pow(up),
-            Err(_) => {
-                let down = u32::try_from(-shift).expect("texts fit memory");
-                &value.unscaled / BigInt::from(10).pow(down)
-            }
+        let mut mantissa = if let Ok(up) = u32::try_from(shift) {
+            &value.unscaled * BigInt::from(10).pow(up)
+        } else {
+            let down = u32::try_from(-shift).expect("texts fit memory");
+            &value.unscaled / BigInt::from(10).pow(down)
         };
         let mut halvings = 0_i64;
         while &mantissa * 2 > &self.one * 3 {

@@ -20,10 +20,14 @@ static KINDS: [(&str, &[Function]); 10] = [
     ("Casts", cast::FUNCTIONS),
 ];
 
-/// The scalar function of a name, be it the older one.
-pub fn find(name: &str) -> Option<&'static Function> {
+/// The scalar function of a name, and that name: it may be the older one.
+pub fn find(name: &str) -> Option<(&'static Function, &'static str)> {
     let mut functions = KINDS.iter().flat_map(|(_, functions)| *functions);
-    functions.find(|function| function.name == name || function.older_name == Some(name))
+    functions.find_map(|function| {
+        let names = [Some(function.name), function.older_name];
+        let called = names.into_iter().flatten().find(|one| *one == name)?;
+        Some((function, called))
+    })
 }
 
 /// A form of a function, for people to read.
@@ -93,7 +97,7 @@ mod tests {
                 assert!(names.insert(older), "{older}");
             }
             assert!(function.doc.ends_with('.'), "{}", function.name);
-            assert_eq!(find(function.name), Some(function));
+            assert_eq!(find(function.name), Some((function, function.name)));
             assert_eq!(function.name, function.name.to_lowercase());
         }
         assert!(find("_add").is_none());

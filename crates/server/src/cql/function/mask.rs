@@ -133,14 +133,20 @@ fn masked(of: &CqlType) -> Vec<u8> {
         CqlType::Native(native) => return masked_native(*native),
         CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => put_count(0, &mut out),
         CqlType::Tuple(parts) => {
-            parts.iter().for_each(|part| put_part(Some(&masked(part)), &mut out));
+            for part in parts {
+                put_part(Some(&masked(part)), &mut out);
+            }
         }
         CqlType::UserDefined(user) => {
-            user.fields.iter().for_each(|(_, part)| put_part(Some(&masked(part)), &mut out));
+            for (_, part) in &user.fields {
+                put_part(Some(&masked(part)), &mut out);
+            }
         }
         CqlType::Vector(element, dimensions) => {
             let part = masked(element);
-            (0..*dimensions).for_each(|_| put_element(&part, fixed_width(element), &mut out));
+            for _ in 0..*dimensions {
+                put_element(&part, fixed_width(element), &mut out);
+            }
         }
         CqlType::Frozen(_) => unreachable!("frozen types are never nested directly"),
     }

@@ -9,6 +9,7 @@ use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 use crate::cql::value::number::Decimal;
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "a signature keeps the slice")]
 const fn same(native: &'static [Native; 1]) -> Signature {
     Signature { arguments: native, returns: native[0] }
 }

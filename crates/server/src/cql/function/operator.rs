@@ -1,12 +1,12 @@
 //! Arithmetic: `+ - * / %` on numbers, on dates with durations, and `+` on texts.
 
 use super::number::{NUMERIC, Number};
+use super::resolve::Argument;
 use super::{Call, Function, Shape, decimal};
 use crate::cql::error::CqlError;
 use crate::cql::expression::fit::{Fit, fit_constant, fit_term, fit_type, preferred_type};
-use crate::cql::expression::text::{TermText, symbol};
-use crate::cql::expression::{Expression, Target, TermCx, bind_term};
-use crate::cql::term::{Operator, Term};
+use crate::cql::expression::{Expression, Target, TermCx};
+use crate::cql::term::{NEGATION, Operator, Term};
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 use crate::cql::value::time::{Duration, add_to_days, add_to_timestamp};
@@ -14,13 +14,22 @@ use crate::cql::value::{constant, time};
 
 /// The operators as functions; they have no names in CQL.
 static OPERATORS: [Function; 6] = [
-    operator("_add", |call| run(call, Operator::Add)),
-    operator("_substract", |call| run(call, Operator::Subtract)),
-    operator("_multiply", |call| run(call, Operator::Multiply)),
-    operator("_divide", |call| run(call, Operator::Divide)),
-    operator("_modulo", |call| run(call, Operator::Remainder)),
-    operator("_negate", negate),
+    operator(Operator::Add.function(), |call| run(call, Operator::Add)),
+    operator(Operator::Subtract.function(), |call| run(call, Operator::Subtract)),
+    operator(Operator::Multiply.function(), |call| run(call, Operator::Multiply)),
+    operator(Operator::Divide.function(), |call| run(call, Operator::Divide)),
+    operator(Operator::Remainder.function(), |call| run(call, Operator::Remainder)),
+    operator(NEGATION, negate),
 ];
+
+/// All but the one that negates, in the order of their functions.
+const ALL: [Operator; 5] =
+    [Operator::Add, Operator::Subtract, Operator::Multiply, Operator::Divide, Operator::Remainder];
+
+/// The operator that a function is.
+pub fn find(function: &str) -> Option<Operator> {
+    ALL.into_iter().find(|operator| operator.function() == function)
+}
 
 const fn operator(
     name: &'static str,
@@ -30,13 +39,8 @@ const fn operator(
 }
 
 fn function(operator: Operator) -> &'static Function {
-    &OPERATORS[match operator {
-        Operator::Add => 0,
-        Operator::Subtract => 1,
-        Operator::Multiply => 2,
-        Operator::Divide => 3,
-        Operator::Remainder => 4,
-    }]
+    let place = ALL.iter().position(|one| *one == operator);
+    &OPERATORS[place.expect("all operators are listed")]
 }
 
 /// How a term fits each native type.
@@ -102,7 +106,7 @@ pub fn fits(term: &Term, cx: &TermCx<'_>) -> Fits {
             Fits::new(|to| result_fit(negation(&inner, Some(to)), to))
         }
         Term::Arithmetic(operator, left, right) => {
-            let operands = Operands::new(left, right, cx);
+            let operands = Operands::new(&left.into(), &right.into(), cx);
             Fits::new(|to| {
                 let form = form(*operator, &operands, Some(&CqlType::Native(to)));
                 result_fit(form.map(|form| form.returns), to)
@@ -126,7 +130,8 @@ pub fn preferred(term: &Term, cx: &TermCx<'_>) -> Option<Native> {
     match term {
         Term::Negative(inner) => negation(&fits(inner, cx), None).ok(),
         Term::Arithmetic(operator, left, right) => {
-            let form = form(*operator, &Operands::new(left, right, cx), None);
+            let operands = Operands::new(&left.into(), &right.into(), cx);
+            let form = form(*operator, &operands, None);
             form.ok().map(|form| form.returns)
         }
         _ => None,
@@ -141,12 +146,22 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(left: &Term, right: &Term, cx: &TermCx<'_>) -> Self {
-        let is_marker = |term: &Term| matches!(term, Term::Marker(_));
+    fn new(left: &Argument<'_>, right: &Argument<'_>, cx: &TermCx<'_>) -> Self {
+        let is_marker =
+            |argument: &Argument<'_>| matches!(argument, Argument::Term(Term::Marker(_)));
         Operands {
-            left: fits(left, cx),
-            right: fits(right, cx),
+            left: argument_fits(left, cx),
+            right: argument_fits(right, cx),
             have_marker: is_marker(left) || is_marker(right),
+        }
+    }
+}
+
+fn argument_fits(argument: &Argument<'_>, cx: &TermCx<'_>) -> Fits {
+    match argument {
+        Argument::Term(term) => fits(term, cx),
+        Argument::Bound(expression, _) => {
+            Fits::new(|to| fit_type(expression.cql_type(), &CqlType::Native(to)))
         }
     }
 }
@@ -228,15 +243,14 @@ fn result_type(left: Native, right: Native) -> Native {
 /// Types an operation. The receiver is that of the result, where there is one.
 pub fn bind_operation(
     operator: Operator,
-    left: &Term,
-    right: &Term,
+    operands: [Argument<'_>; 2],
     receiver: Option<Target<'_>>,
     cx: &mut TermCx<'_>,
 ) -> Result<Expression, CqlError> {
-    let operands = Operands::new(left, right, cx);
+    let [left, right] = &operands;
     let of = receiver.map(|receiver| receiver.of.unfrozen());
-    let form = form(operator, &operands, of).map_err(|error| {
-        let (sign, left, right) = (symbol(operator), TermText(left), TermText(right));
+    let form = form(operator, &Operands::new(left, right, cx), of).map_err(|error| {
+        let (sign, left, right) = (operator.symbol(), left.text(), right.text());
         CqlError::invalid(match error {
             Unresolved::Unsupported => {
                 format!("the '{sign}' operation is not supported between {left} and {right}")
@@ -248,9 +262,9 @@ pub fn bind_operation(
     })?;
     let function = function(operator);
     let mut arguments = Vec::with_capacity(2);
-    for (nth, (term, native)) in [(left, form.left), (right, form.right)].into_iter().enumerate() {
+    for (nth, (operand, native)) in operands.into_iter().zip([form.left, form.right]).enumerate() {
         let name = format!("arg{nth}(system.{})", function.name);
-        arguments.push(bind_term(term, &CqlType::Native(native), &name, cx)?);
+        arguments.push(operand.bind(&CqlType::Native(native), &name, cx)?);
     }
     Ok(Expression::Call { function, arguments, of: CqlType::Native(form.returns) })
 }
@@ -276,31 +290,35 @@ fn negation(inner: &Fits, receiver: Option<Native>) -> Result<Native, Unresolved
     }
 }
 
-/// Types `-term`.
+/// Types `-term`; the receiver is what the result is for, where that is known.
 pub fn bind_negation(
-    inner: &Term,
-    target: Target<'_>,
+    operand: Argument<'_>,
+    receiver: Option<Target<'_>>,
     cx: &mut TermCx<'_>,
 ) -> Result<Expression, CqlError> {
-    let receiver = match target.of.unfrozen() {
+    let wanted = receiver.and_then(|receiver| match receiver.of.unfrozen() {
         CqlType::Native(native) => Some(*native),
         _ => None,
-    };
-    let native = negation(&fits(inner, cx), receiver).map_err(|error| match error {
+    });
+    let native = negation(&argument_fits(&operand, cx), wanted).map_err(|error| match error {
         Unresolved::Ambiguous => {
             CqlError::invalid("Ambiguous negation: use type casts to disambiguate")
         }
-        Unresolved::Unsupported => CqlError::invalid(format!(
-            "Invalid call to function system._negate: no number {} for {} of type {}",
-            TermText(inner),
-            target.name,
-            target.of
-        )),
+        Unresolved::Unsupported => {
+            let signatures: Vec<String> = NUMERIC
+                .iter()
+                .map(|native| format!("system.{NEGATION} : ({0}) -> {0}", native.name()))
+                .collect();
+            CqlError::invalid(format!(
+                "Invalid call to function {NEGATION}, none of its type signatures match (known type signatures: {})",
+                signatures.join(", ")
+            ))
+        }
     })?;
-    let function = &OPERATORS[5];
+    let function = &OPERATORS[ALL.len()];
     let name = format!("arg0(system.{})", function.name);
     let of = CqlType::Native(native);
-    let arguments = vec![bind_term(inner, &of, &name, cx)?];
+    let arguments = vec![operand.bind(&of, &name, cx)?];
     Ok(Expression::Call { function, arguments, of })
 }
 
@@ -320,7 +338,7 @@ fn run(call: &Call<'_>, operator: Operator) -> Result<Option<Vec<u8>>, CqlError>
         message: format!(
             "the operation '{} {} {}' failed: {reason}",
             left_type.name(),
-            symbol(operator),
+            operator.symbol(),
             right_type.name()
         ),
     };

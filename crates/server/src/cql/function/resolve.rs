@@ -24,11 +24,31 @@ pub enum Argument<'a> {
     Bound(Expression, String),
 }
 
+impl<'a> From<&'a Box<Term>> for Argument<'a> {
+    fn from(term: &'a Box<Term>) -> Self {
+        Argument::Term(term)
+    }
+}
+
 impl Argument<'_> {
-    fn text(&self) -> String {
+    /// For messages.
+    pub fn text(&self) -> String {
         match self {
             Argument::Term(term) => TermText(term).to_string(),
             Argument::Bound(_, text) => text.clone(),
+        }
+    }
+
+    /// Types it for a parameter of this type and name.
+    pub fn bind(
+        self,
+        of: &CqlType,
+        name: &str,
+        cx: &mut TermCx<'_>,
+    ) -> Result<Expression, CqlError> {
+        match self {
+            Argument::Term(term) => bind_term(term, of, name, cx),
+            Argument::Bound(expression, _) => Ok(expression),
         }
     }
 
@@ -72,6 +92,8 @@ impl<'a> Given<'a> {
 #[derive(Debug, Clone)]
 pub struct Resolved {
     pub function: &'static Function,
+    /// The name that it was called by.
+    pub called: &'static str,
     pub types: Vec<CqlType>,
     pub returns: CqlType,
 }
@@ -88,23 +110,23 @@ pub fn resolve_terms(
     arguments: &[Term],
     receiver: Option<&CqlType>,
     cx: &TermCx<'_>,
-) -> Result<Resolved, CqlError> {
+) -> Result<Option<Resolved>, CqlError> {
     let arguments: Vec<Argument<'_>> = arguments.iter().map(Argument::Term).collect();
     resolve(name, &arguments, receiver, cx)
 }
 
 /// Finds the function for these arguments; the receiver is what its result is for, where that is
-/// known.
+/// known. None if no function has the name.
 // Source: Cassandra 5.0, FunctionResolver.get
 pub fn resolve(
     name: &QualifiedName,
     arguments: &[Argument<'_>],
     receiver: Option<&CqlType>,
     cx: &TermCx<'_>,
-) -> Result<Resolved, CqlError> {
+) -> Result<Option<Resolved>, CqlError> {
     let is_ours = name.keyspace.as_deref().is_none_or(|keyspace| keyspace == KEYSPACE);
-    let Some(function) = list::find(&name.name).filter(|_| is_ours) else {
-        return Err(unknown(name));
+    let Some((function, called)) = list::find(&name.name).filter(|_| is_ours) else {
+        return Ok(None);
     };
     let depth = |argument: &Argument<'_>| match argument {
         Argument::Term(term) => call_depth(term),
@@ -115,23 +137,20 @@ pub fn resolve(
             "More than {CALL_DEPTH_MAX} calls of functions within one another"
         )));
     }
-    match &function.shape {
+    let (types, returns) = match &function.shape {
         Shape::Fixed(signatures) => {
-            fixed(FixedCall { function, signatures, name, arguments, receiver }, cx)
+            let signature = fixed(FixedCall { called, signatures, arguments, receiver }, cx)?;
+            let types = signature.arguments.iter().copied().map(CqlType::Native).collect();
+            (types, CqlType::Native(signature.returns))
         }
         Shape::Inferred { parameters, returns } => {
-            let types = infer(function, parameters, arguments, receiver, cx)?;
+            let types = infer(called, parameters, arguments, receiver, cx)?;
             let returns = returns(&types, receiver)?;
-            Ok(Resolved { function, types, returns })
+            (types, returns)
         }
-        Shape::PartitionKey => partition_key(function, arguments, cx),
-    }
-}
-
-// Source: Cassandra 5.0, FunctionCall.Raw.prepare
-pub fn unknown(name: &QualifiedName) -> CqlError {
-    let keyspace = name.keyspace.as_deref().map(|keyspace| format!("{keyspace}."));
-    CqlError::invalid(format!("Unknown function '{}{}'", keyspace.unwrap_or_default(), name.name))
+        Shape::PartitionKey => (partition_key(called, arguments, cx)?, CqlType::BIGINT),
+    };
+    Ok(Some(Resolved { function, called, types, returns }))
 }
 
 fn call_depth(term: &Term) -> usize {
@@ -148,24 +167,19 @@ fn call_depth(term: &Term) -> usize {
 }
 
 /// A call of a function with a list of signatures.
+#[derive(Clone, Copy)]
 struct FixedCall<'a, 'b> {
-    function: &'static Function,
+    called: &'static str,
     signatures: &'static [Signature],
-    name: &'a QualifiedName,
     arguments: &'a [Argument<'b>],
     receiver: Option<&'a CqlType>,
 }
 
-fn fixed(call: FixedCall<'_, '_>, cx: &TermCx<'_>) -> Result<Resolved, CqlError> {
-    let FixedCall { function, signatures, name, arguments, receiver } = call;
-    let chosen = |signature: &Signature| Resolved {
-        function,
-        types: signature.arguments.iter().copied().map(CqlType::Native).collect(),
-        returns: CqlType::Native(signature.returns),
-    };
+fn fixed(call: FixedCall<'_, '_>, cx: &TermCx<'_>) -> Result<&'static Signature, CqlError> {
+    let FixedCall { called, signatures, arguments, receiver } = call;
     if let [only] = signatures {
-        check_only(function, only, arguments, cx)?;
-        return Ok(chosen(only));
+        check_only(called, only, arguments, cx)?;
+        return Ok(only);
     }
     let given: Vec<Given<'_>> = arguments.iter().map(|argument| Given::new(argument, cx)).collect();
     let mut compatible = Vec::new();
@@ -179,35 +193,34 @@ fn fixed(call: FixedCall<'_, '_>, cx: &TermCx<'_>) -> Result<Resolved, CqlError>
         let fits = given.iter().zip(signature.arguments);
         let fit = fits.map(|(given, native)| given.fit(&CqlType::Native(*native), cx)).min();
         match fit.unwrap_or(Fit::Exact) {
-            Fit::Exact => return Ok(chosen(signature)),
+            Fit::Exact => return Ok(signature),
             Fit::Weak => compatible.push(signature),
             Fit::No => {}
         }
     }
     match compatible[..] {
-        [only] => Ok(chosen(only)),
+        [only] => Ok(only),
         [] => Err(CqlError::invalid(format!(
-            "Invalid call to function {}, none of its type signatures match (known type signatures: {})",
-            name.name,
-            signature_list(function, signatures.iter())
+            "Invalid call to function {called}, none of its type signatures match (known type signatures: {})",
+            signature_list(called, signatures.iter())
         ))),
         _ => Err(CqlError::invalid(format!(
-            "Ambiguous call to function {} (can be matched by following signatures: {}): use type casts to disambiguate",
-            name.name,
-            signature_list(function, compatible.into_iter())
+            "Ambiguous call to function {called} (can be matched by following signatures: {}): use type casts to disambiguate",
+            signature_list(called, compatible.into_iter())
         ))),
     }
 }
 
-fn signature_list<'a>(
-    function: &Function,
+/// As messages show the forms of a function.
+pub(super) fn signature_list<'a>(
+    called: &str,
     signatures: impl Iterator<Item = &'a Signature>,
 ) -> String {
     let texts: Vec<String> = signatures
         .map(|signature| {
             let arguments: Vec<String> =
                 signature.arguments.iter().map(|native| native.name().to_owned()).collect();
-            signature_text(function.name, &arguments, signature.returns.name())
+            signature_text(called, &arguments, signature.returns.name())
         })
         .collect();
     texts.join(", ")
@@ -216,73 +229,70 @@ fn signature_list<'a>(
 /// Where there is no overload, the message says which argument is wrong.
 // Source: Cassandra 5.0, FunctionResolver.validateTypes
 fn check_only(
-    function: &Function,
+    called: &str,
     signature: &Signature,
     arguments: &[Argument<'_>],
     cx: &TermCx<'_>,
 ) -> Result<(), CqlError> {
     if arguments.len() != signature.arguments.len() {
-        return Err(wrong_count(function, signature.arguments.len(), arguments.len()));
+        return Err(wrong_count(called, signature.arguments.len(), arguments.len()));
     }
     for (nth, (argument, native)) in arguments.iter().zip(signature.arguments).enumerate() {
         let fit = Given::new(argument, cx).fit(&CqlType::Native(*native), cx);
         if !fit.is_some() {
-            return Err(wrong_argument(function, (nth, argument), native.name()));
+            return Err(wrong_argument(called, (nth, argument), native.name()));
         }
     }
     Ok(())
 }
 
-fn wrong_count(function: &Function, required: usize, provided: usize) -> CqlError {
+fn wrong_count(called: &str, required: usize, provided: usize) -> CqlError {
     CqlError::invalid(format!(
-        "Invalid number of arguments in call to function system.{}: {required} required but {provided} provided",
-        function.name
+        "Invalid number of arguments in call to function system.{called}: {required} required but {provided} provided"
     ))
 }
 
-fn wrong_argument(function: &Function, given: (usize, &Argument<'_>), expected: &str) -> CqlError {
+fn wrong_argument(called: &str, given: (usize, &Argument<'_>), expected: &str) -> CqlError {
     let (nth, argument) = given;
     CqlError::invalid(format!(
-        "Type error: {} cannot be passed as argument {nth} of function system.{} of type {expected}",
-        argument.text(),
-        function.name
+        "Type error: {} cannot be passed as argument {nth} of function system.{called} of type {expected}",
+        argument.text()
     ))
 }
 
 // Source: Cassandra 5.0, TokenFct
 fn partition_key(
-    function: &'static Function,
+    called: &str,
     arguments: &[Argument<'_>],
     cx: &TermCx<'_>,
-) -> Result<Resolved, CqlError> {
+) -> Result<Vec<CqlType>, CqlError> {
     let Some(table) = cx.table else {
         return Err(CqlError::invalid("The token function needs a table"));
     };
     let key = table.partition_key();
     if key.len() != arguments.len() {
-        return Err(wrong_count(function, key.len(), arguments.len()));
+        return Err(wrong_count(called, key.len(), arguments.len()));
     }
     for (nth, (argument, column)) in arguments.iter().zip(key).enumerate() {
         if !Given::new(argument, cx).fit(&column.column_type, cx).is_some() {
             let expected = column.column_type.to_string();
-            return Err(wrong_argument(function, (nth, argument), &expected));
+            return Err(wrong_argument(called, (nth, argument), &expected));
         }
     }
-    let types = key.iter().map(|column| column.column_type.clone()).collect();
-    Ok(Resolved { function, types, returns: CqlType::BIGINT })
+    Ok(key.iter().map(|column| column.column_type.clone()).collect())
 }
 
 /// The types of arguments where parameters are of many types.
 // Source: Cassandra 5.0, FunctionFactory.getOrCreateFunction
 fn infer(
-    function: &Function,
+    called: &str,
     parameters: &[Parameter],
     arguments: &[Argument<'_>],
     receiver: Option<&CqlType>,
     cx: &TermCx<'_>,
 ) -> Result<Vec<CqlType>, CqlError> {
     let texts: Vec<String> = parameters.iter().map(|parameter| parameter.text()).collect();
-    let text = format!("system.{}({})", function.name, texts.join(", "));
+    let text = format!("system.{called}({})", texts.join(", "));
     let needed = parameters.iter().filter(|parameter| !parameter.is_optional()).count();
     if !(needed..=parameters.len()).contains(&arguments.len()) {
         return Err(CqlError::invalid(format!("Invalid number of arguments for function {text}")));
@@ -313,7 +323,7 @@ fn infer(
                 argument.text()
             )));
         };
-        check_parameter(function, *parameter, argument, &inferred)?;
+        check_parameter(called, *parameter, argument, &inferred)?;
         types.push(inferred);
     }
     Ok(types)
@@ -332,7 +342,7 @@ fn float_vector(argument: &Argument<'_>, known: Option<&CqlType>) -> Option<CqlT
 
 // Source: Cassandra 5.0, FunctionParameter.validateType of each kind
 fn check_parameter(
-    function: &Function,
+    called: &str,
     parameter: Parameter,
     argument: &Argument<'_>,
     of: &CqlType,
@@ -381,8 +391,7 @@ fn check_parameter(
         return Ok(());
     }
     Err(CqlError::invalid(format!(
-        "Function system.{} requires {wanted}, but found argument {} of type {of}",
-        function.name,
+        "Function system.{called} requires {wanted}, but found argument {} of type {of}",
         argument.text()
     )))
 }
@@ -393,13 +402,9 @@ pub fn bind_resolved(
     arguments: Vec<Argument<'_>>,
     cx: &mut TermCx<'_>,
 ) -> Result<Expression, CqlError> {
-    let Resolved { function, types, returns } = found;
-    let bind = |(nth, (argument, of)): (usize, (Argument<'_>, &CqlType))| match argument {
-        Argument::Term(term) => {
-            let name = format!("arg{nth}(system.{})", function.name);
-            bind_term(term, of, &name, cx)
-        }
-        Argument::Bound(expression, _) => Ok(expression),
+    let Resolved { function, called, types, returns } = found;
+    let bind = |(nth, (argument, of)): (usize, (Argument<'_>, &CqlType))| {
+        argument.bind(of, &format!("arg{nth}(system.{called})"), cx)
     };
     let arguments = arguments.into_iter().zip(&types).enumerate().map(bind);
     let arguments = arguments.collect::<Result<_, _>>()?;
@@ -426,8 +431,8 @@ mod tests {
     #[test]
     fn wrong_calls_are_refused_in_cassandras_words() {
         for (term, of, expected) in [
-            ("nothing(1)", "int", "Unknown function 'nothing'"),
-            ("ks.abs(1)", "int", "Unknown function 'ks.abs'"),
+            ("nothing(1)", "int", "Unknown function nothing called"),
+            ("ks.abs(1)", "int", "Unknown function ks.abs called"),
             (
                 "uuid(1)",
                 "uuid",
@@ -437,6 +442,11 @@ mod tests {
                 "min_timeuuid(true)",
                 "timeuuid",
                 "Type error: true cannot be passed as argument 0 of function system.min_timeuuid of type timestamp",
+            ),
+            (
+                "textAsBlob('a')",
+                "int",
+                "Type error: cannot assign result of function system.textasblob (type blob) to c (type int)",
             ),
             (
                 "now()",

@@ -42,13 +42,19 @@ use Native::{Bigint, Date, Duration as Span, Time, Timestamp, Timeuuid};
 
 // Source: Cassandra 5.0, TimeFcts
 pub(super) static FUNCTIONS: &[Function] = &[
-    impure(row("now", None, &[from(&[], Timeuuid)], "A new time-based UUID of this moment.", now)),
+    impure(row(
+        "now",
+        None,
+        &[from(&[], Timeuuid)],
+        "A new time-based UUID of this moment.",
+        |call| Ok(now(call)),
+    )),
     impure(row(
         "current_timeuuid",
         Some("currenttimeuuid"),
         &[from(&[], Timeuuid)],
         "The same as `now`.",
-        now,
+        |call| Ok(now(call)),
     )),
     impure(row(
         "current_timestamp",
@@ -110,20 +116,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
         |call| Ok(to_timestamp(call)),
     ),
     row(
-        "date_of",
-        Some("dateof"),
-        &[from(&[Timeuuid], Timestamp)],
-        "The moment of a time-based UUID; `to_timestamp` says the same.",
-        |call| Ok(to_timestamp(call)),
-    ),
-    row(
-        "unix_timestamp_of",
-        Some("unixtimestampof"),
-        &[from(&[Timeuuid], Bigint)],
-        "Milliseconds since 1970; `to_unix_timestamp` says the same.",
-        |call| Ok(to_timestamp(call)),
-    ),
-    row(
         "floor",
         None,
         &[
@@ -145,14 +137,14 @@ fn now_ms(call: &Call<'_>) -> i64 {
 }
 
 /// A node and a clock of this statement alone, and another tick for each call: no two are the same.
-fn now(call: &Call<'_>) -> Outcome {
+fn now(call: &Call<'_>) -> Option<Vec<u8>> {
     let ticks = call.moment.now_us().saturating_mul(TICKS_PER_US);
     let ticks = ticks.saturating_add_unsigned(call.moment.tick());
-    let Some(ticks) = ticks.checked_add(GREGORIAN_TICKS) else { return Ok(None) };
+    let ticks = ticks.checked_add(GREGORIAN_TICKS)?;
     // A random node is marked as none that a network card has.
     // Source: RFC 9562 6.10
     let low = call.moment.node() | 1 << 40;
-    Ok(Some(time_uuid(ticks, low)))
+    Some(time_uuid(ticks, low))
 }
 
 fn time_uuid(ticks: i64, low: u64) -> Vec<u8> {
@@ -322,8 +314,6 @@ mod tests {
             ("toDate((timestamp) '2011-02-03 23:59')", "date", "2011-02-03"),
             ("to_date((timestamp) -1)", "date", "1969-12-31"),
             ("to_unix_timestamp(UUID)", "bigint", "1549566345708"),
-            ("dateOf(UUID)", "timestamp", "2019-02-07 19:05:45.708Z"),
-            ("unixTimestampOf(UUID)", "bigint", "1549566345708"),
             ("min_timeuuid(0)", "timeuuid", "13814000-1dd2-11b2-8080-808080808080"),
             ("maxTimeuuid(0)", "timeuuid", "1381670f-1dd2-11b2-7f7f-7f7f7f7f7f7f"),
             ("to_date((timestamp) null)", "date", "null"),

@@ -1,9 +1,10 @@
 //! What computed columns are called when they have no alias.
 
 use crate::cql::expression::Expression;
+use crate::cql::function::operator::find as find_operator;
 use crate::cql::relation::{Comparison, Left, Relation, Right};
 use crate::cql::statements::Selector;
-use crate::cql::term::{Constant, Operator, Term};
+use crate::cql::term::{Constant, NEGATION, Operator, Term};
 
 /// The name as clients see it.
 // Source: Cassandra 5.0, Selectable and its `toString`, AbstractFunctionSelector.getColumnName
@@ -22,6 +23,13 @@ fn part(selector: &Selector) -> String {
         Selector::CountRows => "count".to_owned(),
         Selector::Call { function, arguments } => {
             let arguments: Vec<String> = arguments.iter().map(part).collect();
+            match (find_operator(&function.name), &arguments[..]) {
+                (Some(operator), [left, right]) => {
+                    return format!("{left} {} {right}", operator.symbol());
+                }
+                (None, [only]) if function.name == NEGATION => return format!("-{only}"),
+                _ => {}
+            }
             let arguments = arguments.join(", ");
             match (function.name.as_str(), &function.keyspace) {
                 ("writetime" | "maxwritetime" | "ttl", None) => {

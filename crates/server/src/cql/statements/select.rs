@@ -4,7 +4,7 @@ use super::Statement;
 use crate::cql::lexer::Kind;
 use crate::cql::parser::{Parser, QualifiedName, Result};
 use crate::cql::relation::{Relation, parse_where};
-use crate::cql::term::{Constant, Term};
+use crate::cql::term::{Constant, NEGATION, Operator, Term};
 use crate::cql::type_name::TypeName;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -116,6 +116,7 @@ fn parse_order(parser: &mut Parser<'_>) -> Result<(String, bool)> {
 
 impl SelectedColumn {
     fn parse(parser: &mut Parser<'_>) -> Result<SelectedColumn> {
+        parser.begin_term();
         let selector = Selector::parse(parser)?;
         let alias = if parser.take_word("as") { Some(parser.name()?) } else { None };
         Ok(SelectedColumn { selector, alias })
@@ -125,17 +126,44 @@ impl SelectedColumn {
 impl Selector {
     fn parse(parser: &mut Parser<'_>) -> Result<Selector> {
         parser.nested(|parser| {
-            let mut selector = Selector::parse_simple(parser)?;
-            loop {
-                if parser.take_symbol(".") {
-                    selector = Selector::Field(Box::new(selector), parser.name()?);
-                } else if parser.take_symbol("[") {
-                    selector = parse_element(parser, selector)?;
-                } else {
-                    return Ok(selector);
-                }
+            let mut left = Selector::parse_product(parser)?;
+            while let Some(operator) = take_operator(parser, &[Operator::Add, Operator::Subtract])?
+            {
+                left = operation(operator, left, Selector::parse_product(parser)?);
             }
+            Ok(left)
         })
+    }
+
+    fn parse_product(parser: &mut Parser<'_>) -> Result<Selector> {
+        let operators = [Operator::Multiply, Operator::Divide, Operator::Remainder];
+        let mut left = Selector::parse_operand(parser)?;
+        while let Some(operator) = take_operator(parser, &operators)? {
+            left = operation(operator, left, Selector::parse_operand(parser)?);
+        }
+        Ok(left)
+    }
+
+    /// `-a`, or a selector with what is taken of it: `a.b['c']`.
+    fn parse_operand(parser: &mut Parser<'_>) -> Result<Selector> {
+        let is_number =
+            matches!(parser.peek_at(1).kind, Kind::Integer | Kind::Float | Kind::Duration);
+        if parser.is_at_symbol("-") && !is_number {
+            parser.take();
+            let negated = parser.nested(Selector::parse_operand)?;
+            let function = QualifiedName::native(NEGATION);
+            return Ok(Selector::Call { function, arguments: vec![negated] });
+        }
+        let mut selector = Selector::parse_simple(parser)?;
+        loop {
+            if parser.take_symbol(".") {
+                selector = Selector::Field(Box::new(selector), parser.name()?);
+            } else if parser.take_symbol("[") {
+                selector = parse_element(parser, selector)?;
+            } else {
+                return Ok(selector);
+            }
+        }
     }
 
     fn parse_simple(parser: &mut Parser<'_>) -> Result<Selector> {
@@ -159,8 +187,11 @@ impl Selector {
         let is_constant = ["null", "true", "false", "nan", "infinity"];
         let is_name = token.kind == Kind::QuotedName
             || token.kind == Kind::Word && !is_constant.iter().any(|word| token.is_word(word));
+        if parser.is_at_symbol("(") && !Term::is_hint(parser) {
+            return parse_brackets(parser);
+        }
         if !is_name {
-            return Ok(Selector::Value(Term::parse(parser)?));
+            return Ok(Selector::Value(Term::parse_operand(parser)?));
         }
         let is_qualified_call =
             parser.peek_at(1).is_symbol(".") && parser.peek_at(3).is_symbol("(");
@@ -169,6 +200,38 @@ impl Selector {
         }
         let function = parser.qualified_name()?;
         parse_call(parser, function)
+    }
+}
+
+fn take_operator(parser: &mut Parser<'_>, of: &[Operator]) -> Result<Option<Operator>> {
+    let Some(operator) = of.iter().find(|operator| parser.is_at_symbol(operator.symbol())) else {
+        return Ok(None);
+    };
+    parser.take();
+    parser.count_operator()?;
+    Ok(Some(*operator))
+}
+
+/// Operators are functions, too.
+fn operation(operator: Operator, left: Selector, right: Selector) -> Selector {
+    let function = QualifiedName::native(operator.function());
+    Selector::Call { function, arguments: vec![left, right] }
+}
+
+/// `(a + b)`, or a tuple of constants.
+fn parse_brackets(parser: &mut Parser<'_>) -> Result<Selector> {
+    let start = parser.peek();
+    let mut selectors = parser.bracketed("(", ")", Selector::parse)?;
+    if selectors.len() == 1 {
+        return Ok(selectors.remove(0));
+    }
+    let parts = selectors.into_iter().map(|selector| match selector {
+        Selector::Value(term) => Some(term),
+        _ => None,
+    });
+    match parts.collect::<Option<Vec<Term>>>() {
+        Some(parts) if !parts.is_empty() => Ok(Selector::Value(Term::Tuple(parts))),
+        _ => parser.fault(start, "tuples of columns cannot be selected"),
     }
 }
 
@@ -244,6 +307,26 @@ mod tests {
         assert_eq!(select.columns.len(), 2);
         let select = parsed("SELECT ttl, count, key, value FROM t");
         assert_eq!(select.columns.len(), 4);
+    }
+
+    #[test]
+    fn selectors_are_computed_with() {
+        let called = |selector: &Selector, name: &str| {
+            matches!(selector, Selector::Call { function, .. }
+                if function.name == name && function.keyspace.as_deref() == Some("system"))
+        };
+        let select = parsed("SELECT a + 1, -a * b, (a - 1h) % 2, -5, (int) ? / a, (1, 'a') FROM t");
+        let selectors: Vec<&Selector> = select.columns.iter().map(|c| &c.selector).collect();
+        assert!(called(selectors[0], "_add"));
+        assert!(called(selectors[1], "_multiply"));
+        let Selector::Call { arguments, .. } = selectors[1] else { panic!() };
+        assert!(called(&arguments[0], "_negate"));
+        assert!(called(selectors[2], "_modulo"));
+        assert!(matches!(selectors[3], Selector::Value(_)));
+        assert!(called(selectors[4], "_divide"));
+        assert!(matches!(selectors[5], Selector::Value(Term::Tuple(_))));
+        assert!(parse("SELECT (a, b) FROM t").is_err());
+        assert!(parse(&format!("SELECT a{} FROM t", " + 1".repeat(201))).is_err());
     }
 
     #[test]

@@ -143,7 +143,11 @@ fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
     match native {
         Native::Text => Ok(text.as_bytes().to_vec()),
         Native::Ascii if text.is_ascii() => Ok(text.as_bytes().to_vec()),
-        Native::Ascii => Err(format!("Invalid ASCII character in string literal: {text}")),
+        Native::Ascii => Err(format!(
+            "Invalid ASCII character in string literal: java.nio.charset.UnmappableCharacterException: Input length = {}",
+            // Java counts in UTF-16.
+            text.chars().find(|character| !character.is_ascii()).map_or(0, char::len_utf16)
+        )),
         Native::Inet => text
             .parse()
             .map(encode_address)
@@ -250,7 +254,11 @@ mod tests {
                 "TimeUUID supports only version 1 UUIDs",
             ),
             (Constant::Blob("abc".into()), Native::Blob, "cannot parse 'abc' as hex bytes"),
-            (string("ä"), Native::Ascii, "Invalid ASCII character in string literal: ä"),
+            (
+                string("aä"),
+                Native::Ascii,
+                "Invalid ASCII character in string literal: java.nio.charset.UnmappableCharacterException: Input length = 1",
+            ),
             (string("x"), Native::Inet, "Unable to make inet address from 'x'"),
             (string("x"), Native::Timestamp, "Unable to parse a date/time from 'x'"),
             (string("x"), Native::Date, "Unable to coerce 'x' to a formatted date (long)"),

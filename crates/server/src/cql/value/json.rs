@@ -1,7 +1,9 @@
 //! JSON to values: what INSERT JSON and `from_json` read.
 //!
-//! Types lead through the document: a number keeps its digits until the type says what it is.
+//! Types lead through the document. A number with a point or an exponent is a double before it is
+//! anything else, as in Cassandra: decimals with more digits are sent as texts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
@@ -9,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::collection::{put_count, put_part};
 use super::constant::{self, encode};
-use super::number::Decimal;
+use super::number::{Decimal, float_text};
 use super::order::sorted;
 use super::vector::{fixed_width, put_element};
 use crate::cql::term::Constant;
@@ -54,7 +56,8 @@ pub fn decode_raw(raw: &RawValue, of: &CqlType) -> Result<Option<Vec<u8>>, Strin
 enum Json<'a> {
     Null,
     Boolean(bool),
-    Number(&'a str),
+    /// Whole numbers keep all their digits, others are doubles.
+    Number(Cow<'a, str>),
     String(String),
     List(&'a str, Vec<&'a RawValue>),
     Object(&'a str, BTreeMap<String, &'a RawValue>),
@@ -71,7 +74,10 @@ impl<'a> Json<'a> {
             Some(b'"') => Json::String(serde_json::from_str(text).map_err(failed)?),
             Some(b'[') => Json::List(text, serde_json::from_str(text).map_err(failed)?),
             Some(b'{') => Json::Object(text, serde_json::from_str(text).map_err(failed)?),
-            _ => Json::Number(text),
+            _ if number_kind(text) == "Double" => {
+                Json::Number(float_text(text.parse::<f64>().unwrap_or(f64::NAN)).into())
+            }
+            _ => Json::Number(text.into()),
         })
     }
 
@@ -81,7 +87,7 @@ impl<'a> Json<'a> {
             Json::Null => ("null", "null"),
             Json::Boolean(true) => ("Boolean", "true"),
             Json::Boolean(false) => ("Boolean", "false"),
-            Json::Number(digits) => (number_kind(digits), *digits),
+            Json::Number(digits) => (number_kind(digits), &**digits),
             Json::String(text) => ("String", text.as_str()),
             Json::List(text, _) => ("ArrayList", *text),
             Json::Object(text, _) => ("LinkedHashMap", *text),
@@ -362,7 +368,7 @@ mod tests {
             ("-5", "int"),
             ("-5000000000", "bigint"),
             ("123456789012345678901234567890", "varint"),
-            ("1.10", "decimal"),
+            ("1.1", "decimal"),
             ("1.5", "float"),
             ("1.0E10", "double"),
             ("\"0xcafe\"", "blob"),
@@ -399,7 +405,10 @@ mod tests {
             ("\"TRUE\"", "boolean", "true"),
             ("\"no\"", "boolean", "false"),
             ("5", "double", "5.0"),
-            ("1e3", "decimal", "1E+3"),
+            ("1.50", "decimal", "1.5"),
+            ("1e3", "decimal", "1000.0"),
+            ("\"1.50\"", "decimal", "1.50"),
+            ("12345678901234567890123", "decimal", "12345678901234567890123"),
             ("\"12\"", "varint", "12"),
             ("1296705906789", "timestamp", "\"2011-02-03 04:05:06.789Z\""),
             ("\"1296705906789\"", "timestamp", "\"2011-02-03 04:05:06.789Z\""),

@@ -115,7 +115,9 @@ fn joined<'a>(items: impl Iterator<Item = &'a [&'a [u8]]>) -> Vec<u8> {
     let mut parts = Vec::new();
     for item in items {
         count += 1;
-        item.iter().for_each(|part| put_part(Some(part), &mut parts));
+        for part in item {
+            put_part(Some(part), &mut parts);
+        }
     }
     let mut out = Vec::with_capacity(4 + parts.len());
     put_count(count, &mut out);
@@ -147,7 +149,9 @@ mod tests {
     fn list(items: &[i32], per_item: usize) -> Vec<u8> {
         let mut out = Vec::new();
         put_count(items.len() / per_item, &mut out);
-        items.iter().for_each(|item| put_part(Some(&item.to_be_bytes()), &mut out));
+        for item in items {
+            put_part(Some(&item.to_be_bytes()), &mut out);
+        }
         out
     }
 
