@@ -3,7 +3,7 @@
 //! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
 //! `relation` (what statements are made of), `statements` (one file and one row each); `types` (names
 //! looked up), `value` (bytes, text, order), `token` (the place on the ring); `schema` (what keyspaces,
-//! tables and types there are); `expression` and `function` (terms with their types, and what they come
+//! tables and types there are); `virtual_tables` (tables that are computed); `expression` and `function` (terms with their types, and what they come
 //! to); `plan` (statements with all names looked up), `execute` (plans on the store), `engine` (what a
 //! session asks of both); `error` (why a request fails).
 //!
@@ -38,5 +38,6 @@ pub mod token;
 pub mod type_name;
 pub mod types;
 pub mod value;
+pub(crate) mod virtual_tables;
 
 pub(crate) use session::{Phase, Session, Wait};

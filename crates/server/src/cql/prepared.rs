@@ -116,6 +116,15 @@ impl PreparedTable {
         self.inner.lock().by_id.get(id).map(Arc::clone)
     }
 
+    /// All of them by their ids. O(statements).
+    pub(crate) fn statements(&self) -> Vec<Arc<PreparedStatement>> {
+        let entries = self.inner.lock();
+        let statements = entries.by_id.values().map(|entry| Arc::clone(&entry.statement));
+        let mut statements: Vec<_> = statements.collect();
+        statements.sort_unstable_by_key(|statement| statement.id);
+        statements
+    }
+
     /// Adds a statement, in the place of an older one with its id, and makes room for it.
     pub(crate) fn insert(
         &self,

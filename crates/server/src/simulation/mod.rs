@@ -4,7 +4,7 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` those of their statements, with the
-//! clients of `cql_client`; `groups` those of a log on a slow disk.
+//! clients of `cql_client`; `schema` the schema of CQL; `groups` those of a log on a slow disk.
 
 mod behaviour;
 mod chaos;
@@ -16,5 +16,6 @@ mod lying_disk;
 mod model;
 mod oracle;
 mod slow_disk;
+mod schema;
 mod tests;
 mod world;

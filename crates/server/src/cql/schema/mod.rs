@@ -11,6 +11,7 @@
 mod alter_table;
 mod builtin;
 mod change;
+mod describe;
 mod indexes;
 mod keyspaces;
 mod load;
@@ -34,9 +35,11 @@ pub use builtin::{
     DATA_CENTER, builtin, is_local_system, is_replicated_system, is_system, is_virtual_system,
 };
 pub use change::{Change, ChangeContext, Event, Target, Verb, change, changes_schema};
+pub use describe::{DescribeContext, Description, describe};
 pub use load::{LoadError, from_rows};
 pub use options::{OptionKind, TABLE_OPTIONS, TIME_TO_LIVE_MAX, TableOption};
 pub use row::{Cells, Damaged, RowBuilder, RowId, RowReader, Rows, Values};
+pub(in crate::cql) use rows::described_column;
 pub use rows::{keyspace_rows, version};
 pub(crate) use stored::{Changer, LastChange, Loaded, host_id, install, load};
 pub use table::{

@@ -4,7 +4,14 @@ use super::Statement;
 use crate::cql::parser::{Parser, QualifiedName, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Describe {
+pub struct Describe {
+    pub what: Described,
+    /// Also what nobody has said: ids, and columns that are gone.
+    pub with_internals: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Described {
     Cluster,
     /// With what the system itself needs.
     FullSchema,
@@ -23,32 +30,31 @@ pub enum Describe {
     Name(QualifiedName),
 }
 
-type Make = fn(QualifiedName) -> Describe;
+type Make = fn(QualifiedName) -> Described;
 
 const OBJECTS: [(&str, Make); 4] = [
-    ("table", Describe::Table),
-    ("columnfamily", Describe::Table),
-    ("type", Describe::Type),
-    ("index", Describe::Index),
+    ("table", Described::Table),
+    ("columnfamily", Described::Table),
+    ("type", Described::Type),
+    ("index", Described::Index),
 ];
 
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
-    let describe = parse_object(parser)?;
-    // Nothing is kept back without it.
-    parser.take_words(&["with", "internals"]);
-    Ok(Statement::Describe(describe))
+    let what = parse_object(parser)?;
+    let with_internals = parser.take_words(&["with", "internals"]);
+    Ok(Statement::Describe(Describe { what, with_internals }))
 }
 
-fn parse_object(parser: &mut Parser<'_>) -> Result<Describe> {
+fn parse_object(parser: &mut Parser<'_>) -> Result<Described> {
     for (words, describe) in [
-        (&["cluster"][..], Describe::Cluster),
-        (&["full", "schema"], Describe::FullSchema),
-        (&["schema"], Describe::Schema),
-        (&["keyspaces"], Describe::Keyspaces),
-        (&["tables"], Describe::Tables),
-        (&["types"], Describe::Types),
-        (&["functions"], Describe::Functions),
-        (&["aggregates"], Describe::Aggregates),
+        (&["cluster"][..], Described::Cluster),
+        (&["full", "schema"], Described::FullSchema),
+        (&["schema"], Described::Schema),
+        (&["keyspaces"], Described::Keyspaces),
+        (&["tables"], Described::Tables),
+        (&["types"], Described::Types),
+        (&["functions"], Described::Functions),
+        (&["aggregates"], Described::Aggregates),
     ] {
         if parser.take_words(words) {
             return Ok(describe);
@@ -56,14 +62,14 @@ fn parse_object(parser: &mut Parser<'_>) -> Result<Describe> {
     }
     if parser.take_word("keyspace") {
         let is_end = parser.is_at_symbol(";") || parser.peek().kind == crate::cql::lexer::Kind::End;
-        return Ok(Describe::Keyspace(if is_end { None } else { Some(parser.name()?) }));
+        return Ok(Described::Keyspace(if is_end { None } else { Some(parser.name()?) }));
     }
     for (word, describe) in OBJECTS {
         if parser.take_word(word) {
             return Ok(describe(parser.qualified_name()?));
         }
     }
-    Ok(Describe::Name(parser.qualified_name()?))
+    Ok(Described::Name(parser.qualified_name()?))
 }
 
 #[cfg(test)]
@@ -74,15 +80,15 @@ mod tests {
     #[test]
     fn cqlshs_forms_are_read() {
         let parsed = |text: &str| match parse(text).unwrap().statement {
-            Statement::Describe(describe) => describe,
+            Statement::Describe(describe) => describe.what,
             other => panic!("{other:?}"),
         };
-        assert_eq!(parsed("DESCRIBE KEYSPACES"), Describe::Keyspaces);
-        assert_eq!(parsed("DESC FULL SCHEMA"), Describe::FullSchema);
-        assert_eq!(parsed("DESCRIBE KEYSPACE;"), Describe::Keyspace(None));
-        assert_eq!(parsed("DESCRIBE KEYSPACE k"), Describe::Keyspace(Some("k".into())));
+        assert_eq!(parsed("DESCRIBE KEYSPACES"), Described::Keyspaces);
+        assert_eq!(parsed("DESC FULL SCHEMA"), Described::FullSchema);
+        assert_eq!(parsed("DESCRIBE KEYSPACE;"), Described::Keyspace(None));
+        assert_eq!(parsed("DESCRIBE KEYSPACE k"), Described::Keyspace(Some("k".into())));
         let name = QualifiedName { keyspace: Some("k".into()), name: "t".into() };
-        assert_eq!(parsed("DESCRIBE TABLE k.t WITH INTERNALS"), Describe::Table(name.clone()));
-        assert_eq!(parsed("DESCRIBE k.t"), Describe::Name(name));
+        assert_eq!(parsed("DESCRIBE TABLE k.t WITH INTERNALS"), Described::Table(name.clone()));
+        assert_eq!(parsed("DESCRIBE k.t"), Described::Name(name));
     }
 }

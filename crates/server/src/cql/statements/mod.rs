@@ -31,7 +31,7 @@ pub use create_keyspace::CreateKeyspace;
 pub use create_table::{ColumnDefinition, CreateTable};
 pub use create_type::CreateType;
 pub use delete::{Delete, DeletedPart};
-pub use describe::Describe;
+pub use describe::{Describe, Described};
 pub use drop::{Drop, Dropped};
 pub use insert::{Insert, InsertedRow};
 pub use list::List;

@@ -1,0 +1,94 @@
+//! Tables whose rows are computed when somebody asks: what the server knows about itself.
+
+mod estimates;
+mod schema;
+mod system;
+mod views;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use base::time::Now;
+use store::Params;
+
+use super::schema::{Table, Values};
+use crate::shared::Shared;
+
+/// What rows are computed from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VirtualCx<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) params: &'a Params,
+    pub(crate) now: Now,
+    /// Where the client has dialled: that is where it shall come back to.
+    pub(crate) local: Option<SocketAddr>,
+}
+
+/// Where a client comes back to if nobody knows what it has dialled.
+const ADDRESS_UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9042);
+
+impl VirtualCx<'_> {
+    /// An IPv4 address also of a listener for both.
+    fn address(&self) -> (IpAddr, i32) {
+        let local = self.local.unwrap_or(ADDRESS_UNKNOWN);
+        (local.ip().to_canonical(), i32::from(local.port()))
+    }
+}
+
+type Compute = fn(&Table, &VirtualCx<'_>) -> Vec<Values>;
+
+/// Keyspace, table, and how its rows are computed.
+const TABLES: [(&str, &str, Compute); 19] = [
+    ("system", "local", system::local),
+    ("system", "peers", none),
+    ("system", "peers_v2", none),
+    ("system", "IndexInfo", system::indexes),
+    ("system", "built_views", none),
+    ("system", "view_builds_in_progress", none),
+    ("system", "size_estimates", estimates::sizes),
+    ("system", "table_estimates", estimates::tables),
+    ("system", "prepared_statements", system::prepared),
+    ("system_virtual_schema", "keyspaces", schema::keyspaces),
+    ("system_virtual_schema", "tables", schema::tables),
+    ("system_virtual_schema", "columns", schema::columns),
+    ("system_views", "reactors", views::reactors),
+    ("system_views", "connections", views::connections),
+    ("system_views", "stages", views::stages),
+    ("system_views", "memory", views::memory),
+    ("system_views", "log", views::log),
+    ("system_views", "prepared_statements", views::prepared),
+    ("system_views", "settings", views::settings),
+];
+
+/// There is one server, and no view.
+fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
+    Vec::new()
+}
+
+/// All rows of a table with [`super::schema::TableSource::Virtual`], in the order of its key.
+pub(crate) fn rows(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    let place = (table.keyspace.as_str(), table.name.as_str());
+    let found = TABLES.iter().find(|(keyspace, name, _)| (*keyspace, *name) == place);
+    let (_, _, compute) = found.expect("every virtual table has a line");
+    compute(table, cx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::schema::builtin;
+
+    #[test]
+    fn every_virtual_table_has_a_line() {
+        let catalog = builtin();
+        let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let mut found: Vec<_> = tables
+            .filter(|table| table.is_virtual())
+            .map(|table| (table.keyspace.as_str(), table.name.as_str()))
+            .collect();
+        found.sort_unstable();
+        let mut lines: Vec<_> =
+            TABLES.iter().map(|(keyspace, name, _)| (*keyspace, *name)).collect();
+        lines.sort_unstable();
+        assert_eq!(found, lines);
+    }
+}

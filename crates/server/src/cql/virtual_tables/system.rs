@@ -1,0 +1,70 @@
+//! `system`: where drivers learn whom they talk to.
+
+use super::VirtualCx;
+use crate::cql::schema::{DATA_CENTER, RowBuilder, Table, Values, host_id};
+
+/// Drivers and cqlsh look at it to know what they may ask.
+pub(crate) const RELEASE_VERSION: &str = "5.0.0";
+pub(crate) const CQL_VERSION: &str = "3.4.7";
+pub(crate) const CLUSTER_NAME: &str = "Myriad";
+const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
+
+/// The one token of the one server: all keys are its.
+pub(super) const TOKEN: &str = "0";
+
+pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    let (address, port) = cx.address();
+    let started_s = cx.shared.identity.started.unix.0 / 1000;
+    let mut row = RowBuilder::new(table)
+        .text("key", "local")
+        .text("bootstrapped", "COMPLETED")
+        .inet("broadcast_address", address)
+        .int("broadcast_port", port)
+        .text("cluster_name", CLUSTER_NAME)
+        .text("cql_version", CQL_VERSION)
+        .text("data_center", DATA_CENTER)
+        .int("gossip_generation", i32::try_from(started_s).unwrap_or(i32::MAX))
+        .inet("listen_address", address)
+        .int("listen_port", port)
+        .text("native_protocol_version", "5")
+        .text("partitioner", PARTITIONER)
+        .text("rack", "rack1")
+        .text("release_version", RELEASE_VERSION)
+        .inet("rpc_address", address)
+        .int("rpc_port", port)
+        .uuid("schema_version", cx.shared.catalog.load().version)
+        .texts("tokens", [TOKEN].into_iter());
+    if let Some(host) = host_id(&cx.shared.keyspace, cx.params) {
+        row = row.uuid("host_id", host);
+    }
+    vec![row.values()]
+}
+
+/// All indexes are complete: they are part of their tables.
+pub(super) fn indexes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    let catalog = cx.shared.catalog.load();
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    for keyspace in catalog.keyspaces.values() {
+        let indexes = keyspace.tables.values().flat_map(|table| &table.indexes);
+        names.extend(indexes.map(|index| (keyspace.name.as_str(), index.name.as_str())));
+    }
+    names.sort_unstable();
+    let row = |(keyspace, index): (&str, &str)| {
+        RowBuilder::new(table).text("table_name", keyspace).text("index_name", index).values()
+    };
+    names.into_iter().map(row).collect()
+}
+
+pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    let statements = cx.shared.prepared.statements();
+    let rows = statements.iter().map(|statement| {
+        let row = RowBuilder::new(table)
+            .bytes("prepared_id", statement.id.to_vec())
+            .text("query_string", &statement.text);
+        match &statement.keyspace {
+            Some(keyspace) => row.text("logged_keyspace", keyspace).values(),
+            None => row.values(),
+        }
+    });
+    rows.collect()
+}

@@ -1,0 +1,220 @@
+//! The schema of CQL through crashes: it is back as it was when its last change was durable, and the
+//! data of tables that went is gone.
+
+use std::sync::Arc;
+
+use base::time::Now;
+use binlog::Faults;
+use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId, Write, Writes};
+
+use super::world::{Plan, World};
+use crate::cql::error::CqlError;
+use crate::cql::schema::{Catalog, Changer, Event, RowReader};
+use crate::cql::statements::parse;
+use crate::cql::virtual_tables::{VirtualCx, rows};
+use crate::records::MUTATIONS;
+use crate::resp::cx::Record;
+use crate::shared::params;
+use crate::worker::Worker;
+
+const SEED: u64 = 7;
+
+fn world() -> World {
+    let options = vec![("cql", "127.0.0.1:0".to_owned())];
+    World::new(SEED, Plan { reactors: 1, options, ..Plan::default() })
+}
+
+fn context(world: &mut World) -> (Now, Params) {
+    let now = world.sim().now();
+    let shared = world.shared();
+    (now, params(&shared.settings.load(), now.unix, shared.keyspace.seed(), SEED))
+}
+
+fn change(world: &mut World, text: &str) -> Result<(Option<Event>, u64), CqlError> {
+    let (_, params) = context(world);
+    let shared = Arc::clone(world.shared());
+    let mut worker = Worker::new(&shared, 0);
+    let mut record = Record::default();
+    let mut changer =
+        Changer { shared: &shared, params: &params, worker: &mut worker, record: &mut record };
+    changer.change(&parse(text).unwrap().statement, Some("k"))
+}
+
+fn change_all(world: &mut World, statements: &[&str]) {
+    for text in statements {
+        let (event, gate) = change(world, text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert!(event.is_some(), "{text}");
+        assert_eq!(gate, world.shared().log.next().0, "{text}");
+    }
+}
+
+fn catalog(world: &World) -> Arc<Catalog> {
+    world.shared().catalog.load_full()
+}
+
+fn assert_same(one: &Catalog, other: &Catalog) {
+    assert_eq!(one.keyspaces, other.keyspaces);
+    assert_eq!((one.version, one.fingerprint), (other.version, other.fingerprint));
+}
+
+/// The value of one column of `system.local`.
+fn local(world: &mut World, column: &str) -> Vec<u8> {
+    let (now, params) = context(world);
+    let shared = Arc::clone(world.shared());
+    let table = Arc::clone(shared.catalog.load().table("system", "local").unwrap());
+    let cx = VirtualCx { shared: &shared, params: &params, now, local: None };
+    let row = rows(&table, &cx).remove(0);
+    RowReader::new(&table, row).bytes(column).unwrap().to_vec()
+}
+
+const KEYSPACE: &str = "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}";
+
+const STATEMENTS: [&str; 9] = [
+    KEYSPACE,
+    "CREATE TYPE address (street text)",
+    "CREATE TABLE t (a int, b text, v frozen<address>, m map<int, text>, PRIMARY KEY (a, b))",
+    "CREATE INDEX ON t (KEYS(m))",
+    "ALTER TABLE t ADD (n int, o int)",
+    "ALTER TABLE t DROP o",
+    "ALTER TYPE address ADD zip int",
+    "CREATE TABLE gone (a int PRIMARY KEY)",
+    "DROP TABLE gone",
+];
+
+#[test]
+fn the_schema_comes_back_from_log_and_snapshot() {
+    let mut world = world();
+    let start = catalog(&world);
+    let host = local(&mut world, "host_id");
+    change_all(&mut world, &STATEMENTS);
+    let before = catalog(&world);
+    assert_ne!(before.version, start.version);
+    assert_eq!(local(&mut world, "schema_version"), before.version.as_bytes());
+    world.settle();
+    world.crash(true, Faults::default());
+    assert_same(&catalog(&world), &before);
+    world.begin_snapshot();
+    world.go_on_with_snapshot(usize::MAX);
+    world.settle();
+    world.crash(true, Faults::default());
+    assert_same(&catalog(&world), &before);
+    assert_eq!(local(&mut world, "host_id"), host);
+    change_all(&mut world, &["DROP KEYSPACE k"]);
+    assert_same(&catalog(&world), &start);
+    world.settle();
+    world.crash(true, Faults::default());
+    assert_same(&catalog(&world), &start);
+}
+
+#[test]
+fn what_was_not_durable_may_be_gone_and_no_more() {
+    let mut world = world();
+    change_all(&mut world, &STATEMENTS[..3]);
+    let before = catalog(&world);
+    world.settle();
+    change_all(&mut world, &STATEMENTS[3..]);
+    world.crash(true, Faults::default());
+    assert_same(&catalog(&world), &before);
+    // Rows that are written again win over those that the crash has taken.
+    change_all(&mut world, &STATEMENTS[3..]);
+    let after = catalog(&world);
+    world.settle();
+    world.crash(true, Faults::default());
+    assert_same(&catalog(&world), &after);
+}
+
+#[test]
+fn what_is_there_already_is_told_when_it_is_durable() {
+    let mut world = world();
+    change_all(&mut world, &[KEYSPACE]);
+    let gate = world.shared().log.next().0;
+    let again = KEYSPACE.replace("KEYSPACE", "KEYSPACE IF NOT EXISTS");
+    assert_eq!(change(&mut world, &again), Ok((None, gate)));
+    let refused = change(&mut world, KEYSPACE).unwrap_err();
+    assert!(matches!(refused, CqlError::AlreadyExists { .. }));
+}
+
+#[test]
+fn a_table_that_goes_takes_its_data_along() {
+    let mut world = world();
+    change_all(&mut world, &STATEMENTS[..3]);
+    let id = TableId(catalog(&world).table("k", "t").unwrap().id.as_u128());
+    let (_, params) = context(&mut world);
+    let shared = Arc::clone(world.shared());
+    let key = PartitionKey { table: id, token: 5, bytes: &[1] };
+    let value = CellValue::Live { bytes: b"v", expiry: None };
+    let row = RowKey::Clustering(b"r");
+    let writes = [Write::Cell { row, column: 3, item: None, timestamp: 1, value }];
+    let mutation = Mutation::Partition { key, writes: Writes::Slice(&writes) };
+    let mut locked = shared.keyspace.lock_one(key.hash(), &params);
+    locked.apply(&mutation).unwrap();
+    let mut bytes = Vec::new();
+    mutation.encode(&mut bytes);
+    shared.log.append(0, MUTATIONS, &bytes).unwrap();
+    drop(locked);
+    let partitions = |shared: &crate::shared::Shared| -> usize {
+        let stripes = (0..STRIPES).map(|stripe| shared.keyspace.lock_stripe(stripe, &params));
+        stripes.map(|locked| locked.table_stats(id).0).sum()
+    };
+    assert_eq!(partitions(&shared), 1);
+    change_all(&mut world, &["DROP TABLE t"]);
+    assert_eq!(partitions(&shared), 0);
+    world.settle();
+    world.crash(true, Faults::default());
+    assert_eq!(partitions(world.shared()), 0);
+}
+
+#[test]
+fn every_virtual_table_has_rows_of_its_columns() {
+    let mut world = world();
+    change_all(&mut world, &STATEMENTS);
+    world.connect();
+    let (now, params) = context(&mut world);
+    let shared = Arc::clone(world.shared());
+    let local = Some("[::ffff:10.1.2.3]:9999".parse().unwrap());
+    let cx = VirtualCx { shared: &shared, params: &params, now, local };
+    let mut filled = Vec::new();
+    for keyspace in shared.catalog.load().keyspaces.values() {
+        for table in keyspace.tables.values().filter(|table| table.is_virtual()) {
+            let found = rows(table, &cx);
+            for row in &found {
+                assert_eq!(row.len(), table.columns.len());
+                for (column, value) in table.columns.iter().zip(row) {
+                    assert!(
+                        value.is_some() || !column.is_key(),
+                        "{} of {}",
+                        column.name,
+                        table.name
+                    );
+                    let Some(value) = value else { continue };
+                    let checked = crate::cql::value::check::check(value, &column.column_type);
+                    assert_eq!(checked, Ok(()), "{} of {}", column.name, table.name);
+                }
+            }
+            if !found.is_empty() {
+                filled.push(table.name.as_str().to_owned());
+            }
+        }
+    }
+    assert_eq!(
+        filled,
+        [
+            "IndexInfo",
+            "local",
+            "size_estimates",
+            "table_estimates",
+            "connections",
+            "log",
+            "memory",
+            "reactors",
+            "settings",
+            "columns",
+            "keyspaces",
+            "tables",
+        ]
+    );
+    let table = Arc::clone(shared.catalog.load().table("system", "local").unwrap());
+    let row = RowReader::new(&table, rows(&table, &cx).remove(0));
+    assert_eq!(row.bytes("rpc_address"), Some(&[10, 1, 2, 3][..]));
+    assert_eq!(row.int("rpc_port"), Ok(Some(9999)));
+}
