@@ -9,7 +9,7 @@ use super::requests::{Answer, Requests};
 use super::session::{Names, Phase, Session, Wait};
 
 /// The version of the language, which clients repeat in STARTUP.
-const CQL_VERSION: &str = "3.4.7";
+pub(super) const CQL_VERSION: &str = "3.4.7";
 
 type Result = std::result::Result<u64, CqlError>;
 

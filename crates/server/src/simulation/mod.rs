@@ -15,7 +15,7 @@ mod groups;
 mod lying_disk;
 mod model;
 mod oracle;
-mod slow_disk;
 mod schema;
+mod slow_disk;
 mod tests;
 mod world;

@@ -18,6 +18,8 @@ use crate::shared::params;
 use crate::worker::Worker;
 
 const SEED: u64 = 7;
+/// More than a snapshot takes.
+const SNAPSHOT_STEPS: usize = 2 * STRIPES;
 
 fn world() -> World {
     let options = vec![("cql", "127.0.0.1:0".to_owned())];
@@ -94,7 +96,7 @@ fn the_schema_comes_back_from_log_and_snapshot() {
     world.crash(true, Faults::default());
     assert_same(&catalog(&world), &before);
     world.begin_snapshot();
-    world.go_on_with_snapshot(usize::MAX);
+    world.go_on_with_snapshot(SNAPSHOT_STEPS);
     world.settle();
     world.crash(true, Faults::default());
     assert_same(&catalog(&world), &before);
@@ -169,6 +171,7 @@ fn every_virtual_table_has_rows_of_its_columns() {
     let mut world = world();
     change_all(&mut world, &STATEMENTS);
     world.connect();
+    world.settle();
     let (now, params) = context(&mut world);
     let shared = Arc::clone(world.shared());
     let local = Some("[::ffff:10.1.2.3]:9999".parse().unwrap());

@@ -2,11 +2,12 @@
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
 //! `row`, `filter`, `result`, `paging` and `select` (reading), `change`, `document`,
-//! `condition` and `write` (writing), `source` (computed rows).
+//! `condition` and `write` (writing), `source` (computed rows), `describe`.
 
 mod change;
 mod clock;
 mod condition;
+mod describe;
 mod document;
 mod filter;
 mod keys;

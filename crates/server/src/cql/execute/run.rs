@@ -49,7 +49,13 @@ impl Engine<'_> {
             Plan::Other(other) if changes_schema(other) => {
                 self.change_schema(client, other, statement.keyspace.as_deref(), reply)
             }
-            Plan::Other(_) => Err(CqlError::invalid("This statement is not supported")),
+            Plan::Other(other) => match &**other {
+                Statement::Describe(describe) => {
+                    let keyspace = statement.keyspace.as_deref().or(client.keyspace.as_deref());
+                    self.describe(client, keyspace, describe, reply)
+                }
+                _ => Err(CqlError::invalid("This statement is not supported")),
+            },
         }
     }
 

@@ -20,6 +20,7 @@ use crate::cql::error::CqlError;
 use crate::cql::plan::{Edge, PartitionRestriction, SelectPlan, Tokens};
 use crate::cql::schema::TableSource;
 use crate::cql::token::token;
+use crate::cql::virtual_tables;
 use crate::worker::is_gated;
 
 /// One run of a SELECT.
@@ -68,8 +69,9 @@ impl Engine<'_> {
         }
         let mut gate = 0;
         let end = match (&plan.restrictions.partition, plan.table.source) {
-            (_, TableSource::Virtual | TableSource::Redis) => {
-                let partitions = source::partitions(&plan.table, Vec::new());
+            (_, TableSource::Virtual) => {
+                let rows = virtual_tables::rows(&plan.table, &self.virtual_cx(client));
+                let partitions = source::partitions(&plan.table, rows);
                 walk.computed(&partitions, &cx)?
             }
             (PartitionRestriction::Keys { keys, tokens }, _) => {

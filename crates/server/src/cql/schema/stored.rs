@@ -152,6 +152,17 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// A UUID of version 1: no two changes have the same timestamp, also in another life of the server.
+/// An id that came again would show the new table what is left of the old one.
+fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
+    /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
+    const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
+    let ticks = timestamp.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH);
+    let [high, low, node @ ..] = seed.to_be_bytes();
+    let counter = u16::from_be_bytes([high, low]);
+    uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
+}
+
 /// What is known of the one who changes the schema.
 #[derive(Debug)]
 pub(crate) struct Changer<'a> {
@@ -175,8 +186,7 @@ impl Changer<'_> {
         let now = i64::try_from(self.params.now.0.saturating_mul(1000)).unwrap_or(i64::MAX);
         // One number for what a row was before, one for what it is.
         let timestamp = now.max(last.timestamp.saturating_add(2));
-        let random = (u128::from(self.worker.random()) << 64) | u128::from(self.worker.random());
-        let table_id = uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid();
+        let table_id = table_id_at(timestamp, self.shared.keyspace.seed());
         let cx = ChangeContext { keyspace, table_id, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // What is there already may not be durable yet: whoever is told so builds on it.

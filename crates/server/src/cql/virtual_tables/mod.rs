@@ -10,6 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use base::time::Now;
 use store::Params;
 
+pub(crate) use system::{CLUSTER_NAME, TOKEN};
+
 use super::schema::{Table, Values};
 use crate::shared::Shared;
 
@@ -31,6 +33,12 @@ impl VirtualCx<'_> {
     fn address(&self) -> (IpAddr, i32) {
         let local = self.local.unwrap_or(ADDRESS_UNKNOWN);
         (local.ip().to_canonical(), i32::from(local.port()))
+    }
+
+    /// The same as text.
+    pub(crate) fn endpoint(&self) -> String {
+        let (address, port) = self.address();
+        format!("{address}:{port}")
     }
 }
 

@@ -1,16 +1,16 @@
 //! `system`: where drivers learn whom they talk to.
 
 use super::VirtualCx;
+use crate::cql::handshake::CQL_VERSION;
 use crate::cql::schema::{DATA_CENTER, RowBuilder, Table, Values, host_id};
 
 /// Drivers and cqlsh look at it to know what they may ask.
-pub(crate) const RELEASE_VERSION: &str = "5.0.0";
-pub(crate) const CQL_VERSION: &str = "3.4.7";
+const RELEASE_VERSION: &str = "5.0.0";
 pub(crate) const CLUSTER_NAME: &str = "Myriad";
 const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
 /// The one token of the one server: all keys are its.
-pub(super) const TOKEN: &str = "0";
+pub(crate) const TOKEN: &str = "0";
 
 pub(super) fn local(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let (address, port) = cx.address();
