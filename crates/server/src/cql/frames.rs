@@ -79,7 +79,7 @@ impl Framing {
 
 /// Shows `reader` every whole message of `input`. Returns how many bytes are done with, and why it
 /// ended. Bodies are borrowed from the input wherever they stand there in one piece uncompressed.
-pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: &Limits) -> (usize, End) {
+pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: Limits) -> (usize, End) {
     let mut consumed = 0;
     loop {
         let rest = &input[consumed..];
@@ -128,15 +128,15 @@ impl Taken {
 fn decode_header(
     input: &[u8],
     framing: &Framing,
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Option<Header>, EnvelopeError> {
-    Header::decode(input, Direction::Request, framing.agreed, limits)
+    Header::decode(input, Direction::Request, framing.agreed, &limits)
 }
 
 fn take_envelope(
     reader: &mut impl Reader,
     rest: &[u8],
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Taken, FrameError> {
     let Some(header) = decode_header(rest, reader.framing(), limits)? else {
         return Ok(Taken::Unfinished { needed: 0 });
@@ -153,7 +153,7 @@ fn take_segment(
     reader: &mut impl Reader,
     rest: &[u8],
     format: SegmentFormat,
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Taken, FrameError> {
     let Some((segment, bytes)) = decode_segment(rest, format)? else {
         return Ok(Taken::Unfinished { needed: 0 });
@@ -170,7 +170,7 @@ fn take_envelopes(
     reader: &mut impl Reader,
     segment: &Segment<'_>,
     bytes: usize,
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Taken, FrameError> {
     let payload = segment.payload.bytes();
     let framing = reader.framing();
@@ -205,7 +205,7 @@ fn take_piece(
     reader: &mut impl Reader,
     piece: &[u8],
     bytes: usize,
-    limits: &Limits,
+    limits: Limits,
 ) -> Result<Taken, FrameError> {
     let mut assembly = std::mem::take(&mut reader.framing().assembly);
     let before = assembly.len();
@@ -296,7 +296,7 @@ mod tests {
         let mut start = 0;
         for cut in cuts.chain([input.len()]) {
             loop {
-                let (bytes, end) = read(witness, &input[start..cut], &Limits::DEFAULT);
+                let (bytes, end) = read(witness, &input[start..cut], Limits::DEFAULT);
                 start += bytes;
                 match end {
                     End::Unfinished { .. } => break,
@@ -356,12 +356,12 @@ mod tests {
     fn what_is_needed_is_told_and_what_is_too_large_refused_at_once() {
         let mut out = Vec::new();
         prepare(7, 1000, &mut out);
-        let (_, end) = read(&mut witness(None, &[]), &out[..20], &Limits::DEFAULT);
+        let (_, end) = read(&mut witness(None, &[]), &out[..20], Limits::DEFAULT);
         assert_eq!(end, End::Unfinished { needed: 1009 });
         let limits = Limits { body_bytes_max: 999 };
         for format in FORMATS {
             let input = in_format(&out, format);
-            let (bytes, end) = read(&mut witness(format, &[]), &input, &limits);
+            let (bytes, end) = read(&mut witness(format, &[]), &input, limits);
             let End::Broken(error) = end else { panic!("{end:?}") };
             assert_eq!((bytes, error.stream()), (0, 7));
             assert!(error.to_string().starts_with("Request is too big"), "{error}");
@@ -380,13 +380,13 @@ mod tests {
         // A whole message in the middle of a large one.
         let between = [&pieces[..first_piece], &whole[..]].concat();
         let (bytes, end) =
-            read(&mut witness(Some(SegmentFormat::Plain), &[]), &between, &Limits::DEFAULT);
+            read(&mut witness(Some(SegmentFormat::Plain), &[]), &between, Limits::DEFAULT);
         assert_eq!(bytes, first_piece);
         assert_eq!(end, End::Broken(SegmentError::Containment.into()));
         // The second piece comes twice, and so goes on behind the message's end.
         let twice = [&pieces[..2 * first_piece], &pieces[first_piece..]].concat();
         let (bytes, end) =
-            read(&mut witness(Some(SegmentFormat::Plain), &[]), &twice, &Limits::DEFAULT);
+            read(&mut witness(Some(SegmentFormat::Plain), &[]), &twice, Limits::DEFAULT);
         assert_eq!(bytes, 2 * first_piece);
         assert_eq!(end, End::Broken(SegmentError::Containment.into()));
     }
@@ -399,7 +399,7 @@ mod tests {
             for at in 0..input.len() {
                 let mut damaged = input.clone();
                 damaged[at] ^= 0x10;
-                let (_, end) = read(&mut witness(Some(format), &[]), &damaged, &Limits::DEFAULT);
+                let (_, end) = read(&mut witness(Some(format), &[]), &damaged, Limits::DEFAULT);
                 assert!(matches!(end, End::Broken(FrameError::Segment(_))), "{format:?} {at}");
             }
         }

@@ -49,7 +49,7 @@ fn opcode_name(opcode: Opcode) -> &'static str {
 }
 
 impl Requests<'_> {
-    pub(super) fn options(answer: &mut Answer<'_, '_>) -> Result {
+    pub(super) fn options(answer: &mut Answer<'_, '_>) {
         let versions = [Version::V3, Version::V4, Version::V5].map(|version| version.to_string());
         let versions = versions.each_ref().map(String::as_str);
         let options: [(&str, &[&str]); 3] = [
@@ -58,7 +58,6 @@ impl Requests<'_> {
             ("CQL_VERSION", &[CQL_VERSION]),
         ];
         answer.encoder.supported(answer.stream, &options, answer.out);
-        Ok(0)
     }
 
     /// Agrees on version and compression. In version 5 everything behind the answer travels in
@@ -161,9 +160,9 @@ fn check_cql_version(version: Option<&str>) -> std::result::Result<(), CqlError>
         CqlError::Protocol("Missing value CQL_VERSION in STARTUP message".to_owned())
     })?;
     let mut parts = version.split(['.', '-']).map(str::parse::<u32>);
-    let major = match (parts.next(), parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(_)), Some(Ok(_))) => major,
-        _ => return Err(CqlError::Protocol(format!("Invalid version value: {version}"))),
+    let (Some(Ok(major)), Some(Ok(_)), Some(Ok(_))) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Err(CqlError::Protocol(format!("Invalid version value: {version}")));
     };
     if major < 3 {
         return Err(CqlError::Protocol(format!(

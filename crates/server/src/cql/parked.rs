@@ -85,7 +85,9 @@ impl Parked {
             start = mark.end;
         }
         replies.sort_by_key(|(gate, _)| *gate);
-        replies.into_iter().for_each(|(gate, reply)| take(gate, reply));
+        for (gate, reply) in replies {
+            take(gate, reply);
+        }
     }
 }
 

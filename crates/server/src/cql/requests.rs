@@ -6,8 +6,8 @@ use base::time::Now;
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
-    BatchStatement, Compression, Flags, Header, Limits, MalformedBody, Notes, Opcode, Request,
-    ResponseEncoder, Version, decode_request, decompress_body,
+    BatchStatement, Compression, Flags, Header, Limits, MalformedBody, Notes, Opcode, Parameters,
+    Request, ResponseEncoder, Version, decode_request, decompress_body,
 };
 
 use super::engine::{ClientState, Engine, Reply, statement_id};
@@ -221,7 +221,10 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         match request {
-            Request::Options => Self::options(&mut answer),
+            Request::Options => {
+                Self::options(&mut answer);
+                Ok(0)
+            }
             Request::Startup(options) => self.startup(session, &options, &mut answer),
             Request::AuthResponse(token) => self.auth_response(session, token, &mut answer),
             Request::Register(events) => Self::register(session, &events, &mut answer),
@@ -246,7 +249,7 @@ impl Requests<'_> {
         let mut answer = Answer { encoder, stream: header.stream, out };
         let stub = self.worker.settings.stub;
         if stub >= stub::HEADER && header.opcode != Opcode::Prepare as u8 {
-            return answer.void();
+            return Ok(answer.void());
         }
         if self.overload_odds > 0.0 && self.worker.random.random_bool(self.overload_odds) {
             return Err(CqlError::Overloaded("Server is under memory pressure".to_owned()));
@@ -254,9 +257,9 @@ impl Requests<'_> {
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
         let (request, _) = decode_request(header, &body).map_err(malformed)?;
         if stub == stub::DECODED && !matches!(request, Request::Prepare { .. }) {
-            return answer.void();
+            return Ok(answer.void());
         }
-        let gate = self.run(client, processor, request, &mut answer)?;
+        let gate = self.run(client, processor, &request, &mut answer)?;
         Ok(if stub == stub::UNGATED { 0 } else { gate })
     }
 
@@ -264,7 +267,7 @@ impl Requests<'_> {
         &mut self,
         client: &mut ClientState,
         processor: &mut Processor,
-        request: Request<'_>,
+        request: &Request<'_>,
         answer: &mut Answer<'_, '_>,
     ) -> Result<u64> {
         let is_stub = self.worker.settings.stub >= stub::PLANNED;
@@ -278,14 +281,14 @@ impl Requests<'_> {
                 let mut engine = self.engine(processor);
                 let statement = engine.prepare(statement, keyspace)?;
                 if is_stub {
-                    return answer.void();
+                    return Ok(answer.void());
                 }
-                engine.execute(client, &statement, &parameters, &mut answer.reply())
+                engine.execute(client, &statement, parameters, &mut answer.reply())
             }
-            Request::Execute { id, result_metadata_id, mut parameters } => {
+            Request::Execute { id, result_metadata_id, parameters } => {
                 self.learn(processor, id)?;
                 if is_stub {
-                    return answer.void();
+                    return Ok(answer.void());
                 }
                 let Processor { record, known } = processor;
                 let statement = known.get(id).ok_or_else(|| unprepared(id))?;
@@ -293,7 +296,8 @@ impl Requests<'_> {
                 reply.has_old_metadata =
                     result_metadata_id.is_some_and(|id| id != statement.result_metadata_id);
                 // The client needs the columns that it does not know.
-                parameters.skip_metadata &= !reply.has_old_metadata;
+                let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
+                let parameters = Parameters { skip_metadata, ..*parameters };
                 let mut engine = Engine {
                     shared: self.shared,
                     params: self.params,
@@ -310,7 +314,7 @@ impl Requests<'_> {
                     }
                 }
                 if is_stub {
-                    return answer.void();
+                    return Ok(answer.void());
                 }
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id).map(Arc::clone);
@@ -321,7 +325,7 @@ impl Requests<'_> {
                     record,
                     now: self.now,
                 };
-                engine.batch(client, &batch, &find, &mut answer.reply())
+                engine.batch(client, batch, &find, &mut answer.reply())
             }
             _ => Err(malformed(MalformedBody::WrongSide)),
         }
@@ -377,9 +381,9 @@ impl Answer<'_, '_> {
     }
 
     /// Done, and there is nothing to say.
-    fn void(&mut self) -> Result<u64> {
+    fn void(&mut self) -> u64 {
         self.encoder.void(self.stream, self.out);
-        Ok(0)
+        0
     }
 }
 

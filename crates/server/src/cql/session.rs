@@ -150,7 +150,7 @@ impl Names {
         let option = |wanted: &str| {
             let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
             let text = found.map_or("", |(_, text)| *text);
-            let text: String = text.chars().filter(|c| c.is_ascii_graphic()).collect();
+            let text: String = text.chars().filter(char::is_ascii_graphic).collect();
             if text.len() <= NAME_BYTES_MAX { text } else { String::new() }
         };
         Names {

@@ -189,7 +189,7 @@ impl Server {
             is_reactor_full: desk.parked_bytes > held_bytes_max,
             why: Why::Session,
         };
-        let (consumed, end) = frames::read(&mut serving, input, &limits);
+        let (consumed, end) = frames::read(&mut serving, input, limits);
         let why = serving.why;
         desk.send_replies(session, out);
         (consumed, end, why)

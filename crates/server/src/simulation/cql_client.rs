@@ -102,18 +102,17 @@ impl Client {
         let mut messages = Vec::new();
         loop {
             // Answers up to that to STARTUP are never in segments.
-            if self.segments.is_none() || !self.is_started {
-                let Some(bytes) = message_bytes(&self.unread) else { break };
-                let opcode = Opcode::from_byte(self.unread[4]).unwrap();
-                self.is_started |= matches!(opcode, Opcode::Ready | Opcode::Authenticate);
-                messages.extend(self.unread.drain(..bytes));
-            } else {
-                let format = self.segments.expect("not plain");
+            if let Some(format) = self.segments.filter(|_| self.is_started) {
                 let Some((segment, bytes)) = decode_segment(&self.unread, format).unwrap() else {
                     break;
                 };
                 messages.extend_from_slice(segment.payload.bytes());
                 self.unread.drain(..bytes);
+            } else {
+                let Some(bytes) = message_bytes(&self.unread) else { break };
+                let opcode = Opcode::from_byte(self.unread[4]).unwrap();
+                self.is_started |= matches!(opcode, Opcode::Ready | Opcode::Authenticate);
+                messages.extend(self.unread.drain(..bytes));
             }
         }
         let mut rest = messages.as_slice();
@@ -145,14 +144,17 @@ impl Client {
             Response::SetKeyspace(name) => format!("KEYSPACE {name}"),
             Response::Prepared(prepared) => format!("PREPARED {}", hex(prepared.id)),
             Response::Rows(rows) => {
-                let cells = rows.cells().map(|cell| cell.map_or("null".to_owned(), hex));
+                let cells = rows.cells().map(|cell| cell.map_or_else(|| "null".to_owned(), hex));
                 format!("ROWS {}", cells.collect::<Vec<_>>().join(" "))
             }
             Response::SchemaChange(names) => format!("CHANGE {}", names.join(" ")),
-            other => format!("{other:?}"),
+            Response::AuthChallenge(_) => "AUTH_CHALLENGE".to_owned(),
         };
-        let warnings: String = notes.warnings.iter().map(|text| format!(" ({text})")).collect();
-        format!("{} {text}{warnings}", header.stream)
+        let mut summary = format!("{} {text}", header.stream);
+        for warning in notes.warnings {
+            summary.extend([" (", warning, ")"]);
+        }
+        summary
     }
 }
 
