@@ -79,6 +79,12 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) again: Vec<Token>,
     /// Emptied lists, kept for the next turn so that turns do not allocate.
     spare: Spare<H>,
+    /// Answers are sent when all events of a turn are served, one after the other.
+    pub(crate) gathers: bool,
+    /// The turn's events are being served, and what they leave to be sent is gathered.
+    pub(crate) is_gathering: bool,
+    /// Connections whose answers wait for the end of the events.
+    pub(crate) gathered: Vec<Token>,
     /// Connections with held output.
     pub(crate) holders: Vec<Token>,
     /// Connections that are not read because too much is held.
@@ -115,6 +121,9 @@ impl<H: Handler> Reactor<H> {
             output: Vec::with_capacity(SCRATCH_BYTES),
             again: Vec::new(),
             spare: Spare::default(),
+            gathers: false,
+            is_gathering: false,
+            gathered: Vec::new(),
             holders: Vec::new(),
             stalled: Vec::new(),
             lingering: VecDeque::new(),
@@ -143,6 +152,7 @@ impl<H: Handler> Reactor<H> {
         let again = replace(&mut self.again, take(&mut self.spare.again));
         let resumed = replace(&mut self.core.resumed, take(&mut self.spare.resumed));
         let mut worked = events > 0 || called || !again.is_empty() || !resumed.is_empty();
+        self.is_gathering = self.gathers && events > 1;
         for position in 0..events {
             match self.driver.event(position) {
                 // Being awake is all that the call wanted: before_wait comes below.
@@ -156,6 +166,7 @@ impl<H: Handler> Reactor<H> {
                 }
             }
         }
+        self.send_gathered();
         worked |= self.take_deliveries();
         worked |= self.take_mail();
         worked |= self.fire_timers();
@@ -167,6 +178,16 @@ impl<H: Handler> Reactor<H> {
         self.core.post();
         self.end_turn();
         Turn { worked, ended: self.is_drained() }
+    }
+
+    /// Sends what was gathered while events were served.
+    fn send_gathered(&mut self) {
+        self.is_gathering = false;
+        let mut tokens = take(&mut self.gathered);
+        for token in tokens.drain(..) {
+            self.flush_own(token);
+        }
+        self.gathered = tokens;
     }
 
     /// Opens the connections that the handler has brought.

@@ -85,7 +85,10 @@ impl<H: Handler> Reactor<H> {
         let now = self.core.now.mono;
         let connection = Connection::new(id, Socket::Fd(socket), peer, session, output, now);
         let token = self.table.insert(connection);
+        // A short connection may be over before it is watched.
+        let is_gathering = std::mem::replace(&mut self.is_gathering, false);
         self.receive(token);
+        self.is_gathering = is_gathering;
         let Some(connection) = self.table.get_mut(token) else { return };
         // What the first read and its answer left to be waited for.
         let is_blocked = connection.interest.has(Interest::WRITE);

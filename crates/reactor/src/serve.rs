@@ -100,10 +100,16 @@ impl<H: Handler> Reactor<H> {
             Source::Own => own.consume(consumed),
         }
         self.follow(token, flow.next);
-        self.flush(token);
+        if self.is_gathering {
+            self.gathered.push(token);
+        } else {
+            self.flush(token);
+        }
         if is_lent {
             self.take_back(token);
-        } else if let Some(connection) = self.table.get_mut(token) {
+        } else if !self.is_gathering
+            && let Some(connection) = self.table.get_mut(token)
+        {
             connection.output.free_if_empty();
         }
     }

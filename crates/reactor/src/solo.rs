@@ -38,6 +38,15 @@ impl<H: Handler> Solo<H> {
         Ok(Solo { reactor: Reactor::new(0, handler, driver, links, deliveries, false) })
     }
 
+    /// Sends the answers of a turn when all of its events are served, not each at once. A peer on this
+    /// machine that sleeps is then woken by the first of them and found awake by the others, which is
+    /// cheaper; each waits for the requests beside it.
+    #[must_use]
+    pub fn gather_answers(mut self) -> Solo<H> {
+        self.reactor.gathers = true;
+        self
+    }
+
     /// Runs until the handler has called [`crate::Context::end`] and the connections are gone.
     pub fn run(self) {
         self.reactor.run();

@@ -104,8 +104,9 @@ impl Serial {
                 input.drain(..consumed);
             } else {
                 let request = batch.get(0, &input);
-                let (found, _) =
-                    self.site.answer(&request, Terms::of(&request, true), self.now(), &mut out);
+                // As the original: the connection ends without a word about it.
+                let terms = Terms::of(&request, false);
+                let (found, _) = self.site.answer(&request, terms, self.now(), &mut out);
                 answer = found;
             }
             if let Some(error) = batch.error() {

@@ -17,6 +17,9 @@ use crate::content::path::{self, PathError};
 /// The answer of the web server that this one is compared with, to the byte.
 pub(crate) const HELLO: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
+/// The same where HTTP/1.1 wants the end of the connection to be said.
+const HELLO_AND_CLOSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 const HELLO_BODY: &[u8] = b"Hello from Tom HTTP Server\n";
 const _: () = assert!(HELLO.len() == 66);
 /// Requests below this path are passed on.
@@ -66,11 +69,11 @@ impl Site {
         now: Now,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
-        let target = request.target();
-        // Where it is the server that ends the connection, the client has to be told.
-        let is_expected = terms.closes != request.keeps_alive() && !terms.says_keep_alive;
-        if target == b"/hello" && request.method() == Method::Get && is_expected {
-            out.extend_from_slice(HELLO);
+        let is_plain = request.method() == Method::Get && !terms.says_keep_alive;
+        if request.target() == b"/hello" && is_plain {
+            // HTTP/1.0 clients know that the connection ends.
+            let says_close = terms.closes && !terms.is_old;
+            out.extend_from_slice(if says_close { HELLO_AND_CLOSE } else { HELLO });
             return (Answer::Done, Sent { status: 200, body_bytes: HELLO_BODY.len() as u64 });
         }
         self.date.update(now);
@@ -360,6 +363,9 @@ mod tests {
         let hello = std::str::from_utf8(HELLO).unwrap();
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"), hello);
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n"), hello);
+        let closed = "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let told = hello.replace("27\r\n", "27\r\nConnection: close\r\n");
+        assert_eq!(answer(&mut site, closed), told);
         let kept = answer(&mut site, "GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert!(kept.contains("\r\nConnection: keep-alive\r\n"), "{kept}");
         assert!(!kept.contains("Connection: close"));

@@ -60,6 +60,7 @@ impl Client {
 }
 
 /// What holds for the answer to one request besides its content.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     /// The connection ends with the answer.

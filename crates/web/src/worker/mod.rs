@@ -133,7 +133,7 @@ pub(crate) fn run(start: Start, signals: Option<Signals>) -> anyhow::Result<()> 
     });
     let solo = solo.context("start the reactor")?;
     begun.context("watch the sockets")?;
-    solo.run();
+    solo.gather_answers().run();
     Ok(())
 }
 

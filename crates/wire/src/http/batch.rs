@@ -308,8 +308,8 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Value of the first line of this name, whose case does not matter.
-    pub fn get(self, name: &str) -> Option<&'a [u8]> {
-        self.into_iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    pub fn get(mut self, name: &str) -> Option<&'a [u8]> {
+        self.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// Values of all lines of this name, in order.

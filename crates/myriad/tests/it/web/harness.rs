@@ -1,0 +1,285 @@
+//! Servers, clients and loads of the tests.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub(super) const HELLO: &str =
+    "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
+pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+/// Nothing here takes this long; it ends what hangs.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running master; killed when dropped.
+pub(super) struct Server {
+    pub(super) master: Child,
+    pub(super) lines: BufReader<ChildStdout>,
+    pub(super) address: SocketAddr,
+}
+
+impl Server {
+    pub(super) fn start(options: &[&str]) -> Server {
+        let mut master = Command::new(env!("CARGO_BIN_EXE_myriad"))
+            .args(["web", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(master.stdout.take().unwrap());
+        let address = ready_address(&mut lines);
+        Server { master, lines, address }
+    }
+
+    pub(super) fn connect(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        signal(self.master.id(), name);
+    }
+
+    /// Process ids of the workers.
+    pub(super) fn workers(&self) -> Vec<u32> {
+        children(self.master.id())
+    }
+
+    /// Told to end, it does, and says that all went well.
+    pub(super) fn stop(mut self) {
+        self.signal("TERM");
+        let status = self.master.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Ended already, after stop().
+        let _ = self.master.kill();
+        let _ = self.master.wait();
+    }
+}
+
+pub(super) fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("ready http=");
+    address.unwrap_or_else(|| panic!("not ready: {line:?}")).parse().unwrap()
+}
+
+pub(super) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+pub(super) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(status.unwrap().success(), "kill -{name} {pid}");
+}
+
+pub(super) fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends `request` and reads exactly `reply`.
+#[track_caller]
+pub(super) fn ask(stream: &mut TcpStream, request: &str, reply: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = vec![0; reply.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(String::from_utf8_lossy(&bytes), reply);
+}
+
+/// Sends `request` and reads until the server closes. A reset is an end as well.
+pub(super) fn ask_all(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request).unwrap();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => String::from_utf8_lossy(&bytes).into_owned(),
+    }
+}
+
+/// Status of a request on a connection of its own.
+#[track_caller]
+pub(super) fn check_status(server: &Server, request: &str, status: u16) {
+    let answer = ask_all(server.address, request.as_bytes());
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
+}
+
+/// A folder that is removed in the end.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("myriad-it-web-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("root/sub")).unwrap();
+        fs::write(path.join("secret.txt"), "secret").unwrap();
+        fs::write(path.join("root/index.html"), "<p>index</p>").unwrap();
+        Folder(path)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Clients that ask for /hello over and over, each on a connection that it keeps while it may, and
+/// count what goes wrong.
+pub(super) struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    pub(super) fn start(address: SocketAddr, clients: usize) -> Load {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..clients)
+            .map(|_| {
+                let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+                std::thread::spawn(move || {
+                    let mut failures = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        if let Err(error) = converse(address, &stop, &answered) {
+                            failures.push(error.to_string());
+                        }
+                    }
+                    failures
+                })
+            })
+            .collect();
+        Load { stop, answered, threads }
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Waits for `count` more answers.
+    pub(super) fn go_on(&self, count: u64) {
+        let target = self.answered() + count;
+        wait_until("more requests are answered", || self.answered() >= target);
+    }
+
+    pub(super) fn stop(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+/// Asks on one connection until an answer says that it closes, or the load ends.
+pub(super) fn converse(
+    address: SocketAddr,
+    stop: &AtomicBool,
+    answered: &AtomicU64,
+) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    while !stop.load(Ordering::Relaxed) {
+        stream.write_all(GET_HELLO.as_bytes())?;
+        let (mut line, mut closes) = (String::new(), false);
+        reader.read_line(&mut line)?;
+        if !line.starts_with("HTTP/1.1 200 ") {
+            return Err(std::io::Error::other(format!("answered {line:?}")));
+        }
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line)?;
+            closes |= line == "Connection: close\r\n";
+        }
+        reader.read_exact(&mut [0; 27])?;
+        answered.fetch_add(1, Ordering::Relaxed);
+        if closes {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The master that `before` has just been told to start. It takes longer to be ready than to be found.
+pub(super) fn successor(before: u32) -> Orphan {
+    let is_master = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).any(|word| word == b"--inherit")
+    };
+    let started = Instant::now();
+    loop {
+        if let Some(pid) = children(before).into_iter().find(is_master) {
+            return Orphan(pid);
+        }
+        assert!(started.elapsed() < PATIENCE, "no new master");
+        std::thread::yield_now();
+    }
+}
+
+/// A process that is not our child. Killed when dropped, if it is there still.
+pub(super) struct Orphan(pub(super) u32);
+
+impl Orphan {
+    pub(super) fn is_there(&self) -> bool {
+        is_running(self.0)
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if self.is_there() {
+            signal(self.0, "KILL");
+        }
+    }
+}
+
+/// Whether a process is there, and not only its exit status.
+pub(super) fn is_running(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// Connected sockets of a process, its channels and listening sockets aside.
+pub(super) fn connections_of(pid: u32) -> usize {
+    let tcp = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let established: Vec<&str> = tcp
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words.get(3) == Some(&"01")).then(|| words[9])
+        })
+        .collect();
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links
+        .filter(|link| {
+            let inode = link.to_str().and_then(|text| text.strip_prefix("socket:["));
+            let inode = inode.map(|text| text.trim_end_matches(']'));
+            inode.is_some_and(|inode| established.contains(&inode))
+        })
+        .count()
+}
