@@ -21,9 +21,6 @@ const GROWS_FAST: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
 /// Most fields that HRANDFIELD repeats in one reply: a larger negative count would fill memory.
 const RANDOM_FIELDS_MAX: u64 = 1 << 24;
 
-/// Most bytes of such a reply: few fields with large values are as bad.
-const RANDOM_REPLY_BYTES_MAX: usize = 1 << 30;
-
 /// The arguments from `from` on, as changes take them.
 fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
     args.skip(from).iter().collect()
@@ -406,8 +403,8 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         writer.header(usize::try_from(wanted).expect("below a limit"));
         for _ in 0..wanted {
             writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
-            if writer.reply.out.len() > RANDOM_REPLY_BYTES_MAX {
-                return Err(Fail::text("ERR value is out of range"));
+            if writer.reply.out.len() > REPLY_BYTES_MAX {
+                break; // refused as too large by the caller
             }
         }
         return Ok(());

@@ -32,6 +32,8 @@ mod zsets;
 
 pub(crate) use client::Pause;
 pub(crate) use connection::is_same_secret;
+#[cfg(test)]
+pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
 pub(crate) use monitor::{REDACTED, is_secret, monitor_line};

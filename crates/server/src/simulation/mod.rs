@@ -4,7 +4,8 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` those of their statements, with the
-//! clients of `cql_client`; `schema` the schema of CQL; `groups` those of a log on a slow disk.
+//! clients of `cql_client`; `schema` the schema of CQL; `groups` those of a log on a slow disk, `hostile`
+//! those that keep clients from harming others.
 
 mod behaviour;
 mod chaos;
@@ -12,6 +13,7 @@ mod cql;
 mod cql_client;
 mod cql_statements;
 mod groups;
+mod hostile;
 mod lying_disk;
 mod model;
 mod oracle;
