@@ -103,7 +103,9 @@ mod tests {
 
     fn after_syncs(sync_ms: &[u64]) -> Gathering {
         let mut gathering = Gathering::default();
-        sync_ms.iter().for_each(|ms| gathering.note_sync(ms * MS));
+        for ms in sync_ms {
+            gathering.note_sync(ms * MS);
+        }
         gathering
     }
 

@@ -56,8 +56,8 @@ fn check_large_reply(fill: &[&str], show: impl Fn(usize) -> Vec<String>) {
         let show = show(times);
         let show: Vec<&str> = show.iter().map(String::as_str).collect();
         let reply = ask(&mut world, &client, &show);
-        assert_eq!(reply.starts_with("-ERR "), is_refused, "{times} times: {:.60}", reply);
-        assert_eq!(reply.len() > 4 * VALUE_BYTES, !is_refused, "{times} times: {:.60}", reply);
+        assert_eq!(reply.starts_with("-ERR "), is_refused, "{times} times: {reply:.60}");
+        assert_eq!(reply.len() > 4 * VALUE_BYTES, !is_refused, "{times} times: {reply:.60}");
         assert_eq!(ask(&mut world, &client, &["PING"]), "+PONG\r\n");
     }
 }
