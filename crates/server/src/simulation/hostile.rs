@@ -71,9 +71,8 @@ fn replies_have_a_limit_whoever_writes_them() {
     let repeated = |words_before: &'static [&'static str], name: &'static str| {
         move |times: usize| [words(words_before), vec![name.to_owned(); times]].concat()
     };
-    let counted = |name: &'static str| {
-        move |times: usize| words(&[name, "key", &format!("-{times}")])
-    };
+    let counted =
+        |name: &'static str| move |times: usize| words(&[name, "key", &format!("-{times}")]);
     check_large_reply(&["SET", "key", "{value}"], repeated(&["MGET"], "key"));
     check_large_reply(&["HSET", "key", "field", "{value}"], repeated(&["HMGET", "key"], "field"));
     check_large_reply(&["SADD", "key", "{value}"], counted("SRANDMEMBER"));
