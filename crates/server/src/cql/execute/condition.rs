@@ -28,7 +28,7 @@ pub(super) struct Current<'r> {
     pub(super) partition: Option<&'r Partition>,
 }
 
-impl<'r> Current<'r> {
+impl Current<'_> {
     fn with_row<T>(&self, look: impl FnOnce(&RowCx<'_>) -> T) -> T {
         let plan = self.ready.plan;
         let table = &plan.table;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use store::{PartitionKey, TableId};
 
 use super::values::Cx;
@@ -96,7 +96,7 @@ pub(super) fn partition_keys(
             .zip(columns)
             .map(|(choices, column)| cx.one(choices, &column.name))
             .collect::<Result<_, _>>()?;
-        return Ok(SmallVec::from_iter([Key::new(&parts)?]));
+        return Ok(smallvec![Key::new(&parts)?]);
     }
     let mut found: Vec<(Vec<u8>, Vec<Cow<'_, [u8]>>)> = vec![(Vec::new(), Vec::new())];
     for (choices, column) in choices.iter().zip(columns) {

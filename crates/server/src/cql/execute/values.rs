@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use store::Seconds;
 
 use crate::cql::error::CqlError;
@@ -68,7 +68,7 @@ impl<'v> Cx<'v> {
         column: &str,
     ) -> Result<SmallVec<[Cow<'v, [u8]>; 1]>, CqlError> {
         match choices {
-            Choices::One(value) => Ok(SmallVec::from_iter([self.known(value, column)?])),
+            Choices::One(value) => Ok(smallvec![self.known(value, column)?]),
             Choices::Several(values) => {
                 values.iter().map(|value| self.known(value, column)).collect()
             }

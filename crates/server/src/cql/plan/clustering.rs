@@ -48,10 +48,10 @@ pub(super) fn plan(
     }
     check_rest(found, table, kind, Walked { next, end, sliced })?;
     for index in next..end {
-        found.columns[index].into_filters(index, filters);
+        found.columns[index].drain_into(index, filters);
     }
     for tuple in found.tuples.drain(..) {
-        tuple.into_filters(filters);
+        tuple.drain_into(filters);
     }
     Ok(restrictions)
 }
@@ -74,10 +74,8 @@ fn take(mut found: Found, tuple: Option<usize>) -> ClusteringRestriction {
 fn check_not_mixed(found: &Relations, table: &Table, tuple: &Tuple) -> Result<(), CqlError> {
     let range = tuple.first..tuple.first + tuple.columns;
     let other = range.clone().find(|index| !found.columns[*index].is_empty());
-    let other = other.or_else(|| {
-        let tuples = found.tuples.iter().map(|other| other.first);
-        tuples.into_iter().find(|first| range.contains(first))
-    });
+    let mut tuples = found.tuples.iter().map(|other| other.first);
+    let other = other.or_else(|| tuples.find(|first| range.contains(first)));
     match other {
         None => Ok(()),
         Some(index) => Err(CqlError::invalid(format!(

@@ -101,11 +101,11 @@ impl Found {
     }
 
     /// Turns all that is asked into comparisons of each row.
-    pub(super) fn into_filters(&mut self, column: usize, filters: &mut Vec<Filter>) {
-        self.to_filters(column, None, filters);
+    pub(super) fn drain_into(&mut self, column: usize, filters: &mut Vec<Filter>) {
+        self.drain_parts(column, None, filters);
     }
 
-    fn to_filters(&mut self, column: usize, tuple: Option<usize>, filters: &mut Vec<Filter>) {
+    fn drain_parts(&mut self, column: usize, tuple: Option<usize>, filters: &mut Vec<Filter>) {
         let whole = || tuple.map_or(FilterPart::Whole, FilterPart::Tuple);
         if let Some(choices) = self.choices.take() {
             let operator = match choices {
@@ -135,8 +135,8 @@ impl Found {
 }
 
 impl Tuple {
-    pub(super) fn into_filters(mut self, filters: &mut Vec<Filter>) {
-        self.found.to_filters(self.first, Some(self.columns), filters);
+    pub(super) fn drain_into(mut self, filters: &mut Vec<Filter>) {
+        self.found.drain_parts(self.first, Some(self.columns), filters);
     }
 }
 
@@ -216,9 +216,7 @@ impl Relations {
             )));
         }
         if relation.operator != Comparison::Equal {
-            return Err(CqlError::invalid(
-                "Only EQ relations are supported on map entries".to_owned(),
-            ));
+            return Err(CqlError::invalid("Only EQ relations are supported on map entries"));
         }
         let key = planner.term(table, key, key_type, &format!("key({name})"))?;
         let value = one(&relation.right, value_type, &format!("value({name})"), table, planner)?;
@@ -329,7 +327,7 @@ impl Relations {
         let mut filters = Vec::new();
         for (index, found) in self.columns.iter_mut().enumerate() {
             if has_cells(&table.columns[index]) {
-                found.into_filters(index, &mut filters);
+                found.drain_into(index, &mut filters);
             }
         }
         filters
@@ -367,9 +365,7 @@ fn check_operator(relation: &Relation, column: &Column) -> Result<(), CqlError> 
     }
     let is_slice = !is_contains && !matches!(relation.operator, Comparison::Equal | Comparison::In);
     if is_slice && !of.is_ordered() {
-        return Err(CqlError::invalid(format!(
-            "Slice restrictions are not supported on duration columns"
-        )));
+        return Err(CqlError::invalid("Slice restrictions are not supported on duration columns"));
     }
     Ok(())
 }

@@ -233,7 +233,7 @@ fn plan_partition(
         )));
     }
     for index in 0..columns.len() {
-        found.columns[index].into_filters(index, filters);
+        found.columns[index].drain_into(index, filters);
     }
     Ok(PartitionRestriction::Any)
 }

@@ -236,10 +236,10 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
     }
     match table.source {
         TableSource::Stored => Ok(()),
-        TableSource::Virtual | TableSource::Redis => Err(CqlError::invalid(
-            "Modification is not supported by table ".to_owned()
-                + &format!("{}.{}", table.keyspace, table.name),
-        )),
+        TableSource::Virtual | TableSource::Redis => Err(CqlError::invalid(format!(
+            "Modification is not supported by table {}.{}",
+            table.keyspace, table.name
+        ))),
     }
 }
 

@@ -127,8 +127,13 @@ fn lasts(ttl: u32) -> bool {
     ttl == 0 || ttl > LATER
 }
 
-/// The value of a row that is there; None: there is none. Timestamps are places in the list.
-fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Option<i32>> {
+/// A row that is there.
+struct Row {
+    v: Option<i32>,
+}
+
+/// None: there is none. Timestamps are places in the list.
+fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Row> {
     let deleted = steps.iter().filter(|(_, step)| step.covers(p, c)).map(|(at, _)| *at).max();
     let newer = || steps.iter().filter(|(at, _)| deleted.is_none_or(|deleted| *at > deleted));
     let liveness = newer().filter_map(|(at, step)| match step {
@@ -147,7 +152,7 @@ fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Option<i32>> {
     let is_inserted = liveness.max().is_some_and(|(_, ttl)| lasts(ttl));
     let value = cell.max_by_key(|(at, ..)| *at);
     let value = value.filter(|(_, _, ttl)| lasts(*ttl)).and_then(|(_, v, _)| v);
-    (is_inserted || value.is_some()).then_some(value)
+    (is_inserted || value.is_some()).then_some(Row { v: value })
 }
 
 impl Question {
@@ -191,7 +196,7 @@ impl Question {
                 let is_asked = self.p.as_ref().is_none_or(|keys| keys.contains(&p))
                     && self.c.is_none_or(|(from, to)| (from..to).contains(&c))
                     && self.one_of.as_ref().is_none_or(|one_of| one_of.contains(&c));
-                let Some(v) = row(steps, p, c).filter(|_| is_asked) else { continue };
+                let Some(Row { v }) = row(steps, p, c).filter(|_| is_asked) else { continue };
                 if self.v_above.is_none_or(|above| v.is_some_and(|v| v > above)) {
                     let shown = v.map_or_else(|| "null".to_owned(), |v| v.to_string());
                     found.push((p, format!("{p} | {c} | {shown}")));
