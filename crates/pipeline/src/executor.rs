@@ -65,6 +65,7 @@ struct Shared {
 impl Shared {
     fn status(&self) -> ExecutorStatus {
         ExecutorStatus {
+            name: self.options.name.clone(),
             kernel: self.options.kernel.clone(),
             reconnects: self.reconnects.load(Ordering::Relaxed),
             damaged_frames: self.damaged_frames.load(Ordering::Relaxed),

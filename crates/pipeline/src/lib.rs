@@ -20,6 +20,7 @@ pub mod link;
 pub mod local;
 pub mod message;
 pub mod meter;
+pub mod monitor;
 pub mod status;
 pub mod task;
 

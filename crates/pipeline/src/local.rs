@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 
-use crate::collector::{self, CollectorOptions, Verify};
+use crate::collector::{self, CollectorOptions, ResultsOptions, Verify};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary, LedgerOptions, PaceOptions};
 use crate::message::Plan;
@@ -34,6 +34,7 @@ pub struct LocalOptions {
     pub verify: Verify,
     pub out: Option<PathBuf>,
     pub log: Option<PathBuf>,
+    pub results: Option<ResultsOptions>,
     pub patience: Duration,
 }
 
@@ -71,6 +72,7 @@ pub fn run(
                 seed: options.plan.seed,
                 out: options.out.clone(),
                 log: options.log.clone(),
+                results: options.results.clone(),
                 stay: false,
             };
             let report = &mut |status: &_| report(Status::Collector(Clone::clone(status)));
@@ -138,6 +140,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::Order;
     use crate::generator::{Overload, Rate};
     use crate::task::Kernel;
 
@@ -162,6 +165,7 @@ mod tests {
             verify: Verify::All,
             out: None,
             log: None,
+            results: None,
             patience: Duration::from_secs(20),
         }
     }
@@ -209,6 +213,35 @@ mod tests {
         assert!(account.wrong_ids.iter().all(|id| expected.contains(id)));
         assert_eq!(summary.faults.len(), 1);
         assert!(summary.faults[0].contains("checked results are wrong"), "{:?}", summary.faults);
+    }
+
+    /// A directory tree, as a user would do it: batches of two files, lines in order.
+    #[test]
+    fn files_are_summed() {
+        let dir = std::env::temp_dir().join(format!("pipeline-tree-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("tree/deep")).unwrap();
+        for number in 0..25 {
+            let name = format!("tree/deep/{number:02}");
+            std::fs::write(dir.join(name), [number; 3]).unwrap();
+        }
+        let tree = dir.join("tree");
+        let task = format!("files:{}", tree.display());
+        let seed = crate::task::FileSums::list(&tree).unwrap().fingerprint();
+        let mut summing = options(&task, u64::MAX);
+        summing.plan = Plan { task, seed, batch: 2 };
+        let path = dir.join("sums");
+        summing.results = Some(ResultsOptions { path: path.clone(), order: Order::Input });
+        let summary = run_quietly(&summing);
+        assert_eq!(summary.generator.account.verified_right, 25);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let names: Vec<&str> = text.lines().map(|line| &line[64..]).collect();
+        let expected: Vec<String> = (0..25).map(|number| format!("  deep/{number:02}")).collect();
+        assert_eq!(names, expected);
+        summing.plan.seed ^= 1;
+        let error = run(&summing, &AtomicBool::new(false), &|_| {}).unwrap_err();
+        assert!(error.to_string().contains("has other files here"), "{error:#}");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

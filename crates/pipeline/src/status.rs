@@ -60,6 +60,7 @@ pub struct GeneratorStatus {
 /// One executor process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorStatus {
+    pub name: String,
     pub kernel: String,
     pub reconnects: u64,
     pub damaged_frames: u64,

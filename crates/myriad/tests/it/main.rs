@@ -3,4 +3,5 @@
 
 mod generate;
 mod lab;
+mod pipeline;
 mod web;

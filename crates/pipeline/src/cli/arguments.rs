@@ -7,16 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::collector::{SAMPLE_MAX, Verify};
+use crate::collector::{Order, ResultsOptions, SAMPLE_MAX, Verify};
 use crate::executor::THREADS_MAX;
 use crate::frame::BATCH_MAX;
 use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate, WINDOW_MAX};
 use crate::message::Plan;
-use crate::task::{Kernel, TaskSpec};
+use crate::task::{FileSums, Kernel, TaskSpec};
 
 /// Where the parts listen when nothing else is said: as the original's.
 const EXECUTOR_PORT: u16 = 25_522;
 const COLLECTOR_PORT: u16 = 25_523;
+const MONITOR_PORT: u16 = 25_524;
+const PAGES_PORT: u16 = 25_580;
 
 const TICK_NS_MIN: u64 = 100_000;
 const TICK_NS_MAX: u64 = 10_000_000_000;
@@ -32,7 +34,7 @@ pub(super) struct Arguments {
     pub(super) tick: Duration,
     pub(super) duration: Option<Duration>,
     pub(super) tasks: Option<u64>,
-    pub(super) batch: u32,
+    pub(super) batch: Option<u32>,
     pub(super) window: usize,
     pub(super) lease: Duration,
     pub(super) overload: Overload,
@@ -43,12 +45,17 @@ pub(super) struct Arguments {
     pub(super) corrupt: f64,
     pub(super) out: Option<PathBuf>,
     pub(super) log: Option<PathBuf>,
+    pub(super) results: Option<PathBuf>,
+    pub(super) order: Order,
     pub(super) stay: bool,
     pub(super) listen: Option<SocketAddr>,
     pub(super) generator: SocketAddr,
     pub(super) collector: SocketAddr,
     pub(super) patience: Duration,
     pub(super) json: bool,
+    /// Where statuses are reported.
+    pub(super) monitor: Option<SocketAddr>,
+    pub(super) http: SocketAddr,
 }
 
 impl Default for Arguments {
@@ -62,7 +69,7 @@ impl Default for Arguments {
             tick: Duration::from_millis(10),
             duration: None,
             tasks: None,
-            batch: 4096,
+            batch: None,
             window: 1024,
             lease: Duration::from_secs(1),
             overload: Overload::Queue,
@@ -73,12 +80,16 @@ impl Default for Arguments {
             corrupt: 0.0,
             out: None,
             log: None,
+            results: None,
+            order: Order::None,
             stay: false,
             listen: None,
             generator: SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)),
             collector: SocketAddr::from(([127, 0, 0, 1], COLLECTOR_PORT)),
             patience: Duration::from_secs(10),
             json: false,
+            monitor: None,
+            http: SocketAddr::from(([127, 0, 0, 1], PAGES_PORT)),
         }
     }
 }
@@ -129,7 +140,7 @@ impl Arguments {
             "tick" => self.tick = between(value, TICK_NS_MIN, TICK_NS_MAX)?,
             "duration" => self.duration = Some(humantime::parse_duration(value)?),
             "tasks" => self.tasks = Some(parse_count(value)?),
-            "batch" => self.batch = whole(value, 1, u64::from(BATCH_MAX))?,
+            "batch" => self.batch = Some(whole(value, 1, u64::from(BATCH_MAX))?),
             "window" => self.window = whole(value, 1, u64::try_from(WINDOW_MAX)?)?,
             "lease" => self.lease = humantime::parse_duration(value)?,
             "overload" => self.overload = parse_overload(value)?,
@@ -140,17 +151,39 @@ impl Arguments {
             "corrupt" => self.corrupt = parse_share(value)?,
             "out" => self.out = Some(value.into()),
             "log" => self.log = Some(value.into()),
+            "results" => self.results = Some(value.into()),
+            "order" => self.order = parse_order(value)?,
             "listen" => self.listen = Some(parse_address(value)?),
             "generator" => self.generator = parse_address(value)?,
             "collector" => self.collector = parse_address(value)?,
+            "monitor" => self.monitor = Some(parse_address(value)?),
+            "http" => self.http = parse_address(value)?,
             "patience" => self.patience = humantime::parse_duration(value)?,
             _ => bail!("there is no such option"),
         }
         Ok(())
     }
 
-    pub(super) fn plan(&self) -> Plan {
-        Plan { task: self.task.to_string(), seed: self.seed, batch: self.batch }
+    /// Errors: the files of a directory cannot be listed.
+    pub(super) fn plan(&self) -> Result<Plan> {
+        let seed = match &self.task {
+            TaskSpec::Exercise(_) => self.seed,
+            TaskSpec::Files(dir) => FileSums::list(dir.as_ref())?.fingerprint(),
+        };
+        Ok(Plan { task: self.task.to_string(), seed, batch: self.batch() })
+    }
+
+    /// Files take longer than numbers.
+    fn batch(&self) -> u32 {
+        self.batch.unwrap_or(match self.task {
+            TaskSpec::Exercise(_) => 4096,
+            TaskSpec::Files(_) => 16,
+        })
+    }
+
+    pub(super) fn results(&self) -> Option<ResultsOptions> {
+        let path = self.results.clone()?;
+        Some(ResultsOptions { path, order: self.order })
     }
 
     pub(super) fn pace(&self) -> PaceOptions {
@@ -158,7 +191,7 @@ impl Arguments {
             Rate::Max => 0,
             Rate::PerSecond(rate) => rate / 10,
         };
-        let backlog_max = tenth_of_a_second.max(4 * u64::from(self.batch));
+        let backlog_max = tenth_of_a_second.max(4 * u64::from(self.batch()));
         PaceOptions {
             rate: self.rate,
             tick_ns: nanoseconds(self.tick),
@@ -172,13 +205,17 @@ impl Arguments {
     pub(super) fn ledger(&self) -> LedgerOptions {
         LedgerOptions {
             window: self.window,
-            batch: self.batch,
+            batch: self.batch(),
             lease_ns_min: nanoseconds(self.lease),
         }
     }
 
     pub(super) fn listen_for_executors(&self) -> SocketAddr {
         self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], EXECUTOR_PORT)))
+    }
+
+    pub(super) fn listen_for_reports(&self) -> SocketAddr {
+        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], MONITOR_PORT)))
     }
 
     pub(super) fn listen_for_results(&self) -> SocketAddr {
@@ -226,6 +263,14 @@ fn parse_overload(text: &str) -> Result<Overload> {
         "shed" => Overload::Shed,
         "fail" => Overload::Fail,
         _ => bail!("{text:?} is none of queue, shed, fail"),
+    })
+}
+
+fn parse_order(text: &str) -> Result<Order> {
+    Ok(match text {
+        "none" => Order::None,
+        "input" => Order::Input,
+        _ => bail!("{text:?} is none of none, input"),
     })
 }
 
@@ -301,6 +346,7 @@ mod tests {
             ("verify", "sample:0/60s"),
             ("verify", "some"),
             ("overload", "drop"),
+            ("order", "by-name"),
             ("corrupt", "1.5"),
             ("corrupt", "NaN"),
             ("task", "fly"),

@@ -7,13 +7,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::cli::arguments::Arguments;
 use crate::collector::percent;
 use crate::meter::Reading;
+use crate::monitor::Reporter;
 use crate::status::{CollectorStatus, ExecutorStatus, GeneratorStatus, Latency, Status};
 
 /// Shows the status of all parts of one process.
 #[derive(Debug)]
 pub(super) struct Console {
+    reporter: Option<Reporter>,
     bar: Option<ProgressBar>,
     started: Instant,
     shown: Mutex<Shown>,
@@ -37,9 +40,10 @@ struct Line<'a> {
 
 impl Console {
     /// A terminal gets a progress bar if the end is known.
-    pub(super) fn new(json: bool, duration: Option<Duration>, tasks: Option<u64>) -> Self {
+    pub(super) fn new(arguments: &Arguments) -> Self {
+        let Arguments { json, duration, tasks, monitor, .. } = arguments;
         let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
-        let bar = (!json && is_terminal).then(|| {
+        let bar = (!*json && is_terminal).then(|| {
             let length = tasks.or(duration.map(|duration| duration.as_secs()));
             let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
             let template = match length {
@@ -52,11 +56,16 @@ impl Console {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self { bar, started: Instant::now(), shown: Mutex::new(Shown::default()) }
+        let name = format!("process-{}", std::process::id());
+        let reporter = monitor.map(|monitor| Reporter::start(monitor, name));
+        Self { reporter, bar, started: Instant::now(), shown: Mutex::new(Shown::default()) }
     }
 
     /// Called once a second for each part.
     pub(super) fn show(&self, status: &Status, by_tasks: bool) {
+        if let Some(reporter) = &self.reporter {
+            reporter.send(status.clone());
+        }
         let Some(bar) = &self.bar else {
             self.print_json(status);
             return;

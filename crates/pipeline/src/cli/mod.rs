@@ -26,6 +26,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "generator", about: "Give out tasks on schedule", run: roles::generator },
     Subcommand { name: "executor", about: "Compute tasks", run: roles::executor },
     Subcommand { name: "collector", about: "Collect results, check them, keep the books", run: roles::collector },
+    Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", run: roles::monitor },
     Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", run: calibrate::run },
 ];
 

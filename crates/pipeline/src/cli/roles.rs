@@ -15,19 +15,20 @@ use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary};
 use crate::local::{self, LocalOptions};
 use crate::message::Account;
+use crate::monitor::{self, MonitorOptions};
 use crate::status::Status;
 use crate::task::{Kernel, Maker};
 
 const TASK_HELP: &str = "\
       --task <NAME>          sha256x10-le (the default), sha256x10-be, sha256x10-ds, powmod, nop,
-                             spin:NS
+                             spin:NS, files:DIR
       --seed <N>             Of the inputs [1]
       --stream <N>           Names this generator's tasks at the collector [1]
       --rate <N|max>         Tasks per second, in open loop; or as fast as they are taken [max]
       --tick <TIME>          Tasks become due together once in this time [10ms]
       --duration <TIME>      Ends after this time
       --tasks <N>            Ends after so many tasks
-      --batch <N>            Tasks of one frame, at most [4096]
+      --batch <N>            Tasks of one frame, at most [4096; files: 16]
       --window <N>           Frames in flight, at most [1024]
       --lease <TIME>         A frame is given to another executor after this time, or 20 times the
                              median if that is longer [1s]
@@ -39,21 +40,24 @@ const CHECK_HELP: &str = "\
       --verify <WHICH>       Results computed again: sample:N/TIME or all [sample:100/60s]
       --out <DIR>            Write each window's sample and the account there
       --log <DIR>            Keep a log: a collector that starts again goes on where this one was
+      --results <FILE>       Write each result as a line
+      --order <ORDER>        Of these lines: none, or input, by id [none]
 ";
 
 const COMMON_HELP: &str = "\
       --kernel <NAME>        auto, lanes or serial [auto: the quickest that is right here]
       --patience <TIME>      How long to look for a part that is not there [10s]
+      --monitor <HOST:PORT>  Report to this monitor once a second
       --json                 JSON lines also on a terminal
   -h, --help                 Print this
 ";
 
-const COMMON: [&str; 3] = ["kernel", "patience", "json"];
+const COMMON: [&str; 4] = ["kernel", "patience", "json", "monitor"];
 const TASK: [&str; 12] = [
     "task", "seed", "stream", "rate", "tick", "duration", "tasks", "batch", "window", "lease",
     "overload", "backlog",
 ];
-const CHECK: [&str; 3] = ["verify", "out", "log"];
+const CHECK: [&str; 5] = ["verify", "out", "log", "results", "order"];
 
 /// `None`: help was printed.
 fn arguments(parser: &mut Parser, names: &[&[&str]], help: &str) -> Result<Option<Arguments>> {
@@ -94,7 +98,7 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     let kernel = kernel(&arguments);
     let options = LocalOptions {
         stream: arguments.stream,
-        plan: arguments.plan(),
+        plan: arguments.plan()?,
         make_task: Maker::built_in(kernel),
         kernel: kernel_text(kernel),
         pace: arguments.pace(),
@@ -105,9 +109,10 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
         verify: arguments.verify,
         out: arguments.out.clone(),
         log: arguments.log.clone(),
+        results: arguments.results(),
         patience: arguments.patience,
     };
-    let console = Console::new(arguments.json, arguments.duration, arguments.tasks);
+    let console = Console::new(&arguments);
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let started = Instant::now();
@@ -135,7 +140,7 @@ pub(super) fn generator(parser: &mut Parser) -> Result<()> {
     );
     let own = ["listen", "collector"];
     let Some(arguments) = arguments(parser, &[&TASK, &own], &help)? else { return Ok(()) };
-    let plan = arguments.plan();
+    let plan = arguments.plan()?;
     let options = GeneratorOptions {
         stream: arguments.stream,
         task: Maker::built_in(kernel(&arguments)).make(&plan)?,
@@ -146,7 +151,7 @@ pub(super) fn generator(parser: &mut Parser) -> Result<()> {
         collector: arguments.collector,
         patience: arguments.patience,
     };
-    let console = Console::new(arguments.json, arguments.duration, arguments.tasks);
+    let console = Console::new(&arguments);
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let started = Instant::now();
@@ -182,7 +187,7 @@ Usage: myriad pipeline executor [OPTIONS]
         corrupt: arguments.corrupt,
         patience: arguments.patience,
     };
-    let console = Console::new(arguments.json, None, None);
+    let console = Console::new(&arguments);
     let stop = stop_on_signals()?;
     let outcome = executor::run(options, &stop, &mut |status| {
         console.show(&Status::Executor(status.clone()), false);
@@ -218,9 +223,10 @@ pub(super) fn collector(parser: &mut Parser) -> Result<()> {
         seed: arguments.seed,
         out: arguments.out.clone(),
         log: arguments.log.clone(),
+        results: arguments.results(),
         stay: arguments.stay,
     };
-    let console = Console::new(arguments.json, None, None);
+    let console = Console::new(&arguments);
     let stop = stop_on_signals()?;
     let outcome = collector::run(options, &stop, &mut |status| {
         console.show(&Status::Collector(status.clone()), false);
@@ -228,6 +234,34 @@ pub(super) fn collector(parser: &mut Parser) -> Result<()> {
     console.end();
     let status = outcome?;
     print(&account_text(&status.account))
+}
+
+pub(super) fn monitor(parser: &mut Parser) -> Result<()> {
+    let help = "\
+Usage: myriad pipeline monitor [OPTIONS]
+
+Hears from all parts that are started with --monitor, and shows how they are doing: a page at /,
+Prometheus' text at /metrics, JSON at /status.json.
+
+      --listen <HOST:PORT>   Where parts report [127.0.0.1:25524]
+      --http <HOST:PORT>     Where browsers ask [127.0.0.1:25580]
+      --out <DIR>            Write generator, executor and collector there, a block a minute
+  -h, --help                 Print this
+";
+    let arguments = match parse(parser, &["listen", "http", "out"])? {
+        Asked::Help => return print(help),
+        Asked::Run(arguments) => arguments,
+    };
+    log_to_stderr()?;
+    let pages = listen(arguments.http)?;
+    print(&format!("http://{}/\n", pages.local_addr().context("the pages' address")?))?;
+    let options = MonitorOptions {
+        listener: listen(arguments.listen_for_reports())?,
+        pages,
+        out: arguments.out.clone(),
+    };
+    let stop = stop_on_signals()?;
+    monitor::run(options, &stop)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {

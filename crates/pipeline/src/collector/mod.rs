@@ -2,6 +2,7 @@
 
 mod control;
 mod ledger;
+mod results;
 mod sample;
 mod session;
 mod sink;
@@ -30,6 +31,7 @@ use crate::task::Maker;
 use stream::Stream;
 
 pub use ledger::{Accepted, StreamLedger};
+pub use results::{Order, Results, ResultsOptions};
 pub use sample::{Reservoir, SAMPLE_MAX};
 pub use sink::{RecoveredStream, Sink};
 pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
@@ -57,6 +59,8 @@ pub struct CollectorOptions {
     pub out: Option<PathBuf>,
     /// Directory of the durable sink.
     pub log: Option<PathBuf>,
+    /// Where results go, one line each. Begins anew with each start of a collector.
+    pub results: Option<ResultsOptions>,
     /// Goes on when all generators have ended.
     pub stay: bool,
 }
@@ -68,6 +72,7 @@ struct Shared {
     verify: Verify,
     seed: u64,
     out: Option<PathBuf>,
+    results: Option<ResultsOptions>,
     sink: Option<Sink>,
     clock: Clock,
     meter: Meter,
@@ -146,6 +151,7 @@ pub fn run(
         verify: options.verify,
         seed: options.seed,
         out: options.out,
+        results: options.results,
         sink,
         clock,
         meter: Meter::default(),

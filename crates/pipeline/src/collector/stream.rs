@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::collector::Shared;
 use crate::collector::ledger::{Accepted, StreamLedger};
+use crate::collector::results::Results;
 use crate::collector::sample::Reservoir;
 use crate::collector::sink::{RecoveredStream, Sink};
 use crate::collector::verify::{Verify, WindowReport, sample_dir};
@@ -53,6 +54,7 @@ pub(super) struct Outbox {
 pub(super) struct StreamState {
     ledger: StreamLedger,
     reservoir: Reservoir,
+    results: Option<Results>,
     /// Collected before this window.
     window: u64,
     window_ends_ns: Option<u64>,
@@ -90,6 +92,13 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(shared: &Shared, id: u64, plan: &Plan, ledger: StreamLedger) -> Result<Self> {
         let task = shared.make_task.make(plan)?;
+        // One path is one stream's: the first that comes.
+        let results = match &shared.results {
+            Some(options) if shared.state.lock().streams.is_empty() => {
+                Some(Results::open(&options.path, options.order, ledger.ids())?)
+            }
+            _ => None,
+        };
         let size = match shared.verify {
             Verify::Sample { size, .. } => size,
             Verify::All => 0,
@@ -100,6 +109,7 @@ impl Stream {
             task,
             state: Mutex::new(StreamState {
                 ledger,
+                results,
                 reservoir: Reservoir::new(size, shared.seed ^ id),
                 window: 0,
                 window_ends_ns: None,
@@ -189,6 +199,9 @@ impl Stream {
             state.reservoir.offer(header.count, |index| {
                 self.task.record(outputs, index).and_then(|range| outputs.get(range))
             });
+            if let Some(results) = &mut state.results {
+                results.take(&*self.task, header.ids(), outputs)?;
+            }
             if let Some((right, wrong)) = verified {
                 state.ledger.count_verified(right, &wrong);
             }
@@ -222,7 +235,13 @@ impl Stream {
 
     /// All is acknowledged: the last window ends, and the books are closed.
     pub(super) fn finish(&self, shared: &Shared, generated: u64) -> Result<Account> {
-        self.state.lock().generated = generated;
+        {
+            let mut state = self.state.lock();
+            state.generated = generated;
+            if let Some(results) = &mut state.results {
+                results.finish()?;
+            }
+        }
         self.end_window(shared)?;
         let account = self.account();
         if let Some(out) = &shared.out {

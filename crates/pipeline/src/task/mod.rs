@@ -1,6 +1,7 @@
 //! What is computed: the trait of a batch of tasks, and the tasks that come with the program.
 
 mod exercise;
+mod files;
 mod input;
 mod kernel;
 mod power;
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::message::Plan;
 
 pub use exercise::{Codec, Exercise, INPUT_BYTES, OUTPUT_BYTES};
+pub use files::{FILES_MAX, FileSums};
 pub use input::Inputs;
 pub use kernel::{Calibration, Kernel};
 pub use spec::{SpecError, TaskSpec};
@@ -96,7 +98,7 @@ pub trait BatchTask: Send + Sync + Debug {
     /// says whether it is right.
     fn verify(&self, record: &[u8]) -> Result<bool, TaskError>;
 
-    /// A record as a line of text, without its end: id first.
+    /// A record as a line of text, without its end.
     fn describe(&self, record: &[u8]) -> String;
 }
 
@@ -118,7 +120,13 @@ impl Maker {
     pub fn built_in(kernel: Kernel) -> Self {
         Self::new(move |plan| match plan.task.parse()? {
             TaskSpec::Exercise(codec) => Ok(Arc::new(Exercise::new(codec, plan.seed, kernel))),
-            TaskSpec::Files(dir) => bail!("files:{dir} is not known to this program"),
+            TaskSpec::Files(dir) => {
+                let files = FileSums::list(dir.as_ref())?;
+                if files.fingerprint() != plan.seed {
+                    bail!("{dir} has other files here than the run began with");
+                }
+                Ok(Arc::new(files))
+            }
         })
     }
 

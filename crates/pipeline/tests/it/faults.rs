@@ -59,6 +59,7 @@ fn collect(
             seed: 1,
             out: None,
             log,
+            results: None,
             stay: false,
         };
         collector::run(options, &stop, &mut |_| {}).unwrap()

@@ -1,0 +1,196 @@
+//! The monitor: hears how all parts are doing, adds them up by stage, and shows it: a page, JSON,
+//! Prometheus' text, and a file per stage and minute.
+
+mod board;
+mod minutes;
+mod pages;
+mod reporter;
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::frame::Kind;
+use crate::link::{Link, LinkError, Received};
+use crate::message::Hello;
+use crate::status::Status;
+use board::Board;
+use minutes::Minutes;
+
+pub use reporter::Reporter;
+
+/// Parts that report at once.
+pub const REPORTERS_MAX: usize = 512;
+const TURN: Duration = Duration::from_millis(20);
+const SECOND_NS: u64 = 1_000_000_000;
+const MINUTE_NS: u64 = 60 * SECOND_NS;
+
+/// All that a monitor needs to know.
+#[derive(Debug)]
+pub struct MonitorOptions {
+    /// Where parts report.
+    pub listener: TcpListener,
+    /// Where browsers and Prometheus ask.
+    pub pages: TcpListener,
+    /// Where the files by minute are written.
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    board: Mutex<Board>,
+    links: Mutex<Vec<(u64, Link)>>,
+    is_over: AtomicBool,
+}
+
+/// Runs until `stop` is set.
+pub fn run(options: MonitorOptions, stop: &AtomicBool) -> Result<()> {
+    let clock = Clock::new();
+    let shared = Shared {
+        clock,
+        board: Mutex::new(Board::default()),
+        links: Mutex::new(Vec::new()),
+        is_over: AtomicBool::new(false),
+    };
+    let minutes = options.out.map(Minutes::new).transpose()?;
+    options.listener.set_nonblocking(true).context("the monitor's listener")?;
+    options.pages.set_nonblocking(true).context("the pages' listener")?;
+    thread::scope(|scope| {
+        let (shared, pages) = (&shared, &options.pages);
+        scope.spawn(move || pages::serve(pages, &shared.board, &shared.is_over));
+        let outcome = hear_all(scope, shared, &options.listener, minutes, stop);
+        shared.is_over.store(true, Ordering::SeqCst);
+        for (_, link) in shared.links.lock().iter() {
+            link.close();
+        }
+        outcome
+    })
+}
+
+/// The main thread: takes parts in, and looks at the clock.
+fn hear_all<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    listener: &TcpListener,
+    mut minutes: Option<Minutes>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut second_ns = SECOND_NS;
+    let mut minute_ns = MINUTE_NS;
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) if shared.links.lock().len() < REPORTERS_MAX => {
+                number += 1;
+                let id = number;
+                scope.spawn(move || serve(shared, id, stream));
+            }
+            Ok(_) => tracing::warn!("there are {REPORTERS_MAX} parts already"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TURN),
+            Err(error) => {
+                tracing::warn!(%error, "a part could not be taken in");
+                thread::sleep(TURN);
+            }
+        }
+        let now_ns = shared.clock.now_ns();
+        if now_ns >= second_ns {
+            second_ns = now_ns + SECOND_NS;
+            shared.board.lock().end_second(now_ns);
+        }
+        if now_ns >= minute_ns {
+            minute_ns += MINUTE_NS;
+            let totals = shared.board.lock().totals();
+            if let Some(minutes) = &mut minutes {
+                minutes.end(&totals)?;
+            }
+        }
+    }
+    let totals = shared.board.lock().totals();
+    match &mut minutes {
+        // The last minute is a shorter one.
+        Some(minutes) if minutes.has_news(&totals) => minutes.end(&totals),
+        _ => Ok(()),
+    }
+}
+
+fn serve(shared: &Shared, id: u64, stream: TcpStream) {
+    let outcome = Link::new(stream).map_err(LinkError::from).and_then(|link| {
+        shared.links.lock().push((id, link.try_clone()?));
+        hear(shared, id, link)
+    });
+    shared.links.lock().retain(|(other, _)| *other != id);
+    shared.board.lock().forget(id);
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a part ended");
+    }
+}
+
+fn hear(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkError> {
+    let mut payload = Vec::new();
+    let hello = link.receive_message(Kind::Hello, &mut payload)?;
+    let Hello::Reporter { .. } = hello else {
+        link.refuse("this is a monitor: it wants reports");
+        return Err(LinkError::Unexpected { found: Kind::Hello, expected: "a reporter" });
+    };
+    link.open_for(0)?;
+    loop {
+        let Received::Frame(header) = link.receive(&mut payload)? else {
+            return Err(LinkError::Damaged);
+        };
+        if header.kind != Kind::Status {
+            return Err(LinkError::Unexpected { found: header.kind, expected: "a status" });
+        }
+        let status: Status = serde_json::from_slice(&payload[..header.payload_len()])?;
+        shared.board.lock().take(id, status);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::GeneratorStatus;
+    use std::io::{Read as _, Write as _};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_reported_is_shown() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pages = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (reports_at, pages_at) = (listener.local_addr().unwrap(), pages.local_addr().unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let monitor = thread::spawn(move || {
+            run(MonitorOptions { listener, pages, out: None }, &stopping).unwrap();
+        });
+        let reporter = Reporter::start(reports_at, "test".into());
+        let ask = |path: &str| {
+            let mut stream = TcpStream::connect(pages_at).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let status = GeneratorStatus { generated: 77, ..Default::default() };
+        loop {
+            reporter.send(Status::Generator(status.clone()));
+            let metrics = ask("/metrics");
+            if metrics.contains("myriad_pipeline_tasks_total{stage=\"generator\"} 77\n") {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert!(ask("/status.json").contains("\"generator\""));
+        assert!(ask("/").contains("<title>"));
+        assert!(ask("/else").starts_with("HTTP/1.1 404"));
+        stop.store(true, Ordering::SeqCst);
+        monitor.join().unwrap();
+    }
+}
