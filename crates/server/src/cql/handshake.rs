@@ -1,4 +1,4 @@
-//! The beginning of a connection: OPTIONS, STARTUP, AUTH_RESPONSE, REGISTER.
+//! The beginning of a connection: OPTIONS, STARTUP, `AUTH_RESPONSE`, REGISTER.
 
 use base::time::MonoNs;
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use reactor::ConnId;
 use wire::cql::{Compression, Header, Limits};
 
 use super::engine::ClientState;
 use super::processor::Processor;
 use super::requests::Requests;
 use crate::clock;
+use crate::resp::session::ConnId;
 use crate::shared::{Mail, Shared, params};
 use crate::worker::Worker;
 

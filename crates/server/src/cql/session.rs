@@ -1,7 +1,6 @@
 //! What one CQL connection remembers between requests.
 
 use base::time::MonoNs;
-use reactor::{ConnId, Peer};
 use wire::cql::{Compression, Notes, ResponseEncoder, Version};
 
 use super::engine::ClientState;
@@ -12,6 +11,7 @@ use super::request_kind::RequestKind;
 use crate::accounts::Charges;
 use crate::config::Durability;
 use crate::published::ClientRow;
+use crate::resp::session::{ConnId, Peer};
 
 /// Most bytes of the names that a client gives itself and its driver.
 const NAME_BYTES_MAX: usize = 128;
