@@ -262,7 +262,9 @@ impl<S: Subject> Load<'_, S> {
                     thread::sleep(START_LOOK);
                 }
                 stage.phase.store(WARMING_UP, Ordering::SeqCst);
-                handles.iter().for_each(|handle| handle.thread().unpark());
+                for handle in &handles {
+                    handle.thread().unpark();
+                }
                 let total = Share { operations: 0, latency: latencies() };
                 let working = work.threads;
                 let stop = stop_on_signals()?;
