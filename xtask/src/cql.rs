@@ -115,8 +115,12 @@ fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result
             is_same = false;
             if !options.update {
                 println!("{name}:{}: {}", step.line, step.statement);
-                expected.iter().for_each(|line| println!("  expected  {line}"));
-                actual.iter().for_each(|line| println!("  actual    {line}"));
+                for line in expected {
+                    println!("  expected  {line}");
+                }
+                for line in &actual {
+                    println!("  actual    {line}");
+                }
             }
         }
         answers.push(actual);

@@ -92,16 +92,15 @@ pub(crate) fn parse(text: &str) -> Result<Script> {
                     step.answer_lines = at + 1..at + 1;
                     continue;
                 }
-                match &only {
-                    Some(peer) => step.only.entry(peer.clone()).or_default().push(rest.to_owned()),
-                    None => {
-                        if step.answer.is_empty() {
-                            step.answer_lines.start = at;
-                        }
-                        step.answer.push(rest.to_owned());
-                        step.answer_lines.end = at + 1;
-                    }
+                if let Some(peer) = &only {
+                    step.only.entry(peer.clone()).or_default().push(rest.to_owned());
+                    continue;
                 }
+                if step.answer.is_empty() {
+                    step.answer_lines.start = at;
+                }
+                step.answer.push(rest.to_owned());
+                step.answer_lines.end = at + 1;
             }
             _ => bail!("line {number}: not a statement, answer, instruction or comment: {line:?}"),
         }

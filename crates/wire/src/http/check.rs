@@ -169,7 +169,10 @@ fn responses_in_pieces(data: &[u8], is_to_head: bool, piece_bytes: usize) -> Vec
                     Event::Head(head) => {
                         let mut text = head.status.to_string();
                         for (name, value) in head.headers() {
-                            text += &format!(" {name}={}", value.escape_ascii());
+                            text += " ";
+                            text += name;
+                            text += "=";
+                            text += &value.escape_ascii().to_string();
                         }
                         text += if head.keeps_alive { " keep" } else { " close" };
                         words.push(text);

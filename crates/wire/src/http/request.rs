@@ -319,9 +319,8 @@ fn parse_trailers(
     let slots = &mut headers[..limits.fields_max.min(FIELDS_MAX)];
     let parsed = match httparse::parse_headers(lines, slots) {
         Ok(httparse::Status::Complete((_, parsed))) => parsed,
-        Ok(httparse::Status::Partial) => return Err(RequestError::Chunk),
         Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
-        Err(_) => return Err(RequestError::Chunk),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(RequestError::Chunk),
     };
     for header in parsed {
         let frames = ["transfer-encoding", "content-length", "host", "trailer"];
@@ -349,10 +348,9 @@ fn parse_head(
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, slots) {
         Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
-        Ok(_) => return Err(RequestError::Malformed),
         Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
         Err(httparse::Error::Version) => return Err(version_error(head)),
-        Err(_) => return Err(RequestError::Malformed),
+        Ok(_) | Err(_) => return Err(RequestError::Malformed),
     }
     let (Some(method_text), Some(target), Some(minor_version)) =
         (request.method, request.path, request.version)

@@ -45,7 +45,7 @@ fn requests_of_every_kind() {
     check("GET /a?b HTTP/1.0\r\n\r\n", &["GET|/a|||close"], None);
     check(
         "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
-        { &["GET|/|Connection=Keep-Alive||keep"] },
+        &["GET|/|Connection=Keep-Alive||keep"],
         None,
     );
     check("OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n", &["OPTIONS|*|Host=||keep"], None);
@@ -54,7 +54,7 @@ fn requests_of_every_kind() {
     check("BREW / HTTP/1.1\r\nHost: \t a \t \r\n\r\n", &["BREW|/|Host=a||keep"], None);
     check(
         "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        { &["PUT|/|Host=a,Content-Length=3|abc|keep"] },
+        &["PUT|/|Host=a,Content-Length=3|abc|keep"],
         None,
     );
     check("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab", &[], None);
