@@ -59,7 +59,7 @@ impl Dispatch {
     /// Tells the next worker, as the historical design does: whether it has been told already, and
     /// whether it is busy, is not asked. What does not fit into its mailbox is not said.
     fn notify(&mut self, team: &Team) {
-        let mailboxes = team.mailboxes();
+        let mailboxes = team.senders();
         self.turn = (self.turn + 1) % mailboxes.len().max(1);
         if let Some(mailbox) = mailboxes.get(self.turn) {
             // Full: it has been told often enough.
@@ -71,7 +71,7 @@ impl Dispatch {
 /// To the least loaded worker that takes it, or away with 503.
 fn pass(team: &Team, numbers: &mut [u64], socket: &OwnedFd) {
     while let Some((slot, _)) = least(numbers) {
-        if team.mailboxes()[slot].send(CONNECTION, &[socket.as_fd()]).is_ok() {
+        if team.senders()[slot].send(CONNECTION, &[socket.as_fd()]).is_ok() {
             numbers[slot] += 1;
             return;
         }

@@ -112,7 +112,7 @@ mod tests {
 
     fn config(accept: Accept, workers: usize) -> Config {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        Config { listen, accept, workers, ..Config::default() }
+        Config { listen, workers, accept, ..Config::default() }
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Worker {
         let sockets = listeners.of_slot(team.config.accept, slot, team.config.worker_count());
         let order = Order { slot, config: team.config.clone(), listeners: sockets.len() };
         let descriptors =
-            Start::descriptors(team.table(), team.mailbox(slot), &sockets, team.mailboxes());
+            Start::descriptors(team.table(), team.mailbox(slot), &sockets, team.senders());
         let text = serde_json::to_vec(&order).context("write the order")?;
         control.send(&text, &descriptors).context("send the order")?;
         let body = match team.config.mode {

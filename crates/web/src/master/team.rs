@@ -153,7 +153,7 @@ impl Team {
     }
 
     /// Into the mailboxes of all workers.
-    pub(crate) fn mailboxes(&self) -> &[Channel] {
+    pub(crate) fn senders(&self) -> &[Channel] {
         &self.senders
     }
 

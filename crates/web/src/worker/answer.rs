@@ -350,7 +350,9 @@ mod tests {
         let mut text = String::from_utf8(out).unwrap();
         match answer {
             Answer::Done => {}
-            Answer::File { offset, bytes, .. } => text += &format!("<file {offset} {bytes}>"),
+            Answer::File { offset, bytes, .. } => {
+                text = format!("{text}<file {offset} {bytes}>");
+            }
             Answer::Upstream => text += "<upstream>",
         }
         assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);

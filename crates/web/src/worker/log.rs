@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -190,7 +190,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn write(mut file: File, path: &PathBuf, orders: &Receiver<Order>) {
+fn write(mut file: File, path: &Path, orders: &Receiver<Order>) {
     let mut is_failing = false;
     while let Ok(order) = orders.recv() {
         let done = match order {

@@ -187,6 +187,7 @@ impl Proxy {
     }
 
     /// Sends `exchange` over a new connection; gives it back if there is none.
+    #[expect(clippy::result_large_err, reason = "rare, and the one who asked goes on with it")]
     fn connect(
         &mut self,
         cx: &mut Context<'_, ()>,
@@ -485,7 +486,7 @@ fn drop_out(_: &mut Vec<u8>) {}
 
 /// Lines that pass on: not those about one connection, nor those that they name.
 // Source: RFC 9110 7.6.1 (Connection)
-fn passed<'a>(headers: wire::http::Fields<'a>) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+fn passed(headers: wire::http::Fields<'_>) -> impl Iterator<Item = (&str, &[u8])> {
     let named: Vec<&[u8]> = headers
         .clone()
         .get_all("connection")

@@ -97,7 +97,6 @@ impl Server {
         let head_ns = self.config.head_timeout_ms.saturating_mul(1_000_000);
         let drained_ns = self.drain.map_or(0, |drain| now.since(drain.began));
         match wait {
-            Wait::Upstream => Verdict::Stay,
             Wait::Idle => {
                 let is_idle = waited_ns > self.config.idle_timeout_ms.saturating_mul(1_000_000);
                 let is_left = waited_ns.min(drained_ns) > DRAIN_IDLE_NS;
@@ -109,7 +108,7 @@ impl Server {
                 if waited_ns > head_ns || is_left { Verdict::Close } else { Verdict::Stay }
             }
             Wait::Head if waited_ns > head_ns => Verdict::Slow,
-            Wait::Head => Verdict::Stay,
+            Wait::Head | Wait::Upstream => Verdict::Stay,
             Wait::Body => {
                 let earned_ns = (input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
