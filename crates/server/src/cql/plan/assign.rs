@@ -116,6 +116,9 @@ pub(super) fn plan_assignment(
             column.name
         )));
     }
+    if assignment.part != Part::Whole {
+        refuse_columns(&assignment.value)?;
+    }
     match &assignment.part {
         Part::Whole => plan_whole(index, &assignment.value, table, planner),
         Part::Element(key) => plan_element(index, key, &assignment.value, table, planner),
@@ -141,23 +144,50 @@ fn plan_whole(
     let column = &table.columns[index];
     match term {
         Term::Arithmetic(operator, left, right) if is_column(left, column) => {
+            refuse_columns(right)?;
             plan_difference(index, *operator, right, table, planner)
         }
         Term::Arithmetic(Operator::Add, left, right) if is_column(right, column) => {
+            refuse_columns(left)?;
             plan_prepend(index, left, table, planner)
         }
-        Term::Arithmetic(_, left, _) if matches!(**left, Term::Column(_)) => Err(CqlError::Syntax(
-            "Only expressions of the form X = X +<value> are supported.".to_owned(),
-        )),
-        _ if column.column_type.is_counter() => Err(CqlError::invalid(format!(
-            "Cannot set the value of counter column {} (counters can only be \
+        _ if column.column_type.is_counter() && !holds_column(term) => {
+            Err(CqlError::invalid(format!(
+                "Cannot set the value of counter column {} (counters can only be \
              incremented/decremented, not set)",
-            column.name
-        ))),
+                column.name
+            )))
+        }
         _ => {
+            refuse_columns(term)?;
             let value = planner.value(table, term, column)?;
             Ok(Operation::Set { column: index, value })
         }
+    }
+}
+
+/// Columns stand in assignments as `c = c + term` only.
+fn refuse_columns(term: &Term) -> Result<(), CqlError> {
+    if !holds_column(term) {
+        return Ok(());
+    }
+    Err(CqlError::Syntax("Only expressions of the form X = X +<value> are supported.".to_owned()))
+}
+
+fn holds_column(term: &Term) -> bool {
+    match term {
+        Term::Column(_) => true,
+        Term::Null | Term::Marker(_) | Term::Constant(_) => false,
+        Term::List(terms)
+        | Term::Set(terms)
+        | Term::Tuple(terms)
+        | Term::Call { arguments: terms, .. } => terms.iter().any(holds_column),
+        Term::Map(pairs) => {
+            pairs.iter().any(|(key, value)| holds_column(key) || holds_column(value))
+        }
+        Term::UserDefined(fields) => fields.iter().any(|(_, value)| holds_column(value)),
+        Term::Hint(_, value) | Term::Negative(value) => holds_column(value),
+        Term::Arithmetic(_, left, right) => holds_column(left) || holds_column(right),
     }
 }
 

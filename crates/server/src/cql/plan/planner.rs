@@ -59,7 +59,7 @@ impl Planner<'_> {
         TermCx {
             catalog: self.catalog,
             keyspace: &table.keyspace,
-            table: None,
+            table: Some(table),
             markers: &mut self.markers,
         }
     }

@@ -144,6 +144,14 @@ fn scans_go_around_the_ring() {
         11
         12
         13
+        > SELECT p FROM t WHERE token(p) > token(1) PER PARTITION LIMIT 1
+        2
+        3
+        > SELECT v FROM t WHERE token(p) >= token(1) AND p = 1 AND c = 2
+        13
+        > SELECT v FROM t WHERE token(p) > token(1) AND p = 1
+        > SELECT token(p) FROM t WHERE p = 1 AND c = 2
+        -4069959284402364209
         > SELECT v FROM t WHERE v = 22 ALLOW FILTERING
         22
         > SELECT v FROM t WHERE v > 11 AND v <= 21 ALLOW FILTERING

@@ -103,6 +103,10 @@ fn writes_must_name_their_rows() {
         ! Invalid operation (v = v + 1) for non counter column v
         > UPDATE t SET f = f + [1] WHERE p = 1 AND q = 1 AND c = 1 AND d = 1
         ! Invalid operation (f = f + [1]) for frozen collection column f
+        > UPDATE t SET v = s WHERE p = 1 AND q = 1 AND c = 1 AND d = 1
+        ! Only expressions of the form X = X +<value> are supported.
+        > UPDATE n SET c = p + 1 WHERE p = 1
+        ! Only expressions of the form X = X +<value> are supported.
         > UPDATE n SET c = 1 WHERE p = 1
         ! Cannot set the value of counter column c (counters can only be incremented/decremented, not set)
         > UPDATE n USING TTL 5 SET c = c + 1 WHERE p = 1
