@@ -99,8 +99,7 @@ fn files_are_served_and_nothing_else() {
     assert!(bytes.ends_with(told.as_bytes()));
     let part = ask_all(
         server.address,
-        format!("GET /big.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\nConnection: close\r\n\r\n")
-            .as_bytes(),
+        b"GET /big.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\nConnection: close\r\n\r\n",
     );
     assert!(part.contains("Content-Range: bytes 2999995-2999999/3000000"), "{part}");
     server.stop();

@@ -21,3 +21,6 @@ mod schema;
 mod slow_disk;
 mod tests;
 mod world;
+
+// For tests of modules that do not know the log.
+pub(crate) use binlog::{Disk, FaultDisk};

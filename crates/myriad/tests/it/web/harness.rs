@@ -14,7 +14,7 @@ pub(super) const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
 pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Nothing here takes this long; it ends what hangs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running master; killed when dropped.
 pub(super) struct Server {

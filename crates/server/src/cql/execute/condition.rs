@@ -156,24 +156,19 @@ fn current<'r>(
         }
         ConditionPart::Element(key) => {
             let key = cx.known(key, &column.name)?;
-            match column.column_type.unfrozen() {
-                CqlType::Map(of, _) => {
-                    let items = items(&value, 2).unwrap_or_default();
-                    let (pairs, _) = items.as_chunks::<2>();
-                    let key = ordered(&key, of);
-                    let found = pairs.iter().find(|[name, _]| ordered(name, of) == key);
-                    Ok(found.map(|[_, value]| copied(value)))
-                }
-                _ => {
-                    let place = <[u8; 4]>::try_from(&*key).map(i32::from_be_bytes);
-                    let place = place.map_err(|_| CqlError::invalid("Invalid list index"))?;
-                    let place = usize::try_from(place).map_err(|_| {
-                        CqlError::invalid(format!("Invalid negative list index {place}"))
-                    })?;
-                    let items = items(&value, 1).unwrap_or_default();
-                    Ok(items.get(place).map(|item| copied(item)))
-                }
+            if let CqlType::Map(of, _) = column.column_type.unfrozen() {
+                let items = items(&value, 2).unwrap_or_default();
+                let (pairs, _) = items.as_chunks::<2>();
+                let key = ordered(&key, of);
+                let found = pairs.iter().find(|[name, _]| ordered(name, of) == key);
+                return Ok(found.map(|[_, value]| copied(value)));
             }
+            let place = <[u8; 4]>::try_from(&*key).map(i32::from_be_bytes);
+            let place = place.map_err(|_| CqlError::invalid("Invalid list index"))?;
+            let place = usize::try_from(place)
+                .map_err(|_| CqlError::invalid(format!("Invalid negative list index {place}")))?;
+            let items = items(&value, 1).unwrap_or_default();
+            Ok(items.get(place).map(|item| copied(item)))
         }
     }
 }
@@ -217,7 +212,9 @@ pub(super) fn reply_refused(current: &[Current<'_>], is_batch: bool, reply: &mut
     }
     for values in &found {
         rows.cell(Some(&[0]));
-        values.iter().for_each(|value| rows.cell(value.as_deref()));
+        for value in values {
+            rows.cell(value.as_deref());
+        }
         rows.end_row();
     }
     rows.finish();

@@ -45,7 +45,9 @@ impl Engine<'_> {
         };
         let mut rows = reply.encoder.rows(reply.stream, &metadata, reply.out);
         for row in &found.rows {
-            row.iter().for_each(|cell| rows.cell(cell.as_deref()));
+            for cell in row {
+                rows.cell(cell.as_deref());
+            }
             rows.end_row();
         }
         rows.finish();

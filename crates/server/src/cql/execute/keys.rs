@@ -98,7 +98,7 @@ pub(super) fn partition_keys(
             .collect::<Result<_, _>>()?;
         return Ok(smallvec![Key::new(&parts)?]);
     }
-    let mut found: Vec<(Vec<u8>, Vec<Cow<'_, [u8]>>)> = vec![(Vec::new(), Vec::new())];
+    let mut found: Vec<Ordered<'_>> = vec![(Vec::new(), Vec::new())];
     for (choices, column) in choices.iter().zip(columns) {
         let values = cx.choose(choices, &column.name)?;
         check_count(found.len().saturating_mul(values.len()))?;
@@ -108,11 +108,14 @@ pub(super) fn partition_keys(
     sorted.values().map(|parts| Key::new(parts)).collect()
 }
 
+/// Parts of a key, behind the bytes that put it in its order.
+type Ordered<'v> = (Vec<u8>, Vec<Cow<'v, [u8]>>);
+
 fn product<'v>(
-    prefixes: &[(Vec<u8>, Vec<Cow<'v, [u8]>>)],
+    prefixes: &[Ordered<'v>],
     values: &[Cow<'v, [u8]>],
     column: &Column,
-) -> Vec<(Vec<u8>, Vec<Cow<'v, [u8]>>)> {
+) -> Vec<Ordered<'v>> {
     let mut found = Vec::with_capacity(prefixes.len() * values.len());
     for (order, parts) in prefixes {
         for value in values {

@@ -199,7 +199,7 @@ impl<'s> Results<'s> {
             self.sorted_bytes += encoded.len();
             let order = row.row.map(|row| row.key.to_vec()).unwrap_or_default();
             self.sorted.push((order, encoded));
-            return self.check_bytes(self.sorted_bytes);
+            return check_bytes(self.sorted_bytes);
         }
         self.in_partition = self.in_partition.saturating_add(1);
         self.count_row(|results| results.position(key, row))
@@ -222,16 +222,7 @@ impl<'s> Results<'s> {
         if self.in_partition >= self.per_partition_max {
             return Ok(Next::PartitionDone);
         }
-        self.check_bytes(self.out.len())
-    }
-
-    fn check_bytes(&self, bytes: usize) -> Result<Next, CqlError> {
-        if bytes <= RESULT_BYTES_MAX {
-            return Ok(Next::GoOn);
-        }
-        Err(CqlError::Overloaded(format!(
-            "The result has more than {RESULT_BYTES_MAX} bytes: ask for it page by page"
-        )))
+        check_bytes(self.out.len())
     }
 
     /// Adds a row to its group.
@@ -340,6 +331,16 @@ impl<'s> Results<'s> {
         let is_one = self.plan.is_grouped() && self.plan.group_by.is_none();
         Ok(self.full_at.take().filter(|_| end == Next::PageFull && !is_one))
     }
+}
+
+/// A result must fit the memory.
+fn check_bytes(bytes: usize) -> Result<Next, CqlError> {
+    if bytes <= RESULT_BYTES_MAX {
+        return Ok(Next::GoOn);
+    }
+    Err(CqlError::Overloaded(format!(
+        "The result has more than {RESULT_BYTES_MAX} bytes: ask for it page by page"
+    )))
 }
 
 pub(super) fn is_descending(column: &Column) -> bool {

@@ -107,7 +107,9 @@ impl<'r> RowCx<'r> {
         }
         let mut list = Vec::new();
         put_count(values.len(), &mut list);
-        values.iter().for_each(|value| put_part(value.as_deref(), &mut list));
+        for value in &values {
+            put_part(value.as_deref(), &mut list);
+        }
         Some(Cow::Owned(list))
     }
 }

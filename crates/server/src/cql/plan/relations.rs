@@ -152,7 +152,7 @@ impl Relations {
             match &relation.left {
                 Left::Column(name) => found.add_single(relation, name, table, planner)?,
                 Left::Element(name, key) => {
-                    found.add_element(relation, name, key, table, planner)?
+                    found.add_element(relation, name, key, table, planner)?;
                 }
                 Left::Columns(names) => found.add_tuple(relation, names, table, planner)?,
                 Left::Token(names) => found.add_token(relation, names, table, planner)?,
@@ -262,14 +262,12 @@ impl Relations {
         check_tuple_operator(relation)?;
         let choices = tuple_choices(relation, parts, table, planner)?;
         let name = format!("({})", columns.join(", "));
-        let known = self.tuples.iter_mut().find(|tuple| tuple.first == first);
-        let tuple = match known {
-            Some(tuple) => tuple,
-            None => {
-                self.tuples.push(Tuple { first, columns: count, found: Found::default() });
-                self.tuples.last_mut().expect("was just added")
-            }
-        };
+        let known = self.tuples.iter().position(|tuple| tuple.first == first);
+        let at = known.unwrap_or_else(|| {
+            self.tuples.push(Tuple { first, columns: count, found: Found::default() });
+            self.tuples.len() - 1
+        });
+        let tuple = &mut self.tuples[at];
         tuple.columns = tuple.columns.max(count);
         tuple.found.add(&name, relation.operator, choices, Some(count))
     }

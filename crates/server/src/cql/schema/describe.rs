@@ -275,8 +275,12 @@ fn put_type<'a>(
         return;
     }
     let mut needed = BTreeSet::new();
-    user.fields.iter().for_each(|(_, field)| put_names(field, &mut needed));
-    needed.iter().for_each(|name| put_type(keyspace, name, seen, ordered));
+    for (_, field) in &user.fields {
+        put_names(field, &mut needed);
+    }
+    for name in &needed {
+        put_type(keyspace, name, seen, ordered);
+    }
     ordered.push(user);
 }
 
@@ -368,9 +372,10 @@ fn table_statement(table: &Table, internals: bool) -> String {
         );
     }
     let create = if is_virtual { "VIRTUAL" } else { "CREATE" };
-    text.push_str(&format!("{create} TABLE {place} (\n"));
-    text.push_str(&definitions(table, internals));
-    text.push_str(&format!(") WITH {};", properties(table, is_virtual, internals)));
+    let definitions = definitions(table, internals);
+    let properties = properties(table, is_virtual, internals);
+    text +=
+        &[create, " TABLE ", &place, " (\n", &definitions, ") WITH ", &properties, ";"].concat();
     if is_virtual {
         text.push_str("\n*/");
     }
@@ -472,10 +477,11 @@ fn properties(table: &Table, is_virtual: bool, internals: bool) -> String {
 fn put_drops(table: &Table, place: &str, text: &mut String) {
     for (name, dropped) in &table.dropped {
         let column = quoted_if_needed(name);
-        let at = dropped.dropped_at;
-        text.push_str(&format!("\nALTER TABLE {place} DROP {column} USING TIMESTAMP {at};"));
+        let at = dropped.dropped_at.to_string();
+        *text +=
+            &["\nALTER TABLE ", place, " DROP ", &column, " USING TIMESTAMP ", &at, ";"].concat();
         if let Some(column) = table.column(name) {
-            text.push_str(&format!("\nALTER TABLE {place} ADD {};", column_definition(column)));
+            *text += &["\nALTER TABLE ", place, " ADD ", &column_definition(column), ";"].concat();
         }
     }
 }

@@ -364,15 +364,17 @@ fn caching(
             "keys" if is_word => {}
             "rows_per_partition" if is_word || value.parse::<u32>().is_ok() => {}
             "keys" => {
-                return config(format!(
+                return config(
                     "Invalid value for caching sub-option 'keys': only 'ALL' and 'NONE' are allowed"
-                ));
+                        .to_owned(),
+                );
             }
             "rows_per_partition" => {
-                return config(format!(
+                return config(
                     "Invalid value for caching sub-option 'rows_per_partition': only 'ALL', 'NONE' \
                      and integer values are allowed"
-                ));
+                        .to_owned(),
+                );
             }
             _ => {
                 return config(format!(

@@ -210,7 +210,9 @@ impl Changer<'_> {
         let truncated = truncated.map(|id| Mutation::Truncate { table: table_id(*id) });
         let mutations: Vec<Mutation<'_>> = batch.mutations().chain(truncated).collect();
         self.record.clear();
-        mutations.iter().for_each(|mutation| mutation.encode(&mut self.record.bytes));
+        for mutation in &mutations {
+            mutation.encode(&mut self.record.bytes);
+        }
         if self.record.bytes.len() > RECORD_BYTES_MAX {
             return Err(CqlError::invalid("The change is too long for one record of the log"));
         }

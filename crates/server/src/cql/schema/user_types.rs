@@ -102,7 +102,7 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>
     if changed == **user {
         return Ok(None);
     }
-    let keyspace = with_type(keyspace, changed);
+    let keyspace = with_type(keyspace, &changed);
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Updated, keyspace_name, name))))
 }
 
@@ -231,7 +231,7 @@ fn refers_to(of: &CqlType, name: &str) -> bool {
 }
 
 /// The keyspace with this type, and whatever refers to it with its new form.
-fn with_type(keyspace: &Keyspace, user: UserType) -> Keyspace {
+fn with_type(keyspace: &Keyspace, user: &UserType) -> Keyspace {
     let mut changed = keyspace.clone();
     let mut types = BTreeMap::from([(user.name.clone(), Arc::new(user.clone()))]);
     // Types within types: each round reaches one level further, and a type is in no circle.

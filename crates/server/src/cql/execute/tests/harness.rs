@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
-use binlog::{Disk, FaultDisk};
 use store::Params;
 use uuid::Uuid;
 use wire::cql::{
@@ -27,6 +26,7 @@ use crate::recovery::recover;
 use crate::resp::cx::Record;
 use crate::serve::build_shared;
 use crate::shared::{Shared, params};
+use crate::simulation::{Disk, FaultDisk};
 use crate::worker::Worker;
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -275,7 +275,7 @@ fn cql_type(of: &ColumnType) -> CqlType {
     match of {
         ColumnType::Ascii => native(Native::Ascii),
         ColumnType::Bigint => native(Native::Bigint),
-        ColumnType::Blob => native(Native::Blob),
+        ColumnType::Blob | ColumnType::Custom(_) => native(Native::Blob),
         ColumnType::Boolean => native(Native::Boolean),
         ColumnType::Counter => native(Native::Counter),
         ColumnType::Decimal => native(Native::Decimal),
@@ -305,6 +305,5 @@ fn cql_type(of: &ColumnType) -> CqlType {
                 fields: fields.collect(),
             }))
         }
-        ColumnType::Custom(_) => native(Native::Blob),
     }
 }

@@ -173,13 +173,15 @@ impl Question {
         }
         let mut text = "SELECT p, c, v FROM t".to_owned();
         if !conditions.is_empty() {
-            text += &format!(" WHERE {}", conditions.join(" AND "));
+            text += " WHERE ";
+            text += &conditions.join(" AND ");
         }
         if self.is_reversed {
             text += " ORDER BY c DESC";
         }
         if let Some(limit) = self.limit {
-            text += &format!(" LIMIT {limit}");
+            text += " LIMIT ";
+            text += &limit.to_string();
         }
         text + " ALLOW FILTERING"
     }
