@@ -146,7 +146,10 @@ fn holds_duration(of: &CqlType) -> bool {
 fn checked_target(table: &Table, written: &Written) -> Result<(String, IndexTarget), CqlError> {
     let (name, word) = written_parts(written);
     let Some(column) = table.column(name) else {
-        return refuse(format!("Column '{name}' doesn't exist"));
+        return refuse(format!(
+            "Undefined column name {name} in table {}.{}",
+            table.keyspace, table.name
+        ));
     };
     let of = &column.column_type;
     if holds_duration(of) {

@@ -96,7 +96,7 @@ pub(super) fn drop(catalog: &Catalog, name: &str, if_exists: bool) -> Outcome {
         if if_exists {
             return Ok(None);
         }
-        return Err(CqlError::Config(format!("Cannot drop non existing keyspace '{name}'.")));
+        return Err(CqlError::Invalid(format!("Keyspace '{name}' doesn't exist")));
     }
     Ok(Some((without, event(Verb::Dropped, name))))
 }

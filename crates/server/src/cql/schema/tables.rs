@@ -231,6 +231,16 @@ fn check_order(create: &CreateTable) -> Result<(), CqlError> {
             "Only clustering columns can be defined in CLUSTERING ORDER directive",
         ));
     }
+    let others = create.clustering_order.iter().map(|(name, _)| name.as_str());
+    let others: Vec<&str> =
+        others.filter(|name| create.clustering.iter().all(|column| column != name)).collect();
+    if !others.is_empty() {
+        return Err(CqlError::Invalid(format!(
+            "Only clustering key columns can be defined in CLUSTERING ORDER directive: [{}] are \
+             not clustering columns",
+            others.join(", ")
+        )));
+    }
     for ((ordered, _), column) in create.clustering_order.iter().zip(&create.clustering) {
         if ordered == column {
             continue;

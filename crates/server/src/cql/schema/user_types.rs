@@ -89,8 +89,8 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>
                     return Ok(None);
                 }
                 return refuse(format!(
-                    "Cannot add field {field} to type {}: a field with name {field} already exists",
-                    shown(user)
+                    "Cannot add field {field} to type {}.{}: a field with name {field} already exists",
+                    user.keyspace, user.name
                 ));
             }
             let of = checked_field(resolve(keyspace, field_type)?)?;
