@@ -60,6 +60,7 @@ pub(crate) struct Server {
     timed: HashMap<u64, ConnId>,
     next_token: u64,
     next_expiry_stripe: usize,
+    next_purge_stripe: usize,
     log_failed: bool,
     /// Syncs of the log when it was last looked at.
     log_syncs: u64,
@@ -99,6 +100,7 @@ impl Server {
             timed: HashMap::new(),
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
+            next_purge_stripe: 0,
             log_failed: false,
             log_syncs: 0,
             served: false,

@@ -19,6 +19,7 @@ mod logging;
 pub mod logtool;
 mod process;
 mod published;
+mod purge;
 mod records;
 mod recovery;
 mod resp;

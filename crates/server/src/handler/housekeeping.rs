@@ -56,6 +56,7 @@ impl Server {
         let hz = self.worker.settings.hz.max(1) as u64;
         cx.set_timer(MonoNs(self.now.mono.0 + 1_000_000_000 / hz), TICK);
         self.expire_due();
+        self.purge_old(hz);
         self.tidy_prepared();
         self.survey(cx, connections);
         self.account_memory();
@@ -97,6 +98,19 @@ impl Server {
             record: &mut self.record,
         };
         self.next_expiry_stripe = cycle.run(self.next_expiry_stripe, reactors);
+    }
+
+    /// Forgets what CQL tables need not remember in this reactor's share of the stripes.
+    fn purge_old(&mut self, hz: u64) {
+        let reactors = self.shared.published.len();
+        let count = crate::purge::stripes_per_tick(hz, reactors);
+        let mut cycle = crate::purge::Cycle {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+        };
+        self.next_purge_stripe = cycle.run(self.next_purge_stripe, reactors, count);
     }
 
     pub(super) fn deliver_monitor_feed(&mut self) {

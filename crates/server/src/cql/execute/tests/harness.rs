@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
-use store::Params;
+use store::{Params, STRIPES, TableId};
 use uuid::Uuid;
 use wire::cql::{
     ColumnType, Consistency, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend, Request,
@@ -22,6 +22,7 @@ use crate::cql::statements::parse;
 use crate::cql::type_name::Native;
 use crate::cql::types::{CqlType, UserType};
 use crate::cql::value::text::put_json;
+use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::cx::Record;
 use crate::serve::build_shared;
@@ -102,6 +103,27 @@ impl Server {
             MonoNs(self.now.mono.0 + seconds * 1_000_000_000),
         );
         self.params.now = self.now.unix;
+    }
+
+    /// Walks over all stripes once.
+    pub(super) fn purge(&mut self) {
+        let mut cycle = Cycle {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+        };
+        let mut next = 0;
+        while next < STRIPES {
+            next = cycle.run(next, 1, STRIPES);
+        }
+    }
+
+    /// Partitions that are kept of a table of keyspace `k`.
+    pub(super) fn partitions(&self, table: &str) -> usize {
+        let id = self.shared.catalog.load().table("k", table).unwrap().id;
+        let locked = self.shared.keyspace.lock_all(&self.params);
+        locked.table_stats(TableId(id.as_u128())).0
     }
 
     fn engine(&mut self) -> Engine<'_> {

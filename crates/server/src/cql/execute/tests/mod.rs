@@ -2,6 +2,7 @@
 
 mod harness;
 mod model;
+mod purging;
 mod reads;
 mod refusals;
 mod writes;

@@ -1,0 +1,116 @@
+//! What CQL tables need not remember any more: expired cells, and deletions older than their table's
+//! `gc_grace_seconds`.
+//!
+//! Each reactor walks its share of the stripes all the time, slowly: a walk over all of them takes
+//! [`WALK_MS`]. What it finds it removes by mutations in the log, since a late write that is older than
+//! a forgotten deletion must fare the same when the log is replayed. Nothing that is shown changes, so
+//! nobody waits for those records.
+
+use store::{Mutation, Params, PartitionKey, STRIPES, Seconds, TableId};
+
+use crate::cql::schema::TableSource;
+use crate::resp::cx::Record;
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// How long a walk over all stripes takes.
+const WALK_MS: u64 = 60_000;
+
+/// A tick ends after this long; the next one goes on with the stripe after.
+const CYCLE_NS_MAX: u64 = 1_000_000;
+
+/// Partitions purged under one lock, so that a stripe is not held for long.
+const PARTITIONS_PER_LOCK_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Cycle<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) params: &'a Params,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) record: &'a mut Record,
+}
+
+/// Stripes of a reactor that are due in one tick.
+pub(crate) fn stripes_per_tick(hz: u64, reactors: usize) -> usize {
+    let ticks = (WALK_MS * hz.max(1) / 1000).max(1);
+    let share = (STRIPES / reactors.max(1)) as u64;
+    usize::try_from(share.div_ceil(ticks)).unwrap_or(STRIPES)
+}
+
+impl Cycle<'_> {
+    /// Visits up to `count` of the stripes that are `worker.index` modulo `reactors`, from `from` on.
+    /// Returns where to go on.
+    pub(crate) fn run(&mut self, from: usize, reactors: usize, count: usize) -> usize {
+        if self.shared.log.poisoned().is_some() {
+            return from;
+        }
+        let tables = self.tables();
+        let first = if from < STRIPES { from.max(self.worker.index) } else { self.worker.index };
+        let start = self.worker.clock.now();
+        let mut stripe = first;
+        for _ in 0..count {
+            for (table, gc_before) in &tables {
+                self.purge(stripe, *table, *gc_before);
+            }
+            stripe += reactors;
+            let elapsed_ns = self.worker.clock.delta_ns(start, self.worker.clock.now());
+            let has_room = self.shared.log.has_room(self.worker.index);
+            if stripe >= STRIPES || elapsed_ns > CYCLE_NS_MAX || !has_room {
+                break;
+            }
+        }
+        stripe
+    }
+
+    fn now(&self) -> Seconds {
+        Seconds::try_from(self.params.now.0 / 1000).unwrap_or(Seconds::MAX)
+    }
+
+    /// Stored tables, and the time before which their deletions are forgotten.
+    fn tables(&self) -> Vec<(TableId, Seconds)> {
+        let catalog = self.shared.catalog.load();
+        let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let stored = tables.filter(|table| table.source == TableSource::Stored);
+        let now = self.now();
+        let rows = stored.map(|table| {
+            let gc_before = now.saturating_sub(table.options.gc_grace_seconds);
+            (TableId(table.id.as_u128()), gc_before)
+        });
+        rows.collect()
+    }
+
+    fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {
+        let now = self.now();
+        let mut locked = self.shared.keyspace.lock_stripe(stripe, self.params);
+        let found = locked.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
+        let found: Vec<(i64, Vec<u8>)> = found.map(|(token, key)| (token, key.to_vec())).collect();
+        if found.is_empty() {
+            return;
+        }
+        self.record.clear();
+        for (token, bytes) in &found {
+            let key = PartitionKey { table, token: *token, bytes };
+            let mutation = Mutation::Purge { key, now, gc_before };
+            locked.apply(&mutation).expect("a purge fits any partition");
+            mutation.encode(&mut self.record.bytes);
+        }
+        self.worker.append(self.shared, &self.record.bytes);
+        let (trash, grown_bytes) = locked.unlock();
+        self.worker.store_bytes += grown_bytes;
+        self.shared.janitor.free(trash);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_takes_its_time_whatever_the_rate_of_ticks_and_the_number_of_reactors() {
+        for (hz, reactors) in [(1, 1), (10, 1), (10, 3), (100, 2), (500, 64)] {
+            let count = stripes_per_tick(hz, reactors);
+            let ticks = (STRIPES / reactors).div_ceil(count) as u64;
+            assert!(count > 0 && ticks <= WALK_MS * hz / 1000, "{hz} {reactors}");
+        }
+    }
+}
