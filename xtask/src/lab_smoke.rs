@@ -128,7 +128,7 @@ fn list_tables(lab: &Lab) -> Result<()> {
 /// A table with a server, six measurements of half a second.
 fn repro(lab: &Lab) -> Result<()> {
     let text = lab.ask(&["repro", "s1.r8", "--quick", "--out", "repro", "--quiet-wait", "0"])?;
-    ensure!(text.contains("per_second"), "no figures in {text}");
+    ensure!(text.contains("(per s)"), "no figures in {text}");
     let rows = rows(&lab.path("repro/s1.r8/rows.jsonl"))?;
     ensure!(!rows.is_empty(), "no rows");
     rows.iter().try_for_each(check_row)?;
