@@ -58,6 +58,8 @@ struct Shared {
     reconnects: AtomicU64,
     damaged_frames: AtomicU64,
     failed_frames: AtomicU64,
+    /// A thread has heard the generator say that the run is over.
+    is_over: AtomicBool,
     /// Connections of all threads, so that they can be ended.
     links: Mutex<Vec<Option<[Link; 2]>>>,
 }
@@ -92,6 +94,7 @@ pub fn run(
         reconnects: AtomicU64::new(0),
         damaged_frames: AtomicU64::new(0),
         failed_frames: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
         links: Mutex::new((0..threads).map(|_| None).collect()),
     };
     let outcomes: Vec<Result<()>> = thread::scope(|scope| {
@@ -126,13 +129,17 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     loop {
         let mut has_worked = false;
         let error = match serve(shared, slot, &mut has_worked) {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                shared.is_over.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
             Err(error) => error,
         };
         if let Some(links) = shared.links.lock()[slot].take() {
             links.iter().for_each(Link::close);
         }
-        if stop.load(Ordering::Relaxed) {
+        // A thread that lost its connections looks in vain for a generator that has gone since.
+        if stop.load(Ordering::Relaxed) || shared.is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
         if has_worked {

@@ -214,7 +214,8 @@ fn a_collector_that_starts_again_goes_on() {
     let mut listener = Some(for_results);
     let generating =
         thread::spawn(move || run_generator(generate(for_executors, collector, TASKS)));
-    let executing = execute(generator, collector, &never);
+    let over = Arc::new(AtomicBool::new(false));
+    let executing = execute(generator, collector, &over);
     for _ in 0..3 {
         let stop = Arc::new(AtomicBool::new(false));
         let listener = listener.take().unwrap_or_else(|| TcpListener::bind(collector).unwrap());
@@ -225,6 +226,8 @@ fn a_collector_that_starts_again_goes_on() {
     }
     let last = collect(TcpListener::bind(collector).unwrap(), Some(dir.clone()), never);
     check_account_of_log(&generating.join().unwrap(), &dir);
+    // It may have lost the last collector and the generator before it heard of the end.
+    over.store(true, Ordering::SeqCst);
     executing.join().unwrap().unwrap();
     last.join().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
@@ -277,8 +280,10 @@ fn a_generator_that_starts_again_goes_on() {
     let collecting = collect(for_results, None, Arc::clone(&never));
     let first = first_life(collector);
     let (for_executors, generator) = listen();
-    let executing = execute(generator, collector, &never);
+    let over = Arc::new(AtomicBool::new(false));
+    let executing = execute(generator, collector, &over);
     let summary = run_generator(generate(for_executors, collector, TASKS));
+    over.store(true, Ordering::SeqCst);
     assert_eq!(summary.epoch, 3);
     assert_eq!(summary.status.generated, TASKS - 2 * u64::from(BATCH));
     check_account(&summary);
