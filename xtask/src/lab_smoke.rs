@@ -137,7 +137,7 @@ fn repro(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// With fewer than eleven pairs there is no verdict, whatever the figures are.
+/// With fewer than eleven blocks there is no verdict, whatever the figures are.
 fn compare(lab: &Lab) -> Result<()> {
     let server = "this:durability=never,reactors=1";
     let text = lab.ask(&[
@@ -155,7 +155,7 @@ fn compare(lab: &Lab) -> Result<()> {
     ])?;
     let last = text.lines().last().unwrap_or_default();
     ensure!(last.contains("B/A = "), "no ratio in {text}");
-    ensure!(last.ends_with("no difference shown"), "a verdict from four pairs: {text}");
+    ensure!(last.ends_with("no difference shown"), "a verdict from two blocks: {text}");
     Ok(())
 }
 

@@ -93,7 +93,7 @@ mod tests {
     fn text(verdict: &str) -> String {
         format!(
             "A: myriad serve --reactors 1  [myriad 0.1.0]\nB: myriad serve  [myriad 0.1.0]\n\
-             block  1: B/A cpu = 1.001 0.998\n\n\
+             block  1: B/A cpu = 1.001\n\n\
              \u{20}                  A  B  B/A [95 %]  chance\n\
              operations per second   1  1  1.003 [0.998, 1.009]   0.2312  no difference shown\n\
              server CPU, ns per operation   1  1  1.003 [0.998, 1.009]   0.2312  {verdict}\n\

@@ -1,4 +1,5 @@
-//! Whether two servers differ, from pairs of runs that were made next to each other.
+//! Whether two servers differ, from pairs of values that were measured next to each other, by
+//! servers that lived no longer than that.
 //!
 //! The machine drifts by tens of percent within minutes, and now and then something takes it away
 //! for a moment. So nothing is compared but neighbours, and the figures are made of ranks: a run
@@ -18,10 +19,10 @@ use crate::stats::{Ratio, quantile};
 
 /// Of all comparisons of equals, so many may end in a verdict.
 pub(crate) const CHANCE_MAX: f64 = 0.001;
-/// From fewer pairs no verdict can follow: even if all agree, chance does that in 2 of 2^n cases.
-pub(crate) const PAIRS_MIN: usize = 11;
-const _: () = assert!(2.0 / ((1 << PAIRS_MIN) as f64) <= CHANCE_MAX);
-const _: () = assert!(2.0 / ((1 << (PAIRS_MIN - 1)) as f64) > CHANCE_MAX);
+/// From fewer pairs of values no verdict can follow: even if all agree, chance does that in 2 of 2^n cases.
+pub(crate) const VALUES_MIN: usize = 11;
+const _: () = assert!(2.0 / ((1 << VALUES_MIN) as f64) <= CHANCE_MAX);
+const _: () = assert!(2.0 / ((1 << (VALUES_MIN - 1)) as f64) > CHANCE_MAX);
 /// A value counts by its rank, but no more than this part of the highest: where a tenth of all runs
 /// is disturbed by up to a half, forty pairs show a difference of 5 % in 98 of 100 cases, and in 83
 /// if ranks are not capped.
@@ -150,7 +151,7 @@ mod tests {
     }
 
     /// A machine whose speed wanders, with 2 % of noise in each run and every tenth run disturbed by
-    /// up to a half.
+    /// up to a half. Servers differ by 1 % for as long as they live.
     struct Machine {
         level: f64,
         random: SmallRng,
@@ -161,6 +162,10 @@ mod tests {
             Machine { level: 1_000.0, random: SmallRng::seed_from_u64(seed) }
         }
 
+        fn luck(&mut self) -> f64 {
+            1.0 + 0.01 * normal(&mut self.random)
+        }
+
         fn run(&mut self, factor: f64) -> f64 {
             let random = &mut self.random;
             self.level *= 1.0 + 0.01 * normal(random);
@@ -169,29 +174,30 @@ mod tests {
             factor * self.level * (1.0 + 0.02 * normal(random) + disturbance)
         }
 
-        /// The pairs of blocks A B B A.
+        /// A B B A of two servers.
+        fn block(&mut self, factor: f64) -> (f64, f64) {
+            let (luck, other_luck) = (self.luck(), factor * self.luck());
+            let (a, b) = (self.run(luck), self.run(other_luck));
+            let (other_b, other_a) = (self.run(other_luck), self.run(luck));
+            ((a * other_a).sqrt(), (b * other_b).sqrt())
+        }
+
         fn blocks(&mut self, factor: f64, count: usize) -> Vec<(f64, f64)> {
-            let mut pairs = Vec::new();
-            for _ in 0..count {
-                let (a, b) = (self.run(1.0), self.run(factor));
-                let (other_b, other_a) = (self.run(factor), self.run(1.0));
-                pairs.extend([(a, b), (other_a, other_b)]);
-            }
-            pairs
+            (0..count).map(|_| self.block(factor)).collect()
         }
     }
 
-    /// How many comparisons of ten blocks, continued to forty until they are precise, find more,
-    /// less and nothing.
+    /// How many comparisons of 12 blocks, continued to 48 until they are precise, find more, less and
+    /// nothing.
     fn findings(factor: f64, tries: usize, seed: u64) -> [usize; 3] {
         let mut machine = Machine::new(seed);
         let mut counts = [0; 3];
         for _ in 0..tries {
-            let mut pairs = machine.blocks(factor, 10);
-            let mut comparison = Comparison::of(&pairs);
-            while comparison.half_width() > 0.01 && pairs.len() < 80 {
-                pairs.extend(machine.blocks(factor, 5));
-                comparison = Comparison::of(&pairs);
+            let mut blocks = machine.blocks(factor, 12);
+            let mut comparison = Comparison::of(&blocks);
+            while comparison.half_width() > 0.01 && blocks.len() < 48 {
+                blocks.push(machine.block(factor));
+                comparison = Comparison::of(&blocks);
             }
             counts[comparison.finding() as usize] += 1;
         }
@@ -204,8 +210,8 @@ mod tests {
         let mut machine = Machine::new(5);
         let tries = 6_000;
         let wrong = (0..tries).filter(|_| {
-            let pairs = machine.blocks(1.0, 10);
-            let logarithms: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+            let blocks = machine.blocks(1.0, 20);
+            let logarithms: Vec<f64> = blocks.iter().map(|(a, b)| (b / a).ln()).collect();
             // The rest of the decision is slower and can only make it fewer.
             chance(&logarithms) <= CHANCE_MAX
         });
@@ -259,8 +265,8 @@ mod tests {
     fn few_pairs_leave_it_open() {
         let finding = |count: usize| Comparison::of(&vec![(1.0, 2.0); count]).finding();
         assert_eq!(finding(0), Finding::Open);
-        assert_eq!(finding(PAIRS_MIN - 1), Finding::Open);
-        assert_eq!(finding(PAIRS_MIN), Finding::More);
+        assert_eq!(finding(VALUES_MIN - 1), Finding::Open);
+        assert_eq!(finding(VALUES_MIN), Finding::More);
         assert_eq!(Comparison::of(&[(0.0, 1.0), (1.0, 0.0)]).ratio.count, 0);
     }
 }

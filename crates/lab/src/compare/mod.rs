@@ -1,8 +1,10 @@
 //! `myriad lab compare A B`: two servers under the same load, in turn.
 //!
-//! Both run all the time, each on its own port, one idle while the other is loaded. Runs come in
-//! blocks A B B A, so that a machine that drifts in one direction favours neither; each half of a
-//! block is a pair. What may be said of the pairs is the matter of [`decision`].
+//! Runs come in blocks, A B B A and B A A B in turn, so that a machine that drifts in one direction
+//! favours neither. Each block has servers of its own, since a process keeps the luck that it has
+//! with its memory: one server beside itself differed by 4.5 % for as long as both ran, which no
+//! number of runs would have told from a difference of programs. What may be said of the blocks is
+//! the matter of [`decision`].
 
 mod decision;
 
@@ -16,9 +18,9 @@ use crate::run::latencies_ns;
 use crate::stats::quantile;
 use crate::trial::flags::{self, LoadFlags, ServerWords};
 use crate::trial::{Trial, fault, timed};
-use decision::{CHANCE_MAX, Comparison, Finding, PAIRS_MIN};
+use decision::{CHANCE_MAX, Comparison, Finding, VALUES_MIN};
 
-const BLOCKS_DEFAULT: usize = 10;
+const BLOCKS_DEFAULT: usize = 12;
 /// A comparison that is not precise enough goes on to so many times its blocks.
 const EXTENSION: usize = 4;
 /// Beyond this a verdict that is still open is about a difference that nobody would notice.
@@ -42,9 +44,9 @@ fn help() -> String {
 Usage: myriad lab compare A B [OPTIONS]
 
 Compares two servers under the same load: which does an operation with less processor time, which
-does more per second, which answers sooner. Both run all the time and are loaded in turn, A B B A.
-There is a verdict only if the interval of B/A leaves 1 out and chance alone would do as much in at
-most {:.1} % of all comparisons of equals.
+does more per second, which answers sooner. Both are started anew for each block and loaded in turn,
+A B B A, then B A A B. There is a verdict only if the interval of B/A leaves 1 out and chance
+alone would do as much in at most {:.1} % of all comparisons of equals.
 
 {}
 Options:
@@ -52,12 +54,14 @@ Options:
   --blocks N           Blocks of four runs [{BLOCKS_DEFAULT}]; fewer than {} end without a verdict
   --precision N        Go on, to {EXTENSION} times as many, while half the interval of the metric is
                        wider [{PRECISION_DEFAULT}]
-  --block-ms N         Length of a block [{BLOCK_MS_DEFAULT}]
+  --block-ms N         Length of the runs of a block together [{BLOCK_MS_DEFAULT}]
+  --keep-servers       Start each server once: for one that takes long to start or to warm up; the
+                       verdict is then about these two processes, not about their programs
   -h, --help           Print this text
 ",
         CHANCE_MAX * 100.0,
         flags::HELP,
-        PAIRS_MIN.div_ceil(2),
+        VALUES_MIN,
     )
 }
 
@@ -112,6 +116,7 @@ struct Options {
     blocks: usize,
     precision: f64,
     block_ms: u64,
+    keeps_servers: bool,
 }
 
 /// `lab compare`.
@@ -129,6 +134,7 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
     let (mut load, mut metric) = (LoadFlags::default(), Metric::Cpu);
     let (mut blocks, mut precision) = (BLOCKS_DEFAULT, PRECISION_DEFAULT);
     let mut block_ms = BLOCK_MS_DEFAULT;
+    let mut keeps_servers = false;
     while let Some(arg) = parser.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(None),
@@ -142,6 +148,7 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
             Long("blocks") => blocks = parser.value()?.parse()?,
             Long("precision") => precision = parser.value()?.parse()?,
             Long("block-ms") => block_ms = parser.value()?.parse()?,
+            Long("keep-servers") => keeps_servers = true,
             Value(word) => servers.push(word.string()?.parse()?),
             Long(name) => {
                 let name = name.to_owned();
@@ -159,7 +166,7 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
     let Ok(servers) = <[ServerWords; 2]>::try_from(servers) else {
         bail!("two servers are wanted; see myriad lab compare --help");
     };
-    Ok(Some(Options { servers, load, metric, blocks, precision, block_ms }))
+    Ok(Some(Options { servers, load, metric, blocks, precision, block_ms, keeps_servers }))
 }
 
 /// The figures of one run.
@@ -188,22 +195,58 @@ impl Figures {
     }
 }
 
+/// The two runs of each server, next to each other.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    a: [Figures; 2],
+    b: [Figures; 2],
+}
+
+impl Block {
+    fn figures(&self) -> impl Iterator<Item = &Figures> {
+        self.a.iter().chain(&self.b)
+    }
+
+    /// The geometric means of A and of B: one value, since servers share their luck in all of it.
+    fn values(&self, metric: Metric) -> (f64, f64) {
+        let mean = |runs: &[Figures; 2]| (runs[0].get(metric) * runs[1].get(metric)).sqrt();
+        (mean(&self.a), mean(&self.b))
+    }
+}
+
 fn compare(options: &Options) -> Result<()> {
-    let [first, second] = &options.servers;
     let machine = Machine::look();
-    let mut trials = [start(A, options, first, &machine)?, start(B, options, second, &machine)?];
-    let mut pairs = Vec::with_capacity(2 * options.blocks);
-    for block in 1..=EXTENSION * options.blocks {
-        if block > options.blocks && is_precise(options, &pairs) {
+    let mut servers = None;
+    let mut blocks: Vec<Block> = Vec::with_capacity(options.blocks);
+    for number in 1..=EXTENSION * options.blocks {
+        if number > options.blocks && is_precise(options, &blocks) {
             break;
         }
-        let [a, b] = [run(&mut trials[0], A)?, run(&mut trials[1], B)?];
-        let [other_b, other_a] = [run(&mut trials[1], B)?, run(&mut trials[0], A)?];
-        let both = [(a, b), (other_a, other_b)];
-        print(&progress(options, block, &both))?;
-        pairs.extend(both);
+        let is_a_first = number % 2 == 1;
+        let mut both = match servers.take() {
+            Some(both) => both,
+            None => start_both(options, &machine, is_a_first)?,
+        };
+        if number == 1 {
+            print(&headline(A, &both[0]))?;
+            print(&headline(B, &both[1]))?;
+        }
+        let block = run_block(&mut both, is_a_first)?;
+        print(&progress(options.metric, number, &block))?;
+        blocks.push(block);
+        servers = options.keeps_servers.then_some(both);
     }
-    print(&summary(options.metric, &pairs))
+    print(&summary(options.metric, &blocks))
+}
+
+fn start_both(options: &Options, machine: &Machine, is_a_first: bool) -> Result<[Trial; 2]> {
+    let [first, second] = &options.servers;
+    if is_a_first {
+        let a = start(A, options, first, machine)?;
+        return Ok([a, start(B, options, second, machine)?]);
+    }
+    let b = start(B, options, second, machine)?;
+    Ok([start(A, options, first, machine)?, b])
 }
 
 /// Starts a server, and loads it once for nothing: the first run of a server is never like others.
@@ -216,11 +259,25 @@ fn start(
     let definition = options.load.definition("compare", words)?;
     let started = Trial::start(&definition, machine);
     let mut trial = started.with_context(|| format!("{name} ({})", words.text))?;
-    let row = trial.subject.row();
-    print(&format!("{name}: {}  [{}]\n", row.command_line.join(" "), row.version))?;
     trial.load = timed(&trial.load, options.block_ms / RUNS_PER_BLOCK);
     run(&mut trial, name)?;
     Ok(trial)
+}
+
+fn headline(name: &str, trial: &Trial) -> String {
+    let row = trial.subject.row();
+    format!("{name}: {}  [{}]\n", row.command_line.join(" "), row.version)
+}
+
+fn run_block([a, b]: &mut [Trial; 2], is_a_first: bool) -> Result<Block> {
+    if is_a_first {
+        let first = run(a, A)?;
+        let b = [run(b, B)?, run(b, B)?];
+        return Ok(Block { a: [first, run(a, A)?], b });
+    }
+    let first = run(b, B)?;
+    let a = [run(a, A)?, run(a, A)?];
+    Ok(Block { a, b: [first, run(b, B)?] })
 }
 
 fn run(trial: &mut Trial, name: &str) -> Result<Figures> {
@@ -231,56 +288,49 @@ fn run(trial: &mut Trial, name: &str) -> Result<Figures> {
     Figures::of(&row, trial.is_client_bound(&row))
 }
 
-fn progress(options: &Options, block: usize, pairs: &[(Figures, Figures)]) -> String {
-    let ratios: Vec<String> = pairs
-        .iter()
-        .map(|(a, b)| format!("{:.3}", b.get(options.metric) / a.get(options.metric)))
-        .collect();
-    let bound = pairs.iter().any(|(a, b)| a.is_client_bound || b.is_client_bound);
-    format!(
-        "block {block:>2}: B/A {} = {}{}\n",
-        options.metric.word(),
-        ratios.join(" "),
-        if bound { "  client-bound" } else { "" }
-    )
+fn progress(metric: Metric, number: usize, block: &Block) -> String {
+    let (a, b) = block.values(metric);
+    let is_bound = block.figures().any(|figures| figures.is_client_bound);
+    let bound = if is_bound { "  client-bound" } else { "" };
+    format!("block {number:>2}: B/A {} = {:.3}{bound}\n", metric.word(), b / a)
 }
 
-fn summary(metric: Metric, pairs: &[(Figures, Figures)]) -> String {
+fn summary(metric: Metric, blocks: &[Block]) -> String {
     let mut text =
         format!("\n{:<30} {:>12} {:>12}   {:<22} {:>8}\n", "", "A", "B", "B/A [95 %]", "chance");
     for one in Metric::ALL {
-        text.push_str(&line(one, pairs));
+        text.push_str(&line(one, blocks));
     }
-    text.push_str(&client_bound(pairs));
-    let comparison = Comparison::of(&values(metric, pairs));
+    text.push_str(&client_bound(blocks));
+    let comparison = Comparison::of(&values(metric, blocks));
     let (ratio, meaning) = (interval(&comparison), metric.meaning(comparison.finding()));
     text + &format!("\n{}: B/A = {ratio}: {meaning}\n", metric.title())
 }
 
 /// Which runs were limited by the generator; nothing if none was.
-fn client_bound(pairs: &[(Figures, Figures)]) -> String {
-    let runs = pairs.iter().flat_map(|(a, b)| [a, b]);
-    let bound = runs.filter(|figures| figures.is_client_bound).count();
+fn client_bound(blocks: &[Block]) -> String {
+    let figures = blocks.iter().flat_map(Block::figures);
+    let bound = figures.filter(|figures| figures.is_client_bound).count();
     if bound == 0 {
         return String::new();
     }
-    let runs = 2 * pairs.len();
+    let runs = blocks.iter().flat_map(Block::figures).count();
     format!(
         "\nclient-bound: in {bound} of {runs} runs the generator was at its limit: their rates and \
          latencies are its own, CPU per operation is the server's\n"
     )
 }
 
-fn is_precise(options: &Options, pairs: &[(Figures, Figures)]) -> bool {
-    Comparison::of(&values(options.metric, pairs)).half_width() <= options.precision
+fn is_precise(options: &Options, blocks: &[Block]) -> bool {
+    Comparison::of(&values(options.metric, blocks)).half_width() <= options.precision
 }
 
-fn values(metric: Metric, pairs: &[(Figures, Figures)]) -> Vec<(f64, f64)> {
-    pairs.iter().map(|(a, b)| (a.get(metric), b.get(metric))).collect()
+fn values(metric: Metric, blocks: &[Block]) -> Vec<(f64, f64)> {
+    blocks.iter().map(|block| block.values(metric)).collect()
 }
 
-fn line(metric: Metric, pairs: &[(Figures, Figures)]) -> String {
-    let values = values(metric, pairs);
+fn line(metric: Metric, blocks: &[Block]) -> String {
+    let values = values(metric, blocks);
     let comparison = Comparison::of(&values);
     let middle = |side: fn(&(f64, f64)) -> f64| {
         let mut all: Vec<f64> = values.iter().map(side).collect();
