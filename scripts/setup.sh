@@ -2,7 +2,7 @@
 # Installs what is missing, and only that.
 #
 #   scripts/setup.sh build   the Rust toolchain and a linker: enough for `make run`
-#   scripts/setup.sh test    also redis-server, redis-tools, the languages of tests/clients and a browser
+#   scripts/setup.sh test    also redis-server, redis-tools, wrk, memcached, the languages of tests/clients and a browser
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -24,6 +24,7 @@ if [[ $purpose == test ]]; then
     need cmp diffutils
     need curl curl
     need wrk wrk
+    need memcached memcached
     need python3 python3
     need node nodejs
     need npm npm
