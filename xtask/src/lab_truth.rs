@@ -13,8 +13,9 @@ use crate::tally::Tally;
 pub(crate) const TRIES_DEFAULT: usize = 20;
 /// Both of a pair.
 const SERVER: &str = "this:durability=never,reactors=1";
-/// As a user compares, but for shorter runs of fewer keys.
-const FLAGS: [&str; 6] = ["--pipeline", "16", "--keys", "100000", "--block-ms", "400"];
+/// As a user compares, but for shorter runs of fewer keys, and content with less precision.
+const FLAGS: [&str; 8] =
+    ["--pipeline", "16", "--keys", "100000", "--block-ms", "400", "--precision", "0.03"];
 /// What is said of each figure for which no difference is shown.
 const OPEN: &str = "no difference shown";
 /// Throughput, processor time, two latencies.

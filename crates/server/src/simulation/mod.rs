@@ -14,11 +14,11 @@ mod cql_client;
 mod cql_statements;
 mod groups;
 mod hostile;
-mod lying_disk;
 mod model;
 mod oracle;
 mod schema;
 mod slow_disk;
+mod sync_disk;
 mod tests;
 mod world;
 

@@ -11,14 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use base::time::MonoNs;
-use binlog::{Disk, DiskFile, FaultDisk, Log, Next};
+use binlog::{DiskFile, FaultDisk, Log, Next};
 
-/// Syncs of the log's writer wait until the simulation lets them go on; those of others do not.
-#[derive(Debug)]
-pub(super) struct SlowDisk(pub(super) Arc<FaultDisk>);
-
-#[derive(Debug)]
-struct SlowFile(Arc<dyn DiskFile>);
+use super::sync_disk::SyncDisk;
 
 /// Where the writer's thread has stopped.
 #[derive(Debug)]
@@ -49,66 +44,15 @@ impl Leash {
     }
 }
 
-fn slow(file: io::Result<Arc<dyn DiskFile>>) -> io::Result<Arc<dyn DiskFile>> {
-    file.map(|file| Arc::new(SlowFile(file)) as Arc<dyn DiskFile>)
+/// Syncs of the log's writer wait until the simulation lets them go on; those of others do not.
+fn sync_on_leash(file: &dyn DiskFile) -> io::Result<()> {
+    let goes_on =
+        LEASH.with_borrow(|leash| leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync)));
+    if goes_on { file.sync() } else { Err(io::Error::other("the simulation is over")) }
 }
 
-impl Disk for SlowDisk {
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        slow(self.0.create(name))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        slow(self.0.open(name))
-    }
-
-    fn create_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        slow(self.0.create_direct(name))
-    }
-
-    fn open_direct(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        slow(self.0.open_direct(name))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        self.0.sync_dir()
-    }
-}
-
-impl DiskFile for SlowFile {
-    fn size(&self) -> io::Result<u64> {
-        self.0.size()
-    }
-
-    fn block_bytes(&self) -> usize {
-        self.0.block_bytes()
-    }
-
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, bytes)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let goes_on =
-            LEASH.with_borrow(|leash| leash.as_ref().is_none_or(|leash| leash.stop(Stop::InSync)));
-        if goes_on { self.0.sync() } else { Err(io::Error::other("the simulation is over")) }
-    }
+pub(super) fn slow_disk(disk: &Arc<FaultDisk>) -> SyncDisk {
+    SyncDisk::new(disk, sync_on_leash)
 }
 
 /// What the log's writer is doing.

@@ -15,10 +15,10 @@ use reactor::{
 };
 use wire::resp::{Reply, decode_reply};
 
-use super::lying_disk::LyingDisk;
 use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
-use super::slow_disk::{SlowDisk, SlowWriter};
+use super::slow_disk::{SlowWriter, slow_disk};
+use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Settings};
 use crate::cql::schema::install;
 use crate::handler::Server;
@@ -553,8 +553,8 @@ fn begin_life(
         ..config.settings().clone()
     };
     let disk: Arc<dyn Disk> = match plan.canary {
-        Some(Canary::LyingDisk) => Arc::new(LyingDisk(Arc::clone(disk))),
-        _ if plan.sync_ns != 0 => Arc::new(SlowDisk(Arc::clone(disk))),
+        Some(Canary::LyingDisk) => Arc::new(SyncDisk::lying(disk)),
+        _ if plan.sync_ns != 0 => Arc::new(slow_disk(disk)),
         _ => Arc::<FaultDisk>::clone(disk),
     };
     let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
