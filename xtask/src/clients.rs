@@ -1,7 +1,7 @@
 //! `cargo xtask clients`: suites that drive a server through clients that people use.
 //!
 //! Each is a script `tests/clients/<name>/run.sh`: it fetches what is pinned in its folder, runs
-//! against `ADDR` or `CQL_ADDR`, and prints `N passed, N failed` at its end.
+//! against `ADDR`, `CQL_ADDR` or `HTTP_ADDR`, and prints `N passed, N failed` at its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,14 +18,16 @@ const SUITES: [&str; 5] = ["redis-tools", "go", "node", "python", "java"];
 /// Those of CQL: for servers that speak it.
 const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 
+/// Those of HTTP.
+const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
+
 /// A suite that takes longer hangs: most of it is fetching and building on the first run.
 const SUITE_TIMEOUT_S: &str = "600";
 
 /// Runs the suites that `only` names, or all; each against a server of its own.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
-    let is_cql = *target != Target::Redis;
-    let cql_suites = CQL_SUITES.iter().filter(|_| is_cql);
-    let suites: Vec<&str> = SUITES.iter().chain(cql_suites).copied().collect();
+    let others = CQL_SUITES.iter().chain(&HTTP_SUITES).filter(|_| *target != Target::Redis);
+    let suites: Vec<&str> = SUITES.iter().chain(others).copied().collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
     }
@@ -50,6 +52,7 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .current_dir(&folder)
             .env("ADDR", &server.address)
             .env("CQL_ADDR", server.cql_address.as_deref().unwrap_or_default())
+            .env("HTTP_ADDR", server.http_address.as_deref().unwrap_or_default())
             .env("DIALECT", server.dialect.name()),
     )?;
     if counted == Tally::default() {

@@ -65,6 +65,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     /// Where it speaks CQL, if it does.
     pub(crate) cql_address: Option<String>,
+    /// Where it speaks HTTP, if it does.
+    pub(crate) http_address: Option<String>,
     pub(crate) dialect: Dialect,
     /// Held for its `Drop` only.
     _running: Option<Running>,
@@ -79,6 +81,7 @@ impl Server {
             Target::Address(address) => Ok(Self {
                 address: address.clone(),
                 cql_address: None,
+                http_address: None,
                 dialect: ask_dialect(address)?,
                 _running: None,
             }),
@@ -174,7 +177,13 @@ fn try_start_redis() -> Result<Server> {
         std::thread::sleep(START_POLL);
     }
     let running = Running { child, _directory: directory };
-    Ok(Server { address, cql_address: None, dialect: Dialect::Redis, _running: Some(running) })
+    Ok(Server {
+        address,
+        cql_address: None,
+        http_address: None,
+        dialect: Dialect::Redis,
+        _running: Some(running),
+    })
 }
 
 fn start_myriad(root: &Path) -> Result<Server> {
@@ -184,7 +193,8 @@ fn start_myriad(root: &Path) -> Result<Server> {
     }
     let directory = TempDir::new("server")?;
     let child = Command::new(&binary)
-        .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "2"])
+        .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+        .args(["--reactors", "2"])
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())
@@ -207,6 +217,7 @@ fn start_myriad(root: &Path) -> Result<Server> {
         Ok(line) => Ok(Server {
             address: ready_address(&line, "resp").context("it listens for RESP")?,
             cql_address: ready_address(&line, "cql"),
+            http_address: ready_address(&line, "http"),
             dialect: Dialect::Myriad,
             _running: Some(running),
         }),

@@ -36,6 +36,7 @@ pub(crate) struct Buffers {
 pub(crate) struct Accounts {
     pub(crate) resp: Buffers,
     pub(crate) cql: Buffers,
+    pub(crate) http: Buffers,
     store: LocalTracker,
     clients: LocalTracker,
     log: LocalTracker,
@@ -59,6 +60,12 @@ impl Accounts {
                 input: local(&memory.read_buffer_cql),
                 output: local(&memory.output_cql),
                 queued: local(&memory.call_cql),
+                is_on,
+            },
+            http: Buffers {
+                input: local(&memory.read_buffer_http),
+                output: local(&memory.output_http),
+                queued: local(&memory.call_http),
                 is_on,
             },
             store: local(&memory.store),
@@ -103,12 +110,13 @@ impl Accounts {
 
     /// Tells the trees what was gathered.
     pub(crate) fn flush(&mut self) {
-        let Accounts { resp, cql, store, clients, log, .. } = self;
+        let Accounts { resp, cql, http, store, clients, log, .. } = self;
         for tracker in [store, clients, log] {
             tracker.flush();
         }
         resp.flush();
         cql.flush();
+        http.flush();
     }
 }
 

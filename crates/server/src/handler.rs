@@ -3,13 +3,15 @@
 mod cql;
 mod gates;
 mod housekeeping;
+mod http;
 mod patience;
 mod resp;
 mod session;
 mod waits;
 
 use crate::accounts::Buffers;
-use crate::published::ClientRow;
+use crate::config::Settings;
+use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::cx::Record;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
@@ -19,7 +21,6 @@ use base::time::{MonoNs, Now};
 use patience::Patience;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::Params;
@@ -76,9 +77,9 @@ pub(crate) struct Server {
     peer_patience: Patience,
     /// Reads of connections since the log last did as asked.
     served_since_group: u32,
-    /// Numbers of the listeners that speak CQL.
-    cql_listeners: Range<usize>,
+    protocols: Protocols,
     cql: cql::Desk,
+    http: http::Desk,
 }
 
 impl Server {
@@ -109,8 +110,9 @@ impl Server {
             log_patience: Patience::default(),
             peer_patience: Patience::default(),
             served_since_group: 0,
-            cql_listeners: cql_listeners(&worker.settings),
+            protocols: Protocols::of(&worker.settings),
             cql: cql::Desk::default(),
+            http: http::Desk::default(),
             worker,
             shared,
         }
@@ -147,9 +149,28 @@ impl Server {
     }
 }
 
-/// The addresses of RESP come first.
-fn cql_listeners(settings: &crate::config::Settings) -> Range<usize> {
-    settings.resp.len()..settings.resp.len() + settings.cql.len()
+/// What each listener speaks: those of RESP come first, then those of CQL and of HTTP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Protocols {
+    cql_first: usize,
+    http_first: usize,
+}
+
+impl Protocols {
+    pub(crate) fn of(settings: &Settings) -> Protocols {
+        let cql_first = settings.resp.len();
+        Protocols { cql_first, http_first: cql_first + settings.cql.len() }
+    }
+
+    pub(crate) fn of_listener(self, listener: usize) -> ClientProtocol {
+        if listener < self.cql_first {
+            ClientProtocol::Resp
+        } else if listener < self.http_first {
+            ClientProtocol::Cql
+        } else {
+            ClientProtocol::Http
+        }
+    }
 }
 
 impl Handler for Server {
@@ -166,12 +187,19 @@ impl Handler for Server {
         self.refresh(cx.now());
         let durability = self.worker.settings.durability;
         let opened = self.now.mono;
-        let mut session = if self.cql_listeners.contains(&peer.listener) {
-            Session::Cql(Box::new(crate::cql::Session::new(id, peer, durability)))
-        } else {
-            let authenticated = !self.worker.settings.requirepass.is_set();
-            let session = crate::resp::Session::new(id, peer, opened, authenticated, durability);
-            Session::Resp(session)
+        let mut session = match self.protocols.of_listener(peer.listener) {
+            ClientProtocol::Resp => {
+                let authenticated = !self.worker.settings.requirepass.is_set();
+                let session =
+                    crate::resp::Session::new(id, peer, opened, authenticated, durability);
+                Session::Resp(session)
+            }
+            ClientProtocol::Cql => {
+                Session::Cql(Box::new(crate::cql::Session::new(id, peer, durability)))
+            }
+            ClientProtocol::Http => {
+                Session::Http(Box::new(crate::http::Session::new(id, peer, opened)))
+            }
         };
         let mut row = session.row(self.worker.index, opened);
         row.remote = peer.remote;
@@ -191,6 +219,7 @@ impl Handler for Server {
         match session {
             Session::Resp(session) => self.serve_resp(cx, session, input, out),
             Session::Cql(session) => self.serve_cql(cx, session, input, out),
+            Session::Http(session) => self.serve_http(cx, session, input, out),
         }
     }
 
@@ -198,6 +227,12 @@ impl Handler for Server {
         match &session {
             Session::Resp(session) => self.end_waits(id, session),
             Session::Cql(session) => self.forget_cql(session),
+            Session::Http(session) => {
+                if session.wait == Some(crate::http::Wait::Pause) {
+                    self.postponed.remove(&id);
+                    self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
         }
         self.unregister(&session);
     }
@@ -207,6 +242,7 @@ impl Handler for Server {
             // A pipeline that waits for room in the log is still to be executed: it was sent.
             Session::Resp(session) => session.wait == Some(Wait::Room),
             Session::Cql(session) => session.outlives_peer(),
+            Session::Http(session) => session.wait.is_some(),
         }
     }
 
@@ -241,13 +277,14 @@ impl Handler for Server {
         let gate = match session {
             Session::Resp(session) => session.last_gate,
             Session::Cql(session) => self.welcome_cql(session),
+            Session::Http(session) => session.last_gate,
         };
         self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
     fn may_migrate(&self, session: &Session) -> bool {
         match session {
-            Session::Resp(_) => true,
+            Session::Resp(_) | Session::Http(_) => true,
             // Its responses come to this reactor.
             Session::Cql(session) => session.in_flight == 0,
         }
@@ -257,6 +294,8 @@ impl Handler for Server {
         match session {
             Session::Resp(session) => !session.monitor,
             Session::Cql(session) => session.parked.is_empty() && session.in_flight == 0,
+            // It has times of its own.
+            Session::Http(_) => false,
         }
     }
 
@@ -338,7 +377,7 @@ impl Handler for Server {
                 }
             }
             Some((Session::Cql(session), out)) => self.end_login_delay(cx, session, out),
-            None => {}
+            Some((Session::Http(_), _)) | None => {}
         }
     }
 
@@ -385,6 +424,7 @@ impl Server {
         match session {
             Session::Resp(_) => &mut self.worker.accounts.resp,
             Session::Cql(_) => &mut self.worker.accounts.cql,
+            Session::Http(_) => &mut self.worker.accounts.http,
         }
     }
 

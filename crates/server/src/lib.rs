@@ -13,6 +13,7 @@ pub mod cql;
 mod evict;
 mod expire;
 mod handler;
+mod http;
 mod janitor;
 mod latency;
 mod logging;

@@ -59,6 +59,27 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientProtocol {
+    Resp,
+    Cql,
+    Http,
+}
+
+impl ClientProtocol {
+    pub(crate) const ALL: [ClientProtocol; 3] =
+        [ClientProtocol::Resp, ClientProtocol::Cql, ClientProtocol::Http];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ClientProtocol::Resp => "resp",
+            ClientProtocol::Cql => "cql",
+            ClientProtocol::Http => "http",
+        }
+    }
+}
+
 /// One client as CLIENT LIST shows it.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, each a letter of the list")]
@@ -73,7 +94,8 @@ pub(crate) struct ClientRow {
     pub(crate) opened: MonoNs,
     pub(crate) active: MonoNs,
     pub(crate) db: u8,
-    /// Version of RESP; 0: the client speaks CQL.
+    pub(crate) protocol: ClientProtocol,
+    /// Version of RESP; 0: the client speaks another protocol.
     pub(crate) resp: u8,
     pub(crate) durability: Durability,
     /// Queued commands, or -1 outside MULTI.
@@ -128,6 +150,7 @@ impl ClientRow {
             opened,
             active: opened,
             db: 0,
+            protocol: ClientProtocol::Resp,
             resp: 2,
             durability,
             queued: -1,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +22,8 @@ use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
 use crate::cql::request_kind::commands_count;
 use crate::cql::schema;
-use crate::handler::Server;
+use crate::handler::{Protocols, Server};
+use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::Published;
@@ -34,6 +36,10 @@ use crate::{clock, logging};
 
 /// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// What a connection over `maxclients` is told by HTTP.
+const REFUSAL_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+                              Retry-After: 1\r\nConnection: close\r\n\r\n";
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
 /// names each listener as soon as connections are accepted.
@@ -52,6 +58,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         count => count,
     };
     let started = clock::now();
+    let http = listen_http(&settings)?;
+    let early = Early::start(&http).context("starting the thread of early HTTP")?;
     let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
         .with_context(|| format!("recovering the data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
@@ -61,7 +69,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     schema::install(&shared, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
-    let group = start_group(&shared, &settings, reactors)?;
+    drop(early);
+    let group = start_group(&shared, &settings, reactors, http)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
     start_pool(&shared, &settings)?;
     announce(&group, &shared)?;
@@ -144,10 +153,20 @@ fn random_hex() -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// Binds the addresses of HTTP: they answer before the data is there.
+fn listen_http(settings: &Settings) -> anyhow::Result<Vec<TcpListener>> {
+    let listen = |address: &SocketAddr| {
+        let socket = reactor::listen(*address, reactor::BACKLOG, false);
+        socket.map(TcpListener::from).with_context(|| format!("listening on {address}"))
+    };
+    settings.http.iter().map(listen).collect()
+}
+
 fn start_group(
     shared: &Arc<Shared>,
     settings: &Settings,
     reactors: usize,
+    http: Vec<TcpListener>,
 ) -> anyhow::Result<Group<Mail>> {
     let limits = Arc::new(Limits::default());
     apply_limits(&limits, settings);
@@ -157,14 +176,19 @@ fn start_group(
     // A client of CQL that is too many has not asked anything yet: there is no stream to answer on.
     let refusals = refusals.chain(settings.cql.iter().map(|address| (address, &[][..])));
     for (address, refusal) in refusals {
-        let listener =
-            Listener::bind(*address, refusal).with_context(|| format!("listening on {address}"))?;
+        let listener = Listener::bind(*address, refusal);
+        listeners.push(listener.with_context(|| format!("listening on {address}"))?);
+    }
+    for listener in http {
+        let listener = Listener::from_std(listener, REFUSAL_HTTP);
+        listeners.push(listener.context("listening for HTTP")?);
+    }
+    for listener in &listeners {
         let bytes = usize::try_from(settings.socket_receive_buffer_bytes).unwrap_or(usize::MAX);
         if bytes != 0 {
             let sized = listener.set_receive_buffer_bytes(bytes);
-            sized.with_context(|| format!("setting the receive buffer of {address}"))?;
+            sized.context("setting the receive buffer of a listening socket")?;
         }
-        listeners.push(listener);
     }
     let config = reactor::Config {
         reactors,
@@ -233,12 +257,11 @@ pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
 
 fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     let addresses = group.addresses();
-    let resp_count = shared.settings.load().resp.len();
-    let protocol = |at: usize| if at < resp_count { "resp" } else { "cql" };
+    let protocols = Protocols::of(&shared.settings.load());
     let listeners: Vec<String> = addresses
         .iter()
         .enumerate()
-        .map(|(at, address)| format!("{}={address}", protocol(at)))
+        .map(|(at, address)| format!("{}={address}", protocols.of_listener(at).name()))
         .collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;

@@ -183,6 +183,8 @@ settings! {
     resp: Vec<SocketAddr>,
     /// Empty: CQL is not spoken.
     cql: Vec<SocketAddr>,
+    /// Empty: HTTP is not spoken.
+    http: Vec<SocketAddr>,
     /// Zero: one per core.
     reactors: usize,
     placement: Placement,
@@ -227,6 +229,12 @@ settings! {
     /// 0: everything is done.
     stub: usize,
     log_cql_requests: bool,
+    http_body_bytes_max: u64,
+    http_head_timeout_ms: u64,
+    http_idle_timeout_ms: u64,
+    http_write_timeout_ms: u64,
+    /// Bytes per second.
+    http_body_rate_min: u64,
     memory_tracking: bool,
     /// Zero: as the kernel likes.
     socket_receive_buffer_bytes: u64,
@@ -317,7 +325,9 @@ impl Settings {
     /// Every address to listen on, with its option.
     fn listeners(&self) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
         let resp = self.resp.iter().map(|address| ("resp", address));
-        resp.chain(self.cql.iter().map(|address| ("cql", address)))
+        let cql = self.cql.iter().map(|address| ("cql", address));
+        let http = self.http.iter().map(|address| ("http", address));
+        resp.chain(cql).chain(http)
     }
 
     fn validate_protection(&self) -> Result<(), Conflict> {

@@ -16,10 +16,12 @@ pub struct MemoryTrackers {
     pub read_buffer_resp: Arc<Tracker>,
     /// Its limit is `cql-rpc-memory-limit`.
     pub read_buffer_cql: Arc<Tracker>,
+    pub read_buffer_http: Arc<Tracker>,
     /// What requests need while they run.
     pub call: Arc<Tracker>,
     pub call_resp: Arc<Tracker>,
     pub call_cql: Arc<Tracker>,
+    pub call_http: Arc<Tracker>,
     /// Keys and values. Its limit is `maxmemory`.
     pub store: Arc<Tracker>,
     /// Records on the way to the disk.
@@ -28,6 +30,7 @@ pub struct MemoryTrackers {
     pub output: Arc<Tracker>,
     pub output_resp: Arc<Tracker>,
     pub output_cql: Arc<Tracker>,
+    pub output_http: Arc<Tracker>,
     /// CQL statements that are kept prepared. Its limit is `prepared-statements-memory`.
     pub prepared: Arc<Tracker>,
     /// What a connection costs while it does nothing.
@@ -44,12 +47,15 @@ impl MemoryTrackers {
         let trackers = Self {
             read_buffer_resp: read_buffer.child("resp", Limit::None),
             read_buffer_cql: read_buffer.child("cql", Limit::None),
+            read_buffer_http: read_buffer.child("http", Limit::None),
             call_resp: call.child("resp", Limit::None),
             call_cql: call.child("cql", Limit::None),
+            call_http: call.child("http", Limit::None),
             store: server.child("store", Limit::None),
             log: server.child("log", Limit::None),
             output_resp: output.child("resp", Limit::None),
             output_cql: output.child("cql", Limit::None),
+            output_http: output.child("http", Limit::None),
             prepared: server.child("prepared-statements", Limit::None),
             clients: server.child("clients", Limit::None),
             server,
@@ -118,18 +124,21 @@ mod tests {
         for path in [
             "read-buffer/resp",
             "read-buffer/cql",
+            "read-buffer/http",
             "call/resp",
             "call/cql",
+            "call/http",
             "store",
             "log",
             "output/resp",
             "output/cql",
+            "output/http",
             "prepared-statements",
             "clients",
         ] {
             assert!(paths.contains(&format!("server/{path}")), "{path}");
         }
-        assert_eq!(paths.len(), 14);
+        assert_eq!(paths.len(), 17);
     }
 
     #[test]

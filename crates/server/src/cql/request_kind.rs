@@ -2,6 +2,7 @@
 
 use wire::cql::Opcode;
 
+use crate::http::ROUTES;
 use crate::resp::CommandId;
 use crate::resp::registry::REGISTRY;
 
@@ -63,9 +64,15 @@ impl RequestKind {
     }
 }
 
-/// Commands of RESP and requests of CQL together.
+/// Commands of RESP, requests of CQL and routes of HTTP together.
 pub(crate) fn commands_count() -> usize {
-    REGISTRY.len() + RequestKind::COUNT
+    REGISTRY.len() + RequestKind::COUNT + ROUTES.len()
+}
+
+/// The number of a route of HTTP in counters and timers.
+pub(crate) fn route_id(route: usize) -> CommandId {
+    let id = REGISTRY.len() + RequestKind::COUNT + route;
+    CommandId::try_from(id).expect("fewer than 65,536 commands")
 }
 
 /// The name of a command or request in INFO.
@@ -73,7 +80,8 @@ pub(crate) fn command_name(id: CommandId) -> &'static str {
     let id = usize::from(id);
     match id.checked_sub(REGISTRY.len()) {
         None => REGISTRY.full_name(id),
-        Some(place) => RequestKind::NAMES[place],
+        Some(place) if place < RequestKind::COUNT => RequestKind::NAMES[place],
+        Some(place) => ROUTES[place - RequestKind::COUNT].name,
     }
 }
 
@@ -93,6 +101,8 @@ mod tests {
             assert_eq!(command_name(kind.command_id()), name);
             assert!(usize::from(kind.command_id()) < commands_count());
         }
+        assert_eq!(command_name(route_id(0)), ROUTES[0].name);
+        assert_eq!(usize::from(route_id(ROUTES.len() - 1)), commands_count() - 1);
         let get = REGISTRY.find(b"get").expect("known");
         assert_eq!(command_name(get), "get");
     }

@@ -10,7 +10,7 @@ use super::parked::Parked;
 use super::request_kind::RequestKind;
 use crate::accounts::Charges;
 use crate::config::Durability;
-use crate::published::ClientRow;
+use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::session::{ConnId, Peer};
 
 /// Most bytes of the names that a client gives itself and its driver.
@@ -123,6 +123,7 @@ impl Session {
     pub(crate) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
         let mut row = ClientRow::new(self.id, reactor, now, self.client.durability);
         row.local = self.client.local;
+        row.protocol = ClientProtocol::Cql;
         row.resp = 0;
         self.update_row(&mut row, now);
         row

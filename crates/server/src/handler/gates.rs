@@ -55,6 +55,7 @@ impl Server {
                 match connections.get_mut(id) {
                     Some((Session::Resp(session), _)) => session.wait = None,
                     Some((Session::Cql(session), _)) => session.wait = None,
+                    Some((Session::Http(session), _)) => session.wait = None,
                     None => continue,
                 }
                 cx.resume(id);

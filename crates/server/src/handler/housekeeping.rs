@@ -31,6 +31,8 @@ impl Server {
                 cx.abort(info.id);
             }
         }
+        drop(published);
+        self.sweep_http(cx, connections);
     }
 
     pub(super) fn record_writes(&mut self, cx: &Context<'_, Mail>) {

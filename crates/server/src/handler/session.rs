@@ -7,7 +7,7 @@ use crate::accounts::Charges;
 use crate::config::OutputLimit;
 use crate::config::Settings;
 use crate::published::ClientRow;
-use crate::{cql, resp};
+use crate::{cql, http, resp};
 
 /// See the module. RESP's state is in place, as it was before there was another protocol: it is
 /// looked at on every request.
@@ -15,6 +15,7 @@ use crate::{cql, resp};
 pub(crate) enum Session {
     Resp(resp::Session),
     Cql(Box<cql::Session>),
+    Http(Box<http::Session>),
 }
 
 impl Session {
@@ -22,6 +23,7 @@ impl Session {
         match self {
             Session::Resp(session) => session.id,
             Session::Cql(session) => session.id,
+            Session::Http(session) => session.id,
         }
     }
 
@@ -29,19 +31,20 @@ impl Session {
         match self {
             Session::Resp(session) => session.charges,
             Session::Cql(session) => session.charges,
+            Session::Http(session) => session.charges,
         }
     }
 
     pub(super) fn as_resp(&mut self) -> Option<&mut resp::Session> {
         match self {
             Session::Resp(session) => Some(session),
-            Session::Cql(_) => None,
+            Session::Cql(_) | Session::Http(_) => None,
         }
     }
 
     pub(super) fn as_cql(&mut self) -> Option<&mut cql::Session> {
         match self {
-            Session::Resp(_) => None,
+            Session::Resp(_) | Session::Http(_) => None,
             Session::Cql(session) => Some(session),
         }
     }
@@ -50,13 +53,14 @@ impl Session {
         match self {
             Session::Resp(session) => ClientRow::of(session, reactor, now),
             Session::Cql(session) => session.row(reactor, now),
+            Session::Http(session) => session.row(reactor, now),
         }
     }
 
     /// Replies that wait for the log outside of the connection's output.
     pub(super) fn parked_bytes(&self) -> usize {
         match self {
-            Session::Resp(_) => 0,
+            Session::Resp(_) | Session::Http(_) => 0,
             Session::Cql(session) => session.parked.bytes(),
         }
     }
@@ -74,13 +78,17 @@ impl Session {
                 (&mut session.details.above_soft_since, limit)
             }
             Session::Cql(session) => (&mut session.above_soft_since, limits.normal),
+            Session::Http(session) => (&mut session.above_soft_since, limits.normal),
         }
     }
 }
 
 /// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
 pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>()
-    + larger(size_of::<resp::session::Details>(), size_of::<cql::Session>())
+    + larger(
+        larger(size_of::<resp::session::Details>(), size_of::<cql::Session>()),
+        size_of::<http::Session>(),
+    )
     + size_of::<ClientRow>()
     + reactor::CONNECTION_BYTES) as u64;
 

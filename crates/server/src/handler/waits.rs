@@ -48,11 +48,13 @@ impl Server {
             return;
         }
         for id in std::mem::take(&mut self.postponed) {
-            if let Some((AnySession::Resp(session), _)) = connections.get_mut(id) {
-                session.wait = None;
-                self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-                cx.resume(id);
+            match connections.get_mut(id) {
+                Some((AnySession::Resp(session), _)) => session.wait = None,
+                Some((AnySession::Http(session), _)) => session.wait = None,
+                Some((AnySession::Cql(_), _)) | None => continue,
             }
+            self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+            cx.resume(id);
         }
     }
 

@@ -31,8 +31,7 @@ mod zset_range;
 mod zsets;
 
 pub(crate) use client::Pause;
-pub(crate) use connection::is_same_secret;
-#[cfg(test)]
+pub(crate) use connection::{USER, is_same_secret};
 pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;

@@ -52,7 +52,7 @@ fn connection(table: &Table, client: &ClientRow, cx: &VirtualCx<'_>) -> Values {
     let mut row = RowBuilder::new(table)
         .bigint("id", bigint(client.id))
         .int("reactor", int(client.reactor))
-        .text("protocol", if client.resp == 0 { "cql" } else { "resp" })
+        .text("protocol", client.protocol.name())
         .text("name", &client.name)
         .text("driver_name", &client.library_name)
         .text("driver_version", &client.library_version)

@@ -106,15 +106,15 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
             counters.held_bytes,
         );
         page.field(&format!("r{index:02}"), value);
-        let requests = requests_of_cql(&published.lock().commands);
+        let requests = requests_by_kind(&published.lock().commands);
         if !requests.is_empty() {
             page.field(&format!("r{index:02}_requests"), requests);
         }
     }
 }
 
-/// How many CQL requests of each kind a reactor has run.
-fn requests_of_cql(commands: &[CommandCounts]) -> String {
+/// How many requests of CQL and HTTP of each kind a reactor has run.
+fn requests_by_kind(commands: &[CommandCounts]) -> String {
     let counts = (0..).zip(commands).skip(REGISTRY.len()).filter(|(_, counts)| counts.calls > 0);
     let shown = counts.map(|(id, counts)| format!("{}={}", command_name(id), counts.calls));
     shown.collect::<Vec<_>>().join(",")

@@ -1,0 +1,320 @@
+//! HTTP: bytes to requests, requests to answers, in order.
+
+use std::time::{Duration, SystemTime};
+
+use base::time::{MonoNs, Now};
+use reactor::{ConnInfo, Connections, Context, Flow, Next, Output};
+use wire::http::{CONTINUE, Limits, Request, RequestBatch};
+
+use super::{SERVED_NS_MAX, Server, Session as AnySession};
+use crate::config::Settings;
+use crate::cql::request_kind::route_id;
+use crate::http::{Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find};
+use crate::shared::Mail;
+
+/// Requests decoded at a time.
+const BATCH_REQUESTS_MAX: usize = 64;
+
+/// What one reactor keeps for its HTTP connections.
+#[derive(Debug)]
+pub(super) struct Desk {
+    batch: RequestBatch,
+    scratch: Scratch,
+    date: DateText,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk { batch: RequestBatch::new(), scratch: Scratch::new(), date: DateText::default() }
+    }
+}
+
+/// Why the requests of a batch are not all answered, or nothing may follow them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The answer was the last of the connection.
+    Close,
+    /// The log has no room.
+    Room,
+    /// CLIENT PAUSE.
+    Pause,
+    /// Others want to be served too, or the peer has to take its answers first.
+    Turn,
+}
+
+/// What a connection that is awaited gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Stay,
+    /// Nothing was asked for: close without a word.
+    Close,
+    /// A request comes too slowly: 408.
+    Slow,
+    /// An answer is not taken.
+    Abort,
+}
+
+impl Server {
+    /// Serves what one read of a connection brought.
+    pub(super) fn serve_http(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let started = self.begin_read(cx);
+        self.worker.stamp = started;
+        self.http.date.update(self.now);
+        let limits = http_limits(&self.worker.settings);
+        let mut batch = std::mem::take(&mut self.http.batch);
+        let (mut consumed, mut has_served) = (0, false);
+        let next = loop {
+            let rest = &input[consumed..];
+            let taken = session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut batch);
+            let (answered, why) = self.answer_batch(session, rest, &batch, started, out);
+            has_served |= answered > 0;
+            if let Some(why) = why {
+                // The requests behind are shown again when their turn comes.
+                session.decoder.restart();
+                consumed += answered.checked_sub(1).map_or(0, |last| batch.end(last));
+                break self.stop_http(session, why);
+            }
+            consumed += taken;
+            if let Some(error) = batch.error() {
+                self.refuse_http(session, error.status(), &error.to_string(), out);
+                break Next::Close;
+            }
+            if batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
+                if session.decoder.take_continue() {
+                    out.buffer().extend_from_slice(CONTINUE);
+                }
+                let unread = input.len() - consumed;
+                let missing = session.decoder.needed();
+                break Next::Read { needed: if missing == 0 { 0 } else { unread + missing } };
+            }
+        };
+        self.http.batch = batch;
+        session.note_phase(has_served, self.now.mono);
+        let next = self.charge_http(session, input.len() - consumed, out).unwrap_or(next);
+        self.publish_http(session);
+        Flow { consumed, next }
+    }
+
+    /// Answers the requests of a batch in order. Returns how many were answered, and why not all were
+    /// or nothing may follow.
+    fn answer_batch(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        batch: &RequestBatch,
+        started: u64,
+        out: &mut Output,
+    ) -> (usize, Option<Why>) {
+        let pause_bytes = self.output_pause_bytes();
+        for index in 0..batch.len() {
+            if !self.shared.log.has_room(self.worker.index) {
+                return (index, Some(Why::Room));
+            }
+            let request = batch.get(index, input);
+            let terms = Terms::of(&request);
+            let Some(gate) = self.answer(session, &request, terms, out) else {
+                return (index, Some(Why::Pause));
+            };
+            if gate > self.worker.durable {
+                self.worker.note_gate(gate, session.last_request);
+                session.last_gate = session.last_gate.max(gate);
+                out.hold(gate);
+            } else {
+                out.hold(0);
+            }
+            if terms.closes {
+                return (index + 1, Some(Why::Close));
+            }
+            if self.worker.has_new_settings {
+                self.derive_params();
+            }
+            let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
+            if out.pending_bytes() > pause_bytes || served_ns > SERVED_NS_MAX {
+                return (index + 1, Some(Why::Turn));
+            }
+        }
+        (batch.len(), None)
+    }
+
+    /// Appends the answer to one request. Returns the log position that it waits for; none if the
+    /// request is put off.
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        terms: Terms,
+        out: &mut Output,
+    ) -> Option<u64> {
+        let clock_start = self.worker.stamp;
+        let (number, route) = find(request);
+        let durability = self.worker.settings.durability;
+        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        let Desk { scratch, date, .. } = desk;
+        scratch.begin(session, worker, durability);
+        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
+        session.durability = exchange.durability();
+        session.requests += 1;
+        session.last_request = route_id(number);
+        terms.write(&outcome, &scratch.body, &date.text, out.buffer());
+        let stamp = worker.clock.now();
+        let ns = worker.clock.delta_ns(clock_start, stamp);
+        worker.stamp = stamp;
+        worker.tally.executed(session.last_request, ns);
+        if outcome.status >= 400 {
+            worker.tally.error(Some(session.last_request), status_kind(outcome.status));
+        }
+        Some(outcome.gate)
+    }
+
+    /// What a connection does whose requests are not all answered.
+    fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
+        match why {
+            Why::Turn => return Next::Again,
+            Why::Close => {
+                session.closing = true;
+                return Next::Close;
+            }
+            Why::Room => {
+                session.wait = Some(Wait::Room);
+                self.roomless.push(session.id);
+                self.shared.log.request_write();
+            }
+            Why::Pause => {
+                session.wait = Some(Wait::Pause);
+                self.postponed.insert(session.id);
+                let blocked = &self.shared.blocked_clients;
+                blocked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        Next::Pause
+    }
+
+    /// Answers what is no request; the connection ends with it.
+    fn refuse_http(&mut self, session: &mut Session, status: u16, text: &str, out: &mut Output) {
+        session.closing = true;
+        self.worker.tally.error(None, status_kind(status));
+        let mut body = Vec::new();
+        let outcome = Outcome::error(status, &format!("ERR {text}"), &mut body);
+        Terms::REFUSED.write(&outcome, &body, &self.http.date.text, out.buffer());
+        out.hold(0);
+    }
+
+    /// Charges the connection for what it keeps. Closes it when there is no memory for its input.
+    fn charge_http(
+        &mut self,
+        session: &mut Session,
+        unread: usize,
+        out: &mut Output,
+    ) -> Option<Next> {
+        let pending = out.pending_bytes();
+        let charged = self.worker.accounts.http.charge(&mut session.charges, unread, pending);
+        let reached = charged.err()?;
+        self.refuse_http(session, 503, &reached.to_string(), out);
+        Some(Next::Close)
+    }
+
+    fn publish_http(&mut self, session: &Session) {
+        let mut published = self.shared.published[self.worker.index].lock();
+        self.worker.tally.publish(&mut published, self.worker.settings.latency_tracking);
+        if let Some(row) = published.clients.get_mut(&session.id.0) {
+            session.update_row(row, self.now.mono);
+        }
+    }
+
+    /// Lets those go who send or take too slowly. Called once a second: a connection may live longer
+    /// than its time by that.
+    pub(super) fn sweep_http(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        let (now, settings) = (self.now.mono, &self.worker.settings);
+        let mut slow = Vec::new();
+        for (info, session) in connections.list() {
+            let AnySession::Http(session) = session else { continue };
+            match judge(session, &info, settings, now) {
+                Verdict::Stay => {}
+                Verdict::Close => cx.close(info.id),
+                Verdict::Abort => cx.abort(info.id),
+                Verdict::Slow => slow.push(info.id),
+            }
+        }
+        self.http.date.update(self.now);
+        for id in slow {
+            if let Some((AnySession::Http(session), out)) = connections.get_mut(id) {
+                self.refuse_http(session, 408, "the request did not come in time", out);
+            }
+            cx.close(id);
+        }
+    }
+}
+
+fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -> Verdict {
+    const MS: u64 = 1_000_000;
+    if session.wait.is_some() || session.closing {
+        return Verdict::Stay;
+    }
+    if info.output_bytes > 0 {
+        let is_stuck = info.held_bytes < info.output_bytes
+            && now.since(info.last_activity) > settings.http_write_timeout_ms.saturating_mul(MS);
+        return if is_stuck { Verdict::Abort } else { Verdict::Stay };
+    }
+    let waited_ns = now.since(session.since);
+    let head_ns = settings.http_head_timeout_ms.saturating_mul(MS);
+    let (allowed_ns, verdict) = match session.phase {
+        Phase::Idle => (settings.http_idle_timeout_ms.saturating_mul(MS), Verdict::Close),
+        // Nothing has come since the connection was made.
+        Phase::Head if info.input_bytes == 0 => (head_ns, Verdict::Close),
+        Phase::Head => (head_ns, Verdict::Slow),
+        Phase::Body => {
+            let earned_ns = (info.input_bytes as u64).saturating_mul(1000 * MS);
+            (head_ns.saturating_add(earned_ns / settings.http_body_rate_min), Verdict::Slow)
+        }
+    };
+    if waited_ns > allowed_ns { verdict } else { Verdict::Stay }
+}
+
+fn http_limits(settings: &Settings) -> Limits {
+    let body_bytes_max = usize::try_from(settings.http_body_bytes_max).unwrap_or(usize::MAX);
+    Limits { body_bytes_max, ..Limits::DEFAULT }
+}
+
+/// One word for the counters of errors.
+fn status_kind(status: u16) -> &'static str {
+    match status {
+        401 => "HTTP_UNAUTHORIZED",
+        403 => "HTTP_FORBIDDEN",
+        404 => "HTTP_NOT_FOUND",
+        405 => "HTTP_METHOD",
+        408 => "HTTP_TIMEOUT",
+        412 => "HTTP_PRECONDITION",
+        413 => "HTTP_TOO_LARGE",
+        500.. => "HTTP_SERVER",
+        _ => "HTTP_CLIENT",
+    }
+}
+
+/// The time as header lines have it, made once per second.
+#[derive(Debug, Default)]
+struct DateText {
+    seconds: u64,
+    text: String,
+}
+
+impl DateText {
+    fn update(&mut self, now: Now) {
+        let seconds = now.unix.0 / 1000;
+        if seconds != self.seconds || self.text.is_empty() {
+            self.seconds = seconds;
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            self.text = httpdate::fmt_http_date(time);
+        }
+    }
+}

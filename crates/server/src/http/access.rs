@@ -1,0 +1,148 @@
+//! Who may ask: the server's password as a token, and pages of strangers never.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use wire::http::Request;
+
+use super::target;
+use crate::config::Settings;
+use crate::resp::{USER, is_same_secret};
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No token, or a wrong one.
+    Token,
+    /// A page of another site made the browser ask.
+    Stranger,
+}
+
+/// Whether the request may be served.
+pub(super) fn check(request: &Request<'_>, settings: &Settings) -> Result<(), Refusal> {
+    if is_strange(request, settings) {
+        return Err(Refusal::Stranger);
+    }
+    let password = &settings.requirepass;
+    let is_known = !password.is_set()
+        || header_shows(request, password.0.as_bytes())
+        || target::parameter(request.query(), "_token")
+            .is_some_and(|token| is_same_secret(&token, password.0.as_bytes()));
+    if is_known { Ok(()) } else { Err(Refusal::Token) }
+}
+
+/// `Bearer <password>`, or `Basic` with the user `default`, as browsers ask for it.
+// Source: RFC 6750 2.1 (Bearer), RFC 7617 2 (Basic), RFC 9110 11.4 (the scheme in any case)
+fn header_shows(request: &Request<'_>, password: &[u8]) -> bool {
+    let Some(value) = request.header("authorization") else { return false };
+    let Some(space) = value.iter().position(|byte| *byte == b' ') else { return false };
+    let (scheme, credentials) = (&value[..space], value[space..].trim_ascii());
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return is_same_secret(credentials, password);
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return false;
+    }
+    let Ok(pair) = STANDARD.decode(credentials) else { return false };
+    let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
+    pair[..colon] == *USER.as_bytes() && is_same_secret(&pair[colon + 1..], password)
+}
+
+/// Whether a page of another site stands behind the request. A browser sends what any page wants it
+/// to, to addresses of its own machine as well, and a GET can write here.
+// Source: Fetch Standard 3.2 (Origin); Fetch Metadata Request Headers 2.4 (Sec-Fetch-Site)
+fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
+    let host = request.host().unwrap_or_default();
+    if let Some(origin) = request.header("origin") {
+        let authority =
+            origin.windows(3).position(|part| part == b"://").map(|at| &origin[at + 3..]);
+        if authority.is_none_or(|authority| !authority.eq_ignore_ascii_case(host)) {
+            return true;
+        }
+    }
+    if let Some(site) = request.header("sec-fetch-site")
+        && site != b"same-origin"
+        && site != b"none"
+    {
+        return true;
+    }
+    // A name of a stranger can be made to point to this machine, and its pages are of one origin with
+    // it then. Where nobody has to show a password, only addresses and this machine's name will do.
+    settings.protected_mode && !settings.requirepass.is_set() && !is_local_name(host)
+}
+
+/// An address, `localhost`, or nothing (HTTP/1.0), whatever the port.
+fn is_local_name(host: &[u8]) -> bool {
+    let name = match host.iter().rposition(|byte| *byte == b':') {
+        Some(at) if host[at + 1..].iter().all(u8::is_ascii_digit) => &host[..at],
+        _ => host,
+    };
+    let name = std::str::from_utf8(name).unwrap_or("?");
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::http::{Limits, RequestBatch, RequestDecoder};
+
+    use super::*;
+    use crate::config::Password;
+
+    #[track_caller]
+    fn check_lines(password: &str, target: &str, lines: &str, expected: Result<(), Refusal>) {
+        let settings =
+            Settings { requirepass: Password(password.to_owned()), ..Settings::default() };
+        let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
+        let mut batch = RequestBatch::new();
+        RequestDecoder::new().decode(text.as_bytes(), &Limits::DEFAULT, 1, &mut batch);
+        let request = batch.get(0, text.as_bytes());
+        assert_eq!(check(&request, &settings), expected, "{target} {lines}");
+    }
+
+    #[test]
+    fn tokens_are_the_password() {
+        let wrong = Err(Refusal::Token);
+        let host = "Host: a\r\n";
+        check_lines("p w", "/", host, wrong);
+        check_lines("p w", "/?_token=p+w", host, Ok(()));
+        check_lines("p w", "/?_token=p", host, wrong);
+        for (value, expected) in [
+            ("Bearer p w", Ok(())),
+            ("bearer p w", Ok(())),
+            ("Bearer p", wrong),
+            ("Bearer", wrong),
+            ("Basic ZGVmYXVsdDpwIHc=", Ok(())),
+            ("Basic b3RoZXI6cCB3", wrong),
+            ("Basic !", wrong),
+            ("Digest p w", wrong),
+        ] {
+            let lines = format!("Host: a\r\nAuthorization: {value}\r\n");
+            check_lines("p w", "/", &lines, expected);
+        }
+    }
+
+    #[test]
+    fn pages_of_strangers_are_refused() {
+        let strange = Err(Refusal::Stranger);
+        for host in ["localhost", "LocalHost:80", "127.0.0.1:8080", "[::1]:80", "[::1]", ""] {
+            check_lines("", "/", &format!("Host: {host}\r\n"), Ok(()));
+        }
+        for host in ["evil.example", "evil.example:80", "1.2.3.4.example"] {
+            check_lines("", "/", &format!("Host: {host}\r\n"), strange);
+            check_lines("p", "/?_token=p", &format!("Host: {host}\r\n"), Ok(()));
+        }
+        for (line, expected) in [
+            ("Origin: http://localhost:80", Ok(())),
+            ("Origin: http://evil.example", strange),
+            ("Origin: null", strange),
+            ("Sec-Fetch-Site: same-origin", Ok(())),
+            ("Sec-Fetch-Site: none", Ok(())),
+            ("Sec-Fetch-Site: cross-site", strange),
+            ("Sec-Fetch-Site: same-site", strange),
+        ] {
+            check_lines("", "/", &format!("Host: localhost:80\r\n{line}\r\n"), expected);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Commands of Redis by REST, in the dialect that hosted Redis speaks and its SDKs expect: a JSON array
+//! in the body, a path, several at once, a transaction.
+
+// Source: Upstash documentation, "REST API"
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+use wire::http::{Method, Request};
+use wire::resp::{Args, OwnedArgs};
+
+use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, Postponed, durability};
+use super::reply::{self, Encoding};
+use super::target;
+use crate::resp::REPLY_BYTES_MAX;
+use crate::resp::command::{Flags, Group};
+use crate::resp::registry::REGISTRY;
+
+/// Commands of one pipeline or transaction: a reactor runs them in one go, and 10,000 take it some ten
+/// milliseconds.
+const COMMANDS_MAX: usize = 10_000;
+
+const NOT_PARSED: &str = "ERR failed to parse command";
+const PIPELINE_NOT_PARSED: &str = "ERR failed to parse pipeline request";
+
+/// POST /: the command as a JSON array.
+pub(super) fn from_body(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let mut args = std::mem::take(&mut exchange.scratch.args);
+    args.clear();
+    let parsed = serde_json::from_slice::<Vec<&RawValue>>(request.body()).ok();
+    let answered = match parsed.and_then(|words| push_words(&words, &mut args)) {
+        Some(()) => one(exchange, request, &args),
+        None => Ok(exchange.fail(400, NOT_PARSED)),
+    };
+    exchange.scratch.args = args;
+    answered
+}
+
+/// `/set/foo/bar/EX/100`, or `/set/foo?EX=100` with the value as the body.
+pub(super) fn from_path(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let mut args = std::mem::take(&mut exchange.scratch.args);
+    args.clear();
+    let answered = match push_path(request, &mut args) {
+        Ok(()) if args.as_args().is_empty() => Ok(exchange.fail(400, "ERR empty command")),
+        Ok(()) => one(exchange, request, &args),
+        Err(target::BadEscape) => Ok(exchange.fail(400, NOT_PARSED)),
+    };
+    exchange.scratch.args = args;
+    answered
+}
+
+fn push_path(request: &Request<'_>, args: &mut OwnedArgs) -> Result<(), target::BadEscape> {
+    let path = request.path();
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let mut word = Vec::new();
+    // A path that ends with a slash has an empty last argument, but for the root.
+    for part in path.split(|byte| *byte == b'/').filter(|_| !path.is_empty()) {
+        word.clear();
+        target::unescape(part, &mut word)?;
+        args.push(&word);
+    }
+    let has_body = matches!(request.method(), Method::Post | Method::Put);
+    if has_body && !request.body().is_empty() {
+        args.push(request.body());
+    }
+    for parameter in target::parameters(request.query().unwrap_or_default()) {
+        let target::Parameter { name, value } = parameter?;
+        if name == b"_token" {
+            continue;
+        }
+        args.push(&name);
+        if let Some(value) = value {
+            args.push(&value);
+        }
+    }
+    Ok(())
+}
+
+/// Runs one command and answers with its reply.
+fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> Answered {
+    let encoding = match admit(exchange, request) {
+        Ok(encoding) => encoding,
+        Err(text) => return Ok(exchange.fail(400, text)),
+    };
+    if let Some(text) = refusal(args.as_args()) {
+        return Ok(exchange.fail(400, &text));
+    }
+    let gate = exchange.run(args)?;
+    let scratch = &mut *exchange.scratch;
+    let status = if reply::error(&scratch.replies).is_some() { 400 } else { 200 };
+    if request.header("upstash-response-format").is_some_and(|form| form == b"resp2") {
+        std::mem::swap(&mut scratch.replies, &mut scratch.body);
+        return Ok(Outcome::new(status, BYTES).gated(gate));
+    }
+    reply::write_result(&scratch.replies, encoding, &mut scratch.body);
+    Ok(Outcome::new(status, JSON).gated(gate))
+}
+
+/// POST /pipeline: commands in order, others' in between; each has a result of its own.
+pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let encoding = match admit(exchange, request) {
+        Ok(encoding) => encoding,
+        Err(text) => return Ok(exchange.fail(400, text)),
+    };
+    let Some(commands) = parse_all(request.body()) else {
+        return Ok(exchange.fail(400, PIPELINE_NOT_PARSED));
+    };
+    let mut gate = 0;
+    let mut body = std::mem::take(&mut exchange.scratch.body);
+    body.push(b'[');
+    for (index, args) in commands.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        let ran = match refusal(args.as_args()) {
+            Some(text) => Err(Cow::Owned(text)),
+            None if body.len() > REPLY_BYTES_MAX => Err(Cow::Borrowed("ERR reply is too large")),
+            None => {
+                exchange.scratch.replies.clear();
+                match exchange.run(args) {
+                    Err(Postponed) if index == 0 => {
+                        exchange.scratch.body = body;
+                        return Err(Postponed);
+                    }
+                    // Those before have been run: it is too late to put the request off.
+                    Err(Postponed) => Err(Cow::Borrowed("ERR the server is paused")),
+                    Ok(needed) => Ok(needed),
+                }
+            }
+        };
+        match ran {
+            Err(text) => reply::write_error(&text, &mut body),
+            Ok(needed) => {
+                gate = gate.max(needed);
+                reply::write_result(&exchange.scratch.replies, encoding, &mut body);
+            }
+        }
+    }
+    body.push(b']');
+    exchange.scratch.body = body;
+    Ok(Outcome::new(200, JSON).gated(gate))
+}
+
+/// POST /multi-exec: commands as one, on the log as one record.
+pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let encoding = match admit(exchange, request) {
+        Ok(encoding) => encoding,
+        Err(text) => return Ok(exchange.fail(400, text)),
+    };
+    let Some(commands) = parse_all(request.body()) else {
+        return Ok(exchange.fail(400, PIPELINE_NOT_PARSED));
+    };
+    exchange.run_words(&[b"MULTI"])?;
+    for args in &commands {
+        if let Some(text) = refusal(args.as_args()) {
+            return Ok(exchange.fail(400, &text));
+        }
+        exchange.scratch.replies.clear();
+        exchange.run(args)?;
+        // A command that is not even queued: the transaction is given up with the request.
+        if let Some(text) = reply::error(&exchange.scratch.replies) {
+            let text = String::from_utf8_lossy(text).into_owned();
+            return Ok(exchange.fail(400, &text));
+        }
+    }
+    exchange.scratch.replies.clear();
+    let gate = exchange.run_words(&[b"EXEC"])?;
+    let scratch = &mut *exchange.scratch;
+    let Some((count, mut rest)) = reply::elements(&scratch.replies) else {
+        reply::write_result(&scratch.replies, encoding, &mut scratch.body);
+        return Ok(Outcome::new(400, JSON).gated(gate));
+    };
+    scratch.body.push(b'[');
+    for index in 0..count {
+        if index > 0 {
+            scratch.body.push(b',');
+        }
+        rest = reply::write_result(rest, encoding, &mut scratch.body);
+    }
+    scratch.body.push(b']');
+    Ok(Outcome::new(200, JSON).gated(gate))
+}
+
+/// What the request's header lines ask for.
+fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<Encoding, &'static str> {
+    if let Some(durability) = durability(request)? {
+        exchange.choose_durability(durability);
+    }
+    match request.header("upstash-encoding") {
+        Some(name) if name.eq_ignore_ascii_case(b"base64") => Ok(Encoding::Base64),
+        _ => Ok(Encoding::Text),
+    }
+}
+
+/// Commands from a two-dimensional array; none if it is not one, or has too many.
+fn parse_all(body: &[u8]) -> Option<Vec<OwnedArgs>> {
+    let rows = serde_json::from_slice::<Vec<Vec<&RawValue>>>(body).ok()?;
+    if rows.is_empty() || rows.len() > COMMANDS_MAX {
+        return None;
+    }
+    let parse = |words: &Vec<&RawValue>| {
+        let mut args = OwnedArgs::new();
+        push_words(words, &mut args).map(|()| args)
+    };
+    rows.iter().map(parse).collect()
+}
+
+/// Appends arguments: strings, and numbers and truth values as they are written. None if something
+/// else is among them, or nothing at all.
+fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
+    for word in words {
+        let text = word.get();
+        match text.as_bytes().first()? {
+            b'"' => args.push(serde_json::from_str::<Cow<'_, str>>(text).ok()?.as_bytes()),
+            b'-' | b'0'..=b'9' | b't' | b'f' => args.push(text.as_bytes()),
+            _ => return None,
+        }
+    }
+    (!words.is_empty()).then_some(())
+}
+
+/// Why a command is not run by HTTP: it is about a connection, which is another one with each request,
+/// or it waits.
+fn refusal(args: Args<'_>) -> Option<String> {
+    let command = REGISTRY.entry(REGISTRY.find(args.get(0))?).command;
+    let is_of_connection = match command.group {
+        Group::Connection => !matches!(command.name, "ping" | "echo"),
+        Group::Transactions => true,
+        _ => matches!(command.name, "monitor" | "save"),
+    };
+    let waits = command.flags.has(Flags::BLOCKING.and(Flags::PUBSUB));
+    (is_of_connection || waits)
+        .then(|| format!("ERR Command is not available: '{}'", command.name.to_ascii_uppercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_words(body: &str, expected: Option<&[&str]>) {
+        let mut args = OwnedArgs::new();
+        let words = serde_json::from_str::<Vec<&RawValue>>(body).ok();
+        let parsed = words.and_then(|words| push_words(&words, &mut args));
+        let found: Vec<_> = args.as_args().iter().map(<[u8]>::to_vec).collect();
+        let expected: Option<Vec<_>> =
+            expected.map(|words| words.iter().map(|word| word.as_bytes().to_vec()).collect());
+        assert_eq!(parsed.map(|()| found), expected, "{body}");
+    }
+
+    #[test]
+    fn arguments_are_strings_numbers_and_truth_values() {
+        check_words(r#"["SET","k","v",1]"#, Some(&["SET", "k", "v", "1"]));
+        check_words(
+            r#"["a", 1.0, -5, 12345678901234567890123, 1e5, true, "\u00e9\n"]"#,
+            Some(&["a", "1.0", "-5", "12345678901234567890123", "1e5", "true", "é\n"]),
+        );
+        for body in ["[]", "{}", "\"get\"", "[null]", "[[\"a\"]]", "[{}]", "", "[\"a\"", "[1,]"] {
+            check_words(body, None);
+        }
+    }
+
+    #[test]
+    fn commands_of_connections_are_refused() {
+        let refused = |name: &str| {
+            let mut args = OwnedArgs::new();
+            args.push(name.as_bytes());
+            refusal(args.as_args()).is_some()
+        };
+        for name in ["multi", "EXEC", "watch", "Client", "auth", "hello", "select", "quit", "reset"]
+        {
+            assert!(refused(name), "{name}");
+        }
+        for name in ["monitor", "wait", "waitaof", "save"] {
+            assert!(refused(name), "{name}");
+        }
+        for name in ["get", "ping", "echo", "config", "info", "nosuch", "bgsave"] {
+            assert!(!refused(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn pipelines_have_a_limit() {
+        let body = |count: usize| format!("[{}]", vec!["[\"PING\"]"; count].join(","));
+        assert_eq!(
+            parse_all(body(COMMANDS_MAX).as_bytes()).map(|all| all.len()),
+            Some(COMMANDS_MAX)
+        );
+        assert!(parse_all(body(COMMANDS_MAX + 1).as_bytes()).is_none());
+        assert!(parse_all(b"[]").is_none());
+        assert!(parse_all(b"[[]]").is_none());
+    }
+}

@@ -1,0 +1,260 @@
+//! One request and its answer.
+
+use base::time::Now;
+use store::Params;
+use wire::http::{Method, Request, ResponseWriter};
+use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
+
+use super::access::Refusal;
+use super::reply;
+use super::session::Session;
+use crate::config::Durability;
+use crate::resp;
+use crate::resp::cx::Record;
+use crate::resp::execute::{Executor, prepare};
+use crate::resp::session::{ConnId, Peer, ReplyMode};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const BYTES: &str = "application/octet-stream";
+
+/// Buffers that grew beyond this for one answer are given back.
+const SCRATCH_BYTES_KEPT_MAX: usize = 256 * 1024;
+
+/// What the requests of one reactor share.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Runs commands; made anew for each request.
+    runner: resp::Session,
+    pub(super) args: OwnedArgs,
+    /// Replies of commands, as RESP2.
+    pub(super) replies: Vec<u8>,
+    /// The content of the answer.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        let nobody = Peer { remote: None, local: None, listener: 0 };
+        let runner = resp::Session::new(
+            ConnId(0),
+            &nobody,
+            base::time::MonoNs::default(),
+            true,
+            Durability::default(),
+        );
+        Scratch { runner, args: OwnedArgs::new(), replies: Vec::new(), body: Vec::new() }
+    }
+
+    /// Forgets the last request and prepares for one of this connection.
+    pub(crate) fn begin(&mut self, session: &Session, worker: &mut Worker, durability: Durability) {
+        for buffer in [&mut self.replies, &mut self.body] {
+            buffer.clear();
+            buffer.shrink_to(SCRATCH_BYTES_KEPT_MAX);
+        }
+        if self.args.memory_bytes() > SCRATCH_BYTES_KEPT_MAX {
+            self.args = OwnedArgs::new();
+        }
+        let runner = &mut self.runner;
+        worker.accounts.resp.unqueue(&mut runner.charges);
+        runner.id = session.id;
+        runner.protocol = Protocol::Resp2;
+        runner.db = 0;
+        runner.authenticated = true;
+        runner.durability = durability;
+        runner.reply_mode = ReplyMode::On;
+        runner.closing = false;
+        runner.last_gate = 0;
+        runner.transaction = None;
+        runner.watched = None;
+        runner.wait = None;
+        runner.details.remote = session.remote;
+        runner.details.local = session.local;
+    }
+}
+
+/// A request cannot be run now, and nothing of it was: the server is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Postponed;
+
+/// What comes of a request, beside the content in [`Scratch::body`].
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: u16,
+    pub(crate) media: &'static str,
+    /// The log position that must be durable before the answer leaves; 0: none.
+    pub(crate) gate: u64,
+    pub(crate) headers: Vec<(&'static str, String)>,
+}
+
+impl Outcome {
+    pub(super) fn new(status: u16, media: &'static str) -> Outcome {
+        Outcome { status, media, gate: 0, headers: Vec::new() }
+    }
+
+    /// An error in the words of the dialect; its content goes to `body`.
+    pub(crate) fn error(status: u16, text: &str, body: &mut Vec<u8>) -> Outcome {
+        body.clear();
+        reply::write_error(text, body);
+        let outcome = Outcome::new(status, JSON);
+        if status == 503 { outcome.with("Retry-After", "1") } else { outcome }
+    }
+
+    pub(super) fn gated(mut self, gate: u64) -> Outcome {
+        self.gate = gate;
+        self
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Outcome {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+pub(super) type Answered = Result<Outcome, Postponed>;
+
+/// Everything that a request needs. Lives for one request.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) params: &'a Params,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) record: &'a mut Record,
+    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) now: Now,
+}
+
+impl Exchange<'_> {
+    /// Runs one command and appends its reply to [`Scratch::replies`]. Returns the log position that
+    /// must be durable before the reply is shown.
+    pub(super) fn run(&mut self, args: &OwnedArgs) -> Result<u64, Postponed> {
+        let Scratch { runner, replies, .. } = &mut *self.scratch;
+        let mut executor = Executor {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+            now: self.now,
+        };
+        let args = args.as_args();
+        let start = replies.len();
+        let prepared = prepare(self.shared, args, None);
+        let gate = executor.request(runner, prepared, args, replies);
+        if let Some(wait) = runner.wait.take() {
+            replies.truncate(start);
+            if wait == resp::session::Wait::Pause {
+                return Err(Postponed);
+            }
+            let text = "ERR this command waits, which is not done by HTTP";
+            ReplyWriter::new(replies, Protocol::Resp2).error(text);
+            return Ok(0);
+        }
+        if executor.is_lost(gate) {
+            executor.reply_lost(runner, start, replies);
+            return Ok(0);
+        }
+        if replies.len() == start {
+            // SHUTDOWN says nothing.
+            ReplyWriter::new(replies, Protocol::Resp2).null();
+        }
+        Ok(gate)
+    }
+
+    /// What the request asks for instead of the server's own durability.
+    pub(super) fn choose_durability(&mut self, durability: Durability) {
+        self.scratch.runner.durability = durability;
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.scratch.runner.durability
+    }
+
+    /// As [`Exchange::run`] for a command given as words.
+    pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<u64, Postponed> {
+        let mut args = std::mem::take(&mut self.scratch.args);
+        args.clear();
+        words.iter().for_each(|word| args.push(word));
+        let gate = self.run(&args);
+        self.scratch.args = args;
+        gate
+    }
+
+    /// An answer that is an error, in the words of the dialect.
+    pub(super) fn fail(&mut self, status: u16, text: &str) -> Outcome {
+        Outcome::error(status, text, &mut self.scratch.body)
+    }
+
+    /// The answer to whom nothing is told.
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Outcome {
+        match refusal {
+            Refusal::Token => self
+                .fail(401, "WRONGPASS invalid or missing auth token")
+                .with("WWW-Authenticate", "Basic realm=\"myriad\", charset=\"UTF-8\""),
+            Refusal::Stranger => self.fail(403, "NOPERM a page of another site made this request"),
+        }
+    }
+}
+
+/// The durability that a request asks for; none: it does not say. The text of the error is for its
+/// sender.
+pub(super) fn durability(request: &Request<'_>) -> Result<Option<Durability>, &'static str> {
+    let Some(word) = request.header("myriad-durability") else { return Ok(None) };
+    let known = Durability::ALL.iter().find(|one| one.word().as_bytes().eq_ignore_ascii_case(word));
+    known.copied().map(Some).ok_or("ERR Myriad-Durability must be always, interval or never")
+}
+
+/// What holds for the answer to one request besides its content.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The connection ends with the answer.
+    pub(crate) closes: bool,
+    /// The request was HTTP/1.0 and asked for the connection to live on.
+    says_keep_alive: bool,
+    /// HEAD: the answer has no body.
+    is_head: bool,
+}
+
+impl Terms {
+    pub(crate) fn of(request: &Request<'_>) -> Terms {
+        let keeps_alive = request.keeps_alive();
+        Terms {
+            closes: !keeps_alive,
+            says_keep_alive: keeps_alive && request.minor_version() == 0,
+            is_head: request.method() == Method::Head,
+        }
+    }
+
+    /// For answers to what is no request.
+    pub(crate) const REFUSED: Terms =
+        Terms { closes: true, says_keep_alive: false, is_head: false };
+
+    /// Appends an answer.
+    // Source: RFC 9110 6.6.1 (Date), 8.6 (no Content-Length in 204 and 304); RFC 9112 9.3 (Connection)
+    pub(crate) fn write(self, outcome: &Outcome, body: &[u8], date: &str, out: &mut Vec<u8>) {
+        let mut head = ResponseWriter::new(out, outcome.status).header("Date", date.as_bytes());
+        if self.closes {
+            head = head.header("Connection", b"close");
+        } else if self.says_keep_alive {
+            head = head.header("Connection", b"keep-alive");
+        }
+        for (name, value) in &outcome.headers {
+            head = head.header(name, value.as_bytes());
+        }
+        if matches!(outcome.status, 204 | 304) {
+            head.end();
+            return;
+        }
+        head = head
+            .header("Content-Type", outcome.media.as_bytes())
+            .header("Cache-Control", b"no-store")
+            .header("X-Content-Type-Options", b"nosniff");
+        if self.is_head {
+            head.length(body.len() as u64);
+        } else {
+            head.body(body);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Metrics of what passes through: reactors, connections, commands, stages.
+
+use base::stages::{Stage, StageCell, StageTimers};
+use reactor::Counters;
+
+use super::seconds;
+use super::text::{Kind, Page};
+use crate::cql::request_kind::{command_name, commands_count};
+use crate::published::{ClientProtocol, CommandCounts};
+use crate::resp::CommandId;
+use crate::shared::Shared;
+
+/// Upper bounds of the stages' buckets, in nanoseconds.
+const STAGE_BOUNDS_NS: [u64; 16] = [
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    100_000,
+    250_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+];
+
+/// A family of the reactors: name, kind, help, value.
+type Row = (&'static str, Kind, &'static str, fn(&Counters) -> f64);
+
+#[expect(clippy::cast_precision_loss, reason = "a metric is a double")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
+const ROWS: &[Row] = &[
+    ("myriad_reactor_busy_seconds_total", Kind::Counter, "Time outside of waiting.", |c| {
+        seconds(c.busy_ns)
+    }),
+    ("myriad_reactor_wait_seconds_total", Kind::Counter, "Time of waiting for events.", |c| {
+        seconds(c.wait_ns)
+    }),
+    ("myriad_reactor_write_seconds_total", Kind::Counter, "Time inside of write calls.", |c| {
+        seconds(c.write_ns)
+    }),
+    ("myriad_reactor_turns_total", Kind::Counter, "Turns, each with one wait call.", |c| {
+        number(c.turns)
+    }),
+    ("myriad_reactor_interest_changes_total", Kind::Counter, "Calls of epoll_ctl.", |c| {
+        number(c.interest_changes)
+    }),
+    ("myriad_reactor_wakes_total", Kind::Counter, "Times that others woke it.", |c| {
+        number(c.wakes)
+    }),
+    ("myriad_reactor_reads_total", Kind::Counter, "Read calls on sockets.", |c| number(c.reads)),
+    ("myriad_reactor_input_bytes_total", Kind::Counter, "Bytes that peers sent.", |c| {
+        number(c.input_bytes)
+    }),
+    ("myriad_reactor_writes_total", Kind::Counter, "Write calls on sockets.", |c| number(c.writes)),
+    ("myriad_reactor_output_bytes_total", Kind::Counter, "Bytes that peers took.", |c| {
+        number(c.output_bytes)
+    }),
+    ("myriad_reactor_connections", Kind::Gauge, "Connections now.", |c| number(c.connections)),
+    ("myriad_reactor_accepted_total", Kind::Counter, "Connections that it was given new.", |c| {
+        number(c.accepted)
+    }),
+    ("myriad_reactor_migrated_in_total", Kind::Counter, "Connections from other reactors.", |c| {
+        number(c.migrated_in)
+    }),
+    ("myriad_reactor_migrated_out_total", Kind::Counter, "Connections to other reactors.", |c| {
+        number(c.migrated_out)
+    }),
+    ("myriad_reactor_held_bytes", Kind::Gauge, "Replies that wait for the log now.", |c| {
+        number(c.held_bytes)
+    }),
+    (
+        "myriad_reactor_stalls_total",
+        Kind::Counter,
+        "Times that held replies stopped reading.",
+        |c| number(c.stalls),
+    ),
+    (
+        "myriad_reactor_input_overflows_total",
+        Kind::Counter,
+        "Connections closed because a request was too long.",
+        |c| number(c.input_overflows),
+    ),
+    (
+        "myriad_reactor_output_overflows_total",
+        Kind::Counter,
+        "Connections closed because replies were not taken.",
+        |c| number(c.output_overflows),
+    ),
+    ("myriad_reactor_idle_timeouts_total", Kind::Counter, "Connections closed as idle.", |c| {
+        number(c.idle_timeouts)
+    }),
+];
+
+pub(super) fn reactors(page: &mut Page, shared: &Shared) {
+    let links = shared.links();
+    let all: Vec<_> =
+        (0..links.reactors()).map(|index| (format!("r{index:02}"), links.stats(index))).collect();
+    for (name, kind, help, value) in ROWS {
+        page.family(name, *kind, help);
+        for (reactor, counters) in &all {
+            page.sample(&[("reactor", reactor)], value(counters));
+        }
+    }
+    let help = "Busy share of about the last half second, 0 to 1.";
+    page.family("myriad_reactor_load_ratio", Kind::Gauge, help);
+    for (index, (reactor, _)) in all.iter().enumerate() {
+        page.sample(&[("reactor", reactor)], f64::from(links.load_ppm(index)) / 1e6);
+    }
+    page.family("myriad_reactor_commands_total", Kind::Counter, "Commands that it ran.");
+    for ((reactor, _), published) in all.iter().zip(&shared.published) {
+        page.sample(&[("reactor", reactor)], published.lock().totals.commands);
+    }
+}
+
+pub(super) fn connections(page: &mut Page, shared: &Shared) {
+    let mut counts = [0_u64; ClientProtocol::ALL.len()];
+    for published in &shared.published {
+        for row in published.lock().clients.values() {
+            counts[row.protocol as usize] += 1;
+        }
+    }
+    page.family("myriad_clients", Kind::Gauge, "Open connections by protocol.");
+    for (protocol, count) in ClientProtocol::ALL.iter().zip(counts) {
+        page.sample(&[("protocol", protocol.name())], count);
+    }
+    let acceptor = shared.links().acceptor_stats().read();
+    let help = "Connections that were accepted.";
+    page.one("myriad_connections_accepted_total", Kind::Counter, help, acceptor.accepted);
+    let help = "Connections that were refused, by reason.";
+    page.family("myriad_connections_refused_total", Kind::Counter, help);
+    for (reason, count) in [
+        ("maxclients", acceptor.refused_over_limit),
+        ("descriptors", acceptor.refused_no_descriptor),
+    ] {
+        page.sample(&[("reason", reason)], count);
+    }
+    let help = "Failures of accept.";
+    page.one("myriad_accept_errors_total", Kind::Counter, help, acceptor.errors);
+}
+
+/// A family of the commands: name, help, value.
+type CommandRow = (&'static str, &'static str, fn(&CommandCounts) -> f64);
+
+const COMMAND_ROWS: &[CommandRow] = &[
+    ("myriad_commands_total", "Commands and requests that ran, by name.", |c| number(c.calls)),
+    ("myriad_command_seconds_total", "Time that they took to execute.", |c| seconds(c.ns)),
+    ("myriad_commands_rejected_total", "Refused before they ran.", |c| number(c.rejected)),
+    ("myriad_commands_failed_total", "Ran and answered with an error.", |c| number(c.failed)),
+];
+
+pub(super) fn commands(page: &mut Page, shared: &Shared) {
+    let mut sums = vec![CommandCounts::default(); commands_count()];
+    let mut errors = std::collections::BTreeMap::<String, u64>::new();
+    for published in &shared.published {
+        let published = published.lock();
+        sums.iter_mut().zip(&published.commands).for_each(|(sum, counts)| *sum += *counts);
+        for (kind, count) in &published.errors {
+            *errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+    let seen: Vec<(&str, CommandCounts)> = (0..)
+        .zip(sums)
+        .filter(|(_, sum)| sum.calls + sum.rejected + sum.failed > 0)
+        .map(|(id, sum): (CommandId, _)| (command_name(id), sum))
+        .collect();
+    for (name, help, value) in COMMAND_ROWS {
+        page.family(name, Kind::Counter, help);
+        for (command, counts) in &seen {
+            page.sample(&[("command", command)], value(counts));
+        }
+    }
+    page.family("myriad_errors_total", Kind::Counter, "Error replies, by their first word.");
+    for (kind, count) in &errors {
+        page.sample(&[("kind", kind)], count);
+    }
+}
+
+/// All commands together: each by itself would be thousands of series.
+pub(super) fn stages(page: &mut Page, shared: &Shared) {
+    let mut timers = StageTimers::new(commands_count());
+    shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
+    let help = "Where the time of commands goes: parse, execute, wait for the log, write.";
+    page.family("myriad_stage_seconds", Kind::Histogram, help);
+    for stage in Stage::ALL {
+        let cells: Vec<&StageCell> =
+            timers.cells().filter(|(_, of, _)| *of == stage).map(|(_, _, cell)| cell).collect();
+        let (mut count, mut sum_ns) = (0, 0_u64);
+        for summary in cells.iter().map(|cell| cell.summary()) {
+            count += summary.count;
+            sum_ns = sum_ns.saturating_add(summary.sum_ns);
+        }
+        let below =
+            |bound: u64| cells.iter().map(|cell| cell.histogram().count_between(0, bound)).sum();
+        let buckets = STAGE_BOUNDS_NS.iter().map(|bound| (seconds(*bound), below(*bound)));
+        page.histogram(&[("stage", stage.name())], buckets, count, seconds(sum_ns));
+    }
+}

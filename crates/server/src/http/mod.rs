@@ -1,0 +1,26 @@
+//! HTTP: the data by REST, health and metrics.
+//!
+//! Reading order: `session` (what a connection remembers), `exchange` (one request and its answer),
+//! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
+//! queries); then what is answered: `command` (one command or several, by the REST dialect of hosted
+//! Redis), `reply` (RESP to JSON), `kv` (values as they are), `health` (and `early`, before recovery is
+//! over), `metrics`.
+//!
+//! A connection serves one request after the other and remembers nothing of them: commands run in a
+//! session that belongs to the reactor, which is made anew for each request.
+
+mod access;
+mod command;
+pub(crate) mod early;
+mod exchange;
+mod health;
+mod kv;
+mod metrics;
+mod reply;
+mod route;
+mod session;
+mod target;
+
+pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
+pub(crate) use route::{ROUTES, find};
+pub(crate) use session::{Phase, Session, Wait};

@@ -1,0 +1,173 @@
+//! Everything that can be asked for, as one table. Routes are numbered for the counters behind the
+//! commands of RESP and the requests of CQL.
+
+use wire::http::{Method, Request};
+
+use super::exchange::{Answered, Exchange};
+use super::{access, command, health, kv, metrics};
+
+/// Who may use a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Everyone: it tells nothing of the data.
+    Open,
+    /// Who knows the password, if there is one.
+    Token,
+}
+
+/// Which paths a route is for.
+#[derive(Debug, Clone, Copy)]
+enum Path {
+    Is(&'static str),
+    /// All that begin with this.
+    Below(&'static str),
+    /// Those that no other route is for.
+    Other,
+}
+
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// In the counters, behind `http|`.
+    pub(crate) name: &'static str,
+    path: Path,
+    /// HEAD goes where GET does.
+    methods: &'static [Method],
+    access: Access,
+    run: fn(&mut Exchange<'_>, &Request<'_>) -> Answered,
+}
+
+const GET: &[Method] = &[Method::Get];
+const POST: &[Method] = &[Method::Post, Method::Put];
+const VALUE: &[Method] = &[Method::Get, Method::Put, Method::Delete];
+const ANY: &[Method] = &[Method::Get, Method::Post, Method::Put];
+
+/// The first that fits counts.
+pub(crate) static ROUTES: &[Route] = &[
+    Route {
+        name: "http|healthz",
+        path: Path::Is("/healthz"),
+        methods: GET,
+        access: Access::Open,
+        run: health::live,
+    },
+    Route {
+        name: "http|readyz",
+        path: Path::Is("/readyz"),
+        methods: GET,
+        access: Access::Open,
+        run: health::ready,
+    },
+    Route {
+        name: "http|metrics",
+        path: Path::Is("/metrics"),
+        methods: GET,
+        access: Access::Token,
+        run: metrics::page,
+    },
+    Route {
+        name: "http|pipeline",
+        path: Path::Is("/pipeline"),
+        methods: POST,
+        access: Access::Token,
+        run: command::pipeline,
+    },
+    Route {
+        name: "http|multi-exec",
+        path: Path::Is("/multi-exec"),
+        methods: POST,
+        access: Access::Token,
+        run: command::multi_exec,
+    },
+    Route {
+        name: "http|command",
+        path: Path::Is("/"),
+        methods: POST,
+        access: Access::Token,
+        run: command::from_body,
+    },
+    Route {
+        name: "http|kv",
+        path: Path::Below(kv::PREFIX),
+        methods: VALUE,
+        access: Access::Token,
+        run: kv::answer,
+    },
+    Route {
+        name: "http|command-path",
+        path: Path::Other,
+        methods: ANY,
+        access: Access::Token,
+        run: command::from_path,
+    },
+];
+
+impl Route {
+    fn is_for(&self, path: &[u8]) -> bool {
+        match self.path {
+            Path::Is(known) => path == known.as_bytes(),
+            Path::Below(prefix) => path.starts_with(prefix.as_bytes()),
+            Path::Other => true,
+        }
+    }
+
+    fn allows(&self, method: Method) -> bool {
+        let method = if method == Method::Head { Method::Get } else { method };
+        self.methods.contains(&method)
+    }
+
+    fn allowed(&self) -> String {
+        let names = self.methods.iter().map(|method| match method {
+            Method::Get => "GET, HEAD",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            _ => unreachable!("no route allows another method"),
+        });
+        names.chain(["OPTIONS"]).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Answers a request that this route is for.
+    pub(crate) fn answer(&self, exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+        if request.method() == Method::Options {
+            return Ok(super::Outcome::new(204, "").with("Allow", self.allowed()));
+        }
+        if !self.allows(request.method()) {
+            let refused = exchange.fail(405, "ERR method not allowed");
+            return Ok(refused.with("Allow", self.allowed()));
+        }
+        if self.access == Access::Token {
+            // The setting is read anew: CONFIG SET may stand in the same pipeline.
+            let settings = exchange.shared.settings.load();
+            if let Err(refusal) = access::check(request, &settings) {
+                return Ok(exchange.refuse(refusal));
+            }
+        }
+        (self.run)(exchange, request)
+    }
+}
+
+/// The number and the route that a request is for.
+pub(crate) fn find(request: &Request<'_>) -> (usize, &'static Route) {
+    let path = request.path();
+    let found = ROUTES.iter().enumerate().find(|(_, route)| route.is_for(path));
+    found.expect("the last route is for every path")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_route_takes_the_rest() {
+        assert!(ROUTES.last().is_some_and(|route| route.is_for(b"/set/a/b")));
+        let names: std::collections::BTreeSet<_> = ROUTES.iter().map(|route| route.name).collect();
+        assert_eq!(names.len(), ROUTES.len(), "names are told apart");
+        assert!(names.iter().all(|name| name.starts_with("http|")));
+    }
+
+    #[test]
+    fn methods_are_listed() {
+        assert_eq!(ROUTES[0].allowed(), "GET, HEAD, OPTIONS");
+        assert!(ROUTES[0].allows(Method::Head) && !ROUTES[0].allows(Method::Post));
+    }
+}

@@ -1,0 +1,112 @@
+//! What one HTTP connection remembers between requests.
+
+use std::net::SocketAddr;
+
+use base::time::MonoNs;
+use wire::http::RequestDecoder;
+
+use crate::accounts::Charges;
+use crate::config::Durability;
+use crate::published::{ClientProtocol, ClientRow};
+use crate::resp::CommandId;
+use crate::resp::session::{ConnId, Peer};
+
+/// What is awaited of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The first byte of a request, after one was answered.
+    Idle,
+    /// The rest of a head; also the first byte of the first request.
+    Head,
+    /// The rest of a body.
+    Body,
+}
+
+/// Why a connection is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The log has no room.
+    Room,
+    /// CLIENT PAUSE is not over.
+    Pause,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: ConnId,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) decoder: RequestDecoder,
+    pub(crate) phase: Phase,
+    /// When the phase began.
+    pub(crate) since: MonoNs,
+    pub(crate) wait: Option<Wait>,
+    /// Nothing more is read from it.
+    pub(crate) closing: bool,
+    pub(crate) requests: u64,
+    pub(crate) last_request: CommandId,
+    /// Of the last request.
+    pub(crate) durability: Durability,
+    /// Highest gate of its answers.
+    pub(crate) last_gate: u64,
+    pub(crate) charges: Charges,
+    pub(crate) above_soft_since: Option<MonoNs>,
+}
+
+impl Session {
+    pub(crate) fn new(id: ConnId, peer: &Peer, now: MonoNs) -> Session {
+        Session {
+            id,
+            remote: peer.remote,
+            local: peer.local,
+            decoder: RequestDecoder::new(),
+            phase: Phase::Head,
+            since: now,
+            wait: None,
+            closing: false,
+            requests: 0,
+            last_request: 0,
+            durability: Durability::default(),
+            last_gate: 0,
+            charges: Charges::default(),
+            above_soft_since: None,
+        }
+    }
+
+    /// Notes what is awaited after all input is served; `has_served`: a request was answered.
+    pub(crate) fn note_phase(&mut self, has_served: bool, now: MonoNs) {
+        let phase = if self.decoder.is_in_body() {
+            Phase::Body
+        } else if self.decoder.is_inside() || (!has_served && self.phase == Phase::Head) {
+            Phase::Head
+        } else {
+            Phase::Idle
+        };
+        // A head that comes byte by byte does not begin anew with each of them.
+        if has_served || phase != self.phase {
+            self.phase = phase;
+            self.since = now;
+        }
+    }
+
+    /// The row of CLIENT LIST of a connection that comes now.
+    pub(crate) fn row(&self, reactor: usize, now: MonoNs) -> ClientRow {
+        let mut row = ClientRow::new(self.id, reactor, now, self.durability);
+        row.local = self.local;
+        row.protocol = ClientProtocol::Http;
+        row.resp = 0;
+        self.update_row(&mut row, now);
+        row
+    }
+
+    /// The fields of the row that change with requests.
+    pub(crate) fn update_row(&self, row: &mut ClientRow, now: MonoNs) {
+        row.active = now;
+        row.resp = 0;
+        row.durability = self.durability;
+        row.blocked = self.wait.is_some();
+        row.closing = self.closing;
+        row.commands = self.requests;
+        row.last_command = self.last_request;
+    }
+}
