@@ -10,14 +10,17 @@
 mod access;
 #[allow(unsafe_code)]
 mod blob;
+mod change;
 mod databases;
 mod entry;
 mod evict;
+mod items;
 mod keyspace;
 mod locked;
 mod mutation;
 mod partitions;
 mod pending;
+mod shown;
 mod snapshot;
 mod stripe;
 mod table;
@@ -29,10 +32,12 @@ mod varint;
 mod watch;
 
 pub use access::{AccessClock, AccessRule};
+pub use change::{Change, End, Kind};
 pub use evict::{Candidate, EvictionPolicy};
+pub use items::{Items, Scored, Writes};
 pub use keyspace::{DbStats, Keyspace, LockWaits, Params, ScanCursor, StoreError};
 pub use locked::{Locked, Lookups, Value, ValueKind};
-pub use mutation::{Change, End, Items, Key, Kind, Mutation, Scored, Writes};
+pub use mutation::{Key, Mutation};
 pub use partitions::{PARTITIONS_DB, PartitionKey, TableId, stripe_of_token};
 pub use snapshot::{SnapshotBlock, load_block};
 pub use trash::Trash;

@@ -7,9 +7,10 @@ use base::time::UnixMs;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
+use crate::change::Kind;
 use crate::entry::Entry;
 use crate::keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
-use crate::mutation::{Key, Kind, Mutation};
+use crate::mutation::{Key, Mutation};
 use crate::partitions::{PartitionKey, TableId};
 use crate::stripe::{Applying, Found, Object, StatsSums, Stripe, stripe_of};
 use crate::trash::Trash;

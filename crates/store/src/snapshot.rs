@@ -6,9 +6,11 @@
 //! Known weakness: a stripe stays locked while it is encoded. At 10 M keys that is 2,441 keys; a
 //! single collection of a million members holds its stripe for as long as it takes to encode. Other stripes are not affected.
 
+use crate::change::Change;
 use crate::entry::Entry;
 use crate::keyspace::{Keyspace, Params, StoreError};
-use crate::mutation::{Change, Key, Mutation, Writes};
+use crate::items::Writes;
+use crate::mutation::{Key, Mutation};
 use crate::stripe::{Applying, Object, Stripe};
 use crate::types::Malformed;
 use crate::{STRIPES, Trash};

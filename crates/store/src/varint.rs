@@ -1,4 +1,4 @@
-//! LEB128 numbers and length-prefixed byte strings, as log records and snapshots hold them.
+//! Numbers, LEB128 or of fixed length, and length-prefixed byte strings, as log records and snapshots hold them.
 
 use crate::types::Malformed;
 
@@ -39,6 +39,28 @@ pub(crate) fn take_bytes<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], Malformed
     let (bytes, rest) = input.split_at_checked(len).ok_or(Malformed)?;
     *input = rest;
     Ok(bytes)
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(crate) fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
+    let (bytes, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
+    *input = rest;
+    Ok(u64::from_le_bytes(*bytes))
+}
+
+pub(crate) fn take_u32(input: &mut &[u8]) -> Result<u32, Malformed> {
+    let (bytes, rest) = input.split_first_chunk().ok_or(Malformed)?;
+    *input = rest;
+    Ok(u32::from_le_bytes(*bytes))
+}
+
+pub(crate) fn take_u8(input: &mut &[u8]) -> Result<u8, Malformed> {
+    let (byte, rest) = input.split_first().ok_or(Malformed)?;
+    *input = rest;
+    Ok(*byte)
 }
 
 #[cfg(test)]

@@ -1,0 +1,252 @@
+//! What becomes of one key, and its bytes in the log.
+
+use base::time::UnixMs;
+
+use crate::items::{Items, Scored};
+use crate::types::Malformed;
+use crate::varint::{put_bytes, put_u64, put_varint, take_bytes, take_u8, take_u64, take_varint};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Front,
+    Back,
+}
+
+/// What kind of collection a [`Change::Put`] carries; the numbers are part of the log's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Hash = 1,
+    List = 2,
+    Set = 3,
+    ZSet = 4,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Result<Kind, Malformed> {
+        Ok(match byte {
+            1 => Kind::Hash,
+            2 => Kind::List,
+            3 => Kind::Set,
+            4 => Kind::ZSet,
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// What becomes of a key. A collection that ends up empty is deleted with its key.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// The key becomes this string with this expiry, whatever it was.
+    Set {
+        value: &'a [u8],
+        expiry: Option<UnixMs>,
+    },
+    /// A string's bytes from `offset` on; a gap is filled with zeros. APPEND and SETRANGE.
+    Edit {
+        offset: u64,
+        bytes: &'a [u8],
+    },
+    Delete,
+    /// `None` makes the key stay for ever.
+    Expire {
+        at: Option<UnixMs>,
+    },
+    /// Field, value, field, value ...
+    HashSet {
+        pairs: Items<'a>,
+    },
+    HashRemove {
+        fields: Items<'a>,
+    },
+    ListPush {
+        end: End,
+        values: Items<'a>,
+    },
+    ListPop {
+        end: End,
+        count: u64,
+    },
+    ListSet {
+        index: u64,
+        value: &'a [u8],
+    },
+    /// The value gets this index.
+    ListInsert {
+        index: u64,
+        value: &'a [u8],
+    },
+    /// As LREM: `count` > 0 from the front, < 0 from the back, 0 all.
+    ListRemove {
+        count: i64,
+        value: &'a [u8],
+    },
+    /// Keeps `count` elements from `start`.
+    ListTrim {
+        start: u64,
+        count: u64,
+    },
+    SetAdd {
+        members: Items<'a>,
+    },
+    SetRemove {
+        members: Items<'a>,
+    },
+    ZSetAdd {
+        members: Scored<'a>,
+    },
+    ZSetRemove {
+        members: Items<'a>,
+    },
+    /// The key becomes this collection, whatever it was: COPY, RENAME, the STORE forms, snapshots.
+    Put {
+        kind: Kind,
+        encoded: &'a [u8],
+        expiry: Option<UnixMs>,
+    },
+}
+
+// The numbers are part of the log's format, those of `crate::mutation` too: never reuse one.
+const SET: u8 = 1;
+const SET_EXPIRING: u8 = 2;
+const EDIT: u8 = 3;
+const DELETE: u8 = 4;
+const PERSIST: u8 = 5;
+const EXPIRE: u8 = 6;
+const HASH_SET: u8 = 7;
+const HASH_REMOVE: u8 = 8;
+const LIST_PUSH_FRONT: u8 = 9;
+const LIST_PUSH_BACK: u8 = 10;
+const LIST_POP_FRONT: u8 = 11;
+const LIST_POP_BACK: u8 = 12;
+const LIST_SET: u8 = 13;
+const LIST_INSERT: u8 = 14;
+const LIST_REMOVE: u8 = 15;
+const LIST_TRIM: u8 = 16;
+const SET_ADD: u8 = 17;
+const SET_REMOVE: u8 = 18;
+const ZSET_ADD: u8 = 19;
+const ZSET_REMOVE: u8 = 20;
+const PUT: u8 = 21;
+const PUT_EXPIRING: u8 = 22;
+
+impl<'a> Change<'a> {
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Change::Set { expiry: None, .. } => SET,
+            Change::Set { expiry: Some(_), .. } => SET_EXPIRING,
+            Change::Edit { .. } => EDIT,
+            Change::Delete => DELETE,
+            Change::Expire { at: None } => PERSIST,
+            Change::Expire { at: Some(_) } => EXPIRE,
+            Change::HashSet { .. } => HASH_SET,
+            Change::HashRemove { .. } => HASH_REMOVE,
+            Change::ListPush { end: End::Front, .. } => LIST_PUSH_FRONT,
+            Change::ListPush { end: End::Back, .. } => LIST_PUSH_BACK,
+            Change::ListPop { end: End::Front, .. } => LIST_POP_FRONT,
+            Change::ListPop { end: End::Back, .. } => LIST_POP_BACK,
+            Change::ListSet { .. } => LIST_SET,
+            Change::ListInsert { .. } => LIST_INSERT,
+            Change::ListRemove { .. } => LIST_REMOVE,
+            Change::ListTrim { .. } => LIST_TRIM,
+            Change::SetAdd { .. } => SET_ADD,
+            Change::SetRemove { .. } => SET_REMOVE,
+            Change::ZSetAdd { .. } => ZSET_ADD,
+            Change::ZSetRemove { .. } => ZSET_REMOVE,
+            Change::Put { expiry: None, .. } => PUT,
+            Change::Put { expiry: Some(_), .. } => PUT_EXPIRING,
+        }
+    }
+
+    /// The part after the key: expiry u64 where there is one, counts and indexes v, byte strings as
+    /// length v and bytes, scores f64.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Change::Set { value, expiry } => {
+                if let Some(at) = expiry {
+                    put_u64(out, at.0);
+                }
+                put_bytes(out, value);
+            }
+            Change::Edit { offset, bytes } => {
+                put_varint(out, offset);
+                put_bytes(out, bytes);
+            }
+            Change::Delete | Change::Expire { at: None } => {}
+            Change::Expire { at: Some(at) } => put_u64(out, at.0),
+            Change::HashSet { pairs: items }
+            | Change::HashRemove { fields: items }
+            | Change::ListPush { values: items, .. }
+            | Change::SetAdd { members: items }
+            | Change::SetRemove { members: items }
+            | Change::ZSetRemove { members: items } => items.encode(out),
+            Change::ZSetAdd { members } => members.encode(out),
+            Change::ListPop { count, .. } => put_varint(out, count),
+            Change::ListSet { index, value } | Change::ListInsert { index, value } => {
+                put_varint(out, index);
+                put_bytes(out, value);
+            }
+            Change::ListRemove { count, value } => {
+                put_u64(out, count.cast_unsigned());
+                put_bytes(out, value);
+            }
+            Change::ListTrim { start, count } => {
+                put_varint(out, start);
+                put_varint(out, count);
+            }
+            Change::Put { kind, encoded, expiry } => {
+                if let Some(at) = expiry {
+                    put_u64(out, at.0);
+                }
+                out.push(kind as u8);
+                put_bytes(out, encoded);
+            }
+        }
+    }
+
+    pub(crate) fn decode(kind: u8, input: &mut &'a [u8]) -> Result<Change<'a>, Malformed> {
+        let expiry = match kind {
+            SET_EXPIRING | PUT_EXPIRING => Some(UnixMs(take_u64(input)?)),
+            _ => None,
+        };
+        Ok(match kind {
+            SET | SET_EXPIRING => Change::Set { value: take_bytes(input)?, expiry },
+            EDIT => Change::Edit { offset: take_varint(input)?, bytes: take_bytes(input)? },
+            DELETE => Change::Delete,
+            PERSIST => Change::Expire { at: None },
+            EXPIRE => Change::Expire { at: Some(UnixMs(take_u64(input)?)) },
+            HASH_SET => {
+                let pairs = Items::decode(input)?;
+                if pairs.len() % 2 != 0 {
+                    return Err(Malformed);
+                }
+                Change::HashSet { pairs }
+            }
+            HASH_REMOVE => Change::HashRemove { fields: Items::decode(input)? },
+            LIST_PUSH_FRONT => Change::ListPush { end: End::Front, values: Items::decode(input)? },
+            LIST_PUSH_BACK => Change::ListPush { end: End::Back, values: Items::decode(input)? },
+            LIST_POP_FRONT => Change::ListPop { end: End::Front, count: take_varint(input)? },
+            LIST_POP_BACK => Change::ListPop { end: End::Back, count: take_varint(input)? },
+            LIST_SET => Change::ListSet { index: take_varint(input)?, value: take_bytes(input)? },
+            LIST_INSERT => {
+                Change::ListInsert { index: take_varint(input)?, value: take_bytes(input)? }
+            }
+            LIST_REMOVE => Change::ListRemove {
+                count: take_u64(input)?.cast_signed(),
+                value: take_bytes(input)?,
+            },
+            LIST_TRIM => {
+                Change::ListTrim { start: take_varint(input)?, count: take_varint(input)? }
+            }
+            SET_ADD => Change::SetAdd { members: Items::decode(input)? },
+            SET_REMOVE => Change::SetRemove { members: Items::decode(input)? },
+            ZSET_ADD => Change::ZSetAdd { members: Scored::decode(input)? },
+            ZSET_REMOVE => Change::ZSetRemove { members: Items::decode(input)? },
+            PUT | PUT_EXPIRING => Change::Put {
+                kind: Kind::from_byte(take_u8(input)?)?,
+                encoded: take_bytes(input)?,
+                expiry,
+            },
+            _ => return Err(Malformed),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Mutations for people who look into the log.
+
+use crate::change::Change;
+use crate::items::Items;
+use crate::mutation::Mutation;
+use crate::partitions::PartitionKey;
+use crate::types::{CellValue, RowKey, Write};
+
+/// Database, key and change, values cut short.
+impl std::fmt::Display for Mutation<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Mutation::Flush { db: None } => f.write_str("flush all"),
+            Mutation::Flush { db: Some(db) } => write!(f, "flush db={db}"),
+            Mutation::Key { db, key, change } => {
+                write!(f, "db={db} key={} {change}", Shown(key.bytes))
+            }
+            Mutation::Partition { key, writes } => {
+                write!(f, "{}", ShownPlace(*key))?;
+                writes.iter().try_for_each(|write| write!(f, "; {}", ShownWrite(write)))
+            }
+            Mutation::Purge { key, now, gc_before } => {
+                write!(f, "{} purge now={now} gc-before={gc_before}", ShownPlace(*key))
+            }
+            Mutation::Truncate { table } => write!(f, "table={:032x} truncate", table.0),
+        }
+    }
+}
+
+/// Bytes as a quoted, escaped string of bounded length.
+struct Shown<'a>(&'a [u8]);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN_BYTES_MAX: usize = 64;
+        let shown = &self.0[..self.0.len().min(SHOWN_BYTES_MAX)];
+        write!(f, "\"{}\"", shown.escape_ascii())?;
+        if self.0.len() > shown.len() { write!(f, "...({} bytes)", self.0.len()) } else { Ok(()) }
+    }
+}
+
+struct ShownPlace<'a>(PartitionKey<'a>);
+
+impl std::fmt::Display for ShownPlace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PartitionKey { table, token, bytes } = self.0;
+        write!(f, "table={:032x} token={token} key={}", table.0, Shown(bytes))
+    }
+}
+
+struct ShownWrite<'a>(Write<'a>);
+
+impl std::fmt::Display for ShownWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let row = |row: RowKey<'_>| match row {
+            RowKey::Static => "static".to_owned(),
+            RowKey::Clustering(row) => format!("row={}", Shown(row)),
+        };
+        match self.0 {
+            Write::DeletePartition(stamp) => write!(f, "delete at={}", stamp.timestamp),
+            Write::DeleteRange { start, end, stamp } => {
+                write!(f, "delete from={}", Shown(start))?;
+                end.map_or(Ok(()), |end| write!(f, " below={}", Shown(end)))?;
+                write!(f, " at={}", stamp.timestamp)
+            }
+            Write::DeleteRow { row, stamp } => {
+                write!(f, "delete row={} at={}", Shown(row), stamp.timestamp)
+            }
+            Write::InsertRow { row, timestamp, .. } => {
+                write!(f, "insert row={} at={timestamp}", Shown(row))
+            }
+            Write::DeleteItems { row: key, column, stamp } => {
+                write!(f, "delete {} column={column} at={}", row(key), stamp.timestamp)
+            }
+            Write::Cell { row: key, column, item, timestamp, value } => {
+                write!(f, "{} column={column}", row(key))?;
+                item.map_or(Ok(()), |item| write!(f, "[{}]", Shown(item)))?;
+                match value {
+                    CellValue::Live { bytes, .. } => write!(f, "={}", Shown(bytes))?,
+                    CellValue::Deleted { .. } => f.write_str(" deleted")?,
+                }
+                write!(f, " at={timestamp}")
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let items = |f: &mut std::fmt::Formatter<'_>, name: &str, items: Items<'_>| {
+            write!(f, "{name}")?;
+            items.iter().try_for_each(|item| write!(f, " {}", Shown(item)))
+        };
+        match *self {
+            Change::Set { value, expiry } => {
+                write!(f, "set {}", Shown(value))?;
+                expiry.map_or(Ok(()), |at| write!(f, " expiry={}", at.0))
+            }
+            Change::Edit { offset, bytes } => write!(f, "edit at={offset} {}", Shown(bytes)),
+            Change::Delete => f.write_str("delete"),
+            Change::Expire { at: None } => f.write_str("persist"),
+            Change::Expire { at: Some(at) } => write!(f, "expire at={}", at.0),
+            Change::HashSet { pairs } => items(f, "hash-set", pairs),
+            Change::HashRemove { fields } => items(f, "hash-remove", fields),
+            Change::ListPush { end, values } => items(f, &format!("list-push {end:?}"), values),
+            Change::ListPop { end, count } => write!(f, "list-pop {end:?} count={count}"),
+            Change::ListSet { index, value } => write!(f, "list-set {index} {}", Shown(value)),
+            Change::ListInsert { index, value } => {
+                write!(f, "list-insert {index} {}", Shown(value))
+            }
+            Change::ListRemove { count, value } => {
+                write!(f, "list-remove count={count} {}", Shown(value))
+            }
+            Change::ListTrim { start, count } => write!(f, "list-trim from={start} count={count}"),
+            Change::SetAdd { members } => items(f, "set-add", members),
+            Change::SetRemove { members } => items(f, "set-remove", members),
+            Change::ZSetAdd { members } => {
+                f.write_str("zset-add")?;
+                members.iter().try_for_each(|(score, m)| write!(f, " {score} {}", Shown(m)))
+            }
+            Change::ZSetRemove { members } => items(f, "zset-remove", members),
+            Change::Put { kind, encoded, expiry } => {
+                write!(f, "put {kind:?} bytes={}", encoded.len())?;
+                expiry.map_or(Ok(()), |at| write!(f, " expiry={}", at.0))
+            }
+        }
+    }
+}
