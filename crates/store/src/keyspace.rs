@@ -124,6 +124,11 @@ impl Keyspace {
         self.hasher.hash_one(key)
     }
 
+    /// The stripe of a key: a scan is there when it meets it.
+    pub fn stripe_of_key(&self, key: &[u8]) -> usize {
+        stripe_of(self.hash(key))
+    }
+
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: self.hash(bytes) }

@@ -8,8 +8,8 @@
 
 use crate::change::Change;
 use crate::entry::Entry;
-use crate::keyspace::{Keyspace, Params, StoreError};
 use crate::items::Writes;
+use crate::keyspace::{Keyspace, Params, StoreError};
 use crate::mutation::{Key, Mutation};
 use crate::stripe::{Applying, Object, Stripe};
 use crate::types::Malformed;

@@ -10,10 +10,10 @@ use std::collections::BinaryHeap;
 
 use base::time::UnixMs;
 
+use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::entry::Entry;
 use crate::keyspace::{DbStats, Params, StoreError};
-use crate::change::{Change, End, Kind};
 use crate::mutation::Key;
 use crate::partitions::{PartitionKey, TableId, Tables};
 use crate::pending::Pending;

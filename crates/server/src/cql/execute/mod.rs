@@ -1,8 +1,9 @@
 //! Plans on the store: what statements read and write.
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging` and `select` (reading), `change`, `document`,
-//! `condition` and `write` (writing), `source` (computed rows), `describe`.
+//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk` and `select` (reading), `change`,
+//! `document`, `condition` and `write` (writing), `source` (computed rows), `redis` (values of the Redis
+//! protocol), `describe`.
 
 mod change;
 mod clock;
@@ -13,14 +14,18 @@ mod filter;
 mod keys;
 mod paging;
 mod ranges;
+mod redis;
 mod result;
+mod ring;
 mod row;
+mod row_walk;
 mod run;
 mod select;
 mod source;
 #[cfg(test)]
 mod tests;
 mod values;
+mod walk;
 mod write;
 
 pub(crate) use clock::WriteClock;

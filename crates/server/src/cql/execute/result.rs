@@ -36,6 +36,13 @@ pub(super) enum Next {
     Done,
 }
 
+impl Next {
+    /// Whether no further row is to be looked at now.
+    pub(super) fn ends_walk(self) -> bool {
+        matches!(self, Next::Done | Next::PageFull)
+    }
+}
+
 /// See the module.
 pub(super) struct Results<'s> {
     plan: &'s SelectPlan,
@@ -234,7 +241,7 @@ impl<'s> Results<'s> {
         if !is_same {
             if let Some(group) = self.group.take() {
                 let next = self.show_group(group)?;
-                if matches!(next, Next::Done | Next::PageFull) {
+                if next.ends_walk() {
                     return Ok(next);
                 }
             }

@@ -8,7 +8,7 @@ use store::{CellView, Expiry, RowView, Seconds};
 
 use crate::cql::expression::Row;
 use crate::cql::plan::{Extra, ExtraKind};
-use crate::cql::schema::{Column, ColumnKind, Table};
+use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
 use crate::cql::types::CqlType;
 use crate::cql::value::collection::{put_count, put_part};
 use crate::cql::value::comparable;
@@ -87,6 +87,9 @@ impl<'r> RowCx<'r> {
     /// `writetime(c)` and the like.
     fn extra(&self, index: usize) -> Option<Cow<'_, [u8]>> {
         let Extra { column, what } = *self.extras.get(index)?;
+        if self.table.source == TableSource::Redis && what != ExtraKind::TimeToLive {
+            return None; // when a value was written is not kept
+        }
         let column = &self.table.columns[column];
         let is_list = what != ExtraKind::MaxWriteTime && column.column_type.is_multi_cell();
         let mut cells = self.cells(column);

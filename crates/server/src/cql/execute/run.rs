@@ -36,10 +36,12 @@ impl Engine<'_> {
                 let timestamp = self.timestamp(parameters.timestamp, plan.is_conditional());
                 let document = Document::read(plan, &cx)?;
                 let cx = Document::within(document.as_ref(), cx);
-                let write = Ready::new(plan, cx, timestamp)?;
+                let write = Ready::new(plan, &statement.catalog, cx, timestamp)?;
                 self.write(client, &mut [write], false, reply)
             }
-            Plan::Batch(plan) => self.batch_text(client, plan, cx, parameters.timestamp, reply),
+            Plan::Batch(plan) => {
+                self.batch_text(client, statement, plan, cx, parameters.timestamp, reply)
+            }
             Plan::Truncate(table) => self.truncate(client, table, reply),
             Plan::Use(keyspace) => {
                 client.keyspace = Some(keyspace.clone());
@@ -100,6 +102,7 @@ impl Engine<'_> {
     fn batch_text(
         &mut self,
         client: &ClientState,
+        statement: &PreparedStatement,
         plan: &BatchPlan,
         cx: Cx<'_>,
         timestamp: Option<i64>,
@@ -115,7 +118,8 @@ impl Engine<'_> {
         let documents = plan.writes.iter().map(|write| Document::read(write, &cx));
         let documents = documents.collect::<Result<Vec<_>, _>>()?;
         let writes = plan.writes.iter().zip(&documents).map(|(write, document)| {
-            Ready::new(write, Document::within(document.as_ref(), cx), timestamp)
+            let cx = Document::within(document.as_ref(), cx);
+            Ready::new(write, &statement.catalog, cx, timestamp)
         });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
         self.write(client, &mut writes, true, reply)
@@ -146,23 +150,25 @@ impl Engine<'_> {
             let Plan::Write(plan) = &statement.plan else {
                 return Err(CqlError::invalid(NOT_A_WRITE));
             };
-            plans.push((&**plan, values));
+            plans.push((&**plan, &statement.catalog, values));
         }
         let kind = match batch.kind {
             WireKind::Logged => BatchKind::Logged,
             WireKind::Unlogged => BatchKind::Unlogged,
             WireKind::Counter => BatchKind::Counter,
         };
-        check_batch(kind, false, plans.iter().map(|(plan, _)| *plan))?;
+        check_batch(kind, false, plans.iter().map(|(plan, ..)| *plan))?;
         let moment = self.moment();
         let now = self.seconds(batch.now_in_seconds);
-        let is_conditional = plans.iter().any(|(plan, _)| plan.is_conditional());
+        let is_conditional = plans.iter().any(|(plan, ..)| plan.is_conditional());
         let timestamp = self.timestamp(batch.timestamp, is_conditional);
         let context = |values| Cx { values, document: None, left_out: &[], moment: &moment, now };
-        let documents = plans.iter().map(|(plan, values)| Document::read(plan, &context(*values)));
+        let documents =
+            plans.iter().map(|(plan, _, values)| Document::read(plan, &context(*values)));
         let documents = documents.collect::<Result<Vec<_>, _>>()?;
-        let writes = plans.iter().zip(&documents).map(|((plan, values), document)| {
-            Ready::new(plan, Document::within(document.as_ref(), context(*values)), timestamp)
+        let writes = plans.iter().zip(&documents).map(|((plan, catalog, values), document)| {
+            let cx = Document::within(document.as_ref(), context(*values));
+            Ready::new(plan, catalog, cx, timestamp)
         });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
         self.write(client, &mut writes, true, reply)

@@ -1,8 +1,10 @@
 //! INSERT, UPDATE, DELETE and batches of them: one record, all or nothing.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use store::{
-    Expiry, Locked, Mutation, PARTITIONS_DB, Partition, RowKey, Seconds, Timestamp, Write,
+    Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, RowKey, Seconds, Timestamp, Write,
 };
 
 use super::change::{Packed, RowChange, When};
@@ -10,10 +12,12 @@ use super::clock::WriteClock;
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
+use super::redis::{self, KeyChange, Undo};
 use super::values::Cx;
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
+use crate::cql::schema::{Catalog, TableSource};
 use crate::evict::{Eviction, NoRoom};
 use crate::records::RECORD_BYTES_MAX;
 use crate::resp::LOG_FAILED;
@@ -30,6 +34,8 @@ const BATCH_BYTES_MAX: usize = 50 << 10;
 /// A write whose keys and times are known: what is left depends on data, or needs its lock.
 pub(super) struct Ready<'w> {
     pub(super) plan: &'w WritePlan,
+    /// The schema that it was planned against.
+    catalog: &'w Arc<Catalog>,
     pub(super) cx: Cx<'w>,
     pub(super) keys: SmallVec<[Key; 1]>,
     rows: Rows,
@@ -40,6 +46,7 @@ impl<'w> Ready<'w> {
     /// `timestamp`: of writes that say none.
     pub(super) fn new(
         plan: &'w WritePlan,
+        catalog: &'w Arc<Catalog>,
         cx: Cx<'w>,
         timestamp: Timestamp,
     ) -> Result<Self, CqlError> {
@@ -61,7 +68,8 @@ impl<'w> Ready<'w> {
             Target::Statics | Target::Partition => Rows::All,
             Target::Cells | Target::Rows => rows(&plan.restrictions.clustering, &plan.table, &cx)?,
         };
-        Ok(Ready { plan, cx, keys: partition_keys(keys, &plan.table, &cx)?, rows, when })
+        let keys = partition_keys(keys, &plan.table, &cx)?;
+        Ok(Ready { plan, catalog, cx, keys, rows, when })
     }
 
     /// The row of a conditional write.
@@ -72,9 +80,34 @@ impl<'w> Ready<'w> {
         }
     }
 
-    fn hashes(&self) -> impl Iterator<Item = u64> {
+    fn is_redis(&self) -> bool {
+        self.plan.table.source == TableSource::Redis
+    }
+
+    /// Database and hash of its partitions: what is locked, and what reads wait for.
+    fn places<'p>(&'p self, keyspace: &'p Keyspace) -> impl Iterator<Item = (u8, u64)> + 'p {
         let table = table_id(&self.plan.table);
-        self.keys.iter().map(move |key| key.place(table).hash())
+        let is_redis = self.is_redis();
+        self.keys.iter().map(move |key| {
+            if is_redis {
+                return (redis::DB, keyspace.hash(&key.bytes));
+            }
+            (PARTITIONS_DB, key.place(table).hash())
+        })
+    }
+
+    /// Refuses what was planned before its table was dropped. Asked under the locks: a table is dropped
+    /// under all of them, so what gets through is there to be dropped with it.
+    fn check_table(&self, current: &Arc<Catalog>) -> Result<(), CqlError> {
+        if Arc::ptr_eq(self.catalog, current) {
+            return Ok(());
+        }
+        let table = &self.plan.table;
+        let found = current.table(&table.keyspace, &table.name);
+        if found.is_some_and(|found| found.id == table.id) {
+            return Ok(());
+        }
+        Err(CqlError::invalid(format!("table {} does not exist", table.name)))
     }
 
     /// What becomes of one of its partitions.
@@ -189,16 +222,20 @@ impl Engine<'_> {
             return Ok(0);
         }
         self.record.clear();
+        let keyspace = &self.shared.keyspace;
         let mut locked = match writes {
             [write] if write.keys.len() == 1 => {
-                let hash = write.hashes().next().expect("there is one");
-                self.shared.keyspace.lock_one(hash, self.params)
+                let (_, hash) = write.places(keyspace).next().expect("there is one");
+                keyspace.lock_one(hash, self.params)
             }
             _ => {
-                let hashes = writes.iter().flat_map(Ready::hashes);
-                self.shared.keyspace.lock(hashes, self.params)
+                let places = writes.iter().flat_map(|write| write.places(keyspace));
+                keyspace.lock(places.map(|(_, hash)| hash), self.params)
             }
         };
+        let current = self.shared.catalog.load();
+        writes.iter().try_for_each(|write| write.check_table(&current))?;
+        drop(current);
         let is_conditional = writes.iter().any(|write| write.plan.is_conditional());
         let mut seen = 0;
         if is_conditional {
@@ -207,7 +244,8 @@ impl Engine<'_> {
                     "Batch with conditions cannot span multiple partitions",
                 ));
             }
-            let gates = writes[0].hashes().map(|hash| locked.gate(PARTITIONS_DB, hash));
+            let places = writes[0].places(keyspace);
+            let gates = places.map(|(db, hash)| locked.gate(db, hash));
             seen = gates.max().filter(|_| is_gated(client.durability)).unwrap_or(0);
             let Some(newest) = check_conditions(writes, &locked, is_batch, reply)? else {
                 return Ok(seen);
@@ -221,12 +259,15 @@ impl Engine<'_> {
             count(writes, &mut locked, clock, self.record)?;
         } else {
             encode(writes, &locked, clock, self.record)?;
-            check_batch_bytes(writes, self.record.bytes.len())?;
-            apply(&self.record.bytes, &mut locked)?;
+            let stored = self.record.bytes.len();
+            if writes.iter().any(Ready::is_redis) {
+                change_keys(writes, &mut locked, clock, self.record)?;
+            }
+            apply(&self.record.bytes[..stored], &mut locked)?;
         }
         if !self.record.bytes.is_empty() {
-            let hashes = writes.iter().flat_map(Ready::hashes);
-            self.record.written.extend(hashes.map(|hash| (PARTITIONS_DB, hash)));
+            let places = writes.iter().flat_map(|write| write.places(keyspace));
+            self.record.written.extend(places);
         }
         let lsn = self.seal(locked);
         if is_conditional {
@@ -267,8 +308,16 @@ fn check_conditions(
     is_batch: bool,
     reply: &mut Reply<'_>,
 ) -> Result<Option<Timestamp>, CqlError> {
-    let table = table_id(&writes[0].plan.table);
-    let partition = locked.partition(writes[0].keys[0].place(table));
+    let first = &writes[0];
+    let table = &first.plan.table;
+    let made;
+    let partition = if first.is_redis() {
+        let key = locked.key(&first.keys[0].bytes);
+        made = redis::partition(locked, table, key, &Rows::All);
+        made.as_ref()
+    } else {
+        locked.partition(first.keys[0].place(table_id(table)))
+    };
     let current: Vec<Current<'_>> =
         writes.iter().map(|ready| Current { ready, partition }).collect();
     let mut newest = Timestamp::MIN;
@@ -282,7 +331,7 @@ fn check_conditions(
     Ok(Some(newest))
 }
 
-/// Appends what all writes do, without doing it.
+/// Appends what all writes of stored partitions do, without doing it.
 fn encode(
     writes: &[Ready<'_>],
     locked: &Locked<'_>,
@@ -290,7 +339,7 @@ fn encode(
     record: &mut Record,
 ) -> Result<(), CqlError> {
     let mut packed = Packed { count: 0, bytes: std::mem::take(&mut record.rows) };
-    for write in writes {
+    for write in writes.iter().filter(|write| !write.is_redis()) {
         let table = table_id(&write.plan.table);
         for key in &write.keys {
             let place = key.place(table);
@@ -300,7 +349,49 @@ fn encode(
         }
     }
     record.keep_rows(packed.bytes);
+    check_batch_bytes(writes, record.bytes.len())
+}
+
+/// Changes keys of the Redis protocol, one after the other, so that a write of a batch sees those before
+/// it, and appends it. On an error nothing has changed.
+fn change_keys(
+    writes: &[Ready<'_>],
+    locked: &mut Locked<'_>,
+    clock: &WriteClock,
+    record: &mut Record,
+) -> Result<(), CqlError> {
+    let changes = writes.iter().filter(|write| write.is_redis());
+    let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
+    let has_several = changes.clone().nth(1).is_some();
+    let mut undo = Undo::default();
+    for (write, key) in changes {
+        let start = record.bytes.len();
+        let outcome = change_key(write, key, locked, clock, &mut record.bytes).and_then(|()| {
+            if has_several {
+                undo.save(locked, locked.key(&key.bytes));
+            }
+            apply(&record.bytes[start..], locked)
+        });
+        if let Err(error) = outcome {
+            undo.restore(locked);
+            return Err(error);
+        }
+    }
     Ok(())
+}
+
+/// Appends what a write does to one key.
+fn change_key(
+    write: &Ready<'_>,
+    key: &Key,
+    locked: &Locked<'_>,
+    clock: &WriteClock,
+    record: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    let mut packed = Packed::default();
+    write.produce(None, clock, &mut packed)?;
+    let key = locked.key(&key.bytes);
+    KeyChange { table: &write.plan.table, key, locked, record }.encode(packed.writes().iter())
 }
 
 fn put_mutation(
@@ -323,7 +414,9 @@ fn put_mutation(
 /// Does what a record says.
 fn apply(mut record: &[u8], locked: &mut Locked<'_>) -> Result<(), CqlError> {
     while !record.is_empty() {
-        let mutation = Mutation::decode(&mut record, |_| 0).expect("encoded just now");
+        let keyspace = locked.keyspace();
+        let mutation = Mutation::decode(&mut record, |key| keyspace.hash(key));
+        let mutation = mutation.expect("encoded just now");
         locked.apply(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
     }
     Ok(())

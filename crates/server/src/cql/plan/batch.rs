@@ -1,9 +1,10 @@
 //! BEGIN BATCH with all names looked up, and what batches may hold.
 
 use super::planner::Planner;
-use super::write::WritePlan;
+use super::write::{NO_TIMESTAMPS, WritePlan};
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
+use crate::cql::schema::TableSource;
 use crate::cql::statements::{Batch, BatchKind, Statement};
 use crate::cql::types::CqlType;
 
@@ -60,6 +61,9 @@ pub(crate) fn check_batch<'p>(
         }
         if has_counters || kind == BatchKind::Counter {
             return refuse("Cannot provide custom timestamp for counter BATCH");
+        }
+        if writes.clone().any(|write| write.table.source == TableSource::Redis) {
+            return refuse(NO_TIMESTAMPS);
         }
         if own_timestamp {
             return refuse("Timestamp must be set either on BATCH or individual statements");

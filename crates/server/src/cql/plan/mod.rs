@@ -35,7 +35,7 @@ pub(crate) use write::{Target, WritePlan};
 use super::engine::{Description, PreparedStatement, statement_id};
 use super::error::CqlError;
 use super::expression::{Expression, Markers};
-use super::schema::{Catalog, Table};
+use super::schema::{Catalog, Table, TableSource};
 use super::statements::{self, Statement};
 use planner::Planner;
 
@@ -161,6 +161,12 @@ fn plan(
         Statement::Truncate(truncate) => {
             let table = planner.table(&truncate.table)?;
             write::check_writable(&table)?;
+            if table.source == TableSource::Redis {
+                return Err(CqlError::invalid(format!(
+                    "Truncation is not supported by table {}.{}",
+                    table.keyspace, table.name
+                )));
+            }
             Plan::Truncate(table)
         }
         Statement::Use(statement) => {

@@ -11,7 +11,7 @@ use super::restrictions::{
 use super::selection::Selection;
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
-use crate::cql::schema::{ColumnKind, Table, TableSource};
+use crate::cql::schema::{ColumnKind, Table};
 use crate::cql::statements::{Select, Selector};
 use crate::cql::types::CqlType;
 
@@ -41,7 +41,7 @@ impl SelectPlan {
         let table = planner.table(&select.table)?;
         let (selection, shown) = Selection::plan(select, &table, planner)?;
         // Source: Cassandra 5.0, StatementRestrictions: virtual tables are always filtered
-        let allows_filtering = select.allows_filtering || table.source != TableSource::Stored;
+        let allows_filtering = select.allows_filtering || table.is_virtual();
         let kind = Kind::Select { allows_filtering };
         let restrictions = Restrictions::plan(&select.relations, &table, kind, planner)?;
         if select.is_distinct {

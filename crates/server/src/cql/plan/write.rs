@@ -53,7 +53,41 @@ pub(crate) struct JsonRow {
     pub(crate) default_unset: bool,
 }
 
+/// What statements of all three kinds have.
+struct Parts {
+    restrictions: Restrictions,
+    target: Target,
+    operations: Vec<Operation>,
+    using: Times,
+    conditions: ConditionsPlan,
+}
+
+/// USING.
+struct Times {
+    timestamp: Option<Expression>,
+    ttl: Option<Expression>,
+}
+
 impl WritePlan {
+    /// A write that inserts no row beside its cells.
+    fn new(table: Arc<Table>, parts: Parts) -> WritePlan {
+        let Parts { restrictions, target, operations, using, conditions } = parts;
+        let Times { timestamp, ttl } = using;
+        let is_counter = table.is_counter();
+        WritePlan {
+            table,
+            restrictions,
+            target,
+            operations,
+            inserts_row: false,
+            timestamp,
+            ttl,
+            conditions,
+            json: None,
+            is_counter,
+        }
+    }
+
     pub(crate) fn is_conditional(&self) -> bool {
         !matches!(self.conditions, ConditionsPlan::None)
     }
@@ -89,21 +123,11 @@ impl WritePlan {
         {
             return Err(missing(&table.clustering()[restrictions.clustering.len()..]));
         }
-        let (timestamp, ttl) = plan_using(&insert.using, &table, planner)?;
+        let using = plan_using(&insert.using, &table, planner)?;
         let target = if names_row { Target::Cells } else { Target::Statics };
-        let plan = WritePlan {
-            table: Arc::clone(&table),
-            restrictions,
-            target,
-            operations,
-            inserts_row: names_row,
-            timestamp,
-            ttl,
-            conditions,
-            json,
-            is_counter: false,
-        };
-        plan.check("INSERT")
+        let parts = Parts { restrictions, target, operations, using, conditions };
+        let plan = WritePlan::new(table, parts);
+        WritePlan { inserts_row: names_row, json, ..plan }.check("INSERT")
     }
 
     pub(super) fn of_update(
@@ -112,7 +136,7 @@ impl WritePlan {
     ) -> Result<WritePlan, CqlError> {
         let table = planner.table(&update.table)?;
         check_writable(&table)?;
-        let (timestamp, ttl) = plan_using(&update.using, &table, planner)?;
+        let using = plan_using(&update.using, &table, planner)?;
         let operations = update
             .assignments
             .iter()
@@ -123,20 +147,8 @@ impl WritePlan {
         let conditions = ConditionsPlan::new(&update.conditions, &table, planner)?;
         let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
         let target = cells_target(&table, &restrictions, sets_rows, &conditions)?;
-        let is_counter = table.is_counter();
-        let plan = WritePlan {
-            table,
-            restrictions,
-            target,
-            operations,
-            inserts_row: false,
-            timestamp,
-            ttl,
-            conditions,
-            json: None,
-            is_counter,
-        };
-        plan.check("UPDATE")
+        let parts = Parts { restrictions, target, operations, using, conditions };
+        WritePlan::new(table, parts).check("UPDATE")
     }
 
     pub(super) fn of_delete(
@@ -150,7 +162,7 @@ impl WritePlan {
             .iter()
             .map(|part| assign::plan_deletion(part, &table, planner))
             .collect::<Result<Vec<_>, _>>()?;
-        let (timestamp, ttl) = plan_using(&delete.using, &table, planner)?;
+        let using = plan_using(&delete.using, &table, planner)?;
         let restrictions = Restrictions::plan(&delete.relations, &table, Kind::Delete, planner)?;
         let conditions = ConditionsPlan::new(&delete.conditions, &table, planner)?;
         let target = if operations.is_empty() {
@@ -164,20 +176,8 @@ impl WritePlan {
             }
             cells_target(&table, &restrictions, sets_rows, &conditions)?
         };
-        let is_counter = table.is_counter();
-        let plan = WritePlan {
-            table,
-            restrictions,
-            target,
-            operations,
-            inserts_row: false,
-            timestamp,
-            ttl,
-            conditions,
-            json: None,
-            is_counter,
-        };
-        plan.check("DELETE")
+        let parts = Parts { restrictions, target, operations, using, conditions };
+        WritePlan::new(table, parts).check("DELETE")
     }
 
     /// What holds of all writes.
@@ -214,6 +214,9 @@ impl WritePlan {
                 )));
             }
         }
+        if self.table.source == TableSource::Redis && self.timestamp.is_some() {
+            return Err(CqlError::invalid(NO_TIMESTAMPS));
+        }
         if self.is_counter && kind != "DELETE" {
             if self.timestamp.is_some() {
                 return Err(CqlError::invalid(
@@ -228,6 +231,10 @@ impl WritePlan {
     }
 }
 
+/// Values of the Redis protocol have no timestamps: the last write to come wins.
+pub(super) const NO_TIMESTAMPS: &str =
+    "Cannot provide custom timestamp for tables of keyspace redis";
+
 pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
     // Source: Cassandra 5.0, ClientState.checkPermissionOnResource
     if is_local_system(&table.keyspace) {
@@ -235,8 +242,8 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
         return Err(CqlError::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
     match table.source {
-        TableSource::Stored => Ok(()),
-        TableSource::Virtual | TableSource::Redis => Err(CqlError::invalid(format!(
+        TableSource::Stored | TableSource::Redis => Ok(()),
+        TableSource::Virtual => Err(CqlError::invalid(format!(
             "Modification is not supported by table {}.{}",
             table.keyspace, table.name
         ))),
@@ -244,17 +251,13 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
 }
 
 /// USING, in the order in which markers are counted.
-fn plan_using(
-    using: &Using,
-    table: &Table,
-    planner: &mut Planner<'_>,
-) -> Result<(Option<Expression>, Option<Expression>), CqlError> {
+fn plan_using(using: &Using, table: &Table, planner: &mut Planner<'_>) -> Result<Times, CqlError> {
     let mut bind = |term: &Option<Term>, of: &CqlType, name: &str| match term {
         None => Ok(None),
         Some(term) => planner.term(table, term, of, name).map(Some),
     };
     let timestamp = bind(&using.timestamp, &CqlType::BIGINT, "[timestamp]")?;
-    Ok((timestamp, bind(&using.ttl, &CqlType::INT, "[ttl]")?))
+    Ok(Times { timestamp, ttl: bind(&using.ttl, &CqlType::INT, "[ttl]")? })
 }
 
 // Source: Cassandra 5.0, UpdateStatement.ParsedInsert

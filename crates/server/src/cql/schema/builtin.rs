@@ -1,5 +1,5 @@
 //! The keyspaces that are always there: what drivers and tools read when they connect, the schema's
-//! own tables, roles, traces, and what the server knows about itself.
+//! own tables, roles, traces, what the server knows about itself, and values of the Redis protocol.
 //!
 //! Names, types and keys are Cassandra's; `system_schema` has `column_number` besides. Tables that
 //! only Cassandra's inner works fill are not there.
@@ -15,6 +15,9 @@ use super::table::{Table, TableSource};
 use super::tables::table_of;
 use super::{Catalog, Keyspace};
 use crate::cql::statements::{CreateTable, Statement, parse};
+
+/// The keyspace of the values of the Redis protocol.
+const REDIS: &str = "redis";
 
 /// Where this one server is: what quick starts of drivers expect.
 pub const DATA_CENTER: &str = "datacenter1";
@@ -32,7 +35,7 @@ const DAY: u32 = 24 * 3600;
 
 // Source: Cassandra 5.0, schema.SchemaKeyspace, db.SystemKeyspace, auth.AuthKeyspace,
 // tracing.TraceKeyspace, db.virtual.VirtualSchemaKeyspace
-const DEFINITIONS: [Definition; 6] = [
+const DEFINITIONS: [Definition; 7] = [
     Definition {
         name: "system",
         class: "LocalStrategy",
@@ -74,6 +77,13 @@ const DEFINITIONS: [Definition; 6] = [
         source: TableSource::Virtual,
         gc_grace_seconds: 0,
         tables: &SYSTEM_VIEWS,
+    },
+    Definition {
+        name: REDIS,
+        class: "LocalStrategy",
+        source: TableSource::Redis,
+        gc_grace_seconds: 0,
+        tables: &REDIS_TABLES,
     },
 ];
 
@@ -313,6 +323,24 @@ const SYSTEM_VIEWS: [(&str, &str); 7] = [
     ("current settings", "CREATE TABLE settings (name text, value text, PRIMARY KEY (name))"),
 ];
 
+/// A table for each type of values: all of them share one set of keys, each is in one table.
+const REDIS_TABLES: [(&str, &str); 5] = [
+    ("strings of database 0", "CREATE TABLE strings (key blob, value blob, PRIMARY KEY (key))"),
+    (
+        "hashes of database 0",
+        "CREATE TABLE hashes (key blob, field blob, value blob, PRIMARY KEY (key, field))",
+    ),
+    ("sets of database 0", "CREATE TABLE sets (key blob, member blob, PRIMARY KEY (key, member))"),
+    (
+        "sorted sets of database 0",
+        "CREATE TABLE zsets (key blob, member blob, score double, PRIMARY KEY (key, member))",
+    ),
+    (
+        "lists of database 0",
+        "CREATE TABLE lists (key blob, \"index\" int, value blob, PRIMARY KEY (key, \"index\"))",
+    ),
+];
+
 /// The schema of a server on which nobody has made anything.
 pub fn builtin() -> Arc<Catalog> {
     static BUILTIN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
@@ -393,6 +421,14 @@ pub fn is_virtual_system(keyspace: &str) -> bool {
     matches!(keyspace, "system_virtual_schema" | "system_views")
 }
 
+/// The keyspace whose rows are values of the Redis protocol: they can be written, it cannot be changed.
+pub fn is_redis(keyspace: &str) -> bool {
+    keyspace == REDIS
+}
+
 pub fn is_system(keyspace: &str) -> bool {
-    is_local_system(keyspace) || is_replicated_system(keyspace) || is_virtual_system(keyspace)
+    is_local_system(keyspace)
+        || is_replicated_system(keyspace)
+        || is_virtual_system(keyspace)
+        || is_redis(keyspace)
 }

@@ -639,6 +639,7 @@ mod tests {
             "DESCRIBE KEYSPACES",
             &[
                 "k",
+                "redis",
                 "system",
                 "system_auth",
                 "system_schema",

@@ -32,7 +32,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 pub use builtin::{
-    DATA_CENTER, builtin, is_local_system, is_replicated_system, is_system, is_virtual_system,
+    DATA_CENTER, builtin, is_local_system, is_redis, is_replicated_system, is_system,
+    is_virtual_system,
 };
 pub use change::{Change, ChangeContext, Event, Target, Verb, change, changes_schema};
 pub use describe::{DescribeContext, Description, describe};

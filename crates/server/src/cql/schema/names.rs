@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::builtin::{is_local_system, is_replicated_system, is_virtual_system};
+use super::builtin::{is_local_system, is_redis, is_replicated_system, is_virtual_system};
 use super::change::ChangeContext;
 use super::{Catalog, Keyspace};
 use crate::cql::error::CqlError;
@@ -51,6 +51,11 @@ pub(super) fn guard(keyspace: &str, deed: Deed) -> Result<(), CqlError> {
     if is_virtual_system(keyspace) {
         return Err(CqlError::Invalid(format!(
             "Virtual keyspace '{keyspace}' is not user-modifiable"
+        )));
+    }
+    if is_redis(keyspace) {
+        return Err(CqlError::Invalid(format!(
+            "Keyspace '{keyspace}' holds the values of the Redis protocol and is not user-modifiable"
         )));
     }
     let verb = match deed {

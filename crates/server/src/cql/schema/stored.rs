@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::time::UnixMs;
@@ -181,6 +182,19 @@ impl Changer<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
     ) -> Result<(Option<Event>, u64), CqlError> {
+        let (event, gate) = self.carry_out(statement, keyspace)?;
+        if let Some(event) = &event {
+            SchemaEvent::announce(self.shared, event.clone(), gate);
+        }
+        Ok((event, gate))
+    }
+
+    /// The same, and no client is told.
+    pub(crate) fn carry_out(
+        &mut self,
+        statement: &Statement,
+        keyspace: Option<&str>,
+    ) -> Result<(Option<Event>, u64), CqlError> {
         let mut last = self.shared.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let now = i64::try_from(self.params.now.0.saturating_mul(1000)).unwrap_or(i64::MAX);
@@ -194,12 +208,12 @@ impl Changer<'_> {
         };
         let gate = self.commit(&change, timestamp)?;
         *last = Last { timestamp, position: gate };
-        self.shared.catalog.store(change.catalog);
-        SchemaEvent::announce(self.shared, change.event.clone(), gate);
         Ok((Some(change.event), gate))
     }
 
-    /// Puts a change on the log and into the store, as one record.
+    /// Puts a change on the log and into the store, as one record, and makes it the schema: under the
+    /// same locks, so that a write that was planned for a table that is dropped comes before, or is
+    /// refused.
     fn commit(&mut self, change: &Change, timestamp: i64) -> Result<u64, CqlError> {
         let (local_id, local) = local_row(|row| row.uuid("schema_version", change.catalog.version));
         let mut batch = Batch::new(timestamp, self.params.now);
@@ -233,6 +247,7 @@ impl Changer<'_> {
             locked.apply(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
         let gate = self.worker.append(self.shared, &self.record.bytes);
+        self.shared.catalog.store(Arc::clone(&change.catalog));
         if change.truncated.is_empty() {
             for hash in hashes {
                 locked.note_write(PARTITIONS_DB, hash, gate, self.worker.durable);

@@ -1,30 +1,35 @@
 //! An engine over a disk in memory, and scripts for it.
 //!
 //! A script is statements behind `> `, each followed by what comes back: rows with ` | ` between their
-//! cells, `!` and a message, or nothing.
+//! cells, `!` and a message, or nothing. Behind `# ` it is a request of the Redis protocol, and what comes
+//! back its reply with spaces for the ends of lines.
 
 use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
+use reactor::{ConnId, Peer};
 use store::{Params, STRIPES, TableId};
 use uuid::Uuid;
 use wire::cql::{
     ColumnType, Consistency, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend, Request,
     RequestEncoder, Response, ResponseEncoder, Value, Version, decode_request, decode_response,
 };
+use wire::resp::{self, RequestBatch};
 
 use crate::config::{Config, Durability};
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
-use crate::cql::schema::{ChangeContext, builtin, change, changes_schema};
+use crate::cql::schema::{ChangeContext, Changer, builtin, change, changes_schema};
 use crate::cql::statements::parse;
 use crate::cql::type_name::Native;
 use crate::cql::types::{CqlType, UserType};
 use crate::cql::value::text::put_json;
 use crate::purge::Cycle;
 use crate::recovery::recover;
+use crate::resp::Session;
 use crate::resp::cx::Record;
+use crate::resp::execute::{Executor, prepare};
 use crate::serve::build_shared;
 use crate::shared::{Shared, params};
 use crate::simulation::{Disk, FaultDisk};
@@ -41,6 +46,7 @@ pub(super) struct Server {
     pub(super) client: ClientState,
     pub(super) now: Now,
     tables: u128,
+    resp: Session,
 }
 
 /// What came back.
@@ -83,7 +89,10 @@ impl Server {
         let worker = Worker::new(&shared, 0);
         let client =
             ClientState { keyspace: None, role: None, durability: Durability::Always, local: None };
-        Server { shared, disk, params, worker, record: Record::default(), client, now, tables: 1 }
+        let peer = Peer { remote: None, local: None, listener: 0 };
+        let resp = Session::new(ConnId(1), &peer, now.mono, true, Durability::Always);
+        let record = Record::default();
+        Server { shared, disk, params, worker, record, client, now, tables: 1, resp }
     }
 
     /// The same data after a crash of the process.
@@ -122,8 +131,39 @@ impl Server {
     /// Partitions that are kept of a table of keyspace `k`.
     pub(super) fn partitions(&self, table: &str) -> usize {
         let id = self.shared.catalog.load().table("k", table).unwrap().id;
-        let locked = self.shared.keyspace.lock_all(&self.params);
-        locked.table_stats(TableId(id.as_u128())).0
+        self.partitions_of(TableId(id.as_u128()))
+    }
+
+    pub(super) fn partitions_of(&self, table: TableId) -> usize {
+        self.shared.keyspace.lock_all(&self.params).table_stats(table).0
+    }
+
+    /// Changes the schema as the server does it: in the store and in the log.
+    pub(super) fn change_schema(&mut self, text: &str) {
+        let statement = parse(text).unwrap().statement;
+        let mut changer = Changer {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+        };
+        changer.carry_out(&statement, self.client.keyspace.as_deref()).unwrap();
+    }
+
+    /// Another reactor of the same server.
+    pub(super) fn beside(&self) -> Server {
+        let peer = Peer { remote: None, local: None, listener: 0 };
+        Server {
+            shared: Arc::clone(&self.shared),
+            disk: Arc::clone(&self.disk),
+            params: self.params.clone(),
+            worker: Worker::new(&self.shared, 0),
+            record: Record::default(),
+            client: self.client.clone(),
+            now: self.now,
+            tables: self.tables,
+            resp: Session::new(ConnId(2), &peer, self.now.mono, true, Durability::Always),
+        }
     }
 
     fn engine(&mut self) -> Engine<'_> {
@@ -134,6 +174,26 @@ impl Server {
             record: &mut self.record,
             now: self.now,
         }
+    }
+
+    /// One request of the Redis protocol. Returns its reply, spaces for the ends of lines.
+    pub(super) fn resp(&mut self, text: &str) -> String {
+        let input = format!("{text}\r\n");
+        let mut batch = RequestBatch::new();
+        let limits = resp::Limits::DEFAULT;
+        self.resp.decoder.decode(input.as_bytes(), &limits, 1, &mut batch);
+        let args = batch.get(0, input.as_bytes());
+        let prepared = prepare(&self.shared, args, None);
+        let mut out = Vec::new();
+        let mut executor = Executor {
+            shared: &self.shared,
+            params: &self.params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            now: self.now,
+        };
+        executor.request(&mut self.resp, prepared, args, &mut out);
+        String::from_utf8(out).unwrap().trim_end().replace("\r\n", " ")
     }
 
     pub(super) fn prepare(&mut self, text: &str) -> Result<PreparedStatement, CqlError> {
@@ -228,21 +288,28 @@ impl Server {
 
     /// Runs a script: see the module.
     pub(super) fn check(&mut self, script: &str) {
-        let mut statement: Option<String> = None;
+        let mut asked: Option<&str> = None;
         let mut expected: Vec<&str> = Vec::new();
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()).chain(["> "]) {
-            let Some(next) = line.strip_prefix('>') else {
+            if !line.starts_with(['>', '#']) {
                 expected.push(line);
                 continue;
-            };
-            if let Some(text) = statement.replace(next.trim().to_owned()) {
-                let shown = match self.run(&text) {
-                    Ok(answer) => answer.rows,
-                    Err(error) => vec![format!("! {error}").trim_end().to_owned()],
-                };
-                assert_eq!(shown, expected, "{text}");
+            }
+            if let Some(asked) = asked.replace(line) {
+                assert_eq!(self.shown(asked), expected, "{asked}");
                 expected.clear();
             }
+        }
+    }
+
+    fn shown(&mut self, line: &str) -> Vec<String> {
+        let text = line[1..].trim();
+        if line.starts_with('#') {
+            return vec![self.resp(text)];
+        }
+        match self.run(text) {
+            Ok(answer) => answer.rows,
+            Err(error) => vec![format!("! {error}").trim_end().to_owned()],
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Statements on a real server's data, in process: a script says what is asked and what comes back.
 
+mod dropping;
 mod harness;
 mod model;
 mod purging;
 mod reads;
+mod redis;
 mod refusals;
 mod writes;

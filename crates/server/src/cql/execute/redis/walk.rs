@@ -1,0 +1,69 @@
+//! SELECT on keyspace `redis`.
+
+use store::STRIPES;
+
+use super::{DB, partition};
+use crate::cql::engine::Engine;
+use crate::cql::error::CqlError;
+use crate::cql::execute::keys::Key;
+use crate::cql::execute::result::Next;
+use crate::cql::execute::ring::Ring;
+use crate::cql::execute::walk::Walk;
+use crate::cql::token::token;
+
+impl Walk<'_> {
+    /// Keys by their names.
+    pub(in crate::cql::execute) fn redis_keys(
+        &mut self,
+        engine: &Engine<'_>,
+        keys: &[Key],
+        gate: &mut u64,
+    ) -> Result<Next, CqlError> {
+        self.each_key(keys, |walk, key, resume| {
+            let found = engine.shared.keyspace.key(&key.bytes);
+            let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
+            *gate = (*gate).max(locked.gate(DB, found.hash));
+            match partition(&locked, &walk.plan.table, found, &walk.rows) {
+                Some(partition) => walk.visit(&key.bytes, &partition, resume),
+                None => Ok(Next::GoOn),
+            }
+        })
+    }
+
+    /// All keys of some tokens: stripe by stripe as SCAN goes, in a stripe by their bytes. A key that is
+    /// there from the first page to the last is on one of them. Tokens are not the order of the walk,
+    /// so it visits all keys whichever are wanted.
+    pub(in crate::cql::execute) fn redis_scan(
+        &mut self,
+        engine: &Engine<'_>,
+        tokens: Ring,
+        gate: &mut u64,
+    ) -> Result<Next, CqlError> {
+        let keyspace = &engine.shared.keyspace;
+        let mut resume = self.resume.take();
+        let first = resume.as_ref().map_or(0, |state| keyspace.stripe_of_key(&state.key));
+        for stripe in first..STRIPES {
+            let locked = keyspace.lock_stripe(stripe, engine.params);
+            *gate = (*gate).max(locked.gate_all());
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            locked.for_each_key(DB, |key| {
+                let is_shown = resume.as_ref().is_some_and(|state| *key < state.key[..]);
+                if !is_shown && tokens.holds(token(key)) {
+                    keys.push(key.to_vec());
+                }
+            });
+            keys.sort_unstable();
+            for key in &keys {
+                let found = partition(&locked, &self.plan.table, keyspace.key(key), &self.rows);
+                let Some(partition) = found else { continue };
+                let state = resume.take().filter(|state| state.key[..] == key[..]);
+                let next = self.visit(key, &partition, state)?;
+                if next.ends_walk() {
+                    return Ok(next);
+                }
+            }
+            resume = None;
+        }
+        Ok(Next::GoOn)
+    }
+}

@@ -1,0 +1,282 @@
+//! Writes of rows as changes of a key.
+
+use std::collections::BTreeSet;
+
+use base::time::UnixMs;
+use store::{
+    CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, RowKey, Scored, Value, Write,
+};
+
+use super::DB;
+use super::shape::{Shape, each_row, list_place};
+use crate::cql::error::CqlError;
+use crate::cql::schema::Table;
+use crate::records::RECORD_BYTES_MAX;
+
+/// What becomes of rows, in the order in which a statement says it.
+enum Deed<'w> {
+    /// A row with this cell; sets have none.
+    Put {
+        row: &'w [u8],
+        cell: Option<&'w [u8]>,
+        expiry: Option<Expiry>,
+    },
+    Remove(&'w [u8]),
+    /// From the first on and below the second; None: to the last.
+    RemoveRange(&'w [u8], Option<&'w [u8]>),
+    RemoveAll,
+}
+
+/// One key that a statement writes.
+pub(in crate::cql::execute) struct KeyChange<'c, 'l> {
+    pub(in crate::cql::execute) table: &'c Table,
+    pub(in crate::cql::execute) key: Key<'c>,
+    pub(in crate::cql::execute) locked: &'c Locked<'l>,
+    /// Of the log: changes are appended, and not made.
+    pub(in crate::cql::execute) record: &'c mut Vec<u8>,
+}
+
+impl<'w> KeyChange<'_, '_> {
+    /// Appends what the writes do. On an error the record may hold some of it.
+    pub(in crate::cql::execute) fn encode(
+        mut self,
+        writes: impl Iterator<Item = Write<'w>>,
+    ) -> Result<(), CqlError> {
+        let deeds = self.deeds(writes)?;
+        let shape = Shape::of(self.table);
+        let own = self.locked.peek(DB, self.key);
+        let found = own.filter(|value| value.kind() == shape.kind());
+        let puts = deeds.iter().any(|deed| matches!(deed, Deed::Put { .. }));
+        if let Some(own) = own.filter(|_| puts && found.is_none()) {
+            return Err(CqlError::invalid(format!(
+                "Operation against a key holding the wrong kind of value: it is a {}, and no row of \
+                 {}.{}",
+                own.kind().name(),
+                self.table.keyspace,
+                self.table.name
+            )));
+        }
+        if !puts && found.is_none() {
+            return Ok(());
+        }
+        if self.locked.is_overdue(DB, self.key) {
+            self.change(Change::Delete);
+        }
+        if deeds.iter().any(|deed| matches!(deed, Deed::RemoveAll)) {
+            self.change(Change::Delete);
+        } else if puts {
+            self.put(shape, found, &deeds)?;
+        } else if let Some(value) = found {
+            self.remove(shape, value, &deeds);
+        }
+        if self.record.len() <= RECORD_BYTES_MAX {
+            return Ok(());
+        }
+        Err(CqlError::invalid(format!(
+            "Mutation of {} bytes is too large for the maximum size of {RECORD_BYTES_MAX}",
+            self.record.len()
+        )))
+    }
+
+    fn deeds(&self, writes: impl Iterator<Item = Write<'w>>) -> Result<Vec<Deed<'w>>, CqlError> {
+        let mut deeds: Vec<Deed<'w>> = Vec::new();
+        for write in writes {
+            match write {
+                Write::DeletePartition(_) => deeds.push(Deed::RemoveAll),
+                Write::DeleteRange { start, end, .. } => deeds.push(Deed::RemoveRange(start, end)),
+                Write::DeleteRow { row, .. } => deeds.push(Deed::Remove(row)),
+                Write::InsertRow { row, expiry, .. } => {
+                    deeds.push(Deed::Put { row, cell: None, expiry });
+                }
+                Write::Cell { row: RowKey::Clustering(row), value, .. } => {
+                    let inserted = match deeds.last_mut() {
+                        Some(Deed::Put { row: own, cell, .. }) if *own == row => Some(cell),
+                        _ => None,
+                    };
+                    match (value, inserted) {
+                        (CellValue::Live { bytes, .. }, Some(cell)) => *cell = Some(bytes),
+                        (CellValue::Live { bytes, expiry }, None) => {
+                            deeds.push(Deed::Put { row, cell: Some(bytes), expiry });
+                        }
+                        (CellValue::Deleted { .. }, Some(_)) => return Err(self.no_cell()),
+                        // There is no row without its cell.
+                        (CellValue::Deleted { .. }, None) => deeds.push(Deed::Remove(row)),
+                    }
+                }
+                Write::Cell { row: RowKey::Static, .. } | Write::DeleteItems { .. } => {
+                    unreachable!("tables of keyspace redis have no such columns")
+                }
+            }
+        }
+        let has_cells = !self.table.cells().is_empty();
+        let is_bare = |deed: &Deed<'_>| matches!(deed, Deed::Put { cell: None, .. });
+        if has_cells && deeds.iter().any(is_bare) {
+            return Err(self.no_cell());
+        }
+        Ok(deeds)
+    }
+
+    fn no_cell(&self) -> CqlError {
+        let column = self.table.cells().first().map_or("", |column| &column.name);
+        CqlError::invalid(format!("Missing mandatory value for column {column}"))
+    }
+
+    fn change(&mut self, change: Change<'_>) {
+        Mutation::Key { db: DB, key: self.key, change }.encode(self.record);
+    }
+
+    /// When a key ends that is to live for so long.
+    fn ends(&self, expiry: Option<Expiry>) -> Option<UnixMs> {
+        let now_ms = self.locked.params().now.0;
+        expiry.map(|expiry| UnixMs(now_ms.saturating_add(u64::from(expiry.ttl) * 1000)))
+    }
+
+    fn put(
+        &mut self,
+        shape: Shape,
+        found: Option<Value<'_>>,
+        deeds: &[Deed<'w>],
+    ) -> Result<(), CqlError> {
+        let mut rows: Vec<Vec<u8>> = Vec::new();
+        let mut cells: Vec<&[u8]> = Vec::new();
+        let mut ends = None;
+        for deed in deeds {
+            let Deed::Put { row, cell, expiry } = deed else { continue };
+            let cell = cell.unwrap_or_default();
+            ends = self.ends(*expiry);
+            if shape == Shape::Strings {
+                self.change(Change::Set { value: cell, expiry: ends });
+                return Ok(());
+            }
+            rows.push(shape.row_value(row).ok_or_else(|| self.damaged())?);
+            cells.push(cell);
+        }
+        match shape {
+            Shape::Strings => {}
+            Shape::Hashes => {
+                let pairs = rows.iter().zip(&cells);
+                let pairs: Vec<&[u8]> = pairs.flat_map(|(row, cell)| [&row[..], *cell]).collect();
+                self.change(Change::HashSet { pairs: Items::Slice(&pairs) });
+            }
+            Shape::Sets => {
+                let members: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+                self.change(Change::SetAdd { members: Items::Slice(&members) });
+            }
+            Shape::ZSets => {
+                let mut members: Vec<(f64, &[u8])> = Vec::new();
+                for (row, cell) in rows.iter().zip(&cells) {
+                    let score = <[u8; 8]>::try_from(*cell).map(f64::from_be_bytes);
+                    let score = score.ok().filter(|score| !score.is_nan());
+                    let refused = || CqlError::invalid("A score of redis.zsets must be a number");
+                    members.push((score.ok_or_else(refused)?, row));
+                }
+                self.change(Change::ZSetAdd { members: Scored::Slice(&members) });
+            }
+            Shape::Lists => {
+                let before = found.map_or(0, |value| value.len());
+                self.put_items(before, deeds)?;
+            }
+        }
+        // A key has one end, and its rows have that of the key.
+        if ends.is_some() {
+            self.change(Change::Expire { at: ends });
+        }
+        Ok(())
+    }
+
+    /// An item in the place of another, or behind the last one.
+    fn put_items(&mut self, mut size: usize, deeds: &[Deed<'w>]) -> Result<(), CqlError> {
+        for deed in deeds {
+            let Deed::Put { row, cell, .. } = deed else { continue };
+            let value = cell.unwrap_or_default();
+            let place = list_place(row).ok_or_else(|| self.damaged())?;
+            let at = usize::try_from(place).ok().filter(|at| *at <= size).ok_or_else(|| {
+                // Source: Cassandra 5.0, Lists.SetterByIndex
+                CqlError::invalid(format!("List index {place} out of bound, list has size {size}"))
+            })?;
+            if at < size {
+                self.change(Change::ListSet { index: at as u64, value });
+                continue;
+            }
+            self.change(Change::ListPush { end: End::Back, values: Items::Slice(&[value]) });
+            size += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes rows that are there.
+    fn remove(&mut self, shape: Shape, value: Value<'_>, deeds: &[Deed<'w>]) {
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut key = Vec::new();
+        each_row(value, |row, _| {
+            if shape != Shape::Strings {
+                shape.row_key(row, &mut key);
+            }
+            if deeds.iter().any(|deed| deed.removes(&key)) {
+                gone.push(row.to_vec());
+            }
+        });
+        if gone.is_empty() {
+            return;
+        }
+        if gone.len() == value.len() {
+            return self.change(Change::Delete);
+        }
+        let rows: Vec<&[u8]> = gone.iter().map(Vec::as_slice).collect();
+        let rows = Items::Slice(&rows);
+        match (shape, value) {
+            (Shape::Hashes, _) => self.change(Change::HashRemove { fields: rows }),
+            (Shape::Sets, _) => self.change(Change::SetRemove { members: rows }),
+            (Shape::ZSets, _) => self.change(Change::ZSetRemove { members: rows }),
+            (Shape::Lists, Value::List(list)) => {
+                // The log knows no removal by place: the items become one that is not there, and
+                // that one is removed.
+                let mark = unlike_any(list.iter());
+                for row in &gone {
+                    let place = <[u8; 4]>::try_from(&row[..]).map_or(0, u32::from_be_bytes);
+                    self.change(Change::ListSet { index: u64::from(place), value: &mark });
+                }
+                self.change(Change::ListRemove { count: 0, value: &mark });
+            }
+            (Shape::Strings | Shape::Lists, _) => unreachable!("a string has one row"),
+        }
+    }
+
+    fn damaged(&self) -> CqlError {
+        CqlError::invalid(format!("Invalid key of a row of redis.{}", self.table.name))
+    }
+}
+
+impl Deed<'_> {
+    fn removes(&self, row: &[u8]) -> bool {
+        match self {
+            Deed::Put { .. } => false,
+            Deed::Remove(own) => *own == row,
+            Deed::RemoveRange(start, end) => row >= *start && end.is_none_or(|end| row < end),
+            Deed::RemoveAll => true,
+        }
+    }
+}
+
+/// Bytes that differ from all of these: they have the smallest length that none of them has, which is
+/// at most the root of twice the bytes of all.
+fn unlike_any<'i>(items: impl Iterator<Item = &'i [u8]>) -> Vec<u8> {
+    let taken: BTreeSet<usize> = items.map(<[u8]>::len).collect();
+    let free = taken.iter().zip(0..).take_while(|(length, nth)| **length == *nth).count();
+    vec![0; free]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_differs_from_all_items() {
+        let items: [&[u8]; 5] = [b"", b"\0", b"\0\0", b"a", b"\0\0\0\0"];
+        for count in 0..items.len() {
+            let mark = unlike_any(items[..count].iter().copied());
+            assert!(!items[..count].contains(&&mark[..]), "{mark:?}");
+        }
+        assert_eq!(unlike_any(items.iter().copied()).len(), 3);
+    }
+}

@@ -1,0 +1,74 @@
+//! DROP TABLE beside writes that were planned before it.
+
+use store::TableId;
+
+use super::harness::{Asked, Server};
+use crate::cql::engine::PreparedStatement;
+
+/// Partitions of a table that may be gone.
+fn kept(server: &Server, statement: &PreparedStatement) -> usize {
+    let id = statement.catalog.table("k", "t").unwrap().id;
+    server.partitions_of(TableId(id.as_u128()))
+}
+
+#[test]
+fn a_write_that_was_planned_before_leaves_nothing_behind() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
+    let text = "INSERT INTO t (p, v) VALUES (1, 1)";
+    let statement = server.prepare(text).unwrap();
+    server.execute(&statement, Asked::default()).unwrap();
+    assert_eq!(kept(&server, &statement), 1);
+    server.change_schema("DROP TABLE t");
+    assert_eq!(kept(&server, &statement), 0);
+    let error = server.execute(&statement, Asked::default()).unwrap_err();
+    assert_eq!(error.to_string(), "table t does not exist");
+    // One of the same name is another table.
+    server.change_schema("CREATE TABLE t (p int PRIMARY KEY, v int)");
+    let error = server.execute(&statement, Asked::default()).unwrap_err();
+    assert_eq!(error.to_string(), "table t does not exist");
+    assert_eq!(kept(&server, &statement), 0);
+    server.check("> SELECT * FROM t");
+}
+
+#[test]
+fn a_change_of_another_table_stops_no_write() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
+    let statement = server.prepare("INSERT INTO t (p, v) VALUES (1, 1)").unwrap();
+    server.change_schema("CREATE TABLE u (p int PRIMARY KEY)");
+    server.execute(&statement, Asked::default()).unwrap();
+    server.check(
+        "> SELECT * FROM t
+         1 | 1",
+    );
+}
+
+/// Writers that know the table race with who drops it: nothing of it is left, nor after a restart.
+#[test]
+fn writers_that_race_with_a_drop_leave_nothing_behind() {
+    let mut server = Server::new();
+    for _ in 0..20 {
+        server.change_schema("CREATE TABLE t (p int PRIMARY KEY, v int)");
+        let statement = server.prepare("INSERT INTO t (p, v) VALUES (?, 1)").unwrap();
+        let mut writers: Vec<Server> = (0..2).map(|_| server.beside()).collect();
+        std::thread::scope(|scope| {
+            for writer in &mut writers {
+                let statement = &statement;
+                scope.spawn(move || {
+                    for number in (0..100).cycle() {
+                        let number: i32 = number;
+                        let bytes = number.to_be_bytes();
+                        let values = [wire::cql::Value::Bytes(&bytes)];
+                        let asked = Asked { values: &values, ..Asked::default() };
+                        if writer.execute(statement, asked).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            server.change_schema("DROP TABLE t");
+        });
+        assert_eq!(kept(&server, &statement), 0);
+    }
+}

@@ -1,0 +1,222 @@
+//! The walk of a SELECT: partitions by key or in token order, and their rows.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+use store::{PARTITIONS_DB, Partition, STRIPES, stripe_of_token};
+
+use super::keys::{Key, partition_keys, split, table_id};
+use super::paging::PagingState;
+use super::ranges::Rows;
+use super::result::{Next, Results};
+use super::ring::Ring;
+use super::row::RowCx;
+use super::row_walk::RowWalk;
+use super::values::Cx;
+use crate::cql::engine::Engine;
+use crate::cql::error::CqlError;
+use crate::cql::plan::{PartitionRestriction, SelectPlan};
+use crate::cql::token::token;
+
+/// One run of a SELECT.
+pub(super) struct Walk<'s> {
+    pub(super) plan: &'s SelectPlan,
+    pub(super) rows: Rows,
+    pub(super) results: Results<'s>,
+    /// Where the page before this one has ended.
+    pub(super) resume: Option<PagingState>,
+}
+
+impl Walk<'_> {
+    // Source: Cassandra 5.0, SelectStatement.execute
+    pub(super) fn check_sorted(&self, page_rows_max: Option<usize>) -> Result<(), CqlError> {
+        let limit = usize::try_from(self.results.limit()).unwrap_or(usize::MAX);
+        if self.plan.is_sorted && page_rows_max.is_some_and(|max| limit > max) {
+            return Err(CqlError::invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
+                 you must either remove the ORDER BY or the IN and sort client side, or disable \
+                 paging for this query",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Partitions by their keys.
+    pub(super) fn keys(
+        &mut self,
+        engine: &Engine<'_>,
+        keys: &[Key],
+        gate: &mut u64,
+    ) -> Result<Next, CqlError> {
+        let table = table_id(&self.plan.table);
+        self.each_key(keys, |walk, key, resume| {
+            let place = key.place(table);
+            let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
+            *gate = (*gate).max(locked.gate(PARTITIONS_DB, place.hash()));
+            match locked.partition(place) {
+                Some(partition) => walk.visit(&key.bytes, partition, resume),
+                None => Ok(Next::GoOn),
+            }
+        })
+    }
+
+    /// Calls `visit` with each key, from the one where the page before this one has ended.
+    pub(super) fn each_key(
+        &mut self,
+        keys: &[Key],
+        mut visit: impl FnMut(&mut Self, &Key, Option<PagingState>) -> Result<Next, CqlError>,
+    ) -> Result<Next, CqlError> {
+        let mut keys = keys;
+        let mut resume = self.resume.take();
+        if let Some(state) = &resume {
+            let at = keys.iter().position(|key| key.bytes == state.key).ok_or_else(|| {
+                CqlError::Protocol("Invalid value for the paging state".to_owned())
+            })?;
+            keys = &keys[at..];
+        }
+        for (nth, key) in keys.iter().enumerate() {
+            let next = visit(self, key, resume.take())?;
+            let is_last = nth + 1 == keys.len() && self.results.has_ended_partition();
+            if next == Next::PageFull && is_last {
+                self.results.forget_next_page();
+                return Ok(Next::Done);
+            }
+            if next.ends_walk() {
+                return Ok(next);
+            }
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// All partitions of some tokens, one stripe after the other.
+    pub(super) fn scan(
+        &mut self,
+        engine: &Engine<'_>,
+        tokens: Ring,
+        gate: &mut u64,
+    ) -> Result<Next, CqlError> {
+        let table = table_id(&self.plan.table);
+        let mut resume = self.resume.take();
+        let resumed_key: SmallVec<[u8; 64]> =
+            resume.as_ref().map(|state| state.key.clone()).unwrap_or_default();
+        let mut from = match &resume {
+            None => Bound::Included((tokens.first, &[][..])),
+            Some(_) => Bound::Included((token(&resumed_key), &resumed_key[..])),
+        };
+        let first = match from {
+            Bound::Included((token, _)) => stripe_of_token(token),
+            _ => 0,
+        };
+        if tokens.first > tokens.last {
+            return Ok(Next::GoOn);
+        }
+        for stripe in first..=stripe_of_token(tokens.last).min(STRIPES - 1) {
+            let locked = engine.shared.keyspace.lock_stripe(stripe, engine.params);
+            *gate = (*gate).max(locked.gate_all());
+            for (token, key, partition) in locked.partitions(table, from) {
+                if !tokens.holds(token) {
+                    break;
+                }
+                let state = resume.take().filter(|state| state.key[..] == *key);
+                let next = self.visit(key, partition, state)?;
+                if next.ends_walk() {
+                    return Ok(next);
+                }
+            }
+            resume = None;
+            from = Bound::Unbounded;
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// Partitions that were made for this statement.
+    pub(super) fn computed(
+        &mut self,
+        partitions: &BTreeMap<(i64, Vec<u8>), Partition>,
+        cx: &Cx<'_>,
+    ) -> Result<Next, CqlError> {
+        let (wanted, tokens) = match &self.plan.restrictions.partition {
+            PartitionRestriction::Keys { keys, tokens } => {
+                let tokens = tokens.as_ref().map(|tokens| Ring::new(tokens, cx)).transpose()?;
+                (Some(partition_keys(keys, &self.plan.table, cx)?), tokens)
+            }
+            PartitionRestriction::Any => (None, None),
+            PartitionRestriction::Tokens(tokens) => (None, Some(Ring::new(tokens, cx)?)),
+        };
+        let mut resume = self.resume.take();
+        for ((token, key), partition) in partitions {
+            let is_wanted =
+                wanted.as_ref().is_none_or(|keys| keys.iter().any(|k| k.bytes[..] == **key))
+                    && tokens.is_none_or(|tokens| tokens.holds(*token));
+            let is_shown = resume.as_ref().is_some_and(|state| {
+                (*token, &key[..]) < (crate::cql::token::token(&state.key), &state.key[..])
+            });
+            if !is_wanted || is_shown {
+                continue;
+            }
+            let state = resume.take().filter(|state| state.key[..] == **key);
+            let next = self.visit(key, partition, state)?;
+            if next.ends_walk() {
+                return Ok(next);
+            }
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// The wanted rows of one partition, behind those that were shown.
+    pub(super) fn visit(
+        &mut self,
+        key: &[u8],
+        partition: &Partition,
+        resume: Option<PagingState>,
+    ) -> Result<Next, CqlError> {
+        let after = match resume {
+            None => None,
+            // It has shown all it had.
+            Some(PagingState { row: None, .. }) => return Ok(Next::GoOn),
+            Some(state) => state.row,
+        };
+        if after.is_none() {
+            self.results.begin_partition();
+        } else if !self.results.allows_more_of_partition() {
+            return Ok(Next::GoOn);
+        }
+        let plan = self.plan;
+        let now = self.results.now();
+        let parts = split(key, &plan.table);
+        let statics = plan.table.has_statics().then(|| partition.statics(now));
+        let context = |row| {
+            RowCx::new(&plan.table, &parts, statics, row, now).with_extras(&plan.selection.extras)
+        };
+        let has_statics = statics.is_some_and(|statics| statics.exists());
+        if plan.is_distinct {
+            let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, now);
+            if !has_statics && rows.next().is_none() {
+                return Ok(Next::GoOn);
+            }
+            let next = self.results.offer(key, &context(None))?;
+            return self.end_partition(next);
+        }
+        let mut is_lone = true;
+        let results = &mut self.results;
+        let offer = |row| {
+            is_lone = false;
+            results.offer(key, &context(Some(row)))
+        };
+        let walk =
+            RowWalk { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
+        let mut next = walk.visit(&self.rows, offer)?;
+        if is_lone && after.is_none() && has_statics && plan.shows_lone_statics() {
+            next = self.results.offer(key, &context(None))?;
+        }
+        self.end_partition(next)
+    }
+
+    fn end_partition(&mut self, next: Next) -> Result<Next, CqlError> {
+        match next {
+            Next::GoOn | Next::PartitionDone => self.results.end_partition(),
+            Next::Done | Next::PageFull => Ok(next),
+        }
+    }
+}
