@@ -9,6 +9,7 @@
 //! [`collector::StreamLedger`], [`collector`].
 #![forbid(unsafe_code)]
 
+mod ablation;
 mod cli;
 pub mod clock;
 pub mod collector;

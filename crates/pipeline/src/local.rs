@@ -46,6 +46,9 @@ pub struct LocalSummary {
     pub collector: CollectorStatus,
 }
 
+/// Where executors find a collector that listens at this address: a link may lie between.
+pub(crate) type Detour<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
+
 /// Runs it to its end. `report` is called once a second for each part, from its thread. The first
 /// failure of a part ends all.
 pub fn run(
@@ -53,8 +56,19 @@ pub fn run(
     stop: &AtomicBool,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
+    run_by(options, stop, &Ok, report)
+}
+
+/// As [`run`], but results go to where `detour` says.
+pub(crate) fn run_by(
+    options: &LocalOptions,
+    stop: &AtomicBool,
+    detour: Detour<'_>,
+    report: &(dyn Fn(Status) + Sync),
+) -> Result<LocalSummary> {
     let (for_executors, generator) = listen()?;
     let (for_results, collector) = listen()?;
+    let results_to = detour(collector)?;
     let task = options.make_task.make(&options.plan)?;
     let failed = AtomicBool::new(false);
     let fault = Mutex::new(None);
@@ -83,7 +97,7 @@ pub fn run(
                 let options = ExecutorOptions {
                     name: format!("executor-{number}"),
                     generator,
-                    collector,
+                    collector: results_to,
                     threads: options.threads,
                     make_task: options.make_task.clone(),
                     kernel: options.kernel.clone(),

@@ -1,6 +1,7 @@
 //! `myriad lab repro`: runs the tables of the source documents again, and holds what is seen
 //! against what they published. `myriad lab results` makes one document of it.
 
+pub mod ablations;
 pub mod compatibility;
 pub mod definitions;
 pub mod figure;
@@ -28,6 +29,7 @@ use crate::cli;
 use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
+use ablations::Ablation;
 use compatibility::Compatibility;
 use figure::Figure;
 use outcome::is_joined;
@@ -182,6 +184,7 @@ fn how(table: &Table) -> String {
         Some(Run::Tests(commands)) => commands.join(", "),
         Some(Run::Compatibility(program)) => format!("by {program}"),
         Some(Run::Profile(cells)) => format!("profiles of {} cells", cells.len()),
+        Some(Run::Ablation(name)) => format!("myriad pipeline ablation {name}"),
         None => String::new(),
     }
 }
@@ -206,6 +209,7 @@ impl Session {
             Some(Run::Compatibility(_)) => self.try_tool(table),
             Some(Run::Tests(commands)) => Ok(format!("shown by tests: {}\n", commands.join(", "))),
             Some(Run::Profile(cells)) => self.profile(table, cells),
+            Some(Run::Ablation(name)) => self.ablate(table, name),
             None => bail!("{} does not say how it is run", table.id),
         }
     }
@@ -252,6 +256,14 @@ impl Session {
         let profiles = Profiles::measure(&self.program, cells, &folder, is_quick, stop)?;
         let text = profiles.sheet().text();
         Ok(format!("{text}\nFlame graphs: {}\n", folder.display()))
+    }
+
+    fn ablate(&self, table: &Table, name: &str) -> Result<String> {
+        let folder = self.folder(table)?;
+        let is_quick = self.arguments.is_quick;
+        let found = Ablation::measure(&self.program, name, is_quick, &self.stop)?;
+        found.write(&folder)?;
+        Ok(format!("{}\n{}", found.sheet().text(), found.remark()))
     }
 
     /// One page of all that is there, if a table was measured.

@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
+use super::ablations::{self, Ablation};
 use super::compatibility::{self, Compatibility};
 use super::outcome::{Outcome, outcome};
 use super::profiles::{self, Profiles};
@@ -24,6 +25,8 @@ pub struct Results {
     runs: Vec<Measured>,
     compatibility: Option<Compatibility>,
     profiles: Option<Profiles>,
+    /// By name.
+    ablations: BTreeMap<String, Ablation>,
 }
 
 /// A run of a definition.
@@ -61,6 +64,11 @@ impl Results {
             self.profiles = Some(Profiles::read(folder)?);
             return Ok(true);
         }
+        if folder.join(ablations::FILE).exists() {
+            let found = Ablation::read(folder)?;
+            self.ablations.insert(found.name.clone(), found);
+            return Ok(true);
+        }
         if !folder.join(ROWS).exists() {
             return Ok(false);
         }
@@ -83,7 +91,10 @@ impl Results {
     }
 
     fn has_any(&self) -> bool {
-        !self.runs.is_empty() || self.compatibility.is_some() || self.profiles.is_some()
+        !self.runs.is_empty()
+            || self.compatibility.is_some()
+            || self.profiles.is_some()
+            || !self.ablations.is_empty()
     }
 
     /// The outcome of a table, if it has been measured.
@@ -146,12 +157,20 @@ impl Results {
                 let count = |profiles: &Profiles| format!("{} profiles", profiles.cells.len());
                 (String::new(), self.profiles.as_ref().map_or(NOT_HERE.into(), count))
             }
+            (Some(Run::Ablation(name)), None) => match self.ablations.get(name) {
+                Some(found) => (found.verdict().to_owned(), found.numbers()),
+                None => (String::new(), NOT_HERE.into()),
+            },
             (_, None) => (String::new(), NOT_HERE.into()),
         }
     }
 
     fn section(&self, table: &'static Table) -> Option<String> {
         let head = format!("## {}: {}\n\n{}\n", table.id, table.title, table.shows);
+        if let Some(Run::Ablation(name)) = &table.run {
+            let found = self.ablations.get(name)?;
+            return Some(format!("{head}\n{}\n{}", found.sheet().markdown(), found.remark()));
+        }
         let sheet = match (&table.run, &self.compatibility, &self.profiles) {
             (Some(Run::Compatibility(_)), Some(compatibility), _) => Some(compatibility.sheet()),
             (Some(Run::Profile(_)), _, Some(profiles)) => Some(profiles.sheet()),

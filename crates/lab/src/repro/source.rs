@@ -97,6 +97,8 @@ pub enum System {
     Cql,
     Http,
     Pipeline,
+    /// Tasks by way of message brokers.
+    Brokers,
     /// Answers that come from earlier and earlier layers of the server.
     Stub,
     /// Replication between masters.
@@ -107,10 +109,10 @@ impl System {
     /// What is missing, in words; `None` when it is there.
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            System::Resp | System::Log => None,
+            System::Resp | System::Log | System::Pipeline => None,
             System::Cql => Some("the server does not speak CQL yet"),
             System::Http => Some("there is no web server yet"),
-            System::Pipeline => Some("there is no task pipeline yet"),
+            System::Brokers => Some("tasks do not go through message brokers yet"),
             System::Stub => Some("the server cannot answer from its earlier layers yet"),
             System::Hub => Some("there is no replication between masters yet"),
         }
@@ -129,6 +131,8 @@ pub enum Run {
     Compatibility(String),
     /// By CPU profiles of these cells.
     Profile(Vec<ProfiledCell>),
+    /// By `myriad pipeline ablation NAME`.
+    Ablation(String),
 }
 
 /// A column of figures or of remarks.

@@ -1,5 +1,6 @@
 //! `myriad pipeline ...`: one row per subcommand.
 
+mod ablation;
 mod arguments;
 mod calibrate;
 mod console;
@@ -28,6 +29,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "collector", about: "Collect results, check them, keep the books", run: roles::collector },
     Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", run: roles::monitor },
     Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", run: calibrate::run },
+    Subcommand { name: "ablation", about: "Measure steps of tuning, the naive way beside the right one", run: ablation::run },
 ];
 
 /// The text of `myriad pipeline --help`.

@@ -1,0 +1,87 @@
+//! Step 8: what a sample costs in memory.
+
+use std::fs;
+use std::hint::black_box;
+
+use anyhow::{Context, Result};
+
+use crate::ablation::{Ablation, Expects, Role, Sample, Variant, real, work};
+use crate::collector::Reservoir;
+use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
+
+/// Tasks of one window, and of one batch.
+const TASKS: u64 = 500_000;
+const BATCH: u32 = 1_000;
+const SAMPLE: usize = 100;
+/// Of a minute at the source's rate.
+const MINUTE_TASKS: f64 = 300_000.0 * 60.0;
+
+pub(super) const D08: Ablation = Ablation {
+    name: "d08",
+    title: "Keeping all tasks to sample a few",
+    unit: "MiB per million tasks",
+    expects: Expects::Less,
+    source: "at 300,000 per second the collector ran out of memory",
+    teaches: "A hundred of a minute's tasks can be chosen while they come, each with the same chance, \
+              without keeping the others: what is kept does not grow with the rate. To choose the \
+              first hundred that a die falls on would need no memory either, but takes all from the \
+              minute's first moment.",
+    otherwise: "the kernel had not given the memory yet, or counts it otherwise.",
+    variants: || {
+        vec![
+            Variant::new(Role::Naive, "all are kept", |_| {
+                let before = resident_bytes()?;
+                let mut kept: Vec<Vec<u8>> = Vec::new();
+                offer(|batch| kept.extend(batch.chunks(OUTPUT_BYTES).map(<[u8]>::to_vec)))?;
+                let grown = resident_bytes()?.saturating_sub(before);
+                black_box(&kept);
+                Ok(grew(grown))
+            })
+            .once(),
+            Variant::new(Role::Right, "100 are kept", |_| {
+                let before = resident_bytes()?;
+                let mut reservoir = Reservoir::new(SAMPLE, 1);
+                offer(|batch| {
+                    reservoir.offer(BATCH, |index| {
+                        let at = usize::try_from(index).ok()? * OUTPUT_BYTES;
+                        batch.get(at..at + OUTPUT_BYTES)
+                    });
+                })?;
+                let grown = resident_bytes()?.saturating_sub(before);
+                anyhow::ensure!(reservoir.take().0.len() == SAMPLE, "the sample is not full");
+                Ok(grew(grown))
+            })
+            .once(),
+        ]
+    },
+};
+
+fn grew(bytes: u64) -> Sample {
+    let mib = real(bytes) / real(1 << 20) / (real(TASKS) / 1e6);
+    let minute = mib * MINUTE_TASKS / 1e6;
+    Sample::with_note(mib, format!("{minute:.0} MiB in a minute at 300,000 per second"))
+}
+
+/// Shows all results of a window, batch by batch.
+fn offer(mut take: impl FnMut(&[u8])) -> Result<()> {
+    let task = Exercise::new(Codec::Powmod, work::SEED, Kernel::Serial);
+    let ids = Ids { first: 0, count: BATCH };
+    let mut inputs = vec![0; ids.len() * INPUT_BYTES];
+    let mut outputs = vec![0; ids.len() * OUTPUT_BYTES];
+    for first in (0..TASKS).step_by(ids.len()) {
+        let ids = Ids { first, count: BATCH };
+        task.generate(ids, &mut inputs)?;
+        task.run(ids, &inputs, &mut outputs)?;
+        take(&outputs);
+    }
+    Ok(())
+}
+
+/// What this process has in memory.
+pub(crate) fn resident_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    // Source: proc(5), /proc/pid/status, VmRSS
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS")?;
+    Ok(kib.trim().parse::<u64>().context("VmRSS")? * 1_024)
+}

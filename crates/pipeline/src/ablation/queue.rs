@@ -1,0 +1,330 @@
+//! Steps 7 and 15: a queue of tasks before the workers, what becomes of those that it refuses, and
+//! what a line does when it is offered more than it can do.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use parking_lot::{Condvar, Mutex};
+
+use crate::ablation::batches::{BatchLine, Reading};
+use crate::ablation::whole::Whole;
+use crate::ablation::wire::pair;
+use crate::ablation::{
+    Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, work,
+};
+use crate::generator::{Overload, Rate};
+use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel};
+
+/// Tasks of one transfer.
+const BATCH: u32 = 1_024;
+const TICK: Duration = Duration::from_millis(10);
+const SMALL_QUEUE: usize = 1_000;
+const LARGE_QUEUE: usize = 1_000_000;
+/// Of step 15: as the source had it once.
+const MIDDLE_QUEUE: usize = 50_000;
+/// How much more is offered than can be done.
+const OVERLOAD: f64 = 2.0;
+/// Of a line that is offered what it can do on average, and more for a moment.
+const OFFERED_PER_S: u64 = 200_000;
+const BURST_TICK: Duration = Duration::from_millis(100);
+
+pub(super) const D07: Ablation = Ablation {
+    name: "d07",
+    title: "A queue that refuses, or one that makes the sender wait",
+    unit: "% lost",
+    expects: Expects::Less,
+    source: "a longer queue refused nothing in 16 hours; counted are 4.6 % fewer collected than \
+             generated",
+    teaches: "A queue that refuses loses tasks at the first burst that is longer than it is; a longer \
+              one only moves the burst at which it does, and costs memory and waiting. Credits keep \
+              the task where it is until somebody has room for it: nothing is lost at any length.",
+    otherwise: "the workers were quicker than the bursts.",
+    variants: || {
+        let row = |role, name: &str, length, policy| {
+            Variant::new(role, name, move |time: Duration| {
+                let line = QueueLine {
+                    length,
+                    policy,
+                    rate: Some(OFFERED_PER_S),
+                    tick: BURST_TICK.min(time / 2),
+                };
+                let found = line.run(time.max(BURST_TICK))?;
+                Ok(Sample::with_note(
+                    real(found.refused) / real(found.offered.max(1)) * 100.0,
+                    format!("up to {} tasks waited", found.longest),
+                ))
+            })
+        };
+        vec![
+            row(Role::Naive, "1,000 places, refuses", SMALL_QUEUE, Policy::Refuse),
+            row(Role::Other, "1,000,000 places, refuses", LARGE_QUEUE, Policy::Refuse),
+            row(Role::Other, "1,000 places, makes wait", SMALL_QUEUE, Policy::Wait),
+            Variant::new(Role::Right, "credits: the pipeline", |time| {
+                let whole = Whole {
+                    rate: Rate::PerSecond(OFFERED_PER_S),
+                    tick: BURST_TICK,
+                    ..Whole::new("sha256x10-le")
+                };
+                let report = whole.run(time.max(BURST_TICK * 2))?;
+                let status = &report.summary.generator.status;
+                let lost = status.offered.saturating_sub(status.collected);
+                Ok(Sample::with_note(
+                    real(lost) / real(status.offered.max(1)) * 100.0,
+                    format!("{} generated, {} collected", status.generated, status.collected),
+                ))
+            }),
+        ]
+    },
+};
+
+pub(super) const D15: Ablation = Ablation {
+    name: "d15",
+    title: "Offered twice what can be done",
+    unit: "% of what is done otherwise",
+    expects: Expects::More,
+    source: "3,000,000 per second offered left 1,000,000; then 4,150,000 with equal batches and reads \
+             in a loop",
+    teaches: "A line that takes in what it then refuses pays for it in time that it lacks for the \
+              rest. With credits nobody makes what nobody has asked for, so too much offered costs \
+              nothing. Batches of different sizes are cut and joined again at each step.",
+    otherwise: "refusing was cheap enough here: one core takes tasks in while others hash.",
+    variants: || {
+        let naive =
+            |rate| QueueLine { length: MIDDLE_QUEUE, policy: Policy::Refuse, rate, tick: TICK };
+        let right = |rate, overload| Whole { rate, overload, ..Whole::new("sha256x10-le") };
+        let lines = |batches, reading| BatchLine {
+            batches,
+            reading,
+            ..BatchLine::right(4_096, Kernel::Lanes)
+        };
+        let line = |name: &str, batches, reading| {
+            Variant::new(Role::Other, name, move |time| {
+                Ok(Sample::new(lines(batches, reading).run(time)?.per_second()))
+            })
+            .in_unit("tasks/s")
+        };
+        vec![
+            Variant::new(Role::Naive, "a queue of 50,000 that refuses", move |time| {
+                let able =
+                    QueueLine { policy: Policy::Wait, ..naive(None) }.run(time)?.per_second();
+                let found = naive(Some(whole_rate(able * OVERLOAD))).run(time)?;
+                Ok(goodput(able, found.per_second(), format!("{} refused", found.refused)))
+            }),
+            Variant::new(Role::Right, "credits, and shedding at the source", move |time| {
+                let able = right(Rate::Max, Overload::Queue).run(time)?.per_second();
+                let rate = Rate::PerSecond(whole_rate(able * OVERLOAD));
+                let found = right(rate, Overload::Shed).run(time)?;
+                let shed = found.summary.generator.status.shed;
+                Ok(goodput(able, found.per_second(), format!("{shed} shed")))
+            }),
+            line("batches of 1000, 2000, 4096, read whole", [1_000, 2_000, 4_096], Reading::Whole),
+            line("batches of 4096, read whole", [4_096; 3], Reading::Whole),
+            line("batches of 4096, read in a loop", [4_096; 3], Reading::Loop),
+        ]
+    },
+};
+
+fn goodput(able: f64, found: f64, note: String) -> Sample {
+    Sample::with_note(
+        found / able.max(1.0) * 100.0,
+        format!("{found:.0} of {able:.0} tasks/s; {note}"),
+    )
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "no machine does 2^63 tasks in a second")]
+#[expect(clippy::cast_sign_loss, reason = "a rate")]
+fn whole_rate(rate: f64) -> u64 {
+    rate as u64
+}
+
+/// What a full queue does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Refuse,
+    Wait,
+}
+
+/// A line with a queue of single tasks before its workers.
+#[derive(Debug, Clone, Copy)]
+struct QueueLine {
+    length: usize,
+    policy: Policy,
+    /// Tasks per second that are offered; without it as many as go through.
+    rate: Option<u64>,
+    tick: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    offered: u64,
+    refused: u64,
+    done: u64,
+    longest: usize,
+    took: Duration,
+}
+
+impl Found {
+    fn per_second(&self) -> f64 {
+        per_second(self.done, self.took)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    x: u16,
+    y: u16,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    tasks: VecDeque<Task>,
+    longest: usize,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    is_there: Condvar,
+    has_room: Condvar,
+}
+
+impl Queue {
+    /// False: it was refused.
+    fn put(&self, task: Task, line: &QueueLine) -> bool {
+        let mut waiting = self.waiting.lock();
+        while waiting.tasks.len() >= line.length {
+            if line.policy == Policy::Refuse {
+                return false;
+            }
+            self.has_room.wait(&mut waiting);
+        }
+        waiting.tasks.push_back(task);
+        waiting.longest = waiting.longest.max(waiting.tasks.len());
+        drop(waiting);
+        self.is_there.notify_one();
+        true
+    }
+
+    fn take(&self) -> Option<Task> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(task) = waiting.tasks.pop_front() {
+                drop(waiting);
+                self.has_room.notify_one();
+                return Some(task);
+            }
+            if waiting.is_over {
+                return None;
+            }
+            self.is_there.wait(&mut waiting);
+        }
+    }
+
+    fn end(&self) {
+        self.waiting.lock().is_over = true;
+        self.is_there.notify_all();
+    }
+}
+
+impl QueueLine {
+    fn run(&self, time: Duration) -> Result<Found> {
+        let (to, from) = pair()?;
+        let queue = Queue::default();
+        let done = AtomicU64::new(0);
+        let started = Instant::now();
+        let (offered, refused) = thread::scope(|scope| {
+            let (queue, done) = (&queue, &done);
+            let generating = scope.spawn(move || self.generate(to, started, time));
+            for _ in 0..cores() {
+                scope.spawn(move || {
+                    while let Some(task) = queue.take() {
+                        std::hint::black_box(work::digest(task.x, task.y));
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let refused = self.take_in(from, queue);
+            queue.end();
+            Ok::<_, anyhow::Error>((join(generating)?, refused?))
+        })?;
+        let longest = queue.waiting.lock().longest;
+        Ok(Found { offered, refused, done: done.into_inner(), longest, took: started.elapsed() })
+    }
+
+    fn generate(&self, mut to: TcpStream, started: Instant, time: Duration) -> Result<u64> {
+        let task = Exercise::new(Codec::Sha256Le, work::SEED, Kernel::Serial);
+        let mut bytes = vec![0; Ids { first: 0, count: BATCH }.len() * INPUT_BYTES];
+        let mut offered = 0;
+        let mut ticks = 0;
+        while started.elapsed() < time {
+            let due = match self.rate {
+                Some(rate) => {
+                    ticks += 1;
+                    let due_in = self.tick * ticks;
+                    thread::sleep(due_in.saturating_sub(started.elapsed()));
+                    let due_ns = u128::from(rate) * due_in.as_nanos();
+                    u64::try_from(due_ns / 1_000_000_000).unwrap_or(u64::MAX)
+                }
+                None => offered + u64::from(BATCH),
+            };
+            while offered < due {
+                let count = u32::try_from((due - offered).min(u64::from(BATCH)))?;
+                let used = task.generate(Ids { first: offered, count }, &mut bytes)?;
+                to.write_all(&bytes[..used])?;
+                offered += u64::from(count);
+            }
+        }
+        to.shutdown(Shutdown::Write)?;
+        Ok(offered)
+    }
+
+    fn take_in(&self, mut from: TcpStream, queue: &Queue) -> Result<u64> {
+        let mut refused = 0;
+        let mut buffer = vec![0; 64 << 10];
+        let mut filled = 0;
+        loop {
+            let count = from.read(&mut buffer[filled..])?;
+            if count == 0 {
+                return Ok(refused);
+            }
+            filled += count;
+            let (tasks, rest) = buffer[..filled].as_chunks::<INPUT_BYTES>();
+            for task in tasks {
+                let half = |at: usize| u16::from_be_bytes([task[at], task[at + 1]]);
+                if !queue.put(Task { x: half(8), y: half(10) }, self) {
+                    refused += 1;
+                }
+            }
+            let left = rest.len();
+            buffer.copy_within(filled - left..filled, 0);
+            filled = left;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_is_done_or_refused() {
+        for policy in [Policy::Refuse, Policy::Wait] {
+            let line = QueueLine {
+                length: 10,
+                policy,
+                rate: Some(100_000),
+                tick: Duration::from_millis(5),
+            };
+            let found = line.run(Duration::from_millis(20)).unwrap();
+            assert_eq!(found.offered, found.done + found.refused, "{found:?}");
+            assert!(found.longest <= 10, "{found:?}");
+            assert!(policy == Policy::Refuse || found.refused == 0, "{found:?}");
+        }
+    }
+}

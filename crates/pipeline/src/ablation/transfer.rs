@@ -1,0 +1,183 @@
+//! Steps 5, 6, 10, 11 and 13: how tasks get from one program to the next.
+
+use std::time::Duration;
+
+use crate::ablation::batches::{BatchLine, Processor, Reading, Records, Results};
+use crate::ablation::fields::{FieldLine, Flush};
+use crate::ablation::whole::Whole;
+use crate::ablation::{Ablation, Expects, Role, Sample, Variant};
+use crate::generator::Rate;
+use crate::task::Kernel;
+
+const BUFFER_BYTES: usize = 64 << 10;
+const BATCH: usize = 4_096;
+/// Of the rows that show what a tick does.
+const TICK_RATE: u64 = 200_000;
+
+pub(super) const D05: Ablation = Ablation {
+    name: "d05",
+    title: "A system call per field, or buffered sockets",
+    unit: "tasks/s",
+    expects: Expects::More,
+    source: "40,000 to 70,000 per second",
+    teaches: "A system call costs as much as a task. Buffers of a few KiB are enough: beyond that a \
+              call is spread over so many records that nothing is left to save.",
+    otherwise: "system calls cost nothing beside a task here.",
+    variants: || {
+        let line = |buffer_bytes| FieldLine { buffer_bytes, flush: Flush::WhenFull, rate: None };
+        let row = |role, name: &str, buffer_bytes| {
+            Variant::new(role, name, move |time| {
+                Ok(Sample::new(line(buffer_bytes).run(time)?.per_second()))
+            })
+        };
+        vec![
+            row(Role::Naive, "no buffers: 7 writes, 7 reads a task", 0),
+            row(Role::Other, "buffers of 512 bytes", 512),
+            row(Role::Other, "buffers of 4 KiB", 4 << 10),
+            row(Role::Right, "buffers of 64 KiB", BUFFER_BYTES),
+            row(Role::Other, "buffers of 1 MiB", 1 << 20),
+        ]
+    },
+};
+
+pub(super) const D06: Ablation = Ablation {
+    name: "d06",
+    title: "Flushing after each task, or by time",
+    unit: "tasks/s",
+    expects: Expects::More,
+    source: "70,000 to 150,000 per second, and tasks lost by a queue that refuses (d07)",
+    teaches: "A buffer that is flushed after each record is none. A flush by time bounds how long a \
+              record waits, and costs a call per period instead of one per record.",
+    otherwise: "system calls cost nothing beside a task here.",
+    variants: || {
+        let row = |role, name: &str, flush| {
+            Variant::new(role, name, move |time| {
+                let line = FieldLine { buffer_bytes: BUFFER_BYTES, flush, rate: None };
+                Ok(Sample::new(line.run(time)?.per_second()))
+            })
+        };
+        let every = |ms| Flush::Every(Duration::from_millis(ms));
+        vec![
+            row(Role::Naive, "after each task", Flush::PerTask),
+            row(Role::Other, "every 1 ms", every(1)),
+            row(Role::Right, "every 10 ms", every(10)),
+            row(Role::Other, "every 100 ms", every(100)),
+        ]
+    },
+};
+
+pub(super) const D10: Ablation = Ablation {
+    name: "d10",
+    title: "Batches",
+    unit: "tasks/s",
+    expects: Expects::More,
+    source: "processors 30 % busy at 500,000 per second; 100 % and 600,000 with batches",
+    teaches: "What is handed over costs the same for one task and for thousands: a lock, a wake-up, \
+              two system calls. From some hundred tasks on the processors do nothing but hash; much \
+              larger batches gain nothing and wait longer.",
+    otherwise: "handing over costs nothing beside a task here.",
+    variants: || {
+        let row = |role, batch: usize| {
+            Variant::new(role, format!("{batch} tasks"), move |time| {
+                let before = Processor::look()?;
+                let line = BatchLine::right(batch, Kernel::Serial);
+                let through = BatchLine { reading: Reading::Whole, ..line }.run(time)?;
+                let busy = Processor::look()?.percent_since(before);
+                let rate = through.per_second();
+                #[expect(clippy::cast_precision_loss, reason = "at most thousands")]
+                let frame_us = batch as f64 / rate * 1e6;
+                Ok(Sample::with_note(
+                    rate,
+                    format!("processors {busy:.0} % busy, {frame_us:.1} us per batch"),
+                ))
+            })
+        };
+        vec![
+            row(Role::Naive, 1),
+            row(Role::Other, 16),
+            row(Role::Other, 256),
+            row(Role::Right, BATCH),
+            row(Role::Other, 4 * BATCH),
+        ]
+    },
+};
+
+pub(super) const D11: Ablation = Ablation {
+    name: "d11",
+    title: "Text or bytes, new or used-again memory, and ticks",
+    unit: "tasks/s",
+    expects: Expects::More,
+    source: "600,000 to 1,300,000 per second",
+    teaches: "Text is made, sent and read again, digit by digit; bytes are only copied. Memory that is \
+              used again is in the cache. A thread that only sends helps where a write waits for the \
+              wire, and is one more hand-over where it does not. Short ticks do not make it faster \
+              but let no one wait: the last rows.",
+    otherwise: "hashing takes so long here that text and memory do not show.",
+    variants: || {
+        let binary = BatchLine::right(BATCH, Kernel::Lanes);
+        let text = BatchLine { records: Records::Text, results: Results::Copied, ..binary };
+        let row = |role, name: &str, line: BatchLine| {
+            Variant::new(role, name, move |time| Ok(Sample::new(line.run(time)?.per_second())))
+        };
+        let tick = |ms| {
+            let name = format!("{TICK_RATE} per second, in ticks of {ms} ms");
+            let run = move |time: Duration| {
+                let whole = Whole {
+                    rate: Rate::PerSecond(TICK_RATE),
+                    tick: Duration::from_millis(ms),
+                    ..Whole::new("sha256x10-le")
+                };
+                // A tick needs its time to come.
+                let time = if time.as_millis() < 100 { time } else { Duration::from_millis(1_100) };
+                let report = whole.run(time)?;
+                Ok(Sample::new(report.p99_ms()))
+            };
+            Variant::new(Role::Other, name, run).in_unit("ms p99").once()
+        };
+        vec![
+            row(Role::Naive, "text, new memory", text),
+            row(Role::Other, "bytes, new memory", BatchLine { results: Results::Copied, ..binary }),
+            row(Role::Right, "bytes, memory used again", binary),
+            row(
+                Role::Other,
+                "the same, and a thread that sends",
+                BatchLine { has_sender: true, ..binary },
+            ),
+            tick(1_000),
+            tick(100),
+            tick(10),
+            tick(1),
+        ]
+    },
+};
+
+pub(super) const D13: Ablation = Ablation {
+    name: "d13",
+    title: "Results copied one by one, or written in place",
+    unit: "tasks/s",
+    expects: Expects::More,
+    source: "1,500,000 to 2,000,000 per second",
+    teaches: "A result that is written where it is sent from is touched once. An allocation and two \
+              copies per task, and a read per record at the other end, cost as much as hashing does \
+              with a good kernel.",
+    otherwise: "hashing takes so long here that copies do not show.",
+    variants: || {
+        let right = BatchLine { reading: Reading::Whole, ..BatchLine::right(BATCH, Kernel::Lanes) };
+        let row = |role, name: &str, line: BatchLine| {
+            Variant::new(role, name, move |time| Ok(Sample::new(line.run(time)?.per_second())))
+        };
+        vec![
+            row(
+                Role::Naive,
+                "copied, collected one by one",
+                BatchLine { results: Results::Copied, reading: Reading::ByRecord, ..right },
+            ),
+            row(
+                Role::Other,
+                "copied, collected by batch",
+                BatchLine { results: Results::Copied, ..right },
+            ),
+            row(Role::Right, "in place, collected by batch", right),
+        ]
+    },
+};

@@ -1,0 +1,81 @@
+//! `myriad pipeline ablation`: the steps of tuning, each measured both ways.
+
+use anyhow::{Result, anyhow, bail};
+use lexopt::{Arg, Parser, ValueExt};
+
+use super::print;
+use crate::ablation::{ALL, Ablation, Budget};
+
+const HELP: &str = "\
+Usage: myriad pipeline ablation (NAME|all)... [OPTIONS]
+
+Measures steps by which such a program is tuned: the naive way beside the right one.
+
+  NAME               d01 to d16, limits
+  -l, --list         Print what there is
+      --quick        Three repeats of a quarter of a second instead of five of a second
+      --json         A line of JSON for each
+  -h, --help         Print this
+";
+
+pub(super) fn run(parser: &mut Parser) -> Result<()> {
+    let mut names = Vec::new();
+    let (mut budget, mut is_json) = (Budget::FULL, false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return print(HELP),
+            Arg::Short('l') | Arg::Long("list") => return print(&list()),
+            Arg::Long("quick") => budget = Budget::QUICK,
+            Arg::Long("json") => is_json = true,
+            Arg::Value(name) => names.push(name.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let ablations = chosen(&names)?;
+    for ablation in ablations {
+        let outcome = ablation.run(budget)?;
+        if is_json {
+            print(&(serde_json::to_string(&outcome)? + "\n"))?;
+        } else {
+            print(&(outcome.text() + "\n"))?;
+        }
+    }
+    Ok(())
+}
+
+fn list() -> String {
+    let line = |ablation: &&Ablation| format!("{:<7} {}\n", ablation.name, ablation.title);
+    ALL.iter().map(line).collect()
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Ablation>> {
+    if names.is_empty() {
+        bail!("say which, or all; see myriad pipeline ablation --list");
+    }
+    if names.iter().any(|name| name == "all") {
+        return Ok(ALL.to_vec());
+    }
+    let find = |name: &String| {
+        Ablation::find(name)
+            .ok_or_else(|| anyhow!("there is no {name}: see myriad pipeline ablation --list"))
+    };
+    names.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        let named = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            chosen(&names).map(|found| found.len())
+        };
+        assert_eq!(named(&["d03", "limits"]).unwrap(), 2);
+        assert_eq!(named(&["all"]).unwrap(), ALL.len());
+        assert!(named(&[]).is_err());
+        assert!(named(&["d17"]).unwrap_err().to_string().contains("no d17"));
+        assert_eq!(list().lines().count(), ALL.len());
+    }
+}
