@@ -28,8 +28,9 @@ pub const CREDITS: u32 = 16;
 /// Credits go back in steps: one small frame for several large ones.
 const CREDIT_STEP: u32 = CREDITS / 4;
 
-/// How long the end of a run may take from the collector to here by way of the generator.
-const FINISH_WAIT: Duration = Duration::from_millis(200);
+/// How long the end of a run may take from the collector to here by way of the generator. Where
+/// the run goes on, nothing is lost by waiting: what this thread had is given to others.
+const FINISH_WAIT: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const STATUS_PERIOD: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_millis(20);
@@ -219,21 +220,19 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         let received = worker.connected.generator.receive(&mut worker.inputs)?;
         worker.stopwatch.charge(Doing::Starved);
         *has_worked = true;
-        match received {
-            Received::Frame(header) if header.kind == Kind::Finish => return Ok(()),
-            Received::Frame(header) if header.kind == Kind::Data => {
-                if let Err(error) = worker.compute(&header) {
-                    return worker.is_over()?.then_some(()).ok_or(error);
-                }
-            }
-            Received::Damaged(header) if header.kind == Kind::Data => worker.refuse(&header)?,
-            Received::Frame(header) | Received::Damaged(header) => {
-                let (found, expected) = (header.kind, "tasks");
-                return Err(LinkError::Unexpected { found, expected }.into());
-            }
+        match worker.step(received) {
+            Ok(Step::GoOn) => {}
+            Ok(Step::End) => return Ok(()),
+            Err(error) => return worker.is_over()?.then_some(()).ok_or(error),
         }
-        worker.give_credit()?;
     }
+}
+
+/// What comes after a frame of the generator.
+enum Step {
+    GoOn,
+    /// The run is over.
+    End,
 }
 
 struct Worker<'a> {
@@ -247,6 +246,20 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    fn step(&mut self, received: Received) -> Result<Step> {
+        match received {
+            Received::Frame(header) if header.kind == Kind::Finish => return Ok(Step::End),
+            Received::Frame(header) if header.kind == Kind::Data => self.compute(&header)?,
+            Received::Damaged(header) if header.kind == Kind::Data => self.refuse(&header)?,
+            Received::Frame(header) | Received::Damaged(header) => {
+                let (found, expected) = (header.kind, "tasks");
+                return Err(LinkError::Unexpected { found, expected }.into());
+            }
+        }
+        self.give_credit()?;
+        Ok(Step::GoOn)
+    }
+
     fn compute(&mut self, header: &Header) -> Result<()> {
         let inputs = &self.inputs[..header.payload_len()];
         let ids = header.ids();
@@ -304,7 +317,8 @@ impl Worker<'_> {
         Ok(self.connected.generator.send(&nack.with_payload(&payload), &payload)?)
     }
 
-    /// The collector went. If that is because the run is over, the generator says so in a moment.
+    /// One of the other sides went. If that is because the run is over, the generator says so in a
+    /// moment, or has said so.
     fn is_over(&mut self) -> Result<bool> {
         let generator = &mut self.connected.generator;
         generator.wait_at_most(FINISH_WAIT)?;

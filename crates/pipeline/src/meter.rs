@@ -1,5 +1,8 @@
-//! What a stage does with its time: busy, starved (nothing comes), blocked (nobody takes).
+//! What a stage does with its time: busy, starved (nothing comes), blocked (nobody takes); and
+//! what its process has in memory.
 
+use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -127,5 +130,28 @@ impl Reading {
         let parts = [self.busy_ns, self.starved_ns, self.blocked_ns];
         let whole = parts.iter().sum::<u64>().max(1);
         parts.map(|part| part.saturating_mul(100) / whole)
+    }
+}
+
+/// What this process has in memory. Errors: the system does not say.
+pub fn resident_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    // Source: proc(5), /proc/pid/status, VmRSS
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let kib = kib.ok_or_else(|| io::Error::other("/proc/self/status has no VmRSS"))?;
+    Ok(kib.saturating_mul(1_024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_used_is_seen() {
+        let before = resident_bytes().unwrap();
+        let used = vec![1_u8; 64 << 20];
+        let with = resident_bytes().unwrap();
+        assert!(with > before + (32 << 20), "{before} {with} {}", used.len());
     }
 }

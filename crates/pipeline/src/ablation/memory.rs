@@ -1,12 +1,12 @@
 //! Step 8: what a sample costs in memory.
 
-use std::fs;
 use std::hint::black_box;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::ablation::{Ablation, Expects, Role, Sample, Variant, real, work};
 use crate::collector::Reservoir;
+use crate::meter::resident_bytes;
 use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
 
 /// Tasks of one window, and of one batch.
@@ -75,13 +75,4 @@ fn offer(mut take: impl FnMut(&[u8])) -> Result<()> {
         take(&outputs);
     }
     Ok(())
-}
-
-/// What this process has in memory.
-pub(crate) fn resident_bytes() -> Result<u64> {
-    let text = fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
-    // Source: proc(5), /proc/pid/status, VmRSS
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS")?;
-    Ok(kib.trim().parse::<u64>().context("VmRSS")? * 1_024)
 }

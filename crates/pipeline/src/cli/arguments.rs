@@ -40,9 +40,13 @@ pub(super) struct Arguments {
     pub(super) overload: Overload,
     pub(super) backlog: Option<u64>,
     pub(super) executors: usize,
+    /// Each role is a process.
+    pub(super) processes: bool,
     pub(super) threads: Option<usize>,
     pub(super) verify: Verify,
     pub(super) corrupt: f64,
+    /// A share: a run whose memory grows by more has failed.
+    pub(super) growth_max: Option<f64>,
     pub(super) out: Option<PathBuf>,
     pub(super) log: Option<PathBuf>,
     pub(super) results: Option<PathBuf>,
@@ -56,6 +60,8 @@ pub(super) struct Arguments {
     /// Where statuses are reported.
     pub(super) monitor: Option<SocketAddr>,
     pub(super) http: SocketAddr,
+    /// Options that have a value, as they were given.
+    pub(super) given: Vec<(String, String)>,
 }
 
 impl Default for Arguments {
@@ -75,9 +81,11 @@ impl Default for Arguments {
             overload: Overload::Queue,
             backlog: None,
             executors: 1,
+            processes: false,
             threads: None,
             verify: Verify::Sample { size: 100, window_ns: 60_000_000_000 },
             corrupt: 0.0,
+            growth_max: None,
             out: None,
             log: None,
             results: None,
@@ -90,6 +98,7 @@ impl Default for Arguments {
             json: false,
             monitor: None,
             http: SocketAddr::from(([127, 0, 0, 1], PAGES_PORT)),
+            given: Vec::new(),
         }
     }
 }
@@ -120,9 +129,11 @@ impl Arguments {
         match name {
             "json" => self.json = true,
             "stay" => self.stay = true,
+            "processes" => self.processes = true,
             _ => {
                 let value = parser.value()?.string()?;
                 self.set_value(name, &value)?;
+                self.given.push((name.to_owned(), value));
             }
         }
         Ok(())
@@ -149,6 +160,7 @@ impl Arguments {
             "threads" => self.threads = Some(whole(value, 1, u64::try_from(THREADS_MAX)?)?),
             "verify" => self.verify = parse_verify(value)?,
             "corrupt" => self.corrupt = parse_share(value)?,
+            "growth-max" => self.growth_max = Some(parse_share(value)?),
             "out" => self.out = Some(value.into()),
             "log" => self.log = Some(value.into()),
             "results" => self.results = Some(value.into()),
@@ -162,6 +174,12 @@ impl Arguments {
             _ => bail!("there is no such option"),
         }
         Ok(())
+    }
+
+    /// Those of the given options that another command with these names takes too.
+    pub(super) fn given_of(&self, names: &[&str]) -> Vec<String> {
+        let given = self.given.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        given.flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
     }
 
     /// Errors: the files of a directory cannot be listed.
@@ -357,6 +375,19 @@ mod tests {
             let error = format!("{:#}", parsed(name, value).unwrap_err());
             assert!(error.starts_with(&format!("--{name}: ")), "{error}");
         }
+    }
+
+    #[test]
+    fn options_are_passed_on() {
+        let words = ["--rate", "5k", "--processes", "--verify", "all", "--rate=6k"];
+        let mut parser = Parser::from_args(words);
+        let Asked::Run(found) = parse(&mut parser, &["rate", "processes", "verify"]).unwrap()
+        else {
+            panic!("no help was asked for");
+        };
+        assert!(found.processes);
+        assert_eq!(found.given_of(&["rate", "tick"]), ["--rate", "5k", "--rate", "6k"]);
+        assert_eq!(found.given_of(&["verify"]), ["--verify", "all"]);
     }
 
     #[test]

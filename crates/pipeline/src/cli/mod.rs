@@ -4,6 +4,8 @@ mod ablation;
 mod arguments;
 mod calibrate;
 mod console;
+mod memory;
+mod processes;
 mod roles;
 
 use std::io::Write as _;

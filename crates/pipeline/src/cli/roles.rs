@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lexopt::Parser;
+use parking_lot::Mutex;
 
 use super::arguments::{Arguments, Asked, parse};
 use super::console::{Console, latency_text, shares_text, short};
+use super::memory::Memory;
+use super::processes::{self, Given, Listening};
 use super::{log_to_stderr, print, stop_on_signals};
 use crate::collector::{self, CollectorOptions, percent};
 use crate::executor::{self, ExecutorOptions};
@@ -93,8 +96,11 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
          \x20     --corrupt <SHARE>      Spoil this share of the results [0]\n\
          {TASK_HELP}{CHECK_HELP}"
     );
-    let own = ["executors", "threads", "corrupt"];
+    let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
     let Some(arguments) = arguments(parser, &[&TASK, &CHECK, &own], &help)? else { return Ok(()) };
+    if arguments.processes {
+        return run_processes(&arguments);
+    }
     let kernel = kernel(&arguments);
     let options = LocalOptions {
         stream: arguments.stream,
@@ -116,11 +122,17 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let started = Instant::now();
-    let outcome = local::run(&options, &stop, &|status| console.show(&status, by_tasks));
+    let memory = Mutex::new(Memory::default());
+    let outcome = local::run(&options, &stop, &|status| {
+        console.show(&status, by_tasks);
+        memory.lock().look(started.elapsed());
+    });
     let took = started.elapsed();
     console.end();
     let summary = outcome?;
     let mut text = generator_text(&summary.generator, took);
+    let memory = memory.into_inner();
+    text += &memory.text();
     let mut stages = vec![shares_text("generator", &summary.generator.status.meter)];
     for executor in &summary.executors {
         stages.push(shares_text("executor", &executor.meter));
@@ -128,7 +140,22 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     stages.push(shares_text("collector", &summary.collector.meter));
     writeln!(text, "stages     {}; kernel {}", stages.join("; "), options.kernel)?;
     print(&text)?;
-    judge(&summary.generator)
+    judge(&summary.generator)?;
+    arguments.growth_max.map_or(Ok(()), |share| memory.judge(share))
+}
+
+/// Options of the roles that `run` has too.
+fn run_processes(arguments: &Arguments) -> Result<()> {
+    if arguments.growth_max.is_some() {
+        bail!("--growth-max is of one process: leave --processes out");
+    }
+    let of = |names: &[&[&str]]| arguments.given_of(&[&COMMON, &names.concat()[..]].concat());
+    let given = Given {
+        generator: of(&[&TASK]),
+        executor: of(&[&["threads", "corrupt"]]),
+        collector: of(&[&CHECK, &["seed"]]),
+    };
+    processes::run(arguments, &given, &stop_on_signals()?)
 }
 
 pub(super) fn generator(parser: &mut Parser) -> Result<()> {
@@ -147,7 +174,7 @@ pub(super) fn generator(parser: &mut Parser) -> Result<()> {
         plan,
         pace: arguments.pace(),
         ledger: arguments.ledger(),
-        listener: listen(arguments.listen_for_executors())?,
+        listener: listen_and_say(arguments.listen_for_executors(), &arguments)?,
         collector: arguments.collector,
         patience: arguments.patience,
     };
@@ -217,7 +244,7 @@ pub(super) fn collector(parser: &mut Parser) -> Result<()> {
     let own: &[&[&str]] = &[&["listen", "stay", "seed"], &CHECK];
     let Some(arguments) = arguments(parser, own, &help)? else { return Ok(()) };
     let options = CollectorOptions {
-        listener: listen(arguments.listen_for_results())?,
+        listener: listen_and_say(arguments.listen_for_results(), &arguments)?,
         make_task: Maker::built_in(kernel(&arguments)),
         verify: arguments.verify,
         seed: arguments.seed,
@@ -254,18 +281,29 @@ Prometheus' text at /metrics, JSON at /status.json.
     };
     log_to_stderr()?;
     let pages = listen(arguments.http)?;
-    print(&format!("http://{}/\n", pages.local_addr().context("the pages' address")?))?;
-    let options = MonitorOptions {
-        listener: listen(arguments.listen_for_reports())?,
-        pages,
-        out: arguments.out.clone(),
-    };
+    let listener = listen(arguments.listen_for_reports())?;
+    print(&format!(
+        "http://{}/\nreports to {}\n",
+        pages.local_addr().context("the pages' address")?,
+        listener.local_addr().context("the monitor's address")?
+    ))?;
+    let options = MonitorOptions { listener, pages, out: arguments.out.clone() };
     let stop = stop_on_signals()?;
     monitor::run(options, &stop)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("listen on {address}"))
+}
+
+/// With `--json` the address is the first line: the port may be one that the kernel chose.
+fn listen_and_say(address: SocketAddr, arguments: &Arguments) -> Result<TcpListener> {
+    let listener = listen(address)?;
+    if arguments.json {
+        let listening = listener.local_addr().context("a listener's address")?;
+        print(&(serde_json::to_string(&Listening { listening })? + "\n"))?;
+    }
+    Ok(listener)
 }
 
 fn generator_text(summary: &GeneratorSummary, took: Duration) -> String {

@@ -1,0 +1,258 @@
+//! `myriad pipeline run --processes`: each role is a child process, and this one looks after them.
+//!
+//! An executor that dies costs nothing but time while others live. The run is over when the
+//! generator ends, and is a success if it says so.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::arguments::Arguments;
+use super::console::Console;
+use super::print;
+use crate::status::Status;
+
+const TURN: Duration = Duration::from_millis(10);
+/// For a child to say where it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// For the others to end after the generator.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first line of a part that listens, when it is started with `--json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Listening {
+    pub(super) listening: SocketAddr,
+}
+
+/// Options of the command line that belong to each role.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) generator: Vec<String>,
+    pub(super) executor: Vec<String>,
+    pub(super) collector: Vec<String>,
+}
+
+/// One line that a part has printed.
+#[derive(Debug)]
+enum Line {
+    Status(Box<Status>),
+    Text(String),
+}
+
+/// A child process and what it prints; killed when dropped.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    child: Child,
+    /// What it printed that is no status.
+    text: String,
+    lines: Receiver<Line>,
+    listens_at: Option<SocketAddr>,
+}
+
+impl Part {
+    fn start(name: &str, role: &str, options: &[String]) -> Result<Self> {
+        let program = std::env::current_exe().context("find this program's file")?;
+        let mut child = Command::new(program)
+            .args(["pipeline", role, "--json"])
+            .args(options)
+            // Ctrl-C is for this process, which ends the others in order.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {name}"))?;
+        let printed = child.stdout.take().context("output is piped")?;
+        let (told, lines) = channel();
+        let (address, listens_at) = channel();
+        thread::spawn(move || read_lines(printed, &told, &address));
+        let mut part =
+            Self { name: name.to_owned(), child, text: String::new(), lines, listens_at: None };
+        if role != "executor" {
+            let found = listens_at.recv_timeout(START_TIMEOUT);
+            part.listens_at =
+                Some(found.map_err(|_| anyhow!("{name} does not say where it listens"))?);
+        }
+        Ok(part)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listens_at.expect("parts that others connect to have said so")
+    }
+
+    /// Shows what has been printed since the last look.
+    fn look(&mut self, console: &Console, by_tasks: bool) {
+        while let Ok(line) = self.lines.try_recv() {
+            match line {
+                Line::Status(status) => console.show(&status, by_tasks),
+                Line::Text(text) => self.text += &text,
+            }
+        }
+    }
+
+    /// Whether it has ended, and well.
+    fn ended(&mut self) -> Result<Option<bool>> {
+        let status = self.child.try_wait().with_context(|| format!("wait for {}", self.name))?;
+        Ok(status.map(|status| status.success()))
+    }
+
+    /// As Ctrl-C does in a terminal.
+    fn interrupt(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && let Err(error) = kill_process(pid, Signal::INT)
+        {
+            tracing::debug!(%error, name = self.name, "it has ended");
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Both fail only when it is gone already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Until the part ends or nobody wants to hear.
+fn read_lines(printed: impl Read, told: &Sender<Line>, address: &Sender<SocketAddr>) {
+    for line in BufReader::new(printed).lines() {
+        let Ok(line) = line else { return };
+        if let Ok(found) = serde_json::from_str::<Listening>(&line) {
+            // A part that says it twice is not waited for any more.
+            let _ = address.send(found.listening);
+            continue;
+        }
+        let line = match serde_json::from_str::<Status>(&line) {
+            Ok(status) => Line::Status(Box::new(status)),
+            Err(_) => Line::Text(line + "\n"),
+        };
+        if told.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// All parts of a run.
+#[derive(Debug)]
+struct Parts {
+    collector: Part,
+    generator: Part,
+    executors: Vec<Part>,
+}
+
+impl Parts {
+    fn start(given: &Given, executors: usize) -> Result<Self> {
+        let listen = ["--listen", "127.0.0.1:0"].map(str::to_owned);
+        let with = |own: &[String], more: &[String]| [own, more].concat();
+        let collector =
+            Part::start("the collector", "collector", &with(&listen, &given.collector))?;
+        let results_to = ["--collector".to_owned(), collector.address().to_string()];
+        let generating = [&listen[..], &results_to].concat();
+        let generator =
+            Part::start("the generator", "generator", &with(&generating, &given.generator))?;
+        let tasks_from = ["--generator".to_owned(), generator.address().to_string()];
+        let executing = with(&[&tasks_from[..], &results_to].concat(), &given.executor);
+        let start = |number| Part::start(&format!("executor {number}"), "executor", &executing);
+        let executors = (1..=executors).map(start).collect::<Result<_>>()?;
+        Ok(Self { collector, generator, executors })
+    }
+
+    fn look(&mut self, console: &Console, by_tasks: bool) {
+        for part in [&mut self.collector, &mut self.generator] {
+            part.look(console, by_tasks);
+        }
+        for part in &mut self.executors {
+            part.look(console, by_tasks);
+        }
+    }
+
+    /// Until the generator has ended. Returns whether it ended well.
+    fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
+        let mut is_told = false;
+        loop {
+            self.look(console, by_tasks);
+            if let Some(is_well) = self.generator.ended()? {
+                return Ok(is_well);
+            }
+            if stop.load(Ordering::Relaxed) && !is_told {
+                is_told = true;
+                self.generator.interrupt();
+            }
+            let mut alive = 0;
+            for part in &mut self.executors {
+                alive += usize::from(part.ended()?.is_none());
+            }
+            // At a run's end executors go before the generator.
+            if alive == 0 {
+                let since = Instant::now();
+                while self.generator.ended()?.is_none() {
+                    if since.elapsed() > END_TIMEOUT {
+                        bail!("all executors have ended, and the run has not");
+                    }
+                    self.look(console, by_tasks);
+                    thread::sleep(TURN);
+                }
+            }
+            thread::sleep(TURN);
+        }
+    }
+
+    /// All others end by themselves when the generator has.
+    fn wait(&mut self, console: &Console, by_tasks: bool) -> Result<()> {
+        let since = Instant::now();
+        let all = [&mut self.collector].into_iter().chain(&mut self.executors);
+        for part in all {
+            while part.ended()?.is_none() {
+                if since.elapsed() > END_TIMEOUT {
+                    tracing::warn!(name = part.name, "a part does not end; it is killed");
+                    break;
+                }
+                part.look(console, by_tasks);
+                thread::sleep(TURN);
+            }
+            // Its pipe ends with it.
+            while let Ok(line) = part.lines.recv_timeout(TURN) {
+                if let Line::Text(text) = line {
+                    part.text += &text;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs all parts to the end. An error where the generator had one.
+pub(super) fn run(arguments: &Arguments, given: &Given, stop: &Arc<AtomicBool>) -> Result<()> {
+    let by_tasks = arguments.tasks.is_some();
+    let mut parts = Parts::start(given, arguments.executors)?;
+    // Each part reports to the monitor itself.
+    let console = Console::new(&Arguments { monitor: None, ..arguments.clone() });
+    let is_well = parts.watch(&console, by_tasks, stop)?;
+    parts.wait(&console, by_tasks)?;
+    while let Ok(line) = parts.generator.lines.recv_timeout(TURN) {
+        if let Line::Text(text) = line {
+            parts.generator.text += &text;
+        }
+    }
+    console.end();
+    print(&parts.generator.text)?;
+    for part in &parts.executors {
+        print(&part.text)?;
+    }
+    if !is_well {
+        bail!("the generator failed");
+    }
+    Ok(())
+}
