@@ -20,6 +20,7 @@ use crate::listener::Listener;
 use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery};
 use crate::signals::{Signal, Signals};
+use crate::tls::Tls;
 
 /// Connections taken from one listener before the others and the signals get their turn.
 const ACCEPTS_MAX: usize = 64;
@@ -54,7 +55,7 @@ impl Stopper {
 
 /// Hands a new connection to a reactor.
 pub(crate) trait Deliver: Send + Sync {
-    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer);
+    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer, tls: Option<Arc<Tls>>);
 }
 
 /// Hides the type of sessions from the acceptor, which has no use for it.
@@ -64,10 +65,10 @@ pub(crate) struct DeliverTo<S> {
 }
 
 impl<S: Send> Deliver for DeliverTo<S> {
-    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer) {
+    fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer, tls: Option<Arc<Tls>>) {
         let id = self.commons.next_id();
         self.commons.connection_opened(reactor);
-        let adopt = Delivery::Adopt { id, socket: Socket::Fd(socket), peer };
+        let adopt = Delivery::Adopt { id, socket: Socket::Fd(socket), peer, tls };
         if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
             // The reactor has ended; dropping the socket closes the connection.
             self.commons.connection_closed(reactor);
@@ -227,7 +228,8 @@ impl Acceptor {
         self.commons.acceptor.count_accepted();
         let address = remote.map(|remote| remote.ip());
         let reactor = self.placer.place(self.placement, &self.commons, address);
-        self.deliver.deliver(reactor, socket, Peer { remote, local, listener });
+        let tls = source.tls().cloned();
+        self.deliver.deliver(reactor, socket, Peer { remote, local, listener }, tls);
     }
 
     /// Frees the spare descriptor, accepts one connection with it and refuses that. False if

@@ -9,6 +9,12 @@ use crate::driver::{Interest, Socket};
 use crate::handler::{ConnId, Peer};
 use crate::input::Input;
 use crate::output::Output;
+use crate::reactor::INPUT_BYTES;
+use crate::tls::Channel;
+
+/// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
+/// longer input is read in place.
+const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
 
 /// Why a connection is not read and its handler not called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +73,8 @@ pub(crate) struct Connection<S> {
     pub(crate) peer: Peer,
     pub(crate) output: Output,
     pub(crate) input: Input,
+    /// TLS between the socket and the two buffers. Boxed, because few connections have it.
+    pub(crate) channel: Option<Box<Channel>>,
     /// Unread bytes that must be there before the handler is called.
     pub(crate) needed: usize,
     pub(crate) opened_at: MonoNs,
@@ -104,6 +112,7 @@ impl<S> Connection<S> {
             peer,
             output,
             input: Input::default(),
+            channel: None,
             needed: 0,
             opened_at: now,
             last_activity: now,
@@ -117,6 +126,11 @@ impl<S> Connection<S> {
             must_linger: false,
             left_told: false,
         }
+    }
+
+    /// Whether its next bytes go to the reactor's buffer, behind a copy of those that are kept.
+    pub(crate) fn reads_shared(&self) -> bool {
+        self.input.unread().len() <= REJOIN_BYTES_MAX && self.needed <= INPUT_BYTES
     }
 
     pub(crate) fn wants_read(&self) -> bool {
@@ -148,7 +162,9 @@ impl<S> Connection<S> {
             output_bytes: self.output.pending_bytes(),
             held_bytes: self.output.held_bytes(),
             attached_bytes: self.output.attached_bytes(),
-            buffer_bytes: self.input.heap_bytes() + self.output.heap_bytes(),
+            buffer_bytes: self.input.heap_bytes()
+                + self.output.heap_bytes()
+                + self.channel.as_ref().map_or(0, |channel| channel.heap_bytes()),
             opened_at: self.opened_at,
             last_activity: self.last_activity,
         }
@@ -170,7 +186,7 @@ pub struct ConnInfo {
     pub held_bytes: usize,
     /// Bytes of an attached file that the kernel does not have yet.
     pub attached_bytes: u64,
-    /// Heap memory of both buffers.
+    /// Heap memory of all buffers.
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,
     pub last_activity: MonoNs,

@@ -138,7 +138,7 @@ impl Adopter {
         stream.set_nodelay(true)?;
         let (remote, local) = (Some(stream.peer_addr()?), Some(stream.local_addr()?));
         let peer = Peer { remote, local, listener: Peer::ADOPTED };
-        self.deliver.deliver(reactor, OwnedFd::from(stream), peer);
+        self.deliver.deliver(reactor, OwnedFd::from(stream), peer, None);
         Ok(())
     }
 }

@@ -53,15 +53,27 @@ impl Input {
     /// The buffer with room to read into when `needed` unread bytes are wanted: that much, but
     /// no more than has arrived (or 1 MiB), and at most one byte beyond `bytes_max` in all.
     pub(crate) fn with_room(&mut self, needed: usize, bytes_max: usize) -> &mut Vec<u8> {
+        self.with_room_for(1, needed, bytes_max)
+    }
+
+    /// The same, with room for at least `count` bytes, which come at once: as much may be beyond
+    /// `bytes_max`.
+    pub(crate) fn with_room_for(
+        &mut self,
+        count: usize,
+        needed: usize,
+        bytes_max: usize,
+    ) -> &mut Vec<u8> {
         if self.start != 0 {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
         let arrived = self.bytes.len();
-        let missing = needed.saturating_sub(arrived);
-        if self.bytes.capacity() - arrived < missing.clamp(1, GROWTH_BYTES_MIN) {
+        // So that the last bytes of what is needed, and what comes with them, still fit.
+        let missing = needed.saturating_sub(arrived).saturating_add(count - 1);
+        if self.bytes.capacity() - arrived < missing.clamp(count, GROWTH_BYTES_MIN.max(count)) {
             let growth = missing.clamp(GROWTH_BYTES_MIN, arrived.max(GROWTH_BYTES_MAX));
-            self.bytes.reserve_exact(growth.min(bytes_max.saturating_sub(arrived)).max(1));
+            self.bytes.reserve_exact(growth.min(bytes_max.saturating_sub(arrived)).max(count));
         }
         &mut self.bytes
     }

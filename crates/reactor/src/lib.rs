@@ -15,6 +15,9 @@
 //! ([`Placement`]) and takes signals. Reactors that stay overloaded give connections away; a
 //! connection moves with its socket, unread input, unsent output and session.
 //!
+//! A [`Listener`] may have [`Tls`]: its handler sees plain bytes, and gates, limits and moves are those of
+//! any connection. A connection without pays a branch for it per read and per write.
+//!
 //! [`Solo`] is one reactor on the caller's thread, whose handler accepts by itself.
 //!
 //! [`Sim`] runs the same reactors on one thread with a network in memory, seeded faults and a
@@ -36,12 +39,14 @@ mod output;
 mod placement;
 mod reactor;
 mod residence;
+mod sealed;
 mod serve;
 mod signals;
 mod sim;
 mod solo;
 mod stats;
 mod timers;
+mod tls;
 
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
@@ -57,3 +62,4 @@ pub use signals::{Signal, Signals, block_signals};
 pub use sim::{Sim, SimClient};
 pub use solo::Solo;
 pub use stats::{AcceptorCounters, AcceptorStats, Counters, ReactorStats};
+pub use tls::{TLS_BYTES, Tls};

@@ -19,6 +19,10 @@ pub struct Limits {
     pub held_bytes_max: Limit,
     /// Time without a byte after which a connection is closed; 0 is never.
     pub idle_timeout_ms: Limit,
+    /// Time that a handshake of TLS may take before its connection is closed; 0 is for ever.
+    pub handshake_timeout_ms: Limit,
+    /// Unfinished handshakes of all reactors, each of which has its share; the oldest goes for one more.
+    pub handshakes_max: Limit,
     /// Silence after which the kernel probes a peer; 0 is never. For new connections.
     pub tcp_keepalive_s: Limit,
 }
@@ -32,6 +36,8 @@ impl Default for Limits {
             output_bytes_max: Limit::new(256 << 20),
             held_bytes_max: Limit::new(64 << 20),
             idle_timeout_ms: Limit::new(0),
+            handshake_timeout_ms: Limit::new(10_000),
+            handshakes_max: Limit::new(1_000),
             tcp_keepalive_s: Limit::new(300),
         }
     }

@@ -3,11 +3,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::driver::std_address;
+use crate::tls::Tls;
 
 /// Connections that the kernel completes before they are accepted; the usual bound of servers.
 /// The system's `net.core.somaxconn` bounds it as well.
@@ -21,6 +23,7 @@ pub struct Listener {
     fd: OwnedFd,
     local: Option<SocketAddr>,
     refusal: Vec<u8>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Listener {
@@ -41,7 +44,20 @@ impl Listener {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = std_address(rustix::net::getsockname(&fd)?);
-        Ok(Listener { fd, local, refusal: refusal.to_vec() })
+        Ok(Listener { fd, local, refusal: refusal.to_vec(), tls: None })
+    }
+
+    /// Has its connections speak TLS. Those that are refused are closed without a word: there is no way
+    /// to say it before the handshake.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Arc<Tls>) -> Listener {
+        self.refusal.clear();
+        self.tls = Some(tls);
+        self
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
     }
 
     /// Takes a socket that listens already, for example one inherited from a parent process.

@@ -54,6 +54,8 @@ pub struct Output {
     marks: VecDeque<Mark>,
     /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
     appended: usize,
+    /// Bytes that were encrypted for the peer and that the kernel does not have yet.
+    encrypted_bytes: usize,
     /// What follows the bytes. Boxed, because few connections have one and all pay for the room.
     tail: Option<Box<Tail>>,
 }
@@ -73,6 +75,7 @@ impl Default for Output {
             level: 0,
             marks: VecDeque::new(),
             appended: UNTOUCHED,
+            encrypted_bytes: 0,
             tail: None,
         }
     }
@@ -140,7 +143,26 @@ impl Output {
 
     /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
     pub fn pending_bytes(&self) -> usize {
+        self.unsent_bytes() + self.encrypted_bytes
+    }
+
+    /// Those of them that are here, and neither encrypted nor sent.
+    fn unsent_bytes(&self) -> usize {
         self.bytes.len() - self.sent
+    }
+
+    /// So many bytes are encrypted, and not sent yet.
+    pub(crate) fn note_encrypted(&mut self, bytes: usize) {
+        self.encrypted_bytes = bytes;
+    }
+
+    /// Drops what is not encrypted yet, held or not, and the attached file.
+    pub(crate) fn discard(&mut self) {
+        self.sealed = self.end();
+        self.released = self.sealed;
+        self.marks.clear();
+        self.tail = None;
+        self.sent = self.bytes.len();
     }
 
     /// Bytes that wait for a gate.
@@ -149,7 +171,7 @@ impl Output {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending_bytes() == 0
+        self.unsent_bytes() == 0
     }
 
     /// The lowest gate that something waits for.

@@ -14,6 +14,8 @@ use crate::driver::{Driver, Event, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::mailbox::Inbox;
 use crate::output::SCRATCH_BYTES;
+use crate::sealed::Handshakes;
+use crate::tls::Tls;
 
 /// Size of the one input buffer, and so the most that is read from a socket in one turn: the
 /// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
@@ -26,7 +28,7 @@ const SWEEP_NS_MAX: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) enum Delivery<S> {
     /// A new connection.
-    Adopt { id: ConnId, socket: Socket, peer: Peer },
+    Adopt { id: ConnId, socket: Socket, peer: Peer, tls: Option<Arc<Tls>> },
     /// A connection of another reactor.
     Migrant(Box<Connection<S>>),
     /// End before this time.
@@ -75,6 +77,11 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) input: Vec<u8>,
     /// The buffer that connections without pending output append to; without capacity while lent.
     pub(crate) output: Vec<u8>,
+    /// What is read from sockets with TLS; without capacity until there is one.
+    pub(crate) sealed_input: Vec<u8>,
+    /// What is sealed for them; lent like `output`.
+    pub(crate) sealed_output: Vec<u8>,
+    pub(crate) handshakes: Handshakes,
     /// Connections with complete requests for the next turn.
     pub(crate) again: Vec<Token>,
     /// Emptied lists, kept for the next turn so that turns do not allocate.
@@ -119,6 +126,9 @@ impl<H: Handler> Reactor<H> {
             deliveries,
             input: Vec::with_capacity(INPUT_BYTES),
             output: Vec::with_capacity(SCRATCH_BYTES),
+            sealed_input: Vec::new(),
+            sealed_output: Vec::new(),
+            handshakes: Handshakes::default(),
             again: Vec::new(),
             spare: Spare::default(),
             gathers: false,
@@ -213,6 +223,7 @@ impl<H: Handler> Reactor<H> {
         worked |= self.grant_wishes();
         self.end_stalls();
         worked |= self.sweep();
+        worked |= self.end_handshakes();
         worked |= self.end_lingering();
         if let Some(until) = self.core.ends_until.take() {
             self.drain(until);
@@ -288,6 +299,7 @@ impl<H: Handler> Reactor<H> {
             self.load.deadline(),
             self.drain_until,
             sweeps.then_some(self.next_sweep),
+            self.handshake_deadline(),
         ];
         candidates.into_iter().flatten().min()
     }
@@ -310,7 +322,7 @@ impl<H: Handler> Reactor<H> {
         let any = !items.is_empty();
         for item in items.drain(..) {
             match item {
-                Delivery::Adopt { id, socket, peer } => self.adopt(id, socket, peer),
+                Delivery::Adopt { id, socket, peer, tls } => self.adopt(id, socket, peer, tls),
                 Delivery::Migrant(connection) => {
                     self.core.counters.migrated_in += 1;
                     self.welcome(*connection);

@@ -1,6 +1,8 @@
 //! Where connections live: how they come to a reactor, move to another, and are closed when the
 //! reactor ends.
 
+use std::sync::Arc;
+
 use base::time::MonoNs;
 
 use crate::balance::{Gift, choose};
@@ -10,6 +12,7 @@ use crate::driver::{Interest, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::output::Output;
 use crate::reactor::{Delivery, Reactor};
+use crate::tls::Tls;
 
 impl<H: Handler> Reactor<H> {
     pub(crate) fn give_load(&mut self, load_ppm: u64, gift: Gift) {
@@ -29,6 +32,7 @@ impl<H: Handler> Reactor<H> {
         let is_movable = connection.phase == Phase::Open
             && !connection.stops.has(Stops::PAUSED)
             && !connection.stops.has(Stops::SENDING)
+            && connection.channel.as_ref().is_none_or(|channel| channel.is_established())
             && to != index
             && !self.core.is_draining
             && self.handler.may_migrate(&connection.session);
@@ -61,21 +65,32 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    pub(crate) fn adopt(&mut self, id: ConnId, socket: Socket, peer: Peer) {
+    pub(crate) fn adopt(&mut self, id: ConnId, socket: Socket, peer: Peer, tls: Option<Arc<Tls>>) {
         self.core.counters.accepted += 1;
+        let channel = match tls.map(|tls| tls.channel()).transpose() {
+            Ok(channel) => channel,
+            Err(error) => {
+                tracing::error!(id = id.0, %error, "a connection cannot have TLS");
+                self.core.links.commons.connection_closed(self.core.index);
+                return self.driver.close(socket);
+            }
+        };
         let mut output = Output::default();
         output.release(self.core.level);
         let mut cx = Context::new(&mut self.core);
         let session = self.handler.open(&mut cx, id, &peer, &mut output);
         let now = self.core.now.mono;
-        self.enroll(Connection::new(id, socket, peer, session, output, now));
+        let mut connection = Connection::new(id, socket, peer, session, output, now);
+        connection.channel = channel;
+        let token = self.enroll(connection);
+        self.begin_handshake(token);
     }
 
     /// Opens a connection that the handler has brought.
     pub(crate) fn take_arrival(&mut self, arrival: Arrival) {
         let Arrival { id, socket, peer, reads } = arrival;
         if !reads {
-            return self.adopt(id, Socket::Fd(socket), peer);
+            return self.adopt(id, Socket::Fd(socket), peer, None);
         }
         self.core.counters.accepted += 1;
         let mut output = Output::default();
@@ -103,17 +118,18 @@ impl<H: Handler> Reactor<H> {
         self.enroll(connection);
     }
 
-    fn enroll(&mut self, mut connection: Connection<H::Session>) {
+    fn enroll(&mut self, mut connection: Connection<H::Session>) -> Token {
         connection.interest = connection.wanted(false);
         let waits = connection.stops.has(Stops::AGAIN);
         let token = self.table.insert(connection);
         if !self.register(token) {
-            return;
+            return token;
         }
         if waits {
             self.again.push(token);
         }
         self.flush_own(token);
+        token
     }
 
     /// Has the driver watch a connection. False if it could not be, and is gone.

@@ -7,22 +7,19 @@ use crate::context::Context;
 use crate::driver::{Interest, Io, Ready};
 use crate::handler::{Handler, Next};
 use crate::output::SCRATCH_BYTES;
-use crate::reactor::{INPUT_BYTES, Reactor};
+use crate::reactor::Reactor;
 
-/// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
-/// longer input is read in place.
-const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
 /// Most that is sent of a file before other connections get their turn.
-const FILE_TURN_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const FILE_TURN_BYTES_MAX: usize = 1024 * 1024;
 /// How long a closed connection's late input is thrown away.
 const LINGER_NS: u64 = 1_000_000_000;
 /// What a read and its reply cost apart from their bytes, in bytes: several microseconds of system
 /// calls against less than one per KiB.
-const READ_COST_BYTES: u64 = 8 * 1024;
+pub(crate) const READ_COST_BYTES: u64 = 8 * 1024;
 
 /// Where the bytes for the handler are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(crate) enum Source {
     /// In the reactor's buffer.
     Shared,
     /// In the connection's own buffer.
@@ -55,11 +52,14 @@ impl<H: Handler> Reactor<H> {
         let bytes_max = self.core.limits().input_bytes_max.bytes();
         let Self { table, driver, input, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
+        if connection.channel.is_some() {
+            return self.receive_sealed(token);
+        }
         let kept = connection.input.unread().len();
         if kept >= bytes_max {
             return self.overflow(token);
         }
-        let is_shared = kept <= REJOIN_BYTES_MAX && connection.needed <= INPUT_BYTES;
+        let is_shared = connection.reads_shared();
         let io = if is_shared {
             input.clear();
             input.extend_from_slice(connection.input.unread());
@@ -87,7 +87,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Shows the handler its input, does as it says, and sends at once what may leave.
-    fn call(&mut self, token: Token, source: Source) {
+    pub(crate) fn call(&mut self, token: Token, source: Source) {
         let Self { handler, core, table, input, output, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         let is_lent = connection.output.lend(output, core.level);
@@ -164,6 +164,7 @@ impl<H: Handler> Reactor<H> {
         } else {
             self.call(token, Source::Own);
         }
+        self.heed_end(token);
     }
 
     pub(crate) fn resume_one(&mut self, token: Token) {
@@ -244,6 +245,9 @@ impl<H: Handler> Reactor<H> {
     fn send(&mut self, token: Token) -> bool {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };
+        if connection.channel.is_some() {
+            return self.send_sealed(token);
+        }
         let bytes = connection.output.releasable();
         let mut is_blocked = false;
         let has_file =
@@ -301,7 +305,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Waits until the peer takes more, or no longer.
-    fn note_blocked(&mut self, token: Token, is_blocked: bool) {
+    pub(crate) fn note_blocked(&mut self, token: Token, is_blocked: bool) {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         if is_blocked != connection.interest.has(Interest::WRITE) {
@@ -362,6 +366,7 @@ impl<H: Handler> Reactor<H> {
             self.again.push(token);
         }
         self.watch(token);
+        self.heed_end(token);
     }
 
     fn is_over_held(&self) -> bool {
@@ -403,13 +408,20 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Input that is left will never be served; the peer may be sending still.
-    fn begin_closing(&mut self, token: Token) {
-        let Self { handler, table, .. } = self;
+    pub(crate) fn begin_closing(&mut self, token: Token) {
+        let Self { handler, table, handshakes, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         handler.closing(connection.id, &mut connection.session, &mut connection.output);
         connection.phase = Phase::Closing;
         connection.must_linger = !connection.input.is_empty();
         connection.input.free();
+        if let Some(channel) = &mut connection.channel
+            && !channel.is_established()
+        {
+            // There is no way to say it.
+            connection.output.discard();
+            handshakes.end(Some(channel));
+        }
     }
 
     /// Everything is sent: say so to the peer, and go.
@@ -435,14 +447,15 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    fn overflow(&mut self, token: Token) {
+    pub(crate) fn overflow(&mut self, token: Token) {
         self.core.counters.input_overflows += 1;
         self.remove(token);
     }
 
     pub(crate) fn remove(&mut self, token: Token) {
         let Some(connection) = self.table.remove(token) else { return };
-        let Connection { id, socket, session, output, held_counted, .. } = connection;
+        let Connection { id, socket, session, output, held_counted, mut channel, .. } = connection;
+        self.handshakes.end(channel.as_mut());
         self.held_bytes -= held_counted;
         self.core.links.commons.connection_closed(self.core.index);
         self.driver.close(socket);

@@ -17,6 +17,7 @@ use crate::handler::{ConnId, Handler, Peer};
 use crate::mailbox::{Inbox, Waker};
 use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery, Reactor};
+use crate::tls::Tls;
 
 /// More turns than this without coming to rest are a livelock: [`Sim::run_until_idle`] panics.
 const TURNS_MAX: usize = 1_000_000;
@@ -79,6 +80,15 @@ impl<H: Handler> Sim<H> {
 
     /// A new client of the given listener.
     pub fn connect_to(&mut self, listener: usize) -> SimClient {
+        self.connect_with(listener, None)
+    }
+
+    /// A new client of a listener with TLS, which it has to speak by itself.
+    pub fn connect_tls(&mut self, listener: usize, tls: &Arc<Tls>) -> SimClient {
+        self.connect_with(listener, Some(Arc::clone(tls)))
+    }
+
+    fn connect_with(&mut self, listener: usize, tls: Option<Arc<Tls>>) -> SimClient {
         let number = self.network.lock().connect();
         let low = number.to_be_bytes();
         let remote = SocketAddr::from(([10, low[5], low[6], low[7]], 40_000));
@@ -88,7 +98,7 @@ impl<H: Handler> Sim<H> {
         let reactor = self.placer.place(self.placement, commons, Some(remote.ip()));
         let id = commons.next_id();
         commons.connection_opened(reactor);
-        let adopt = Delivery::Adopt { id, socket: Socket::Sim(number), peer };
+        let adopt = Delivery::Adopt { id, socket: Socket::Sim(number), peer, tls };
         if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
             // As live: a reactor that has ended closes the connection.
             commons.connection_closed(reactor);

@@ -78,6 +78,16 @@ counters! {
     /// Connections closed because of `output_bytes_max`.
     output_overflows,
     idle_timeouts,
+    /// Handshakes of TLS that were finished.
+    tls_handshakes,
+    /// Connections broken off because what came was no TLS, or not as we want it.
+    tls_failures,
+    /// Handshakes that took too long.
+    tls_timeouts,
+    /// Handshakes that were ended because there were too many beside them.
+    tls_crowded_out,
+    /// Connections with TLS that ended without a goodbye.
+    tls_truncated,
     /// How often a connection was not read because too much output was held.
     stalls,
     /// Output bytes that wait for gates now.

@@ -7,3 +7,4 @@ mod echo;
 mod live;
 mod simulated;
 mod solo;
+mod tls;
