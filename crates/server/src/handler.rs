@@ -354,7 +354,7 @@ impl Handler for Server {
                 }
             }
             Mail::SchemaChanged(event) => self.tell_schema_change(connections, &event),
-            Mail::CqlReply(reply) => self.take_reply(connections, *reply),
+            Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }
 

@@ -15,12 +15,15 @@ use parking_lot::Mutex;
 use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal};
 
-use crate::config::{Config, MemoryTrackers, Placement, ReplyPath, Settings, machine_memory_bytes};
+use crate::config::{
+    Config, CqlAuthenticator, MemoryTrackers, Placement, ReplyPath, Settings, machine_memory_bytes,
+};
 use crate::cql::execute::WriteClock;
 use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
 use crate::cql::request_kind::commands_count;
+use crate::cql::roles::Logins;
 use crate::cql::schema;
 use crate::handler::{Protocols, Server};
 use crate::http::early::Early;
@@ -40,6 +43,9 @@ const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
 /// What a connection over `maxclients` is told by HTTP.
 const REFUSAL_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
                               Retry-After: 1\r\nConnection: close\r\n\r\n";
+
+/// Checking passwords takes a whole core: the others stay for what is known already.
+const CORES_PER_PASSWORD_THREAD: usize = 4;
 
 /// Runs the server until SIGTERM, SIGINT or SHUTDOWN. Prints one line that starts with `ready` and
 /// names each listener as soon as connections are accepted.
@@ -76,6 +82,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     announce(&group, &shared)?;
     let ran = group.run(on_signal);
     shared.pool.stop();
+    shared.password_pool.stop();
     tracing::info!("draining is over: closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
@@ -109,10 +116,13 @@ pub(crate) fn build_shared(
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
+        roles: ArcSwap::from_pointee(recovered.schema.roles),
         schema: recovered.schema.last_change,
+        logins: Logins::default(),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         processors: Processors::new(settings.processor),
         pool: Pool::default(),
+        password_pool: Pool::default(),
         write_clock: WriteClock::default(),
         log: recovered.log,
         config: Mutex::new(config),
@@ -221,14 +231,24 @@ fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
         let stub = settings.stub;
         tracing::warn!(stub, "CQL statements are answered without being carried out");
     }
-    if settings.reply == ReplyPath::Direct || settings.cql.is_empty() {
+    if settings.cql.is_empty() {
+        return Ok(());
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if settings.cql_authenticator == CqlAuthenticator::Password {
+        let threads = cores.div_ceil(CORES_PER_PASSWORD_THREAD);
+        Pool::start(shared, |shared| &shared.password_pool, "password", threads)
+            .context("starting the threads that check passwords")?;
+    }
+    if settings.reply == ReplyPath::Direct {
         return Ok(());
     }
     let threads = match settings.reply_pool_threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => cores,
         count => count,
     };
-    Pool::start(shared, threads).context("starting the pool of CQL threads")
+    Pool::start(shared, |shared| &shared.pool, "cql", threads)
+        .context("starting the pool of CQL threads")
 }
 
 fn placement(settings: &Settings) -> reactor::Placement {

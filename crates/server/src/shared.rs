@@ -21,6 +21,7 @@ use crate::cql::execute::WriteClock;
 use crate::cql::pool::{Pool, PoolReply};
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
+use crate::cql::roles::{Logins, Roles};
 use crate::cql::schema::{Catalog, LastChange};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
@@ -110,14 +111,21 @@ pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     /// What keyspaces and tables of CQL there are; replaced as a whole by every change.
     pub(crate) catalog: ArcSwap<Catalog>,
-    /// Who changes `catalog` holds its lock.
+    /// Who may do what in CQL; replaced as a whole by every change.
+    pub(crate) roles: ArcSwap<Roles>,
+    /// Who changes `catalog` or `roles` holds its lock.
     pub(crate) schema: LastChange,
+    /// Passwords that were right.
+    pub(crate) logins: Logins,
     /// CQL's prepared statements.
     pub(crate) prepared: PreparedTable,
     /// When CQL's writes were made whose clients do not say it.
     pub(crate) write_clock: WriteClock,
     pub(crate) processors: Processors,
+    /// With `reply` pool: who runs statements of CQL.
     pub(crate) pool: Pool,
+    /// Who runs CQL requests that compute for long: those with passwords.
+    pub(crate) password_pool: Pool,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,

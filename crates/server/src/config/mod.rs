@@ -22,8 +22,9 @@ pub use help::{help, markdown};
 pub use option::{Change, Kind, OptionSpec, Section, ValueError};
 pub use options::{OPTIONS, find, nearest_name};
 pub use settings::{
-    Conflict, DATABASES, DebugCommand, Durability, LogFormat, LogLevel, MaxmemoryPolicy,
-    OutputLimit, OutputLimits, Password, Placement, ProcessorSource, ReplyPath, Settings,
+    Conflict, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat,
+    LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, ProcessorSource,
+    ReplyPath, Settings,
 };
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 

@@ -7,8 +7,8 @@ use base::units::{GIB, KIB, MIB};
 
 use super::option::{Change, Field, Kind, OptionSpec, Section};
 use super::settings::{
-    DATABASES, DebugCommand, Durability, LogFormat, LogLevel, MaxmemoryPolicy, Placement,
-    ProcessorSource, ReplyPath, Settings,
+    CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat, LogLevel,
+    MaxmemoryPolicy, Placement, ProcessorSource, ReplyPath, Settings,
 };
 
 /// Redis counts many things in an `int`.
@@ -192,6 +192,22 @@ pub static OPTIONS: &[OptionSpec] = &[
         "",
         Change::Running,
         "Password that a connection must give by AUTH or HELLO before anything else; empty is none.",
+    ),
+    option(
+        Section::Server,
+        "cql-authenticator",
+        choice!(cql_authenticator: CqlAuthenticator),
+        "requirepass",
+        Change::Start,
+        "Who may use CQL: whoever knows `requirepass`, under any name (everybody if it is empty); everybody; or roles with passwords of their own. At the first start with password, `requirepass` becomes the password of the superuser cassandra.",
+    ),
+    option(
+        Section::Server,
+        "cql-authorizer",
+        choice!(cql_authorizer: CqlAuthorizer),
+        "roles",
+        Change::Start,
+        "With `cql-authenticator` password: what a role may do, what was granted to it or everything.",
     ),
     option(
         Section::Server,

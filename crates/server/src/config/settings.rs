@@ -87,6 +87,28 @@ choice! {
 }
 
 choice! {
+    /// Who may use CQL.
+    CqlAuthenticator {
+        /// Who knows `requirepass`, under any name; everybody if it is empty.
+        Requirepass = "requirepass",
+        /// Everybody.
+        AllowAll = "allow-all",
+        /// Roles with a password of their own.
+        Password = "password",
+    }
+}
+
+choice! {
+    /// What those who have logged in to CQL may do.
+    CqlAuthorizer {
+        /// What was granted to their roles.
+        Roles = "roles",
+        /// Everything.
+        AllowAll = "allow-all",
+    }
+}
+
+choice! {
     /// What goes when `maxmemory` is reached.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru",
@@ -196,6 +218,8 @@ settings! {
     maxclients: usize,
     protected_mode: bool,
     requirepass: Password,
+    cql_authenticator: CqlAuthenticator,
+    cql_authorizer: CqlAuthorizer,
     shutdown_timeout_ms: u64,
     enable_debug_command: DebugCommand,
     durability: Durability,
@@ -342,8 +366,20 @@ impl Settings {
                     ),
                 ))
             }
-            _ => Ok(()),
+            _ => self.validate_cql_protection(),
         }
+    }
+
+    fn validate_cql_protection(&self) -> Result<(), Conflict> {
+        let is_open = self.protected_mode && self.cql_authenticator == CqlAuthenticator::AllowAll;
+        let reached = self.cql.iter().find(|address| is_open && !address.ip().is_loopback());
+        let Some(address) = reached else { return Ok(()) };
+        let reason = format!(
+            "{address} can be reached from other machines and everybody may use it: set \
+             cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
+             protected-mode to no"
+        );
+        Err(conflict("cql", reason))
     }
 
     fn validate_log(&self) -> Result<(), Conflict> {
@@ -420,6 +456,14 @@ mod tests {
         check(
             |s| s.cql = addresses(&["0.0.0.0:9042"]),
             Some(("cql", "0.0.0.0:9042 can be reached")),
+        );
+        check(
+            |s| {
+                s.cql = addresses(&["0.0.0.0:9042"]);
+                s.requirepass = Password("secret".to_owned());
+                s.cql_authenticator = CqlAuthenticator::AllowAll;
+            },
+            Some(("cql", "0.0.0.0:9042 can be reached from other machines and everybody may")),
         );
         check(|s| s.resp = addresses(&["[::1]:6379", "127.3.2.1:6379"]), None);
         check(|s| s.resp = addresses(&["[::]:6379"]), Some(("resp", "[::]:6379")));

@@ -1,5 +1,6 @@
-//! Who a client is: SASL PLAIN with the server's password.
+//! Who a client is: SASL PLAIN, with the server's password or that of a role.
 
+use super::error::CqlError;
 use crate::config::Password;
 use crate::resp::is_same_secret;
 
@@ -38,9 +39,11 @@ impl<'a> Credentials<'a> {
         !expected.is_set() || is_same_secret(self.password, expected.0.as_bytes())
     }
 
-    /// What a wrong password is answered with.
-    pub(crate) fn refusal() -> String {
-        "Provided username and/or password are incorrect".to_owned()
+    /// What a wrong password, and a name that nobody has, are answered with.
+    // Source: Cassandra 5.0, PasswordAuthenticator.authenticate
+    pub(crate) fn refusal(&self) -> CqlError {
+        let user = self.user;
+        CqlError::BadCredentials(format!("Provided username {user} and/or password are incorrect"))
     }
 }
 

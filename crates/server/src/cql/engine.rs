@@ -11,6 +11,7 @@ use wire::cql::{Column, Columns, Parameters, Prepared, ResponseEncoder};
 use super::error::CqlError;
 use super::expression::Marker;
 use super::plan::Plan;
+use super::roles::{Access, hashes_password};
 use super::schema::Catalog;
 use crate::config::Durability;
 use crate::resp::cx::Record;
@@ -22,8 +23,8 @@ use crate::worker::Worker;
 pub(crate) struct ClientState {
     /// USE.
     pub(crate) keyspace: Option<String>,
-    /// Who has logged in; none where nobody has to.
-    pub(crate) role: Option<String>,
+    /// Who has logged in, and what he may do; none where nobody has to have a role.
+    pub(crate) access: Option<Box<Access>>,
     pub(crate) durability: Durability,
     /// The address that the client has dialled: `system.local` shows it.
     pub(crate) local: Option<SocketAddr>,
@@ -90,6 +91,14 @@ impl PreparedStatement {
     /// changed.
     pub(crate) fn is_current(&self, catalog: &Arc<Catalog>) -> bool {
         Arc::ptr_eq(&self.catalog, catalog) || self.plan.is_current(catalog)
+    }
+
+    /// Whether it takes tens of milliseconds.
+    pub(crate) fn takes_long(&self) -> bool {
+        match &self.plan {
+            Plan::Other(statement) => hashes_password(statement).is_some(),
+            _ => false,
+        }
     }
 
     /// The answer to PREPARE.

@@ -1,22 +1,28 @@
 //! The beginning of a connection: OPTIONS, STARTUP, `AUTH_RESPONSE`, REGISTER.
 
+use std::sync::Arc;
+
 use base::time::MonoNs;
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGIN_NS, FAILED_LOGINS_MAX};
+use super::engine::ClientState;
 use super::error::CqlError;
-use super::requests::{Answer, Requests};
+use super::pool::PoolReply;
+use super::requests::{Answer, Ran, Requests};
+use super::roles::{Access, password};
 use super::session::{Names, Phase, Session, Wait};
+use crate::config::{CqlAuthenticator, CqlAuthorizer};
 
 /// The version of the language, which clients repeat in STARTUP.
 pub(super) const CQL_VERSION: &str = "3.4.7";
 
-type Result = std::result::Result<u64, CqlError>;
+type Result<T> = std::result::Result<T, CqlError>;
 
 impl Session {
     /// Whether a request of this kind may come now. The texts are Cassandra's.
     // Source: Cassandra 5.0, ServerConnection.validateNewMessage
-    pub(super) fn admit(&self, opcode: Opcode) -> std::result::Result<(), CqlError> {
+    pub(super) fn admit(&self, opcode: Opcode) -> Result<()> {
         let unexpected = |what: &str| {
             let name = opcode_name(opcode);
             Err(CqlError::Protocol(format!("Unexpected message {name}, {what}")))
@@ -68,7 +74,7 @@ impl Requests<'_> {
         session: &mut Session,
         options: &[(&str, &str)],
         answer: &mut Answer<'_, '_>,
-    ) -> Result {
+    ) -> Result<()> {
         let option = |wanted: &str| {
             let found = options.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
             found.map(|(_, text)| *text)
@@ -87,14 +93,20 @@ impl Requests<'_> {
             session.compression = compression;
         }
         session.names = Some(Box::new(Names::of(options)));
-        if self.worker.settings.requirepass.is_set() {
+        let settings = &self.worker.settings;
+        let is_asked = match settings.cql_authenticator {
+            CqlAuthenticator::AllowAll => false,
+            CqlAuthenticator::Requirepass => settings.requirepass.is_set(),
+            CqlAuthenticator::Password => true,
+        };
+        if is_asked {
             session.phase = Phase::Login;
             answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out);
         } else {
             session.phase = Phase::Ready;
             answer.encoder.ready(answer.stream, answer.out);
         }
-        Ok(0)
+        Ok(())
     }
 
     /// Lets the client in, or has it wait for its refusal.
@@ -104,30 +116,92 @@ impl Requests<'_> {
         session: &mut Session,
         token: Option<&[u8]>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result {
+    ) -> Result<Ran> {
         if session.phase == Phase::Ready {
             answer.encoder.auth_success(answer.stream, answer.out);
-            return Ok(0);
+            return Ok(Ran::Answered(0));
         }
-        let bad = |text: &str| CqlError::BadCredentials(text.to_owned());
-        let credentials = Credentials::decode(token.unwrap_or_default()).map_err(bad)?;
-        // The setting is read anew: it may have changed in this very turn.
-        if !credentials.are_right(&self.shared.settings.load().requirepass) {
-            let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
-            session.wait = Some(Wait::Login { at, stream: answer.stream });
-            return Ok(0);
+        let credentials = decode(token)?;
+        if self.worker.settings.cql_authenticator == CqlAuthenticator::Password {
+            let Some(access) = self.known_login(&credentials) else { return Ok(Ran::TooLong) };
+            session.client.access = Some(Box::new(access));
+        } else if !credentials.are_right(&self.shared.settings.load().requirepass) {
+            // The setting was read anew: it may have changed in this very turn.
+            let error = credentials.refusal();
+            let mut refusal = Vec::new();
+            let Answer { encoder, stream, .. } = answer;
+            encoder.error(*stream, error.kind(), &error.to_string(), &mut refusal);
+            self.delay_refusal(session, refusal);
+            return Ok(Ran::Answered(0));
         }
         session.phase = Phase::Ready;
-        session.client.role = Some(credentials.user.to_owned());
         answer.encoder.auth_success(answer.stream, answer.out);
-        Ok(0)
+        Ok(Ran::Answered(0))
+    }
+
+    /// Lets a role in whose password was found right lately, and has not changed since.
+    fn known_login(&self, credentials: &Credentials<'_>) -> Option<Access> {
+        let roles = self.shared.roles.load();
+        let role = roles.role(credentials.user).filter(|role| role.can_login)?;
+        let hash = role.salted_hash.as_deref()?;
+        let is_known = self.shared.logins.knows(credentials.password, hash);
+        is_known.then(|| self.access(credentials.user))
+    }
+
+    fn access(&self, role: &str) -> Access {
+        let is_enforced = self.worker.settings.cql_authorizer == CqlAuthorizer::Roles;
+        Access::new(role, self.shared.roles.load_full(), is_enforced)
+    }
+
+    /// Checks the password of a role, on a thread of a pool: see [`Ran::TooLong`].
+    pub(super) fn check_login(
+        &self,
+        client: &mut ClientState,
+        token: Option<&[u8]>,
+        answer: &mut Answer<'_, '_>,
+    ) -> Result<()> {
+        let credentials = decode(token)?;
+        let role = self.shared.roles.load().role(credentials.user).map(Arc::clone);
+        let hash = role.as_ref().and_then(|role| role.salted_hash.as_deref());
+        // Another connection of the same client may have been first.
+        let is_known = |hash| self.shared.logins.knows(credentials.password, hash);
+        if !hash.is_some_and(is_known) && !password::is_right(credentials.password, hash) {
+            return Err(credentials.refusal());
+        }
+        if let Some(hash) = hash {
+            self.shared.logins.remember(credentials.password, hash);
+        }
+        if !role.is_some_and(|role| role.can_login) {
+            // Source: Cassandra 5.0, ClientState.login
+            let user = credentials.user;
+            return Err(CqlError::BadCredentials(format!("{user} is not permitted to log in")));
+        }
+        client.access = Some(Box::new(self.access(credentials.user)));
+        answer.encoder.auth_success(answer.stream, answer.out);
+        Ok(())
+    }
+
+    /// What has come of the check of a password: see [`Requests::check_login`].
+    pub(super) fn end_check(&self, session: &mut Session, reply: PoolReply, out: &mut Vec<u8>) {
+        let Some(access) = reply.access else { return self.delay_refusal(session, reply.message) };
+        session.wait = None;
+        session.phase = Phase::Ready;
+        session.client.access = Some(access);
+        out.extend_from_slice(&reply.message);
+    }
+
+    /// Has the client wait for its refusal.
+    fn delay_refusal(&self, session: &mut Session, refusal: Vec<u8>) {
+        let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
+        session.wait = Some(Wait::Login { at });
+        session.refusal = refusal.into();
     }
 
     pub(super) fn register(
         session: &mut Session,
         events: &[&str],
         answer: &mut Answer<'_, '_>,
-    ) -> Result {
+    ) -> Result<()> {
         let mut wanted = session.events;
         for event in events {
             if !wanted.add(event) {
@@ -138,24 +212,28 @@ impl Requests<'_> {
         }
         session.events = wanted;
         answer.encoder.ready(answer.stream, answer.out);
-        Ok(0)
+        Ok(())
     }
 }
 
 impl Session {
     /// Answers a wrong password. After some of them the connection ends.
-    pub(crate) fn refuse_login(&mut self, stream: i16, out: &mut Vec<u8>) {
+    pub(crate) fn refuse_login(&mut self, out: &mut Vec<u8>) {
         self.wait = None;
         self.failed_logins += 1;
         self.closing = self.failed_logins >= FAILED_LOGINS_MAX;
-        let error = CqlError::BadCredentials(Credentials::refusal());
-        self.encoder().error(stream, error.kind(), &error.to_string(), out);
+        out.extend_from_slice(&std::mem::take(&mut self.refusal));
     }
+}
+
+fn decode(token: Option<&[u8]>) -> Result<Credentials<'_>> {
+    let decoded = Credentials::decode(token.unwrap_or_default());
+    decoded.map_err(|text| CqlError::BadCredentials(text.to_owned()))
 }
 
 /// Any version from 3 on: drivers repeat what they were offered, or say what they were written for.
 // Source: Cassandra 5.0, StartupMessage.execute
-fn check_cql_version(version: Option<&str>) -> std::result::Result<(), CqlError> {
+fn check_cql_version(version: Option<&str>) -> Result<()> {
     let version = version.ok_or_else(|| {
         CqlError::Protocol("Missing value CQL_VERSION in STARTUP message".to_owned())
     })?;
@@ -173,7 +251,7 @@ fn check_cql_version(version: Option<&str>) -> std::result::Result<(), CqlError>
     Ok(())
 }
 
-fn agree_on(name: &str, version: Version) -> std::result::Result<Compression, CqlError> {
+fn agree_on(name: &str, version: Version) -> Result<Compression> {
     let compression = Compression::from_name(name)
         .ok_or_else(|| CqlError::Protocol(format!("Unknown compression algorithm: {name}")))?;
     if version == Version::V5 && compression == Compression::Snappy {

@@ -3,7 +3,7 @@
 //! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
 //! `relation` (what statements are made of), `statements` (one file and one row each); `types` (names
 //! looked up), `value` (bytes, text, order), `token` (the place on the ring); `schema` (what keyspaces,
-//! tables and types there are); `virtual_tables` (tables that are computed); `expression` and `function` (terms with their types, and what they come
+//! tables and types there are); `roles` (who may do what); `virtual_tables` (tables that are computed); `expression` and `function` (terms with their types, and what they come
 //! to); `plan` (statements with all names looked up), `execute` (plans on the store), `engine` (what a
 //! session asks of both); `error` (why a request fails).
 //!
@@ -30,6 +30,7 @@ pub(crate) mod processor;
 pub mod relation;
 pub(crate) mod request_kind;
 pub(crate) mod requests;
+pub mod roles;
 pub mod schema;
 mod session;
 pub mod statements;

@@ -1,8 +1,8 @@
-//! `reply pool`: statements run on threads of a pool instead of on the reactor that read them.
+//! Requests that run on threads of a pool instead of on the reactor that read them.
 //!
-//! It is there to be measured: a queue that all reactors and threads share, a copy of each request,
-//! and a mail to the reactor for each response. A server that waits inside statements needs it; this
-//! one never does.
+//! There are two of them. What takes tens of milliseconds, which is what has to do with passwords, runs
+//! on a pool always. `reply pool` runs all statements so, to be measured: a queue that all reactors and
+//! threads share, a copy of each request, and a mail to the reactor for each response.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use wire::cql::{Compression, Header, Limits};
+use wire::cql::{Compression, Header, Limits, Opcode};
 
 use super::engine::ClientState;
 use super::processor::Processor;
 use super::requests::Requests;
+use super::roles::Access;
 use crate::clock;
 use crate::resp::session::ConnId;
 use crate::shared::{Mail, Shared, params};
@@ -42,6 +43,8 @@ pub(crate) struct PoolReply {
     pub(crate) message: Vec<u8>,
     /// USE.
     pub(crate) keyspace: Option<String>,
+    /// Of a login that was granted.
+    pub(crate) access: Option<Box<Access>>,
 }
 
 /// The queue and its threads.
@@ -61,14 +64,19 @@ struct Queue {
 }
 
 impl Pool {
-    /// Starts the threads.
-    pub(crate) fn start(shared: &Arc<Shared>, threads: usize) -> std::io::Result<()> {
+    /// Starts the threads of one of the server's pools.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        pool: fn(&Shared) -> &Pool,
+        name: &str,
+        threads: usize,
+    ) -> std::io::Result<()> {
         for number in 0..threads {
             let of_thread = Arc::clone(shared);
             let thread = std::thread::Builder::new()
-                .name(format!("cql{number:02}"))
-                .spawn(move || work(&of_thread, number))?;
-            shared.pool.threads.lock().push(thread);
+                .name(format!("{name}{number:02}"))
+                .spawn(move || work(&of_thread, pool(&of_thread), number))?;
+            pool(shared).threads.lock().push(thread);
         }
         Ok(())
     }
@@ -111,6 +119,11 @@ impl Pool {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.lock().calls.len()
+    }
+
     pub(crate) fn overflows(&self) -> usize {
         self.overflows.load(Ordering::Relaxed)
     }
@@ -122,7 +135,9 @@ pub(crate) fn run_waiting(shared: &Shared) {
     let mut worker = Worker::new(shared, 0);
     let mut processor = Processor::default();
     loop {
-        let Some(call) = shared.pool.queue.lock().calls.pop_front() else { return };
+        let calls = [&shared.pool, &shared.password_pool];
+        let call = calls.iter().find_map(|pool| pool.queue.lock().calls.pop_front());
+        let Some(call) = call else { return };
         let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
         let sent = shared.links().mailboxes()[reactor].send(Mail::CqlReply(Box::new(reply)));
         assert!(sent.is_ok(), "the mailbox is full");
@@ -130,10 +145,10 @@ pub(crate) fn run_waiting(shared: &Shared) {
 }
 
 /// Runs calls until the pool stops. Its records go into the lane of a reactor.
-fn work(shared: &Shared, number: usize) {
+fn work(shared: &Shared, pool: &Pool, number: usize) {
     let mut worker = Worker::new(shared, number % shared.published.len());
     let mut processor = Processor::default();
-    while let Some(call) = shared.pool.pop() {
+    while let Some(call) = pool.pop() {
         let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
         let mail = Mail::CqlReply(Box::new(reply));
         if shared.links().mailboxes()[reactor].send(mail).is_err() {
@@ -160,8 +175,15 @@ fn run(
     let params = params(&worker.settings, now.unix, seed, random);
     let before = client.keyspace.clone();
     let mut message = Vec::new();
-    let mut requests =
-        Requests { shared, params: &params, worker, limits, overload_odds: 0.0, now };
+    let mut requests = Requests {
+        shared,
+        params: &params,
+        worker,
+        limits,
+        overload_odds: 0.0,
+        now,
+        may_take_long: true,
+    };
     let gate = requests.run_call(&mut client, processor, &header, &body, compression, &mut message);
     let grown_bytes = std::mem::take(&mut worker.store_bytes);
     worker.accounts.store_grew(grown_bytes);
@@ -169,5 +191,6 @@ fn run(
     worker.tally.publish(&mut published, worker.settings.latency_tracking);
     drop(published);
     let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
-    (reactor, PoolReply { id, header, gate, message, keyspace })
+    let access = client.access.filter(|_| header.opcode == Opcode::AuthResponse as u8);
+    (reactor, PoolReply { id, header, gate, message, keyspace, access })
 }

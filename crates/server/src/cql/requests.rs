@@ -12,11 +12,11 @@ use wire::cql::{
 
 use super::engine::{ClientState, Engine, Reply, statement_id};
 use super::error::CqlError;
-use super::pool::{Call, PoolReply};
+use super::pool::{Call, Pool, PoolReply};
 use super::prepared::PreparedLimits;
 use super::processor::Processor;
 use super::request_kind::RequestKind;
-use super::session::{Phase, Session};
+use super::session::{Phase, Session, Wait};
 use crate::config::ReplyPath;
 use crate::resp::LOG_FAILED;
 use crate::shared::Shared;
@@ -33,6 +33,17 @@ pub(crate) struct Requests<'a> {
     /// The share of statements that is refused because memory gets scarce.
     pub(crate) overload_odds: f64,
     pub(crate) now: Now,
+    /// On a thread of a pool, which nobody else waits for.
+    pub(crate) may_take_long: bool,
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Its response was appended, and waits for this log position; 0: for none.
+    Answered(u64),
+    /// Nothing: it takes too long for a reactor.
+    TooLong,
 }
 
 /// Where the response of one request goes, and in which form.
@@ -44,6 +55,9 @@ pub(super) struct Answer<'e, 'o> {
 
 /// A client that asks for tracing is told so, in the versions that have warnings.
 const TRACING_WARNING: [&str; 1] = ["Tracing is not recorded by this server"];
+
+/// Requests with passwords that may wait for a thread: a minute of work for one.
+const PASSWORDS_WAITING_MAX: usize = 1024;
 
 /// What `stub` says: how early statements are answered.
 mod stub {
@@ -86,11 +100,18 @@ impl Requests<'_> {
         } else {
             self.handshake(session, header, body, out)
         };
-        let gate = responded.unwrap_or_else(|error| {
-            out.truncate(start);
-            self.refuse(header, session.compression, &error, out);
-            0
-        });
+        let gate = match responded {
+            Ok(Ran::Answered(gate)) => gate,
+            Ok(Ran::TooLong) => {
+                out.truncate(start);
+                return self.hand_over_long(session, header, body, out);
+            }
+            Err(error) => {
+                out.truncate(start);
+                self.refuse(header, session.compression, &error, out);
+                0
+            }
+        };
         self.executed(kind, clock_start);
         if gate > self.worker.durable {
             let is_parked = self.hold(session, header, gate, &out[start..]);
@@ -116,11 +137,15 @@ impl Requests<'_> {
         let responded = shared.processors.with(own, |processor| {
             self.statement(client, processor, header, body, compression, out)
         });
-        let gate = responded.unwrap_or_else(|error| {
-            out.clear();
-            self.refuse(header, compression, &error, out);
-            0
-        });
+        let gate = match responded {
+            Ok(Ran::Answered(gate)) => gate,
+            Ok(Ran::TooLong) => unreachable!("threads of a pool run everything"),
+            Err(error) => {
+                out.clear();
+                self.refuse(header, compression, &error, out);
+                0
+            }
+        };
         self.executed(RequestKind::of(header.opcode), clock_start);
         gate
     }
@@ -133,7 +158,7 @@ impl Requests<'_> {
         self.worker.tally.totals.commands += 1;
     }
 
-    /// Gives the request to the pool.
+    /// Gives the request to the pool that runs all statements.
     fn hand_over(
         &mut self,
         session: &mut Session,
@@ -141,6 +166,34 @@ impl Requests<'_> {
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
+        let calls_max = self.worker.settings.cql_service_queue_length;
+        self.push(&self.shared.pool, calls_max, session, header, body, out);
+    }
+
+    /// Gives a request with a password to the pool for those.
+    fn hand_over_long(
+        &mut self,
+        session: &mut Session,
+        header: &Header,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let pool = &self.shared.password_pool;
+        let is_taken = self.push(pool, PASSWORDS_WAITING_MAX, session, header, body, out);
+        if is_taken && session.phase == Phase::Login {
+            session.wait = Some(Wait::Check);
+        }
+    }
+
+    fn push(
+        &mut self,
+        pool: &Pool,
+        calls_max: usize,
+        session: &mut Session,
+        header: &Header,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
         let call = Call {
             reactor: self.worker.index,
             id: session.id,
@@ -150,19 +203,20 @@ impl Requests<'_> {
             limits: self.limits,
             client: session.client.clone(),
         };
-        if self.shared.pool.push(call, self.worker.settings.cql_service_queue_length) {
+        let is_taken = pool.push(call, calls_max);
+        if is_taken {
             session.in_flight += 1;
         } else {
-            let calls_max = self.worker.settings.cql_service_queue_length;
             let error = CqlError::Overloaded(format!(
                 "Call dropped due to backpressure. The service queue is full, it has {calls_max} \
                  items."
             ));
             self.refuse(header, session.compression, &error, out);
         }
+        is_taken
     }
 
-    /// A response of the pool has come.
+    /// A response of a pool has come.
     pub(crate) fn take_reply(
         &mut self,
         session: &mut Session,
@@ -170,6 +224,9 @@ impl Requests<'_> {
         out: &mut Vec<u8>,
     ) {
         session.in_flight -= 1;
+        if session.wait == Some(Wait::Check) {
+            return self.end_check(session, reply, out);
+        }
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
@@ -212,7 +269,7 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<u64> {
+    ) -> Result<Ran> {
         session.admit(Opcode::from_byte(header.opcode).map_err(malformed)?)?;
         let compression = session.compression;
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
@@ -221,18 +278,18 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         match request {
-            Request::Options => {
-                Self::options(&mut answer);
-                Ok(0)
+            Request::Options => Self::options(&mut answer),
+            Request::Startup(options) => self.startup(session, &options, &mut answer)?,
+            Request::AuthResponse(token) => {
+                return self.auth_response(session, token, &mut answer);
             }
-            Request::Startup(options) => self.startup(session, &options, &mut answer),
-            Request::AuthResponse(token) => self.auth_response(session, token, &mut answer),
-            Request::Register(events) => Self::register(session, &events, &mut answer),
+            Request::Register(events) => Self::register(session, &events, &mut answer)?,
             Request::Query { .. }
             | Request::Prepare { .. }
             | Request::Execute { .. }
-            | Request::Batch(_) => Err(malformed(MalformedBody::WrongSide)),
+            | Request::Batch(_) => return Err(malformed(MalformedBody::WrongSide)),
         }
+        Ok(Ran::Answered(0))
     }
 
     /// Appends the response to a statement. Returns the log position that it waits for; 0: none.
@@ -244,10 +301,11 @@ impl Requests<'_> {
         body: &[u8],
         compression: Option<Compression>,
         out: &mut Vec<u8>,
-    ) -> Result<u64> {
+    ) -> Result<Ran> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
-        let stub = self.worker.settings.stub;
+        let is_login = header.opcode == Opcode::AuthResponse as u8;
+        let stub = if is_login { 0 } else { self.worker.settings.stub };
         if stub >= stub::HEADER && header.opcode != Opcode::Prepare as u8 {
             return Ok(answer.void());
         }
@@ -259,8 +317,11 @@ impl Requests<'_> {
         if stub == stub::DECODED && !matches!(request, Request::Prepare { .. }) {
             return Ok(answer.void());
         }
-        let gate = self.run(client, processor, &request, &mut answer)?;
-        Ok(if stub == stub::UNGATED { 0 } else { gate })
+        let ran = self.run(client, processor, &request, &mut answer)?;
+        Ok(match ran {
+            Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(0),
+            ran => ran,
+        })
     }
 
     fn run(
@@ -269,7 +330,8 @@ impl Requests<'_> {
         processor: &mut Processor,
         request: &Request<'_>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<u64> {
+    ) -> Result<Ran> {
+        let may_take_long = self.may_take_long;
         let is_stub = self.worker.settings.stub >= stub::PLANNED;
         match request {
             Request::Prepare { statement, keyspace } => {
@@ -283,7 +345,11 @@ impl Requests<'_> {
                 if is_stub {
                     return Ok(answer.void());
                 }
-                engine.execute(client, &statement, parameters, &mut answer.reply())
+                if statement.takes_long() && !may_take_long {
+                    return Ok(Ran::TooLong);
+                }
+                let reply = &mut answer.reply();
+                engine.execute(client, &statement, parameters, reply).map(Ran::Answered)
             }
             Request::Execute { id, result_metadata_id, parameters } => {
                 self.learn(processor, id)?;
@@ -292,6 +358,9 @@ impl Requests<'_> {
                 }
                 let Processor { record, known } = processor;
                 let statement = known.get(id).ok_or_else(|| unprepared(id))?;
+                if statement.takes_long() && !may_take_long {
+                    return Ok(Ran::TooLong);
+                }
                 let mut reply = answer.reply();
                 reply.has_old_metadata =
                     result_metadata_id.is_some_and(|id| id != statement.result_metadata_id);
@@ -305,7 +374,7 @@ impl Requests<'_> {
                     record,
                     now: self.now,
                 };
-                engine.execute(client, statement, &parameters, &mut reply)
+                engine.execute(client, statement, &parameters, &mut reply).map(Ran::Answered)
             }
             Request::Batch(batch) => {
                 for (statement, _) in batch.statements.iter() {
@@ -325,7 +394,11 @@ impl Requests<'_> {
                     record,
                     now: self.now,
                 };
-                engine.batch(client, batch, &find, &mut answer.reply())
+                engine.batch(client, batch, &find, &mut answer.reply()).map(Ran::Answered)
+            }
+            Request::AuthResponse(token) => {
+                self.check_login(client, *token, answer)?;
+                Ok(Ran::Answered(0))
             }
             _ => Err(malformed(MalformedBody::WrongSide)),
         }
@@ -355,7 +428,7 @@ impl Requests<'_> {
         text: &str,
         keyspace: Option<&str>,
         answer: &mut Answer<'_, '_>,
-    ) -> Result<u64> {
+    ) -> Result<Ran> {
         let id = statement_id(text, keyspace);
         if self.learn(processor, &id).is_err() {
             let statement = self.engine(processor).prepare(text, keyspace)?;
@@ -370,7 +443,7 @@ impl Requests<'_> {
         }
         let statement = processor.known.get(&id).ok_or_else(|| unprepared(&id))?;
         answer.encoder.prepared(answer.stream, &statement.reply(), answer.out);
-        Ok(0)
+        Ok(Ran::Answered(0))
     }
 }
 
@@ -381,9 +454,9 @@ impl Answer<'_, '_> {
     }
 
     /// Done, and there is nothing to say.
-    fn void(&mut self) -> u64 {
+    fn void(&mut self) -> Ran {
         self.encoder.void(self.stream, self.out);
-        0
+        Ran::Answered(0)
     }
 }
 

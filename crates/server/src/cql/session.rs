@@ -33,8 +33,10 @@ pub(crate) enum Wait {
     Room,
     /// Too many of its replies, or of all connections of its reactor, wait for the log.
     Replies,
-    /// A wrong password is answered then, on this stream.
-    Login { at: MonoNs, stream: i16 },
+    /// Its password is being checked.
+    Check,
+    /// A wrong password is answered then.
+    Login { at: MonoNs },
 }
 
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(crate) struct Session {
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
+    /// The answer to a wrong password, until its time.
+    pub(crate) refusal: Box<[u8]>,
     pub(crate) requests: u64,
     pub(crate) last_request: RequestKind,
     pub(crate) charges: Charges,
@@ -79,7 +83,7 @@ impl Session {
             phase: Phase::Start,
             framing: Framing::default(),
             compression: None,
-            client: ClientState { keyspace: None, role: None, durability, local: peer.local },
+            client: ClientState { keyspace: None, access: None, durability, local: peer.local },
             events: EventKinds::default(),
             parked: Parked::default(),
             is_listed: false,
@@ -87,6 +91,7 @@ impl Session {
             in_flight: 0,
             closing: false,
             failed_logins: 0,
+            refusal: Box::default(),
             requests: 0,
             last_request: RequestKind::Options,
             charges: Charges::default(),

@@ -177,7 +177,15 @@ impl Server {
         let overload_odds = self.overload_odds();
         let Server { shared, params, worker, cql: desk, now, .. } = self;
         let mut serving = Serving {
-            requests: Requests { shared, params, worker, limits, overload_odds, now: *now },
+            requests: Requests {
+                shared,
+                params,
+                worker,
+                limits,
+                overload_odds,
+                now: *now,
+                may_take_long: false,
+            },
             session,
             out,
             replies: &mut desk.replies,
@@ -237,7 +245,7 @@ impl Server {
             }
             Why::Turn => return Next::Again,
         }
-        if let Some(Wait::Login { at, .. }) = session.wait {
+        if let Some(Wait::Login { at }) = session.wait {
             self.wake_at(cx, session.id, at);
         }
         if session.closing { Next::Close } else { Next::Pause }
@@ -375,11 +383,11 @@ impl Server {
         session: &mut Session,
         out: &mut Output,
     ) {
-        let Some(Wait::Login { at, stream }) = session.wait else { return };
+        let Some(Wait::Login { at }) = session.wait else { return };
         if at > self.now.mono {
             return;
         }
-        session.refuse_login(stream, &mut self.cql.replies);
+        session.refuse_login(&mut self.cql.replies);
         self.cql.send_replies(session, out);
         if session.closing {
             cx.close(session.id);
@@ -416,6 +424,7 @@ impl Server {
     /// A response of the pool has come; its connection may be gone.
     pub(super) fn take_reply(
         &mut self,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
         reply: PoolReply,
     ) {
@@ -423,11 +432,24 @@ impl Server {
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
         let Server { shared, params, worker, cql: desk, now, .. } = self;
-        let overload_odds = 0.0;
-        let mut requests = Requests { shared, params, worker, limits, overload_odds, now: *now };
+        let mut requests = Requests {
+            shared,
+            params,
+            worker,
+            limits,
+            overload_odds: 0.0,
+            now: *now,
+            may_take_long: false,
+        };
+        let was_checked = session.wait == Some(Wait::Check);
         requests.take_reply(session, reply, &mut desk.replies);
         desk.send_replies(session, out);
         self.note_parked(session, before);
+        match session.wait {
+            Some(Wait::Login { at }) => self.wake_at(cx, session.id, at),
+            None if was_checked => cx.resume(session.id),
+            _ => {}
+        }
     }
 
     /// What this reactor does for prepared statements now and then.

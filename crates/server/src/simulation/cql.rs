@@ -245,7 +245,7 @@ fn a_password_is_asked_for_and_guessing_takes_time() {
         assert_eq!(
             client.ask(&mut world),
             [
-                "2 ERROR 0100 Provided username and/or password are incorrect".to_owned(),
+                "2 ERROR 0100 Provided username me and/or password are incorrect".to_owned(),
                 "3 AUTH_SUCCESS".to_owned(),
                 format!("4 {SUPPORTED}")
             ]

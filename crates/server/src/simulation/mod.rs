@@ -4,7 +4,8 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` those of their statements, with the
-//! clients of `cql_client`; `http` those of HTTP; `schema` the schema of CQL; `groups` those of a log on a slow disk, `hostile`
+//! clients of `cql_client`; `http` those of HTTP; `schema` the schema of CQL, `roles` who may do what in
+//! it; `groups` those of a log on a slow disk, `hostile`
 //! those that keep clients from harming others.
 
 mod behaviour;
@@ -17,6 +18,7 @@ mod hostile;
 mod http;
 mod model;
 mod oracle;
+mod roles;
 mod schema;
 mod slow_disk;
 mod sync_disk;

@@ -37,8 +37,13 @@ fn change(world: &mut World, text: &str) -> Result<(Option<Event>, u64), CqlErro
     let shared = Arc::clone(world.shared());
     let mut worker = Worker::new(&shared, 0);
     let mut record = Record::default();
-    let mut changer =
-        Changer { shared: &shared, params: &params, worker: &mut worker, record: &mut record };
+    let mut changer = Changer {
+        shared: &shared,
+        params: &params,
+        worker: &mut worker,
+        record: &mut record,
+        access: None,
+    };
     changer.change(&parse(text).unwrap().statement, Some("k"))
 }
 

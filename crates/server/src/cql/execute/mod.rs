@@ -3,7 +3,7 @@
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
 //! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk` and `select` (reading), `change`,
 //! `document`, `condition` and `write` (writing), `source` (computed rows), `redis` (values of the Redis
-//! protocol), `describe`.
+//! protocol), `describe`, `roles`.
 
 mod change;
 mod clock;
@@ -17,6 +17,7 @@ mod ranges;
 mod redis;
 mod result;
 mod ring;
+mod roles;
 mod row;
 mod row_walk;
 mod run;

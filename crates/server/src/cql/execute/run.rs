@@ -13,6 +13,7 @@ use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
 use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
+use crate::cql::roles::changes_roles;
 use crate::cql::schema::{Changer, Table, changes_schema};
 use crate::cql::statements::{BatchKind, Statement};
 use crate::worker::is_gated;
@@ -25,6 +26,7 @@ impl Engine<'_> {
         parameters: &Parameters<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
+        self.authorize(client, statement)?;
         let values = BoundValues::new(&parameters.values, &statement.values)?;
         let moment = self.moment();
         let now = self.seconds(parameters.now_in_seconds);
@@ -51,7 +53,13 @@ impl Engine<'_> {
             Plan::Other(other) if changes_schema(other) => {
                 self.change_schema(client, other, statement.keyspace.as_deref(), reply)
             }
+            Plan::Other(other) if changes_roles(other) => {
+                self.change_roles(client, other, statement.keyspace.as_deref(), reply)
+            }
             Plan::Other(other) => match &**other {
+                Statement::List(list) => {
+                    self.list_roles(client, list, statement.keyspace.as_deref(), reply)
+                }
                 Statement::Describe(describe) => {
                     let keyspace = statement.keyspace.as_deref().or(client.keyspace.as_deref());
                     self.describe(client, keyspace, describe, reply)
@@ -74,6 +82,7 @@ impl Engine<'_> {
             params: self.params,
             worker: self.worker,
             record: self.record,
+            access: client.access.as_deref(),
         };
         let (event, gate) = changer.change(statement, keyspace)?;
         match event {
@@ -81,6 +90,17 @@ impl Engine<'_> {
             None => reply.encoder.void(reply.stream, reply.out),
         }
         Ok(if is_gated(client.durability) { gate } else { 0 })
+    }
+
+    /// Whether the client may run the statement. Free where nobody has to have a role.
+    fn authorize(
+        &self,
+        client: &mut ClientState,
+        statement: &PreparedStatement,
+    ) -> Result<(), CqlError> {
+        let Some(access) = &mut client.access else { return Ok(()) };
+        access.refresh(&self.shared.roles);
+        access.check(&statement.plan, &statement.catalog, statement.keyspace.as_deref())
     }
 
     fn moment(&mut self) -> Moment {
@@ -127,13 +147,14 @@ impl Engine<'_> {
 
     pub(in crate::cql) fn run_batch(
         &mut self,
-        client: &ClientState,
+        client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,
         find: &dyn Fn(&[u8]) -> Option<Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
         self.admit_write()?;
-        let keyspace = batch.keyspace.or(client.keyspace.as_deref());
+        let keyspace = batch.keyspace.map(str::to_owned).or_else(|| client.keyspace.clone());
+        let keyspace = keyspace.as_deref();
         let mut statements = Vec::with_capacity(batch.statements.len());
         for (statement, values) in batch.statements.iter() {
             let statement = match statement {
@@ -142,6 +163,7 @@ impl Engine<'_> {
                     find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?
                 }
             };
+            self.authorize(client, &statement)?;
             let values = BoundValues::new(&values, &statement.values)?;
             statements.push((statement, values));
         }

@@ -241,6 +241,12 @@ pub(super) fn check_writable(table: &Table) -> Result<(), CqlError> {
         let keyspace = &table.keyspace;
         return Err(CqlError::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
+    // Statements on roles keep them whole.
+    if table.keyspace == "system_auth" {
+        let name = &table.name;
+        let text = format!("Cannot MODIFY <table system_auth.{name}>");
+        return Err(CqlError::Unauthorized(text));
+    }
     match table.source {
         TableSource::Stored | TableSource::Redis => Ok(()),
         TableSource::Virtual => Err(CqlError::invalid(format!(

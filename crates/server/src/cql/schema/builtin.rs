@@ -352,7 +352,7 @@ pub fn builtin() -> Arc<Catalog> {
 }
 
 /// A table of the catalog above: the names are this program's.
-pub(super) fn builtin_table(keyspace: &str, name: &str) -> Arc<Table> {
+pub(in crate::cql) fn builtin_table(keyspace: &str, name: &str) -> Arc<Table> {
     let table = builtin().table(keyspace, name).map(Arc::clone);
     table.unwrap_or_else(|| panic!("there is a table {keyspace}.{name}"))
 }

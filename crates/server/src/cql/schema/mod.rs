@@ -6,7 +6,8 @@
 //!
 //! Reading order: `table` and `options` (what a table is), `builtin` (those that are always there),
 //! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`), `row`
-//! and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as statements).
+//! and `rows` (a schema as rows), `load` (rows as a schema), `stored` and `stored_change` (rows in the
+//! store and in the log), `describe` (a schema as statements).
 
 mod alter_table;
 mod builtin;
@@ -20,6 +21,7 @@ mod options;
 mod row;
 mod rows;
 mod stored;
+mod stored_change;
 mod table;
 mod tables;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+pub(in crate::cql) use builtin::builtin_table;
 pub use builtin::{
     DATA_CENTER, builtin, is_local_system, is_redis, is_replicated_system, is_system,
     is_virtual_system,
@@ -39,10 +42,11 @@ pub use change::{Change, ChangeContext, Event, Target, Verb, change, changes_sch
 pub use describe::{DescribeContext, Description, describe};
 pub use load::{LoadError, from_rows};
 pub use options::{OptionKind, TABLE_OPTIONS, TIME_TO_LIVE_MAX, TableOption};
-pub use row::{Cells, Damaged, RowBuilder, RowId, RowReader, Rows, Values};
+pub use row::{Cells, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
 pub(in crate::cql) use rows::described_column;
 pub use rows::{keyspace_rows, version};
-pub(crate) use stored::{Changer, LastChange, Loaded, host_id, install, load};
+pub(crate) use stored::{LastChange, Loaded, host_id, install, load};
+pub(crate) use stored_change::Changer;
 pub use table::{
     Column, ColumnKind, DroppedColumn, Index, IndexTarget, Table, TableOptions, TableSource,
 };

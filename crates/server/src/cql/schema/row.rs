@@ -28,6 +28,11 @@ pub type Cells = BTreeMap<u32, Vec<u8>>;
 /// Rows by where they are.
 pub type Rows = BTreeMap<RowId, Cells>;
 
+/// Cells of a table that has sets which are changed item by item: column, and key of the item.
+pub type ItemCells = BTreeMap<(u32, Option<Vec<u8>>), Vec<u8>>;
+
+pub type ItemRows = BTreeMap<RowId, ItemCells>;
+
 /// Makes a row of a table. Columns that nobody names are null.
 #[derive(Debug)]
 pub struct RowBuilder<'a> {

@@ -26,7 +26,8 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         "table" | "columnfamily" => Dropped::Table(parser.qualified_name()?),
         "index" => Dropped::Index(parser.qualified_name()?),
         "type" => Dropped::Type(parser.qualified_name()?),
-        "role" | "user" => Dropped::Role(super::roles::role_name(parser)?),
+        "role" => Dropped::Role(super::roles::role_name(parser)?),
+        "user" => Dropped::Role(super::roles::user_name(parser)?),
         other => return parser.fault(kind, format!("DROP knows no '{other}'")),
     };
     Ok(Statement::Drop(Drop { if_exists, what }))

@@ -13,7 +13,8 @@ pub enum List {
     },
     Users,
     Permissions {
-        permission: Option<Permission>,
+        /// None: all.
+        permissions: Option<Vec<Permission>>,
         on: Option<Resource>,
         of: Option<String>,
         is_recursive: bool,
@@ -29,11 +30,11 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         let is_recursive = !parser.take_word("norecursive");
         return Ok(Statement::List(List::Roles { of, is_recursive }));
     }
-    let permission = Permission::parse_or_all(parser)?;
+    let permissions = Permission::parse_or_all(parser)?;
     let on = if parser.take_word("on") { Some(Resource::parse(parser)?) } else { None };
     let of = parse_of(parser)?;
     let is_recursive = !parser.take_word("norecursive");
-    Ok(Statement::List(List::Permissions { permission, on, of, is_recursive }))
+    Ok(Statement::List(List::Permissions { permissions, on, of, is_recursive }))
 }
 
 fn parse_of(parser: &mut Parser<'_>) -> Result<Option<String>> {
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(
             parsed("LIST ALL PERMISSIONS ON KEYSPACE k OF r"),
             List::Permissions {
-                permission: None,
+                permissions: None,
                 on: Some(Resource::Keyspace("k".into())),
                 of: Some("r".into()),
                 is_recursive: true,

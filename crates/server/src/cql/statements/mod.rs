@@ -37,7 +37,7 @@ pub use insert::{Insert, InsertedRow};
 pub use list::List;
 pub use options::{OptionValue, Options};
 pub use permissions::{ChangePermission, Permission, Resource};
-pub use roles::{AlterRole, CreateRole, GrantRole, RoleOptions};
+pub use roles::{AccessLimit, AlterRole, CreateRole, GrantRole, RoleOptions};
 pub use select::{Select, SelectedColumn, Selector};
 pub use truncate::Truncate;
 pub use update::{Assignment, Update};
@@ -102,9 +102,9 @@ const STATEMENTS: [Row; 30] = [
     Row { words: &["create", "type"], parse: create_type::parse },
     Row { words: &["alter", "type"], parse: alter_type::parse },
     Row { words: &["create", "role"], parse: roles::parse_create },
-    Row { words: &["create", "user"], parse: roles::parse_create },
+    Row { words: &["create", "user"], parse: roles::parse_create_user },
     Row { words: &["alter", "role"], parse: roles::parse_alter },
-    Row { words: &["alter", "user"], parse: roles::parse_alter },
+    Row { words: &["alter", "user"], parse: roles::parse_alter_user },
     Row { words: &["drop"], parse: drop::parse },
     Row { words: &["grant"], parse: permissions::parse_grant },
     Row { words: &["revoke"], parse: permissions::parse_revoke },

@@ -3,16 +3,19 @@
 use super::Statement;
 use super::roles::{GrantRole, role_name};
 use crate::cql::parser::{Parser, QualifiedName, Result};
+use crate::cql::type_name::TypeName;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangePermission {
     /// None: all that the resource has.
-    pub permission: Option<Permission>,
+    pub permissions: Option<Vec<Permission>>,
     pub resource: Resource,
     pub role: String,
     pub is_revoked: bool,
 }
 
+/// In the order in which Cassandra lists them.
+// Source: Cassandra 5.0, auth.Permission
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Permission {
     Create,
@@ -23,27 +26,73 @@ pub enum Permission {
     Authorize,
     Describe,
     Execute,
+    Unmask,
+    SelectMasked,
 }
 
-const PERMISSIONS: [(&str, Permission); 8] = [
-    ("create", Permission::Create),
-    ("alter", Permission::Alter),
-    ("drop", Permission::Drop),
-    ("select", Permission::Select),
-    ("modify", Permission::Modify),
-    ("authorize", Permission::Authorize),
-    ("describe", Permission::Describe),
-    ("execute", Permission::Execute),
-];
+impl Permission {
+    pub const ALL: [Permission; 10] = [
+        Permission::Create,
+        Permission::Alter,
+        Permission::Drop,
+        Permission::Select,
+        Permission::Modify,
+        Permission::Authorize,
+        Permission::Describe,
+        Permission::Execute,
+        Permission::Unmask,
+        Permission::SelectMasked,
+    ];
 
-/// What a permission is about.
+    pub fn name(self) -> &'static str {
+        match self {
+            Permission::Create => "CREATE",
+            Permission::Alter => "ALTER",
+            Permission::Drop => "DROP",
+            Permission::Select => "SELECT",
+            Permission::Modify => "MODIFY",
+            Permission::Authorize => "AUTHORIZE",
+            Permission::Describe => "DESCRIBE",
+            Permission::Execute => "EXECUTE",
+            Permission::Unmask => "UNMASK",
+            Permission::SelectMasked => "SELECT_MASKED",
+        }
+    }
+
+    fn parse(parser: &mut Parser<'_>) -> Result<Permission> {
+        let found = Permission::ALL.into_iter().find(|one| parser.is_at_word(one.name()));
+        let Some(permission) = found else { return parser.unexpected("a permission") };
+        parser.take();
+        parser.take_word("permission");
+        Ok(permission)
+    }
+
+    /// Some permissions, or none for ALL.
+    pub(super) fn parse_or_all(parser: &mut Parser<'_>) -> Result<Option<Vec<Permission>>> {
+        if parser.take_word("all") {
+            parser.take_word("permissions");
+            return Ok(None);
+        }
+        parser.list(Permission::parse).map(Some)
+    }
+}
+
+/// What a permission is about, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resource {
     AllKeyspaces,
     Keyspace(String),
+    /// `ALL TABLES IN KEYSPACE`
+    AllTables(String),
     Table(QualifiedName),
     AllRoles,
     Role(String),
+    AllFunctions,
+    /// `ALL FUNCTIONS IN KEYSPACE`
+    FunctionsOf(String),
+    Function(QualifiedName, Vec<TypeName>),
+    AllMbeans,
+    Mbean(String),
 }
 
 pub(super) fn parse_grant(parser: &mut Parser<'_>) -> Result<Statement> {
@@ -62,48 +111,48 @@ fn parse(parser: &mut Parser<'_>, is_revoked: bool, direction: &str) -> Result<S
         let grantee = role_name(parser)?;
         return Ok(Statement::GrantRole(GrantRole { role, grantee, is_revoked }));
     }
-    let permission = Permission::parse_or_all(parser)?;
+    let permissions = Permission::parse_or_all(parser)?;
     parser.expect_word("on")?;
     let resource = Resource::parse(parser)?;
     parser.expect_word(direction)?;
     let role = role_name(parser)?;
-    let change = ChangePermission { permission, resource, role, is_revoked };
+    let change = ChangePermission { permissions, resource, role, is_revoked };
     Ok(Statement::ChangePermission(change))
-}
-
-impl Permission {
-    /// One permission, or none for ALL.
-    pub(super) fn parse_or_all(parser: &mut Parser<'_>) -> Result<Option<Permission>> {
-        if parser.take_word("all") {
-            parser.take_word("permissions");
-            return Ok(None);
-        }
-        let found = PERMISSIONS.iter().find(|(word, _)| parser.is_at_word(word));
-        let Some((_, permission)) = found else { return parser.unexpected("a permission") };
-        parser.take();
-        parser.take_word("permission");
-        Ok(Some(*permission))
-    }
-
-    pub fn name(self) -> String {
-        let row = PERMISSIONS.iter().find(|(_, permission)| *permission == self);
-        row.map(|(name, _)| name.to_uppercase()).expect("every permission has a row")
-    }
 }
 
 impl Resource {
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Resource> {
-        if parser.take_words(&["all", "keyspaces"]) {
-            return Ok(Resource::AllKeyspaces);
+        for (words, resource) in [
+            (["all", "keyspaces"], Resource::AllKeyspaces),
+            (["all", "roles"], Resource::AllRoles),
+            (["all", "mbeans"], Resource::AllMbeans),
+        ] {
+            if parser.take_words(&words) {
+                return Ok(resource);
+            }
         }
-        if parser.take_words(&["all", "roles"]) {
-            return Ok(Resource::AllRoles);
+        if parser.take_words(&["all", "tables", "in", "keyspace"]) {
+            return Ok(Resource::AllTables(parser.name()?));
+        }
+        if parser.take_words(&["all", "functions", "in", "keyspace"]) {
+            return Ok(Resource::FunctionsOf(parser.name()?));
+        }
+        if parser.take_words(&["all", "functions"]) {
+            return Ok(Resource::AllFunctions);
         }
         if parser.take_word("keyspace") {
             return Ok(Resource::Keyspace(parser.name()?));
         }
         if parser.take_word("role") {
             return Ok(Resource::Role(role_name(parser)?));
+        }
+        if parser.take_word("mbean") || parser.take_word("mbeans") {
+            return Ok(Resource::Mbean(parser.string()?));
+        }
+        if parser.take_word("function") {
+            let name = parser.qualified_name()?;
+            let arguments = parser.bracketed("(", ")", TypeName::parse)?;
+            return Ok(Resource::Function(name, arguments));
         }
         if !parser.take_word("table") {
             parser.take_word("columnfamily");
@@ -117,21 +166,48 @@ mod tests {
     use super::*;
     use crate::cql::statements::parse;
 
+    fn change(text: &str) -> ChangePermission {
+        match parse(text).unwrap().statement {
+            Statement::ChangePermission(change) => change,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn permissions_and_roles_are_told_apart() {
         let Statement::GrantRole(grant) = parse("GRANT a TO b").unwrap().statement else {
             panic!()
         };
         assert_eq!((grant.role.as_str(), grant.grantee.as_str()), ("a", "b"));
-        let parsed = parse("REVOKE ALL PERMISSIONS ON KEYSPACE k FROM r").unwrap().statement;
-        let Statement::ChangePermission(change) = parsed else { panic!() };
-        assert_eq!((change.permission, change.is_revoked), (None, true));
-        assert_eq!(change.resource, Resource::Keyspace("k".into()));
-        let parsed = parse("GRANT SELECT PERMISSION ON k.t TO 'R'").unwrap().statement;
-        let Statement::ChangePermission(change) = parsed else { panic!() };
-        assert_eq!(change.permission, Some(Permission::Select));
-        assert_eq!((change.role.as_str(), change.is_revoked), ("R", false));
+        let all = change("REVOKE ALL PERMISSIONS ON KEYSPACE k FROM r");
+        assert_eq!((all.permissions, all.is_revoked), (None, true));
+        let one = change("GRANT SELECT PERMISSION ON k.t TO 'R'");
+        assert_eq!(one.permissions, Some(vec![Permission::Select]));
+        assert_eq!((one.role.as_str(), one.is_revoked), ("R", false));
+        let two = change("GRANT SELECT, MODIFY PERMISSION ON k.t TO r");
+        assert_eq!(two.permissions, Some(vec![Permission::Select, Permission::Modify]));
         assert!(parse("GRANT fly ON t TO r").is_err());
-        assert_eq!(Permission::Modify.name(), "MODIFY");
+    }
+
+    #[test]
+    fn resources_are_of_four_kinds() {
+        let resource = |words: &str| change(&format!("GRANT ALL ON {words} TO r")).resource;
+        let name = |name: &str| QualifiedName { keyspace: None, name: name.to_owned() };
+        for (words, expected) in [
+            ("ALL KEYSPACES", Resource::AllKeyspaces),
+            ("KEYSPACE k", Resource::Keyspace("k".into())),
+            ("ALL TABLES IN KEYSPACE k", Resource::AllTables("k".into())),
+            ("t", Resource::Table(name("t"))),
+            ("TABLE t", Resource::Table(name("t"))),
+            ("ALL ROLES", Resource::AllRoles),
+            ("ROLE 'R'", Resource::Role("R".into())),
+            ("ALL FUNCTIONS", Resource::AllFunctions),
+            ("ALL FUNCTIONS IN KEYSPACE k", Resource::FunctionsOf("k".into())),
+            ("FUNCTION f()", Resource::Function(name("f"), Vec::new())),
+            ("ALL MBEANS", Resource::AllMbeans),
+            ("MBEANS 'a:*'", Resource::Mbean("a:*".into())),
+        ] {
+            assert_eq!(resource(words), expected);
+        }
     }
 }

@@ -87,8 +87,12 @@ impl Server {
         let shared = Arc::new(build_shared(config, &dynamic, recovered, 1, now, clock));
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
         let worker = Worker::new(&shared, 0);
-        let client =
-            ClientState { keyspace: None, role: None, durability: Durability::Always, local: None };
+        let client = ClientState {
+            keyspace: None,
+            access: None,
+            durability: Durability::Always,
+            local: None,
+        };
         let peer = Peer { remote: None, local: None, listener: 0 };
         let resp = Session::new(ConnId(1), &peer, now.mono, true, Durability::Always);
         let record = Record::default();
@@ -146,6 +150,7 @@ impl Server {
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
+            access: None,
         };
         changer.carry_out(&statement, self.client.keyspace.as_deref()).unwrap();
     }

@@ -1,0 +1,105 @@
+//! Statements on roles: who may do what.
+
+use wire::cql::{Column, Columns, Notes, ResponseEncoder, RowsMetadata};
+
+use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::error::CqlError;
+use crate::cql::roles::{
+    self, Access, ChangeContext, Listed, Performer, hashes_password, password,
+};
+use crate::cql::schema::Changer;
+use crate::cql::statements::{List, Statement};
+use crate::worker::is_gated;
+
+impl Engine<'_> {
+    /// With a password it takes tens of milliseconds: see `PreparedStatement::takes_long`.
+    pub(super) fn change_roles(
+        &mut self,
+        client: &ClientState,
+        statement: &Statement,
+        keyspace: Option<&str>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        self.admit_write()?;
+        let access = client.access.as_deref();
+        let salted_hash = match hashes_password(statement) {
+            None => None,
+            Some(text) => {
+                // Who may not do it is told so before the work; the lock is not held meanwhile.
+                let cx = ChangeContext {
+                    catalog: &self.shared.catalog.load(),
+                    keyspace,
+                    performer: access.map(Access::name),
+                    is_enforced: access.is_some_and(Access::is_enforced),
+                    salted_hash: None,
+                };
+                roles::change(&self.shared.roles.load(), statement, &cx)?;
+                Some(password::hash(text))
+            }
+        };
+        let mut changer = Changer {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: self.record,
+            access,
+        };
+        let changed = changer.change_roles(statement, keyspace, salted_hash.as_deref());
+        let (warning, gate) = changed?;
+        let warning: Vec<&str> = warning.as_deref().into_iter().collect();
+        warned(reply.encoder, &warning).void(reply.stream, reply.out);
+        Ok(if is_gated(client.durability) { gate } else { 0 })
+    }
+
+    pub(super) fn list_roles(
+        &self,
+        client: &ClientState,
+        statement: &List,
+        keyspace: Option<&str>,
+        reply: &mut Reply<'_>,
+    ) -> Result<u64, CqlError> {
+        let access = client.access.as_deref();
+        let roles = self.shared.roles.load();
+        let performer = Performer {
+            roles: &roles,
+            name: access.map(Access::name),
+            is_enforced: access.is_some_and(Access::is_enforced),
+        };
+        let catalog = self.shared.catalog.load();
+        match roles::list(&performer, statement, &catalog, keyspace)? {
+            None => reply.encoder.void(reply.stream, reply.out),
+            Some(listed) => put_rows(&listed, reply),
+        }
+        Ok(0)
+    }
+}
+
+/// The same response with warnings, which versions before 4 do not have.
+pub(super) fn warned<'a>(
+    encoder: ResponseEncoder<'a>,
+    warnings: &'a [&'a str],
+) -> ResponseEncoder<'a> {
+    ResponseEncoder { notes: Notes { warnings, ..encoder.notes }, ..encoder }
+}
+
+/// All rows at once: roles are bounded.
+fn put_rows(listed: &Listed, reply: &mut Reply<'_>) {
+    let columns = listed.columns.iter();
+    let columns: Vec<Column> = columns
+        .map(|(name, of)| Column { name: (*name).to_owned(), column_type: of.wire() })
+        .collect();
+    let metadata = RowsMetadata {
+        columns: Columns { keyspace: "system_auth", table: listed.table, columns: &columns },
+        skip_columns: false,
+        paging_state: None,
+        new_metadata_id: None,
+    };
+    let mut rows = reply.encoder.rows(reply.stream, &metadata, reply.out);
+    for row in &listed.rows {
+        for cell in row {
+            rows.cell(Some(cell));
+        }
+        rows.end_row();
+    }
+    rows.finish();
+}

@@ -1,0 +1,265 @@
+//! Roles of CQL: who comes in, what he may do, and what of it a crash leaves.
+
+use binlog::Faults;
+use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
+
+use super::cql_client::{Client, execute, hex, run_reactors, world};
+use super::world::World;
+use crate::cql::engine::statement_id;
+use crate::cql::pool;
+
+const PASSWORDS: [(&str, &str); 2] = [("cql-authenticator", "password"), ("requirepass", "secret")];
+
+/// Runs reactors, the pool of passwords and the log until the client has been answered.
+fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
+    let mut replies = client.ask(world);
+    loop {
+        pool::run_waiting(world.shared());
+        replies.extend(client.ask(world));
+        if !world.write_log() {
+            replies.extend(client.ask(world));
+            return replies;
+        }
+    }
+}
+
+/// A client that has been asked who it is.
+fn stranger(world: &mut World, version: Version) -> Client {
+    let mut client = Client::connect(world, version);
+    client.startup(None);
+    let class = "org.apache.cassandra.auth.PasswordAuthenticator";
+    assert_eq!(client.ask(world), [format!("0 AUTHENTICATE {class}")]);
+    client
+}
+
+fn try_login(world: &mut World, user: &str, password: &str) -> (Client, Vec<String>) {
+    let mut client = stranger(world, Version::V5);
+    let token = format!("\0{user}\0{password}");
+    client.send(|to, out| to.auth_response(1, token.as_bytes(), out));
+    let mut replies = answers(world, &mut client);
+    if replies.is_empty() {
+        world.advance(1_000_000_000);
+        replies = answers(world, &mut client);
+    }
+    (client, replies)
+}
+
+fn login(world: &mut World, user: &str, password: &str) -> Client {
+    let (client, replies) = try_login(world, user, password);
+    assert_eq!(replies, ["1 AUTH_SUCCESS"], "{user}");
+    client
+}
+
+fn run(world: &mut World, client: &mut Client, text: &str) -> String {
+    client.query(7, text);
+    let replies = answers(world, client);
+    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
+    reply.strip_prefix("7 ").unwrap().to_owned()
+}
+
+fn run_all(world: &mut World, client: &mut Client, statements: &[&str]) {
+    for text in statements {
+        let reply = run(world, client, text);
+        assert!(reply == "VOID" || reply.starts_with("CHANGE"), "{text}: {reply}");
+    }
+}
+
+const KEYSPACE: &str =
+    "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+#[test]
+fn only_who_has_a_role_comes_in() {
+    let mut world = world(&PASSWORDS);
+    for (user, password) in [("cassandra", "cassandra"), ("nobody", "secret")] {
+        let (_, replies) = try_login(&mut world, user, password);
+        let refusal = format!("Provided username {user} and/or password are incorrect");
+        assert_eq!(replies, [format!("1 ERROR 0100 {refusal}")]);
+    }
+    let mut root = login(&mut world, "cassandra", "secret");
+    run_all(
+        &mut world,
+        &mut root,
+        &["CREATE ROLE shut WITH PASSWORD = 'p'", "CREATE USER ann WITH PASSWORD 'q'"],
+    );
+    let (_, replies) = try_login(&mut world, "shut", "p");
+    assert_eq!(replies, ["1 ERROR 0100 shut is not permitted to log in"]);
+    login(&mut world, "ann", "q");
+    // What was right lately is known, without the work.
+    let mut again = stranger(&mut world, Version::V4);
+    again.send(|to, out| to.auth_response(1, b"\0ann\0q", out));
+    assert_eq!(again.ask(&mut world), ["1 AUTH_SUCCESS"]);
+    run_all(&mut world, &mut root, &["ALTER USER ann WITH PASSWORD 'r'"]);
+    let (_, replies) = try_login(&mut world, "ann", "q");
+    assert!(replies[0].contains("are incorrect"), "{replies:?}");
+    login(&mut world, "ann", "r");
+}
+
+#[test]
+fn guesses_come_one_at_a_time_and_three_are_enough() {
+    let mut world = world(&PASSWORDS);
+    let mut client = stranger(&mut world, Version::V4);
+    for stream in 0..5 {
+        client.send(|to, out| to.auth_response(stream, b"\0cassandra\0guess", out));
+    }
+    let mut replies = Vec::new();
+    for _ in 0..5 {
+        run_reactors(&mut world);
+        assert!(world.shared().password_pool.waiting() <= 1);
+        pool::run_waiting(world.shared());
+        assert!(client.ask(&mut world).is_empty(), "a refusal takes its time");
+        world.advance(1_000_000_000);
+        replies.extend(client.ask(&mut world));
+    }
+    assert_eq!(replies.len(), 3, "{replies:?}");
+    assert!(client.sim.is_ended());
+}
+
+#[test]
+fn permissions_count_from_the_next_statement_on() {
+    let mut world = world(&PASSWORDS);
+    let mut root = login(&mut world, "cassandra", "secret");
+    run_all(
+        &mut world,
+        &mut root,
+        &[
+            KEYSPACE,
+            "CREATE TABLE k.t (p int PRIMARY KEY, v int)",
+            "INSERT INTO k.t (p, v) VALUES (1, 2)",
+            "CREATE ROLE reader",
+            "CREATE ROLE ann WITH PASSWORD = 'q' AND LOGIN = true",
+            "GRANT reader TO ann",
+        ],
+    );
+    let mut ann = login(&mut world, "ann", "q");
+    const SELECT: &str = "SELECT v FROM k.t WHERE p = 1";
+    ann.send(|to, out| to.prepare(2, SELECT, None, out));
+    let id = statement_id(SELECT, None);
+    assert_eq!(answers(&mut world, &mut ann), [format!("2 PREPARED {}", hex(&id))]);
+    let refused = "3 ERROR 2100 User ann has no SELECT permission on <table k.t> or any of its \
+                   parents";
+    let shown = "3 ROWS 00000002";
+    for (change, expected) in [
+        ("GRANT SELECT ON k.t TO reader", shown),
+        ("REVOKE SELECT ON k.t FROM reader", refused),
+        ("GRANT SELECT ON KEYSPACE k TO ann", shown),
+        ("ALTER ROLE reader WITH LOGIN = false", shown),
+        ("REVOKE ALL ON KEYSPACE k FROM ann", refused),
+        ("GRANT SELECT ON ALL KEYSPACES TO reader", shown),
+        ("REVOKE reader FROM ann", refused),
+        ("ALTER ROLE ann WITH SUPERUSER = true", shown),
+        ("DROP ROLE ann", refused),
+    ] {
+        let warned = run(&mut world, &mut root, change);
+        assert!(warned.starts_with("VOID"), "{change}: {warned}");
+        execute(&ann, 3, &id, &[]);
+        assert_eq!(answers(&mut world, &mut ann), [expected], "{change}");
+    }
+}
+
+#[test]
+fn batches_need_what_their_statements_need() {
+    let mut world = world(&PASSWORDS);
+    let mut root = login(&mut world, "cassandra", "secret");
+    run_all(
+        &mut world,
+        &mut root,
+        &[
+            KEYSPACE,
+            "CREATE TABLE k.t (p int PRIMARY KEY, v int)",
+            "CREATE TABLE k.u (p int PRIMARY KEY, v int)",
+            "CREATE ROLE ann WITH PASSWORD = 'q' AND LOGIN = true",
+            "GRANT MODIFY ON k.t TO ann",
+        ],
+    );
+    let mut ann = login(&mut world, "ann", "q");
+    let (mine, other) =
+        ("INSERT INTO k.t (p, v) VALUES (1, 2)", "INSERT INTO k.u (p, v) VALUES (1, 2)");
+    for (texts, expected) in [(vec![mine], "1 VOID"), (vec![mine, other], "1 ERROR 2100 User ann")]
+    {
+        let statements: Vec<_> =
+            texts.iter().map(|text| (BatchStatement::Text(text), &[][..])).collect();
+        let with = Parameters::new(Consistency::One);
+        ann.send(|to, out| to.batch(1, BatchKind::Logged, &statements, &with, out));
+        let replies = answers(&mut world, &mut ann);
+        assert!(replies[0].starts_with(expected), "{texts:?}: {replies:?}");
+    }
+    let text = format!("BEGIN BATCH {mine}; {other}; APPLY BATCH");
+    assert!(run(&mut world, &mut ann, &text).contains("no MODIFY permission on <table k.u>"));
+    assert_eq!(run(&mut world, &mut root, "SELECT * FROM k.u"), "ROWS ");
+}
+
+#[test]
+fn roles_come_back_after_a_crash() {
+    let mut world = world(&PASSWORDS);
+    let mut root = login(&mut world, "cassandra", "secret");
+    run_all(
+        &mut world,
+        &mut root,
+        &[
+            "ALTER ROLE cassandra WITH PASSWORD = 'changed'",
+            "CREATE ROLE maker WITH PASSWORD = 'q' AND LOGIN = true",
+            "CREATE ROLE gone WITH PASSWORD = 'q' AND LOGIN = true",
+            "GRANT gone TO maker",
+            "GRANT CREATE ON ALL KEYSPACES TO maker",
+            "GRANT CREATE ON ALL ROLES TO maker",
+            "DROP ROLE gone",
+        ],
+    );
+    let mut maker = login(&mut world, "maker", "q");
+    run_all(
+        &mut world,
+        &mut maker,
+        &[KEYSPACE, "CREATE TABLE k.t (p int PRIMARY KEY)", "CREATE TABLE k.d (p int PRIMARY KEY)"],
+    );
+    run_all(&mut world, &mut maker, &["INSERT INTO k.t (p) VALUES (1)", "DROP TABLE k.d"]);
+    let before = world.shared().roles.load_full();
+    // Where there are roles it is not needed, and the oracle asks without a password.
+    world.plan.options.retain(|(name, _)| *name != "requirepass");
+    world.crash(true, Faults::default());
+    assert_eq!(world.shared().roles.load_full(), before);
+    let (_, replies) = try_login(&mut world, "cassandra", "secret");
+    assert!(replies[0].starts_with("1 ERROR 0100"), "the first password counts again");
+    let (_, replies) = try_login(&mut world, "gone", "q");
+    assert!(replies[0].starts_with("1 ERROR 0100"), "a dropped role came back");
+    let mut root = login(&mut world, "cassandra", "changed");
+    let mut maker = login(&mut world, "maker", "q");
+    assert_eq!(run(&mut world, &mut maker, "SELECT * FROM k.t"), "ROWS 00000001");
+    let permissions = |text: &str| format!("ROWS {}", hex(text.as_bytes()));
+    let select = "SELECT resource FROM system_auth.role_permissions WHERE role = 'maker' AND \
+                  resource = 'data/k/t'";
+    assert_eq!(run(&mut world, &mut root, select), permissions("data/k/t"));
+    let select = "SELECT role FROM system_auth.resource_role_permissons_index WHERE resource = \
+                  'data/k/d'";
+    assert_eq!(run(&mut world, &mut root, select), "ROWS ");
+    let refused = run(&mut world, &mut root, "DELETE FROM system_auth.roles WHERE role = 'maker'");
+    assert_eq!(refused, "ERROR 2100 Cannot MODIFY <table system_auth.roles>");
+    run_all(&mut world, &mut root, &["CREATE ROLE gone", "DROP KEYSPACE k"]);
+    let role = world.shared().roles.load_full();
+    let grants = &role.role("maker").unwrap().grants;
+    // On all keyspaces, on all roles.
+    assert_eq!(grants.len(), 2, "{grants:?}");
+}
+
+#[test]
+fn without_an_authorizer_a_role_may_do_all() {
+    let options = [PASSWORDS[0], PASSWORDS[1], ("cql-authorizer", "allow-all")];
+    let mut world = world(&options);
+    let mut root = login(&mut world, "cassandra", "secret");
+    run_all(&mut world, &mut root, &["CREATE ROLE ann WITH PASSWORD = 'q' AND LOGIN = true"]);
+    let mut ann = login(&mut world, "ann", "q");
+    run_all(&mut world, &mut ann, &[KEYSPACE, "CREATE TABLE k.t (p int PRIMARY KEY)"]);
+    let refused = run(&mut world, &mut ann, "GRANT SELECT ON k.t TO ann");
+    assert_eq!(refused, "ERROR 2200 GRANT operation is not supported by AllowAllAuthorizer");
+}
+
+#[test]
+fn whoever_is_not_asked_has_no_role() {
+    for options in [&[][..], &[("requirepass", "p"), ("cql-authenticator", "allow-all")]] {
+        let mut world = world(options);
+        let mut client = Client::start(&mut world, Version::V5, None);
+        run_all(&mut world, &mut client, &[KEYSPACE]);
+        let refused = run(&mut world, &mut client, "CREATE ROLE r");
+        let text = "You have to be logged in and not anonymous to perform this request";
+        assert_eq!(refused, format!("ERROR 2100 {text}"));
+    }
+}
