@@ -1,14 +1,29 @@
 #!/usr/bin/env bash
 # A Cassandra 5 on loopback to compare with, from Maven Central: needs Java 17, Maven, 1.3 GB of memory.
 #
-#   scripts/peers/cassandra.sh install | start | stop
+#   scripts/peers/cassandra.sh install | start | stop | run [--port PORT] [--dir DIR] [--commitlog-sync HOW] [--heap SIZE]
 #
 # Everything is kept in target/peers/cassandra. `start` prints `ready cql=127.0.0.1:PORT` and goes on in
-# the background until `stop`. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
+# the background until `stop`. `run` stays in the foreground, with data and settings in DIR, until it is
+# ended: so `myriad lab` starts it. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
 # before it acknowledges, `periodic` (its default) does not. HEAP: the heap of Java (1G).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=${CARGO_TARGET_DIR:-$root/target}/peers/cassandra
+# Data and settings.
+place=$home
+command=${1:-}
+shift || true
+while [[ $# -gt 1 ]]; do
+    case $1 in
+    --port) CQL_PORT=$2 ;;
+    --dir) place=$(cd "$2" && pwd) ;;
+    --commitlog-sync) COMMITLOG_SYNC=$2 ;;
+    --heap) HEAP=$2 ;;
+    *) command= ;;
+    esac
+    shift 2
+done
 cql_port=${CQL_PORT:-19042}
 # Beside CQL's, so that several can run.
 storage_port=$((cql_port + 1))
@@ -33,16 +48,16 @@ POM
 }
 
 configure() {
-    mkdir -p "$home/conf"
-    cat >"$home/conf/cassandra.yaml" <<YAML
+    mkdir -p "$place/conf"
+    cat >"$place/conf/cassandra.yaml" <<YAML
 cluster_name: peer
 num_tokens: 4
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
-data_file_directories: [$home/data/data]
-commitlog_directory: $home/data/commitlog
-saved_caches_directory: $home/data/saved_caches
-hints_directory: $home/data/hints
-cdc_raw_directory: $home/data/cdc
+data_file_directories: [$place/data/data]
+commitlog_directory: $place/data/commitlog
+saved_caches_directory: $place/data/saved_caches
+hints_directory: $place/data/hints
+cdc_raw_directory: $place/data/cdc
 commitlog_sync: ${COMMITLOG_SYNC:-periodic}
 commitlog_segment_size: 32MiB
 commitlog_disk_access_mode: legacy
@@ -64,9 +79,9 @@ file_cache_size: 64MiB
 concurrent_compactors: 1
 YAML
     if [[ ${COMMITLOG_SYNC:-periodic} == periodic ]]; then
-        echo "commitlog_sync_period: 10000ms" >>"$home/conf/cassandra.yaml"
+        echo "commitlog_sync_period: 10000ms" >>"$place/conf/cassandra.yaml"
     fi
-    cat >"$home/conf/logback.xml" <<'XML'
+    cat >"$place/conf/logback.xml" <<'XML'
 <configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level %date{ISO8601} %msg%n</pattern></encoder>
@@ -74,6 +89,29 @@ YAML
   <root level="INFO"><appender-ref ref="OUT"/></root>
 </configuration>
 XML
+}
+
+# The program and its arguments, in `java`.
+arguments() {
+    local heap=${HEAP:-1G} package
+    java=(java -Xms"$heap" -Xmx"$heap" -XX:+UseG1GC -XX:-UsePerfData -Xss512k)
+    for package in java.base/java.{lang,util,nio,io,lang.module,lang.reflect} java.base/sun.nio.ch \
+        java.base/jdk.internal.{loader,ref,reflect,math,module,util.jar} \
+        jdk.management/com.sun.management.internal; do
+        java+=("--add-opens=$package=ALL-UNNAMED")
+    done
+    for package in java.base/jdk.internal.misc java.base/java.lang.ref java.sql/java.sql \
+        java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.{registry,server} \
+        jdk.unsupported/sun.misc jdk.attach/sun.tools.attach; do
+        java+=("--add-exports=$package=ALL-UNNAMED")
+    done
+    java+=(-Djdk.attach.allowAttachSelf=true -Dio.netty.tryReflectionSetAccessible=true
+        -Djava.net.preferIPv4Stack=true -Dcassandra.ring_delay_ms=5000
+        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra-foreground=yes
+        -javaagent:"$(echo "$home"/libs/jamm-*.jar)" -Dcassandra.config="file://$place/conf/cassandra.yaml"
+        -Dcassandra.storagedir="$place/data" -Dcassandra.logdir="$place/data"
+        -Dlogback.configurationFile=conf/logback.xml -Dcassandra.jmx.local.port="$jmx_port"
+        -cp "conf:$home/libs/*" org.apache.cassandra.service.CassandraDaemon)
 }
 
 start() {
@@ -84,26 +122,9 @@ start() {
     fi
     rm -rf "$home/data"
     configure
-    local heap=${HEAP:-1G} flags=() package
-    for package in java.base/java.{lang,util,nio,io,lang.module,lang.reflect} java.base/sun.nio.ch \
-        java.base/jdk.internal.{loader,ref,reflect,math,module,util.jar} \
-        jdk.management/com.sun.management.internal; do
-        flags+=("--add-opens=$package=ALL-UNNAMED")
-    done
-    for package in java.base/jdk.internal.misc java.base/java.lang.ref java.sql/java.sql \
-        java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.{registry,server} \
-        jdk.unsupported/sun.misc jdk.attach/sun.tools.attach; do
-        flags+=("--add-exports=$package=ALL-UNNAMED")
-    done
+    arguments
     cd "$home"
-    nohup java -Xms"$heap" -Xmx"$heap" -XX:+UseG1GC -XX:-UsePerfData -Xss512k "${flags[@]}" \
-        -Djdk.attach.allowAttachSelf=true -Dio.netty.tryReflectionSetAccessible=true \
-        -Djava.net.preferIPv4Stack=true -Dcassandra.ring_delay_ms=5000 \
-        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra-foreground=yes \
-        -javaagent:"$(echo libs/jamm-*.jar)" -Dcassandra.config="file://$home/conf/cassandra.yaml" \
-        -Dcassandra.storagedir="$home/data" -Dcassandra.logdir="$home/data" \
-        -Dlogback.configurationFile=conf/logback.xml -Dcassandra.jmx.local.port="$jmx_port" \
-        -cp 'conf:libs/*' org.apache.cassandra.service.CassandraDaemon >out.log 2>&1 </dev/null &
+    nohup "${java[@]}" >out.log 2>&1 </dev/null &
     echo $! >pid
     for _ in $(seq 600); do
         if grep -qE 'Starting listening for CQL clients|Startup complete' out.log; then
@@ -121,6 +142,14 @@ start() {
     exit 1
 }
 
+run() {
+    install
+    configure
+    arguments
+    cd "$place"
+    exec "${java[@]}"
+}
+
 stop() {
     [[ -f $home/pid ]] || return 0
     local pid
@@ -133,10 +162,11 @@ stop() {
     rm -f "$home/pid"
 }
 
-case ${1:-} in
-install | start | stop) "$1" ;;
+case $command in
+install | start | stop | run) "$command" ;;
+--version) echo "Cassandra $version" ;;
 *)
-    sed -n '4,10p' "$0" >&2
+    sed -n '4,9p' "$0" >&2
     exit 2
     ;;
 esac

@@ -14,10 +14,12 @@ pub(crate) struct Subcommand {
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
+    Subcommand { name: "cassandra-stress", about: "Load with that tool's options, reported in its form", run: crate::cassandra_stress::command },
     Subcommand { name: "compare", about: "Two servers under the same load, in turn", run: crate::compare::command },
     Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
     Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
     Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", run: crate::max::command },
+    Subcommand { name: "peel", about: "What each layer of the server costs a request of CQL", run: crate::peel::command },
     Subcommand { name: "redis-benchmark", about: "Load with that tool's options, reported in its form", run: crate::redis_benchmark::command },
     crate::profile::SUBCOMMAND,
     Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },

@@ -9,6 +9,7 @@
 //! comparisons, reports) is computed from rows.
 #![forbid(unsafe_code)]
 
+mod cassandra_stress;
 mod cli;
 mod compare;
 pub mod definition;
@@ -16,6 +17,7 @@ mod echo;
 pub mod load;
 mod max;
 pub mod measure;
+mod peel;
 pub mod profile;
 mod redis_benchmark;
 pub mod report;

@@ -12,10 +12,10 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::grid::{self, Node, Point};
 use super::{Cell, Definition, REPEATS_MAX, set_duration};
 use crate::load::{
-    AppendWork, Arrival, Commit, Distribution, Keys, LoadSpec, LogMode, Operation, Protocol,
-    Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, Commit, CqlWork, Distribution, Keys, LoadSpec, LogMode, Operation,
+    Protocol, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
-use crate::subject::{Kind, SubjectSpec};
+use crate::subject::{Kind, OptionValue, SubjectSpec};
 
 /// A phase that fills a server ends by its operations; this is for one that never does.
 const PHASE_MS_MAX: u64 = 600_000;
@@ -111,15 +111,16 @@ struct SocketLoad {
     sharing: Sharing,
     pipeline: Spanned<usize>,
     arrival: Arrival,
-    mix: Spanned<Vec<Operation>>,
+    /// Without, a write of one key.
+    mix: Option<Spanned<Vec<Operation>>>,
     keys: PartialKeys,
     value_bytes: Sizes,
     setup: Vec<Vec<String>>,
+    cql: Option<CqlWork>,
 }
 
 impl Default for SocketLoad {
     fn default() -> Self {
-        let words = ["SET", "{key}", "{value}"].map(String::from).to_vec();
         Self {
             cpus: Vec::new(),
             seed: 1,
@@ -133,12 +134,22 @@ impl Default for SocketLoad {
             sharing: Sharing::Blocking,
             pipeline: Spanned::new(0..0, 1),
             arrival: Arrival::Closed,
-            mix: Spanned::new(0..0, vec![Operation { weight: 1.0, words }]),
+            mix: None,
             keys: PartialKeys::default(),
             value_bytes: Sizes::Fixed(80),
             setup: Vec::new(),
+            cql: None,
         }
     }
+}
+
+/// A write of one key.
+fn write_of(protocol: Protocol) -> Vec<Operation> {
+    let words: &[&str] = match protocol {
+        Protocol::Cql => &[CqlWork::INSERT],
+        _ => &["SET", "{key}", "{value}"],
+    };
+    vec![Operation { weight: 1.0, words: words.iter().map(ToString::to_string).collect() }]
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,14 +211,18 @@ impl SocketLoad {
         let threads = self.threads.unwrap_or_else(|| Spanned::new(0..0, self.cpus.len().max(1)));
         let native = match subject.kind {
             Kind::Memcached => Protocol::Memcached,
+            Kind::Cassandra => Protocol::Cql,
             _ => Protocol::Resp,
         };
-        if self.mix.get_ref().is_empty() {
-            return Err(Fault::at(self.mix.span().start, "mix must not be empty".into()));
+        let protocol = self.protocol.unwrap_or(native);
+        let mix = self.mix.unwrap_or_else(|| Spanned::new(0..0, write_of(protocol)));
+        if mix.get_ref().is_empty() {
+            return Err(Fault::at(mix.span().start, "mix must not be empty".into()));
         }
         let keys = self.keys;
         Ok(SocketWork {
-            protocol: self.protocol.unwrap_or(native),
+            protocol,
+            cql: (protocol == Protocol::Cql).then(|| self.cql.unwrap_or_default()),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             password: self.password,
             threads: within("threads", &threads, THREADS_MAX)?,
@@ -216,7 +231,7 @@ impl SocketLoad {
             sharing: self.sharing,
             pipeline: within("pipeline", &self.pipeline, PIPELINE_MAX)?,
             arrival: self.arrival,
-            mix: self.mix.into_inner(),
+            mix: mix.into_inner(),
             keys: Keys { prefix: keys.prefix, count: keys.count, distribution: keys.distribution },
             value_bytes: self.value_bytes,
             setup: self.setup,
@@ -335,7 +350,9 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
     let mut load = file.load.spec(&file.subject, file.warmup)?;
     load.beside = beside::<L>(&tree, &file.subject)?;
     set_duration(&mut load, file.cell_ms.into_inner());
-    let cell = Cell { parameters: grid::parameters(point)?, subject: file.subject, phases, load };
+    let mut subject = file.subject;
+    add_cql_address(&mut subject, &load);
+    let cell = Cell { parameters: grid::parameters(point)?, subject, phases, load };
     let definition = Definition {
         name: file.name.into_inner(),
         title: file.title,
@@ -346,6 +363,16 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
         text: String::new(),
     };
     Ok((definition, cell))
+}
+
+/// A Myriad that is loaded over CQL must be told to speak it.
+fn add_cql_address(subject: &mut SubjectSpec, load: &LoadSpec) {
+    let is_cql = |work: &SocketWork| work.protocol == Protocol::Cql;
+    let first = matches!(&load.work, Work::Socket(work) if is_cql(work));
+    if subject.kind == Kind::Myriad && (first || load.beside.values().any(is_cql)) {
+        let any = OptionValue::Text("127.0.0.1:0".into());
+        subject.options.entry("cql".to_owned()).or_insert(any);
+    }
 }
 
 fn read_file<L: DeserializeOwned>(tree: &DeTable<'_>) -> Result<File<L>, Fault> {

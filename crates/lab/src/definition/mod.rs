@@ -185,6 +185,23 @@ kind = \"myriad\"
     }
 
     #[test]
+    fn cql_has_its_own_write_and_a_place_at_the_server() {
+        let definition = parsed("[load]\nprotocol = \"cql\"\n");
+        let [cell] = definition.cells.as_slice() else { panic!("one cell") };
+        let work = socket(&cell.load);
+        assert_eq!(work.mix[0].words, [crate::load::CqlWork::INSERT]);
+        assert_eq!(work.cql, Some(crate::load::CqlWork::default()));
+        assert_eq!(cell.subject.options["cql"].to_string(), "127.0.0.1:0");
+        let text = "[load]\ncql = { schema = [], consistency = \"quorum\" }\n[grid]\n\
+                    \"subject.kind\" = [\"cassandra\"]\n";
+        let definition = parsed(text);
+        let cell = &definition.cells[0];
+        assert_eq!(socket(&cell.load).protocol, crate::load::Protocol::Cql);
+        assert!(socket(&cell.load).cql.as_ref().is_some_and(|cql| cql.schema.is_empty()));
+        assert!(cell.subject.options.is_empty());
+    }
+
+    #[test]
     fn a_product_varies_its_last_list_fastest() {
         let definition = parsed(
             "[grid]\n\"load.pipeline\" = [1, 16]\n\"load.connections\" = [1, 8, 64]\n\
@@ -324,7 +341,7 @@ kind = \"myriad\"
             "a.toml:7: unknown field `warmup`, expected one of \
             `cpus`, `seed`, `window_ms`, `operations_max`, `protocol`, `password`, `threads`, \
             `connections`, `users`, `sharing`, `pipeline`, `arrival`, `mix`, `keys`, \
-            `value_bytes`, `setup`",
+            `value_bytes`, `setup`, `cql`",
         );
         check_fault(
             "[grids]\n",
@@ -339,7 +356,7 @@ kind = \"myriad\"
             "[grid]\n\"load.conections\" = [1]\n",
             "a.toml:7: unknown field `conections`, expected one of `cpus`, `seed`, `window_ms`, \
              `operations_max`, `protocol`, `password`, `threads`, `connections`, `users`, \
-             `sharing`, `pipeline`, `arrival`, `mix`, `keys`, `value_bytes`, `setup`",
+             `sharing`, `pipeline`, `arrival`, `mix`, `keys`, `value_bytes`, `setup`, `cql`",
         );
         check_fault(
             "[grid]\n\"name\" = [\"a\"]\n",
@@ -385,7 +402,7 @@ kind = \"myriad\"
         check(
             "name = \"x\"\ntitle = \"t\"\n[subject]\nkind = \"mongo\"\n",
             "b.toml:4: unknown variant `mongo`, expected one of `myriad`, `redis-server`, \
-             `valkey-server`, `memcached`, `log`",
+             `valkey-server`, `memcached`, `cassandra`, `echo`, `log`",
         );
         let rest = "title = \"t\"\n[subject]\nkind = \"myriad\"\n";
         check(

@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::cql::Statements;
 use super::draws::{KEYS_MAX, longest};
+use super::flights::STREAMS_MAX;
 use super::spec::{
-    Arrival, Distribution, LoadSpec, Operation, Protocol, Sizes, SocketWork, Warmup,
+    Arrival, Distribution, LoadSpec, Operation, Protocol, Sharing, Sizes, SocketWork, Warmup,
 };
 use super::template::Mix;
 
@@ -17,6 +19,8 @@ const PIPELINE_MAX: usize = 100_000;
 const VALUE_BYTES_MAX: usize = 512 << 20;
 /// What the users of one connection send at once must fit into memory many times over.
 const BATCH_BYTES_MAX: usize = 1 << 30;
+/// Of a mix; far fewer than a connection of CQL has streams to prepare them on.
+const OPERATIONS_MAX: usize = 1_000;
 const PER_SECOND_MAX: f64 = 1e9;
 /// A day: a run that forgets to end.
 const DURATION_MS_MAX: u64 = 86_400_000;
@@ -81,6 +85,11 @@ fn check_work(work: &SocketWork) -> Result<()> {
 
 fn check_mix(work: &SocketWork) -> Result<()> {
     ensure!(!work.mix.is_empty(), "the mix has no operation");
+    ensure!(
+        work.mix.len() <= OPERATIONS_MAX,
+        "the mix has {} operations, more than {OPERATIONS_MAX}",
+        work.mix.len()
+    );
     let is_weight = |weight: f64| weight.is_finite() && weight >= 0.0;
     ensure!(
         work.mix.iter().all(|operation| is_weight(operation.weight)),
@@ -98,13 +107,43 @@ fn check_mix(work: &SocketWork) -> Result<()> {
             "inline commands cannot hold words with blanks or quotes"
         ),
         Protocol::Memcached => check_memcached(work)?,
+        Protocol::Cql => check_cql(work)?,
     }
-    let filler = vec![b'x'; longest(work.value_bytes)];
-    let batch_bytes = Mix::new(work, &filler).bytes_max().saturating_mul(work.pipeline);
+    ensure!(
+        work.cql.is_some() == (work.protocol == Protocol::Cql),
+        "what is said of cql belongs to its protocol"
+    );
+    let request_bytes = if work.cql.is_some() {
+        Statements::bytes_max(work)
+    } else {
+        Mix::new(work, &vec![b'x'; longest(work.value_bytes)]).bytes_max()
+    };
+    let batch_bytes = request_bytes.saturating_mul(work.pipeline);
     ensure!(
         batch_bytes <= BATCH_BYTES_MAX,
         "{} requests at once are {batch_bytes} bytes, more than {BATCH_BYTES_MAX}",
         work.pipeline
+    );
+    Ok(())
+}
+
+fn check_cql(work: &SocketWork) -> Result<()> {
+    ensure!(work.setup.is_empty(), "CQL's connections need no setup: its schema is cql.schema");
+    ensure!(
+        work.mix.iter().all(|operation| operation.words.len() == 1),
+        "for CQL, an operation is one word: a statement"
+    );
+    let users = if work.users == 0 { work.connections } else { work.users };
+    // The thread with the most users has the fewest connections.
+    let threads = work.threads.min(work.connections);
+    let of_connection = match work.sharing {
+        Sharing::Blocking => 1,
+        Sharing::Multiplexed => users.div_ceil(threads).div_ceil(work.connections / threads),
+    };
+    let streams = of_connection.saturating_mul(work.pipeline);
+    ensure!(
+        streams <= STREAMS_MAX,
+        "{streams} requests on one connection are more than its {STREAMS_MAX} streams"
     );
     Ok(())
 }
@@ -133,7 +172,7 @@ fn is_plain(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::tests::{spec, work};
+    use super::super::spec::tests::{cql_work, spec, work};
     use super::*;
 
     #[track_caller]
@@ -158,6 +197,39 @@ mod tests {
             work.mix[0].words = words.iter().map(ToString::to_string).collect();
             assert_eq!(check(&spec(), &work).is_ok(), is_known, "{words:?}");
         }
+    }
+
+    #[test]
+    fn requests_of_cql_fit_its_streams() {
+        let check_streams = |threads, connections, users, pipeline, expected: Option<usize>| {
+            let work = SocketWork {
+                threads,
+                connections,
+                users,
+                pipeline,
+                sharing: Sharing::Multiplexed,
+                ..cql_work()
+            };
+            let found = check(&spec(), &work).err().map(|error| error.to_string());
+            let expected = expected.map(|streams| {
+                format!("{streams} requests on one connection are more than its 32768 streams")
+            });
+            assert_eq!(found, expected);
+        };
+        check_streams(1, 1, 32_768, 1, None);
+        check_streams(1, 1, 1, 32_768, None);
+        check_streams(1, 1, 32_769, 1, Some(32_769));
+        check_streams(2, 3, 65_536, 1, None);
+        check_streams(2, 3, 65_537, 1, Some(32_769));
+        check_refused(
+            |_, work| *work = SocketWork { cql: None, ..cql_work() },
+            "what is said of cql",
+        );
+        let two_words = |_: &mut LoadSpec, work: &mut SocketWork| {
+            *work = cql_work();
+            work.mix[0].words.push("{key}".to_owned());
+        };
+        check_refused(two_words, "an operation is one word");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One generator thread: a reactor whose connections ask instead of answer.
 
+mod cql;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +11,9 @@ use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
 
 use super::arrivals::{Arrivals, Share};
+use super::cql::Statements;
 use super::draws::Draws;
+use super::flights::{Flight, Flights, Streams};
 use super::replies::{self, Kind};
 use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
 use super::spec::{Arrival, Protocol, Sharing};
@@ -18,8 +22,6 @@ use super::template::Mix;
 
 /// How often stalled connections are looked for.
 const STALL_LOOK_NS: u64 = 500_000_000;
-/// Requests that multiplexed callers of an open loop may have on their way on one connection.
-const IN_FLIGHT_MAX: usize = 65_536;
 /// Bytes that a connection may have unsent before it gets more requests of an open loop.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     /// Requests that each connection begins with, and how many they are.
     pub(crate) setup: Arc<[u8]>,
     pub(crate) setup_count: usize,
+    /// What answers a request for user and password, in CQL.
+    pub(crate) login: Option<Vec<u8>>,
     pub(crate) users: usize,
     pub(crate) sharing: Sharing,
     pub(crate) pipeline: u32,
@@ -46,22 +50,22 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
-/// Requests sent together by one user.
+/// How requests are made.
 #[derive(Debug)]
-struct Flight {
-    /// Replies still to come.
-    left: u32,
-    user: u32,
-    due_ns: u64,
-    sent_ns: u64,
+pub(crate) enum Requests {
+    /// Words; replies come in order.
+    Words(Mix),
+    /// Prepared statements; replies come by stream.
+    Statements(Statements),
 }
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     setup_left: usize,
-    /// In the order of their replies.
-    flights: VecDeque<Flight>,
+    flights: Flights,
+    /// Of a connection of CQL.
+    cql: cql::State,
     /// When the last reply came, or nothing was on its way.
     heard_ns: u64,
     is_stalled: bool,
@@ -79,7 +83,7 @@ pub(crate) struct Client {
     plan: Plan,
     shared: Arc<Shared>,
     notices: Sender<Notice>,
-    mix: Mix,
+    requests: Requests,
     draws: Draws,
     /// Connections that are open, in no order.
     ids: Vec<ConnId>,
@@ -131,14 +135,14 @@ impl Client {
         plan: Plan,
         shared: Arc<Shared>,
         notices: Sender<Notice>,
-        mix: Mix,
+        requests: Requests,
         draws: Draws,
     ) -> Client {
         Client {
             plan,
             shared,
             notices,
-            mix,
+            requests,
             draws,
             ids: Vec::new(),
             free: Vec::new(),
@@ -168,7 +172,7 @@ impl Client {
     }
 
     /// Counts `replies` for the oldest flights of a connection; the users of those that are complete
-    /// go on.
+    /// go on. False if nobody asked.
     fn settle(
         &mut self,
         session: &mut Session,
@@ -177,21 +181,34 @@ impl Client {
         out: &mut Output,
     ) -> bool {
         while replies > 0 {
-            let Some(flight) = session.flights.front_mut() else { return false };
+            let Flights::Ordered(flights) = &mut session.flights else { return false };
+            let Some(flight) = flights.front_mut() else { return false };
             let count = replies.min(flight.left);
             replies -= count;
             flight.left -= count;
-            self.in_flight -= u64::from(count);
-            record(&mut self.tally, self.arrivals.is_some(), flight, count, at);
-            if flight.left == 0 {
-                let user = flight.user;
-                session.flights.pop_front();
-                if self.arrivals.is_none() {
-                    self.go_on(session, user, at, out);
-                }
+            let landed = *flight;
+            if landed.left == 0 {
+                flights.pop_front();
             }
+            self.landed(session, landed, count, at, out);
         }
         true
+    }
+
+    /// Replies of a flight have come; with the last one its user goes on.
+    fn landed(
+        &mut self,
+        session: &mut Session,
+        flight: Flight,
+        count: u32,
+        at: At,
+        out: &mut Output,
+    ) {
+        self.in_flight -= u64::from(count);
+        record(&mut self.tally, self.arrivals.is_some(), flight, count, at);
+        if flight.left == 0 && self.arrivals.is_none() {
+            self.go_on(session, flight.user, at, out);
+        }
     }
 
     /// A user of a closed loop has its replies: it, or who has waited longest, sends on this connection.
@@ -217,22 +234,35 @@ impl Client {
         if count == 0 {
             return false;
         }
-        self.send(session, count, at, out);
         let (due_ns, sent_ns) = (user.since_ns, at.now_ns);
-        session.flights.push_back(Flight { left: count, user: user.user, due_ns, sent_ns });
+        let flight = Flight { left: count, user: user.user, due_ns, sent_ns };
+        self.send(session, flight, at, out);
         true
     }
 
-    fn send(&mut self, session: &mut Session, count: u32, at: At, out: &mut Output) {
+    fn send(&mut self, session: &mut Session, flight: Flight, at: At, out: &mut Output) {
         if session.flights.is_empty() {
             session.heard_ns = at.now_ns;
         }
         let buffer = out.buffer();
         let before = buffer.len();
-        for _ in 0..count {
-            self.mix.encode(&mut self.draws, buffer);
+        let draws = &mut self.draws;
+        match (&mut self.requests, &mut session.flights) {
+            (Requests::Words(mix), Flights::Ordered(flights)) => {
+                for _ in 0..flight.left {
+                    mix.encode(draws, buffer);
+                }
+                flights.push_back(flight);
+            }
+            (Requests::Statements(statements), Flights::Streams(streams)) => {
+                streams.launch(flight, |stream| {
+                    let position = statements.choose(draws);
+                    statements.encode(position, stream, draws, buffer);
+                });
+            }
+            _ => unreachable!("a protocol has streams or it has not"),
         }
-        self.in_flight += u64::from(count);
+        self.in_flight += u64::from(flight.left);
         if at.phase.has(at.now_ns) {
             self.tally.sent_bytes += (buffer.len() - before) as u64;
         }
@@ -255,8 +285,8 @@ impl Client {
                 break;
             }
             self.advance();
-            self.send(session, 1, at, out);
-            session.flights.push_back(Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns });
+            let flight = Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns };
+            self.send(session, flight, at, out);
             if is_measuring {
                 self.tally.lag.saturating_record(at.now_ns - due_ns.max(ready_ns).min(at.now_ns));
             }
@@ -329,9 +359,7 @@ impl Client {
                 full += 1;
                 continue;
             };
-            let is_full =
-                session.flights.len() >= IN_FLIGHT_MAX || out.pending_bytes() >= UNSENT_BYTES_MAX;
-            if is_full {
+            if session.flights.is_full() || out.pending_bytes() >= UNSENT_BYTES_MAX {
                 full += 1;
                 continue;
             }
@@ -445,14 +473,20 @@ impl Client {
         self.stage = Stage::Over;
         self.count_unsent();
         for (_, session) in connections.list() {
-            self.tally.lost += on_their_way(session);
+            self.tally.lost += session.flights.requests();
         }
         let tally = std::mem::replace(&mut self.tally, Tally::new());
         self.tell(Notice::Report { reactor, tally: Box::new(tally) });
     }
 
     /// The replies to the setup, none of which may be an error.
-    fn set_up(&mut self, session: &mut Session, input: &[u8]) -> Flow {
+    fn set_up(&mut self, session: &mut Session, input: &[u8], out: &mut Output) -> Flow {
+        if self.plan.protocol == Protocol::Cql {
+            return match self.greet(session, input, out.buffer()) {
+                Ok(consumed) => Flow::read(consumed),
+                Err(reason) => self.fail(reason),
+            };
+        }
         let mut consumed = 0;
         while session.setup_left > 0 {
             match replies::next(self.plan.protocol, &input[consumed..]) {
@@ -473,10 +507,51 @@ impl Client {
         Flow::read(consumed)
     }
 
+    /// Counts the replies that are there, whose users go on.
+    fn take_replies(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        at: At,
+        out: &mut Output,
+    ) -> Result<Taken, String> {
+        let is_measuring = at.phase.has(at.now_ns);
+        let mut taken = Taken::default();
+        loop {
+            match replies::next(self.plan.protocol, &input[taken.consumed..]) {
+                Ok(None) => break,
+                Ok(Some((len, kind))) => {
+                    if kind == Kind::Error && is_measuring {
+                        let reply = &input[taken.consumed..taken.consumed + len];
+                        self.tally.count_error(replies::first_word(reply));
+                    }
+                    taken.consumed += len;
+                    taken.count += u32::from(kind != Kind::Push);
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if self.settle(session, taken.count, at, out) {
+            return Ok(taken);
+        }
+        let text = String::from_utf8_lossy(input);
+        let line = text.lines().next().unwrap_or_default();
+        Err(format!("the server sent what nobody asked for: {line}"))
+    }
+
     fn fail(&self, reason: String) -> Flow {
         self.tell(Notice::Failed(reason));
         Flow { consumed: 0, next: Next::Abort }
     }
+}
+
+/// What one read has brought.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    /// Bytes.
+    consumed: usize,
+    /// Replies.
+    count: u32,
 }
 
 /// The time, and what it means.
@@ -486,13 +561,9 @@ struct At {
     phase: Phase,
 }
 
-fn on_their_way(session: &Session) -> u64 {
-    session.flights.iter().map(|flight| u64::from(flight.left)).sum()
-}
-
 /// Replies of a closed loop count when they come in the measured phase; those of an open loop when
 /// they were due in it, so that none is left out because it was late.
-fn record(tally: &mut Tally, is_open: bool, flight: &Flight, count: u32, at: At) {
+fn record(tally: &mut Tally, is_open: bool, flight: Flight, count: u32, at: At) {
     let counts_at_ns = if is_open { flight.due_ns } else { at.now_ns };
     if at.phase.has(counts_at_ns) {
         let count = u64::from(count);
@@ -517,9 +588,14 @@ impl Handler for Client {
         if self.plan.setup_count == 0 {
             self.tell(Notice::Ready);
         }
+        let flights = match self.requests {
+            Requests::Words(_) => Flights::Ordered(VecDeque::new()),
+            Requests::Statements(_) => Flights::Streams(Streams::default()),
+        };
         Session {
             setup_left: self.plan.setup_count,
-            flights: VecDeque::new(),
+            flights,
+            cql: cql::State::default(),
             heard_ns: cx.now().mono.0,
             is_stalled: false,
         }
@@ -534,34 +610,22 @@ impl Handler for Client {
         out: &mut Output,
     ) -> Flow {
         if session.setup_left > 0 {
-            return self.set_up(session, input);
+            return self.set_up(session, input, out);
         }
         let at = At { now_ns: now_ns(), phase: self.phase() };
         let is_measuring = at.phase.has(at.now_ns);
-        let (mut consumed, mut count) = (0, 0);
-        loop {
-            match replies::next(self.plan.protocol, &input[consumed..]) {
-                Ok(None) => break,
-                Ok(Some((len, kind))) => {
-                    if kind == Kind::Error && is_measuring {
-                        let word = replies::first_word(&input[consumed..consumed + len]);
-                        self.tally.count_error(word);
-                    }
-                    consumed += len;
-                    count += u32::from(kind != Kind::Push);
-                }
-                Err(error) => return self.fail(error.to_string()),
-            }
-        }
+        let taken = match self.plan.protocol {
+            Protocol::Cql => self.take_messages(session, input, at, out),
+            _ => self.take_replies(session, input, at, out),
+        };
+        let Taken { consumed, count } = match taken {
+            Ok(taken) => taken,
+            Err(reason) => return self.fail(reason),
+        };
         if count == 0 {
             return Flow::read(consumed);
         }
         session.heard_ns = at.now_ns;
-        if !self.settle(session, count, at, out) {
-            let text = String::from_utf8_lossy(input);
-            let line = text.lines().next().unwrap_or_default();
-            return self.fail(format!("the server sent what nobody asked for: {line}"));
-        }
         if self.arrivals.is_some() {
             self.reuse(id, session, at, out);
         }
@@ -591,14 +655,14 @@ impl Handler for Client {
         if session.setup_left > 0 {
             self.tell(Notice::Failed("the server closed a connection at its setup".to_owned()));
         }
-        let lost = on_their_way(&session);
+        let lost = session.flights.requests();
         self.in_flight -= lost;
         self.tally.lost += lost;
         self.tally.broken += 1;
         // Its users look for another connection where they borrow them, and end where they do not.
         if self.plan.sharing == Sharing::Blocking {
             let since_ns = cx.now().mono.0;
-            let users = session.flights.iter().map(|flight| flight.user);
+            let users = session.flights.list().map(|flight| flight.user);
             self.waiting.extend(users.map(|user| Waiting { user, since_ns }));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rand_distr::{Distribution as _, Zipf};
+use rand_distr::{Distribution as _, StandardNormal, Zipf};
 
 use super::spec::{Distribution, Keys, Sizes, SocketWork};
 
@@ -39,6 +39,7 @@ enum KeyDraws {
     Uniform,
     Zipfian(Zipf<f64>),
     Latest(Zipf<f64>),
+    Gaussian,
     Sequential,
 }
 
@@ -69,6 +70,7 @@ impl Draws {
         let count = self.keys_count;
         match &self.keys {
             KeyDraws::Uniform => self.random.random_range(0..count),
+            KeyDraws::Gaussian => bell(count, self.random.sample(StandardNormal)),
             KeyDraws::Zipfian(zipf) => rank(zipf, &mut self.random).min(count - 1),
             KeyDraws::Sequential => self.shared.next_key.fetch_add(1, Ordering::Relaxed) % count,
             KeyDraws::Latest(_) if writes => {
@@ -111,6 +113,7 @@ impl KeyDraws {
             Distribution::Uniform => KeyDraws::Uniform,
             Distribution::Zipfian { exponent } => KeyDraws::Zipfian(zipf(keys.count, exponent)),
             Distribution::Latest { exponent } => KeyDraws::Latest(zipf(keys.count, exponent)),
+            Distribution::Gaussian => KeyDraws::Gaussian,
             Distribution::Sequential => KeyDraws::Sequential,
         }
     }
@@ -119,6 +122,18 @@ impl KeyDraws {
 #[allow(clippy::cast_precision_loss)] // at most KEYS_MAX, which a double holds exactly
 fn zipf(count: u64, exponent: f64) -> Zipf<f64> {
     Zipf::new(count as f64, exponent).expect("count and exponent were checked")
+}
+
+/// The key that is so many deviations from the middle; those beyond the ends are the ends.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "at most KEYS_MAX; below 0 is 0"
+)]
+fn bell(count: u64, deviations: f64) -> u64 {
+    let half = (count - 1) as f64 / 2.0;
+    ((half + deviations * half / 3.0).round() as u64).min(count - 1)
 }
 
 /// How many are more popular than the one drawn.
@@ -184,6 +199,19 @@ pub(crate) mod tests {
                 assert!(difference < 6.0 * expected.sqrt(), "{exponent} {rank} {expected}");
             }
         }
+    }
+
+    #[test]
+    fn gaussian_keys_crowd_in_the_middle() {
+        assert_eq!(
+            [-9.0, -3.0, 0.0, 1.5, 3.0, 9.0].map(|at| bell(101, at)),
+            [0, 0, 50, 75, 100, 100]
+        );
+        assert_eq!(bell(1, 2.0), 0);
+        let seen = counts(&mut with(Distribution::Gaussian, 300), 300, 100_000);
+        // Within one deviation: 68.3 %, give or take six deviations of a binomial.
+        let near: u64 = seen[100..200].iter().sum();
+        assert!(near.abs_diff(68_300) < 1_100, "{near}");
     }
 
     #[test]

@@ -4,7 +4,9 @@ pub mod append;
 mod arrivals;
 mod check;
 mod client;
+mod cql;
 mod draws;
+mod flights;
 mod lanes;
 mod replies;
 mod shared;
@@ -19,9 +21,11 @@ use anyhow::{Context, Result, bail};
 use lexopt::Parser;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
+pub(crate) use cql::Conversation;
 pub use spec::{
-    AppendWork, Arrival, Commit, Distribution, Keys, LoadEvent, LoadReport, LoadSpec, LogMode,
-    LogReport, Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, Commit, CqlConsistency, CqlWork, Distribution, Keys, LoadEvent,
+    LoadReport, LoadSpec, LogMode, LogReport, Operation, Protocol, Schedule, Sharing, Sizes,
+    SocketWork, WaitFor, Warmup, Work,
 };
 
 const HELP: &str = "\

@@ -37,6 +37,7 @@ pub(crate) fn next(protocol: Protocol, input: &[u8]) -> Result<Option<(usize, Ki
             Ok(wire::resp::reply_len(input)?.map(|len| (len, kind)))
         }
         Protocol::Memcached => memcached(input),
+        Protocol::Cql => unreachable!("messages of CQL are told apart by their streams"),
     }
 }
 

@@ -15,10 +15,11 @@ use reactor::{Config, Control, Group, GroupError, GroupStopper, Limits, Links, P
 
 use super::arrivals::Share;
 use super::check::check;
-use super::client::{Client, Plan};
+use super::client::{Client, Plan, Requests};
+use super::cql::{self, Statements};
 use super::draws::{Draws, SharedDraws, filler};
 use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
-use super::spec::{LoadEvent, LoadReport, LoadSpec, SocketWork, Warmup};
+use super::spec::{LoadEvent, LoadReport, LoadSpec, Protocol, SocketWork, Warmup};
 use super::tally::Tally;
 use super::template::Mix;
 use crate::measure::threads::{ThreadSample, threads, uses_between};
@@ -97,6 +98,7 @@ impl<'a> Director<'a> {
     /// Starts the threads and connects. When this returns, all connections have had their setup.
     fn start(spec: &'a LoadSpec, work: &SocketWork) -> Result<Director<'a>> {
         let works: Vec<&SocketWork> = std::iter::once(work).chain(spec.beside.values()).collect();
+        works.iter().try_for_each(|work| cql::prepare_schema(work))?;
         let parts = parts(spec, &works);
         let threads = parts.iter().map(|part| part.reactors.len()).sum();
         let (sender, notices) = channel();
@@ -428,6 +430,10 @@ fn clients_of(
             protocol: work.protocol,
             setup: Arc::clone(&setup),
             setup_count,
+            login: work.cql.as_ref().map(|cql| {
+                let password = work.password.as_deref().unwrap_or_default();
+                cql::login_token(&cql.user, password)
+            }),
             users: users / threads + usize::from(index < users % threads),
             sharing: work.sharing,
             pipeline: u32::try_from(work.pipeline).expect("PIPELINE_MAX was checked"),
@@ -438,11 +444,14 @@ fn clients_of(
             seed: !spec.seed.wrapping_add(part.reactors.start as u64),
         };
         let filler = Arc::clone(&filler);
-        let mix = Mix::new(work, &filler);
+        let requests = match &work.cql {
+            None => Requests::Words(Mix::new(work, &filler)),
+            Some(cql) => Requests::Statements(Statements::new(work, cql, &filler)),
+        };
         // Two loads never draw the same keys one after the other: what one has just written the
         // other would ask for.
         let draws = Draws::new(work, Arc::clone(&draws), filler, spec.seed, reactor as u64);
-        Client::new(plan, Arc::clone(&part.shared), notices.clone(), mix, draws)
+        Client::new(plan, Arc::clone(&part.shared), notices.clone(), requests, draws)
     };
     part.reactors.clone().enumerate().map(client).collect()
 }
@@ -450,6 +459,10 @@ fn clients_of(
 /// What every connection begins with, and how many requests that is.
 fn setup(work: &SocketWork) -> (Arc<[u8]>, usize) {
     let mut bytes = Vec::new();
+    if work.protocol == Protocol::Cql {
+        cql::ENCODER.startup(0, &cql::STARTUP, &mut bytes);
+        return (bytes.into(), 1);
+    }
     let password = work.password.as_ref().map(|password| vec!["AUTH", password]);
     let others = work.setup.iter().map(|words| words.iter().map(String::as_str).collect());
     let requests: Vec<Vec<&str>> = password.into_iter().chain(others).collect();
@@ -475,6 +488,8 @@ fn report(tally: &Tally, shared: &Shared, window_ns: u64) -> LoadReport {
         errors: tally.errors.clone(),
         lost: tally.lost,
         unsent: tally.unsent,
+        rows_missing: tally.rows_missing,
+        prepared_again: tally.prepared_again,
         broken_connections: tally.broken,
         stalled_connections: tally.stalled,
         windows,

@@ -73,6 +73,9 @@ pub struct SocketWork {
     pub value_bytes: Sizes,
     /// Sent once on each connection before the load.
     pub setup: Vec<Vec<String>>,
+    /// With [`Protocol::Cql`], and only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cql: Option<CqlWork>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +86,58 @@ pub enum Protocol {
     RespInline,
     /// The text protocol of memcached: mixes may use GET and SET only, in letters of any case.
     Memcached,
+    /// Cassandra's native protocol, version 4: an operation is one word, a statement, which is prepared
+    /// once on each connection; what stands in braces is bound.
+    Cql,
+}
+
+/// What load over CQL needs besides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CqlWork {
+    /// Who logs in, where the server asks for a password.
+    pub user: String,
+    pub consistency: CqlConsistency,
+    /// Statements that are run once, in their order, before any connection of the load is opened.
+    pub schema: Vec<String>,
+}
+
+impl CqlWork {
+    /// Writes a row of the schema that is there without another.
+    pub const INSERT: &str = "INSERT INTO lab.rows (key, value) VALUES ({key}, {value})";
+    /// Reads one.
+    pub const SELECT: &str = "SELECT value FROM lab.rows WHERE key = {key}";
+}
+
+impl Default for CqlWork {
+    /// One table of one keyspace, kept once.
+    fn default() -> Self {
+        let schema = [
+            "CREATE KEYSPACE IF NOT EXISTS lab WITH replication = {'class': 'SimpleStrategy', \
+             'replication_factor': 1}",
+            "CREATE TABLE IF NOT EXISTS lab.rows (key text PRIMARY KEY, value blob)",
+        ];
+        CqlWork {
+            user: "cassandra".to_owned(),
+            consistency: CqlConsistency::LocalOne,
+            schema: schema.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+/// How many replicas must have answered. A single server always is enough of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CqlConsistency {
+    Any,
+    One,
+    Two,
+    Three,
+    Quorum,
+    All,
+    LocalQuorum,
+    EachQuorum,
+    LocalOne,
 }
 
 /// How users share connections.
@@ -142,6 +197,8 @@ pub enum Distribution {
     Latest {
         exponent: f64,
     },
+    /// A bell around the middle, which has the first and the last key three deviations away.
+    Gaussian,
     /// One after the other, shared by all connections.
     Sequential,
 }
@@ -239,6 +296,13 @@ pub struct LoadReport {
     /// Requests that were due in the measured phase and could not be sent before its end, because
     /// no connection was free.
     pub unsent: u64,
+    /// Reads of CQL that found no row.
+    #[serde(default)]
+    pub rows_missing: u64,
+    /// How often a statement of CQL that the server had forgotten was prepared again. Its requests were
+    /// repeated and are no errors.
+    #[serde(default)]
+    pub prepared_again: u64,
     /// Connections that the server closed.
     pub broken_connections: u64,
     /// Connections that waited 5 seconds for a reply.
@@ -304,6 +368,17 @@ pub(crate) mod tests {
             },
             value_bytes: Sizes::Fixed(80),
             setup: Vec::new(),
+            cql: None,
+        }
+    }
+
+    /// Reads rows of a million keys over one connection.
+    pub(crate) fn cql_work() -> SocketWork {
+        SocketWork {
+            protocol: Protocol::Cql,
+            mix: vec![Operation { weight: 1.0, words: vec![CqlWork::SELECT.to_owned()] }],
+            cql: Some(CqlWork::default()),
+            ..work()
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Tally {
     pub(crate) received_bytes: u64,
     pub(crate) lost: u64,
     pub(crate) unsent: u64,
+    pub(crate) rows_missing: u64,
+    pub(crate) prepared_again: u64,
     pub(crate) broken: u64,
     pub(crate) stalled: u64,
     /// When the last reply came, 0 if none has.
@@ -52,6 +54,8 @@ impl Tally {
             received_bytes: 0,
             lost: 0,
             unsent: 0,
+            rows_missing: 0,
+            prepared_again: 0,
             broken: 0,
             stalled: 0,
             heard_ns: 0,
@@ -90,6 +94,8 @@ impl Tally {
         self.received_bytes += other.received_bytes;
         self.lost += other.lost;
         self.unsent += other.unsent;
+        self.rows_missing += other.rows_missing;
+        self.prepared_again += other.prepared_again;
         self.broken += other.broken;
         self.stalled += other.stalled;
         self.heard_ns = self.heard_ns.max(other.heard_ns);

@@ -25,7 +25,7 @@ enum Piece {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Text(Vec<u8>),
     Key,
     Value,
@@ -33,12 +33,42 @@ enum Part {
     Operation,
 }
 
+/// How often each operation is chosen.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    /// Sum of the weights up to each.
+    cumulative: Vec<f64>,
+}
+
+impl Weights {
+    pub(crate) fn of(mix: &[Operation]) -> Weights {
+        let mut sum = 0.0;
+        let cumulative = mix.iter().map(|operation| {
+            sum += operation.weight;
+            sum
+        });
+        Weights { cumulative: cumulative.collect() }
+    }
+
+    /// Draws the position of an operation.
+    #[inline]
+    pub(crate) fn choose(&self, draws: &mut Draws) -> usize {
+        if self.cumulative.len() == 1 {
+            return 0;
+        }
+        let sum = self.cumulative.last().copied().unwrap_or(0.0);
+        let drawn = draws.fraction() * sum;
+        let chosen = self.cumulative.iter().position(|&until| drawn < until);
+        // Rounding may reach the sum itself.
+        chosen.unwrap_or(self.cumulative.len() - 1)
+    }
+}
+
 /// All operations, and how often each is chosen.
 #[derive(Debug)]
 pub(crate) struct Mix {
     templates: Vec<Template>,
-    /// Sum of the weights up to each.
-    cumulative: Vec<f64>,
+    weights: Weights,
     /// For words of changing length.
     word: Vec<u8>,
 }
@@ -51,13 +81,8 @@ impl Mix {
             Sizes::Between(..) => None,
         };
         let builder = Builder { work, value };
-        let mut sum = 0.0;
-        let cumulative = work.mix.iter().map(|operation| {
-            sum += operation.weight;
-            sum
-        });
         Mix {
-            cumulative: cumulative.collect(),
+            weights: Weights::of(&work.mix),
             templates: work.mix.iter().map(|operation| builder.template(operation)).collect(),
             word: Vec::new(),
         }
@@ -66,16 +91,8 @@ impl Mix {
     /// Appends a request.
     #[inline]
     pub(crate) fn encode(&mut self, draws: &mut Draws, out: &mut Vec<u8>) {
-        let position = if self.templates.len() == 1 { 0 } else { self.choose(draws) };
+        let position = self.weights.choose(draws);
         self.templates[position].encode(draws, &mut self.word, out);
-    }
-
-    fn choose(&self, draws: &mut Draws) -> usize {
-        let sum = self.cumulative.last().copied().unwrap_or(0.0);
-        let drawn = draws.fraction() * sum;
-        let chosen = self.cumulative.iter().position(|&until| drawn < until);
-        // Rounding may reach the sum itself.
-        chosen.unwrap_or(self.templates.len() - 1)
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -130,7 +147,7 @@ const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
 
 /// `place` is [`KEY_DIGITS`] long, and that many digits hold every number below `KEYS_MAX`.
 #[inline]
-fn put_digits(mut number: u64, place: &mut [u8]) {
+pub(crate) fn put_digits(mut number: u64, place: &mut [u8]) {
     for pair in place.chunks_exact_mut(2).rev() {
         let digits = usize::try_from(number % 100).unwrap_or(0) * 2;
         pair.copy_from_slice(&PAIRS[digits..digits + 2]);
@@ -168,6 +185,7 @@ impl Builder<'_> {
             Protocol::Resp => self.resp(&words, &mut pieces),
             Protocol::RespInline => self.inline(&words, &mut pieces),
             Protocol::Memcached => self.memcached(&words, &mut pieces),
+            Protocol::Cql => unreachable!("statements are no words"),
         }
         Template { pieces: pieces.finish(), writes, bytes_max }
     }
@@ -291,7 +309,7 @@ impl Pieces {
 }
 
 /// Takes a word apart. Other words in braces are text: Redis calls them hash tags.
-fn parts(word: &str, prefix: &str) -> Vec<Part> {
+pub(crate) fn parts(word: &str, prefix: &str) -> Vec<Part> {
     const NAMES: [(&str, Part); 4] = [
         ("{key}", Part::Key),
         ("{value}", Part::Value),

@@ -80,6 +80,7 @@ fn of_socket(work: &SocketWork) -> Vec<Fact> {
         Protocol::Resp => "RESP",
         Protocol::RespInline => "RESP, inline requests",
         Protocol::Memcached => "memcached, text",
+        Protocol::Cql => "CQL, version 4",
     };
     vec![
         ("Protocol", protocol.to_owned()),
@@ -150,6 +151,7 @@ fn distribution(distribution: Distribution) -> String {
         Distribution::Uniform => "uniform".to_owned(),
         Distribution::Zipfian { exponent } => format!("zipfian {exponent}"),
         Distribution::Latest { exponent } => format!("latest {exponent}"),
+        Distribution::Gaussian => "a bell around the middle".to_owned(),
         Distribution::Sequential => "one after the other".to_owned(),
     }
 }

@@ -13,16 +13,32 @@ macro_rules! definitions {
 }
 
 /// By name, their texts.
-const TEXTS: [(&str, &str); 16] = definitions![
+const TEXTS: [(&str, &str); 32] = definitions![
     "durability.cost",
     "redis.connections",
     "redis.cpu",
     "redis.memory",
     "redis.reads",
     "redis.sync",
+    "s0.r11",
+    "s0.r8",
+    "s0.r9",
+    "s0.t1",
+    "s0.t2",
+    "s0.t3",
+    "s0.t4",
+    "s0.t5",
+    "s0.t6",
+    "s0.t7",
+    "s1.r10",
     "s1.r12",
     "s1.r8",
     "s1.r9",
+    "s1.t1",
+    "s1.t2",
+    "s1.t3",
+    "s1.t4",
+    "s1.t5",
     "s1.t6",
     "s1.t7",
     "s4.r2",

@@ -327,7 +327,7 @@ mod tests {
             "# Results\n",
             "2026-11-21 on Big, 2 cores",
             "commit `abc`; 1 repeats of 3 s.",
-            "| s0.t1 | Reactors and connections |  | the server does not speak CQL yet |",
+            "| s4.r6 | Conflicts between masters |  | there is no replication between masters yet |",
             "| s4.t1 | A lock per append, 5 bytes | 1 agrees, 3 holds | 18 ok |",
             "| s4.t2 | Group appends, 5 bytes |  | not measured here |",
             "## s4.t1: A lock per append, 5 bytes",

@@ -99,8 +99,6 @@ pub enum System {
     Pipeline,
     /// Tasks by way of message brokers.
     Brokers,
-    /// Answers that come from earlier and earlier layers of the server.
-    Stub,
     /// Replication between masters.
     Hub,
 }
@@ -109,11 +107,9 @@ impl System {
     /// What is missing, in words; `None` when it is there.
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            System::Resp | System::Log | System::Pipeline => None,
-            System::Cql => Some("the server does not speak CQL yet"),
+            System::Resp | System::Log | System::Cql | System::Pipeline => None,
             System::Http => Some("there is no web server yet"),
             System::Brokers => Some("tasks do not go through message brokers yet"),
-            System::Stub => Some("the server cannot answer from its earlier layers yet"),
             System::Hub => Some("there is no replication between masters yet"),
         }
     }

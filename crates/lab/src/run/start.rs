@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::measurement::Measurement;
-use crate::load::{LoadReport, LoadSpec, SocketWork, Work};
+use crate::load::{LoadReport, LoadSpec, Protocol, SocketWork, Work};
 use crate::measure::{Noise, build};
 use crate::row::{Row, SubjectRow, Verdict};
 use crate::subject::{Scratch, Subject, available_cpus};
@@ -56,8 +56,11 @@ pub(crate) enum Target<'a> {
 }
 
 /// Points a load, and those beside it, at what has been started for it.
+///
+/// A generator that was to have a thread on each of its cores has fewer threads where there are fewer
+/// of them.
 pub(crate) fn aim(load: &mut LoadSpec, target: Target<'_>) {
-    load.cpus = available_cpus(&load.cpus);
+    take_cores(load);
     match (&mut load.work, target) {
         (Work::Socket(work), Target::Server(subject)) => {
             aim_socket(work, subject);
@@ -68,8 +71,27 @@ pub(crate) fn aim(load: &mut LoadSpec, target: Target<'_>) {
     }
 }
 
+/// Leaves out cores that are not there, and the threads that were to have them.
+fn take_cores(load: &mut LoadSpec) {
+    let wanted = std::mem::take(&mut load.cpus);
+    load.cpus = available_cpus(&wanted);
+    let first = match &mut load.work {
+        Work::Socket(work) => Some(work),
+        Work::Append(_) => None,
+    };
+    for work in first.into_iter().chain(load.beside.values_mut()) {
+        if work.threads == wanted.len() {
+            work.threads = load.cpus.len().max(1);
+        }
+    }
+}
+
 fn aim_socket(work: &mut SocketWork, subject: &Subject) {
-    work.address = subject.address();
+    // One that has no place for CQL says so by what it answers.
+    work.address = match work.protocol {
+        Protocol::Cql => subject.cql_address().unwrap_or(subject.address()),
+        _ => subject.address(),
+    };
     if work.password.is_none() {
         work.password = subject.password().map(String::from);
     }
@@ -89,4 +111,33 @@ pub(crate) fn take(row: &mut Row, measurement: Measurement) {
 pub(super) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Definition;
+
+    /// The cores that are left of `wanted`, and the threads, when `threads` were asked for.
+    fn aimed(wanted: &[usize], threads: usize) -> (usize, usize) {
+        let text = format!(
+            "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"echo\"\n[load]\n\
+             cpus = {wanted:?}\nthreads = {threads}\n"
+        );
+        let mut definition = Definition::parse(&text, "a.toml".as_ref()).unwrap();
+        let cell = definition.cells.remove(0);
+        let mut load = cell.load;
+        take_cores(&mut load);
+        let Work::Socket(work) = load.work else { panic!("sockets") };
+        (load.cpus.len(), work.threads)
+    }
+
+    #[test]
+    fn threads_follow_the_cores_that_are_there() {
+        let here = available_cpus(&(0..1024).collect::<Vec<usize>>())[0];
+        assert_eq!(aimed(&[here, 2000, 2001], 3), (1, 1));
+        assert_eq!(aimed(&[here, 2000, 2001], 2), (1, 2));
+        assert_eq!(aimed(&[here], 1), (1, 1));
+        assert_eq!(aimed(&[], 1), (0, 1));
+    }
 }

@@ -67,14 +67,14 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// The program of a subject: a path as it is given, a name looked up on PATH, this program for
-/// Myriad.
+/// Myriad and an echo.
 pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
     let found = match &spec.binary {
         Some(path) if path.components().count() > 1 => {
             path.is_file().then(|| env::current_dir().map(|here| here.join(path)).ok()).flatten()
         }
         Some(name) => find_program(&name.to_string_lossy()),
-        None if spec.kind == Kind::Myriad => env::current_exe().ok(),
+        None if matches!(spec.kind, Kind::Myriad | Kind::Echo) => env::current_exe().ok(),
         None => find_program(spec.kind.program()),
     };
     found.ok_or(SubjectError::NotInstalled(spec.kind))

@@ -28,6 +28,8 @@ use command::Launch;
 /// A server that does not answer within this time has failed; recovery of a large log is no part
 /// of starting on an empty directory.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Cassandra makes its tables first; on one core that takes a minute.
+const CASSANDRA_START_TIMEOUT: Duration = Duration::from_mins(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Between finding a free port and using it, another program may take it.
 const START_ATTEMPTS: usize = 5;
@@ -59,6 +61,8 @@ pub enum SubjectError {
 pub struct Subject {
     child: Child,
     address: SocketAddr,
+    /// Where it speaks CQL, if it does.
+    cql: Option<SocketAddr>,
     password: Option<String>,
     row: SubjectRow,
     kind: Kind,
@@ -102,6 +106,7 @@ impl Subject {
         let mut subject = Self {
             child,
             address: launch.address,
+            cql: matches!(spec.kind, Kind::Cassandra | Kind::Echo).then_some(launch.address),
             password: spec.password(),
             row: SubjectRow {
                 kind: spec.kind.to_string(),
@@ -117,10 +122,16 @@ impl Subject {
     }
 
     fn wait_until_ready(&mut self, program: &Path, output: &Path) -> Result<(), SubjectError> {
-        let deadline = now() + START_TIMEOUT;
+        let timeout = match self.kind {
+            Kind::Cassandra => CASSANDRA_START_TIMEOUT,
+            _ => START_TIMEOUT,
+        };
+        let deadline = now() + timeout;
         loop {
-            if let Some(address) = self.kind.announced(&read_lossy(output)) {
+            let said = read_lossy(output);
+            if let Some(address) = self.kind.announced("resp", &said) {
                 self.address = address;
+                self.cql = self.kind.announced("cql", &said);
             }
             if self.address.port() != 0 && probe::answers(self.kind, self.address).is_ok() {
                 return Ok(());
@@ -132,7 +143,7 @@ impl Subject {
             }
             if now() > deadline {
                 let said = tail(&read_lossy(output));
-                let reason = format!("no answer within {START_TIMEOUT:?}; it said: {said}");
+                let reason = format!("no answer within {timeout:?}; it said: {said}");
                 return Err(not_started(program, reason));
             }
             pause();
@@ -145,6 +156,11 @@ impl Subject {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it speaks CQL, if it does.
+    pub fn cql_address(&self) -> Option<SocketAddr> {
+        self.cql
     }
 
     /// What stands in rows about it.

@@ -17,6 +17,10 @@ const COUNTER_PREFIXES: [&str; 2] = ["syscalls_", "lock_"];
 
 /// Succeeds when the server accepts a connection and answers a request.
 pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
+    if kind == Kind::Cassandra {
+        let answer = crate::load::Conversation::connect(address);
+        return answer.map(|_| ()).map_err(io::Error::other);
+    }
     let mut stream = connect(address)?;
     let question: &[u8] = match kind {
         Kind::Memcached => b"version\r\n",

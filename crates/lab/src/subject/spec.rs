@@ -38,6 +38,10 @@ pub enum Kind {
     RedisServer,
     ValkeyServer,
     Memcached,
+    /// By `scripts/peers/cassandra.sh`.
+    Cassandra,
+    /// `myriad lab echo`: sends back what it gets, whatever the protocol.
+    Echo,
     /// A log without a server: the generator's own process is what is measured.
     Log,
 }
@@ -88,6 +92,8 @@ impl Kind {
             Self::RedisServer => "redis-server",
             Self::ValkeyServer => "valkey-server",
             Self::Memcached => "memcached",
+            Self::Cassandra => "cassandra.sh",
+            Self::Echo => "echo",
             Self::Log => "log",
         }
     }
@@ -97,15 +103,16 @@ impl Kind {
         self == Self::Myriad
     }
 
-    /// The address in the server's output: `ready resp=127.0.0.1:6379`.
-    pub(super) fn announced(self, output: &str) -> Option<SocketAddr> {
+    /// The address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
+    pub(super) fn announced(self, protocol: &str, output: &str) -> Option<SocketAddr> {
         if !self.announces() {
             return None;
         }
         // A line without its end may still lack digits.
         let complete = &output[..=output.rfind('\n')?];
         let words = complete.lines().find_map(|line| line.strip_prefix("ready "))?;
-        words.split(' ').find_map(|word| word.strip_prefix("resp=")?.parse().ok())
+        let address = |word: &str| word.strip_prefix(protocol)?.strip_prefix('=')?.parse().ok();
+        words.split(' ').find_map(address)
     }
 
     /// Arguments: where it shall run, then defaults that a short-lived server needs unless
@@ -133,6 +140,10 @@ impl Kind {
                     words.extend(["-u", "root"]);
                 }
             }
+            Self::Cassandra => {
+                words.extend(["run", "--port", &port, "--dir", place.directory]);
+            }
+            Self::Echo => words.extend(["lab", "echo", "--port", &port]),
             Self::Log => {}
         }
         let mut words: Vec<String> = words.into_iter().map(String::from).collect();
@@ -193,20 +204,25 @@ mod tests {
             &[("appendonly", OptionValue::Switch(true))],
             "--bind 127.0.0.1 --port 7000 --dir /d --save  --appendonly yes",
         );
+        let sync = [("commitlog-sync", OptionValue::Text("batch".into()))];
+        check(Kind::Cassandra, &sync, "run --port 7000 --dir /d --commitlog-sync batch");
+        check(Kind::Echo, &threads, "lab echo --port 7000 --threads 2");
         check(Kind::Memcached, &threads, "-l 127.0.0.1 -p 7000 -U 0 -u root --threads=2");
     }
 
     #[test]
     fn the_address_is_read_from_a_whole_line_only() {
         let check = |output: &str, expected: Option<&str>| {
-            let found = Kind::Myriad.announced(output).map(|address| address.to_string());
+            let found = Kind::Myriad.announced("resp", output).map(|address| address.to_string());
             assert_eq!(found.as_deref(), expected, "{output:?}");
         };
         check("", None);
         check("ready resp=127.0.0.1:63", None);
         check("noise\nready resp=127.0.0.1:6379\nmore", Some("127.0.0.1:6379"));
         check("ready cql=127.0.0.1:1 resp=[::1]:2\n", Some("[::1]:2"));
-        assert_eq!(Kind::RedisServer.announced("ready resp=127.0.0.1:1\n"), None);
+        let both = "ready cql=127.0.0.1:1 resp=[::1]:2\n";
+        assert_eq!(Kind::Myriad.announced("cql", both), Some(([127, 0, 0, 1], 1).into()));
+        assert_eq!(Kind::RedisServer.announced("resp", "ready resp=127.0.0.1:1\n"), None);
     }
 
     #[test]

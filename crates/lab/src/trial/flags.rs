@@ -8,12 +8,13 @@ use lexopt::{Parser, ValueExt};
 use toml::{Table, Value};
 
 use crate::definition::Definition;
+use crate::load::CqlWork;
 use crate::subject::Kind;
 
 /// The part of a help text that says what [`LoadFlags`] and servers are.
 pub(crate) const HELP: &str = "\
-A server is `this` (this program), redis-server, valkey-server, memcached, or the path of a program
-of one of these names or of Myriad. Options of its command line follow a colon:
+A server is `this` (this program), redis-server, valkey-server, memcached, cassandra.sh, echo (which
+sends back what it gets), or the path of a program of one of these names or of Myriad. Options of its command line follow a colon:
 this:durability=never,reactors=1
 
 Load:
@@ -21,7 +22,12 @@ Load:
                        then refused
   --connections N      [50]
   --pipeline N         [1]
-  --command WORDS      [SET {key} {value}]; for GET and SET all keys are written first
+  --command WORDS      [SET {key} {value}]; for GET and SET all keys are written first. Over CQL
+                       it is a statement [INSERT INTO lab.rows (key, value) VALUES ({key}, {value})],
+                       and that table is there, with all keys
+  --cql                Speak CQL, as to cassandra.sh, which knows nothing else
+  --users N            Callers that share the connections, their requests on their way together
+                       [one per connection]
   --keys N             [1000000]
   --value-bytes N      [80]
   --cpus-server LIST   Cores of servers, like 0 or 0,2-3 [0]
@@ -38,6 +44,8 @@ pub(crate) struct LoadFlags {
     connections: Option<i64>,
     pipeline: Option<i64>,
     command: Option<String>,
+    is_cql: bool,
+    users: Option<i64>,
     keys: Option<i64>,
     value_bytes: Option<i64>,
     cpus_server: Vec<i64>,
@@ -51,6 +59,8 @@ impl Default for LoadFlags {
             connections: None,
             pipeline: None,
             command: None,
+            is_cql: false,
+            users: None,
             keys: None,
             value_bytes: None,
             cpus_server: vec![0],
@@ -67,6 +77,8 @@ impl LoadFlags {
             "connections" => self.connections = Some(parser.value()?.parse()?),
             "pipeline" => self.pipeline = Some(parser.value()?.parse()?),
             "command" => self.command = Some(parser.value()?.string()?),
+            "cql" => self.is_cql = true,
+            "users" => self.users = Some(parser.value()?.parse()?),
             "keys" => self.keys = Some(parser.value()?.parse()?),
             "value-bytes" => self.value_bytes = Some(parser.value()?.parse()?),
             "cpus-server" => self.cpus_server = cpus(&parser.value()?.string()?)?,
@@ -80,7 +92,7 @@ impl LoadFlags {
     pub(crate) fn definition(&self, name: &str, server: &ServerWords) -> Result<Definition> {
         let mut table = match &self.file {
             Some(path) => self.table_of_file(path)?,
-            None => self.table_of_flags(),
+            None => self.table_of_flags(self.is_cql || server.kind == Kind::Cassandra),
         };
         table.insert("name".to_owned(), name.into());
         table.insert("title".to_owned(), format!("lab {name} {}", server.text).into());
@@ -109,6 +121,8 @@ impl LoadFlags {
             ("--connections", self.connections.is_some()),
             ("--pipeline", self.pipeline.is_some()),
             ("--command", self.command.is_some()),
+            ("--cql", self.is_cql),
+            ("--users", self.users.is_some()),
             ("--keys", self.keys.is_some()),
             ("--value-bytes", self.value_bytes.is_some()),
         ];
@@ -125,12 +139,23 @@ impl LoadFlags {
         Ok(table)
     }
 
-    fn table_of_flags(&self) -> Table {
-        let command = self.command.as_deref().unwrap_or("SET {key} {value}");
-        let is_stored = ["get", "set"].iter().any(|name| {
-            command.split(' ').next().is_some_and(|word| word.eq_ignore_ascii_case(name))
-        });
+    fn table_of_flags(&self, is_cql: bool) -> Table {
+        let write = if is_cql { CqlWork::INSERT } else { "SET {key} {value}" };
+        let command = self.command.as_deref().unwrap_or(write);
+        let is_stored = is_cql
+            || ["get", "set"].iter().any(|name| {
+                command.split(' ').next().is_some_and(|word| word.eq_ignore_ascii_case(name))
+            });
+        // A statement is one word.
+        let mix = |command: &str| if is_cql { operation(&[command]) } else { mix(command) };
         let mut load = Table::new();
+        if is_cql {
+            load.insert("protocol".to_owned(), "cql".into());
+        }
+        if let Some(users) = self.users {
+            load.insert("users".to_owned(), users.into());
+            load.insert("sharing".to_owned(), "multiplexed".into());
+        }
         load.insert("connections".to_owned(), self.connections.unwrap_or(50).into());
         load.insert("pipeline".to_owned(), self.pipeline.unwrap_or(1).into());
         load.insert("mix".to_owned(), mix(command));
@@ -141,9 +166,11 @@ impl LoadFlags {
         table.insert("load".to_owned(), load.into());
         if is_stored {
             let mut fill = Table::new();
-            fill.insert("mix".to_owned(), mix("SET {key} {value}"));
+            fill.insert("mix".to_owned(), mix(write));
             fill.insert("keys".to_owned(), one("distribution", "sequential".into()));
             fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
+            // Batches of all users together would be more than a connection has streams.
+            fill.insert("users".to_owned(), 0.into());
             let mut phase = Table::new();
             phase.insert("operations".to_owned(), keys.into());
             phase.insert("load".to_owned(), fill.into());
@@ -155,8 +182,13 @@ impl LoadFlags {
 
 /// One command, by its words.
 fn mix(command: &str) -> Value {
-    let words = command.split(' ').filter(|word| !word.is_empty());
-    let words: Vec<Value> = words.map(Value::from).collect();
+    let words: Vec<&str> = command.split(' ').filter(|word| !word.is_empty()).collect();
+    operation(&words)
+}
+
+/// A mix of one operation.
+fn operation(words: &[&str]) -> Value {
+    let words: Vec<Value> = words.iter().map(|word| Value::from(*word)).collect();
     let mut operation = Table::new();
     operation.insert("weight".to_owned(), 1.into());
     operation.insert("words".to_owned(), Value::Array(words));
@@ -207,7 +239,7 @@ impl std::str::FromStr for ServerWords {
                 Some(kind) => (kind, None),
                 None => bail!(
                     "{program:?} is no server: name this, redis-server, valkey-server, memcached, \
-                     or a path like ./myriad"
+                     cassandra.sh, echo, or a path like ./myriad"
                 ),
             },
         };
@@ -218,7 +250,7 @@ impl std::str::FromStr for ServerWords {
 }
 
 fn kind_of(name: &str) -> Option<Kind> {
-    [Kind::RedisServer, Kind::ValkeyServer, Kind::Memcached]
+    [Kind::RedisServer, Kind::ValkeyServer, Kind::Memcached, Kind::Cassandra, Kind::Echo]
         .into_iter()
         .find(|kind| kind.program() == name)
 }
@@ -304,6 +336,23 @@ mod tests {
     fn other_commands_fill_nothing() {
         let flags = flags(&["--command", "SADD s {number}"]).unwrap();
         assert!(cell(&flags, "this").phases.is_empty());
+    }
+
+    #[test]
+    fn cql_is_spoken_where_it_is_asked_for_and_to_cassandra() {
+        let words = ["--cql", "--users", "64", "--connections", "4"];
+        for (words, server) in [(&words[..], "this"), (&[], "../peers/cassandra.sh")] {
+            let cell = cell(&flags(words).unwrap(), server);
+            let Work::Socket(work) = &cell.load.work else { panic!("sockets") };
+            assert_eq!((work.protocol, work.mix[0].words.len()), (Protocol::Cql, 1));
+            assert_eq!(work.users, if words.is_empty() { 0 } else { 64 });
+            let [fill] = cell.phases.as_slice() else { panic!("one phase") };
+            let Work::Socket(work) = &fill.work else { panic!("sockets") };
+            assert_eq!(work.mix[0].words, [CqlWork::INSERT]);
+        }
+        let myriad = cell(&flags(&words).unwrap(), "this:reactors=1");
+        assert_eq!(myriad.subject.options["cql"].to_string(), "127.0.0.1:0");
+        assert!(!cell(&LoadFlags::default(), "this").subject.options.contains_key("cql"));
     }
 
     #[test]

@@ -196,6 +196,7 @@ pub(crate) fn socket(connections: usize, users: usize, words: &[&str], arrival: 
         keys: Keys { prefix: "key:".into(), count: 1_000_000, distribution: Distribution::Uniform },
         value_bytes: Sizes::Fixed(80),
         setup: Vec::new(),
+        cql: None,
     })
 }
 

@@ -7,6 +7,7 @@
     reason = "helpers of tests are tests; figures of fixtures are small"
 )]
 
+mod cql;
 mod fixture;
 mod report;
 mod serve;

@@ -59,7 +59,8 @@ const TRACING_WARNING: [&str; 1] = ["Tracing is not recorded by this server"];
 /// Requests with passwords that may wait for a thread: a minute of work for one.
 const PASSWORDS_WAITING_MAX: usize = 1024;
 
-/// What `stub` says: how early statements are answered.
+/// What `stub` says: how early prepared statements and batches are answered. Queries are always run:
+/// by them a client makes its tables, and a driver finds out about the server.
 mod stub {
     pub(super) const UNGATED: usize = 1;
     pub(super) const PLANNED: usize = 2;
@@ -304,9 +305,9 @@ impl Requests<'_> {
     ) -> Result<Ran> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
-        let is_login = header.opcode == Opcode::AuthResponse as u8;
-        let stub = if is_login { 0 } else { self.worker.settings.stub };
-        if stub >= stub::HEADER && header.opcode != Opcode::Prepare as u8 {
+        let is_repeated = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
+        let stub = if is_repeated { self.worker.settings.stub } else { 0 };
+        if stub >= stub::HEADER {
             return Ok(answer.void());
         }
         if self.overload_odds > 0.0 && self.worker.random.random_bool(self.overload_odds) {
@@ -314,10 +315,11 @@ impl Requests<'_> {
         }
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
         let (request, _) = decode_request(header, &body).map_err(malformed)?;
-        if stub == stub::DECODED && !matches!(request, Request::Prepare { .. }) {
+        if stub >= stub::DECODED {
             return Ok(answer.void());
         }
-        let ran = self.run(client, processor, &request, &mut answer)?;
+        let is_stub = stub >= stub::PLANNED;
+        let ran = self.run(client, processor, &request, is_stub, &mut answer)?;
         Ok(match ran {
             Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(0),
             ran => ran,
@@ -329,10 +331,10 @@ impl Requests<'_> {
         client: &mut ClientState,
         processor: &mut Processor,
         request: &Request<'_>,
+        is_stub: bool,
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         let may_take_long = self.may_take_long;
-        let is_stub = self.worker.settings.stub >= stub::PLANNED;
         match request {
             Request::Prepare { statement, keyspace } => {
                 let keyspace = keyspace.or(client.keyspace.as_deref());
@@ -342,9 +344,6 @@ impl Requests<'_> {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
                 let mut engine = self.engine(processor);
                 let statement = engine.prepare(statement, keyspace)?;
-                if is_stub {
-                    return Ok(answer.void());
-                }
                 if statement.takes_long() && !may_take_long {
                     return Ok(Ran::TooLong);
                 }

@@ -12,6 +12,7 @@ use super::cql_client::{
 };
 use super::model::command;
 use super::world::{Plan, World};
+use crate::cql::engine::statement_id;
 use crate::cql::events::SchemaEvent;
 use crate::cql::pool;
 use crate::cql::schema::{Catalog, Event, Target, Verb};
@@ -443,7 +444,7 @@ fn clients_are_listed_with_their_drivers() {
 fn statements_are_prepared_once_and_run_by_their_ids() {
     for processor in ["per-reactor", "rr256", "mutex"] {
         let mut world = world_with_system(&[("processor", processor)]);
-        let id = crate::cql::engine::statement_id("USE system", None);
+        let id = statement_id("USE system", None);
         for version in VERSIONS {
             let mut client = Client::start(&mut world, version, None);
             execute(&client, 1, b"unknown", &[]);
@@ -454,7 +455,7 @@ fn statements_are_prepared_once_and_run_by_their_ids() {
             client.send(|to, out| to.prepare(5, "USE system", None, out));
             let replies = client.ask(&mut world);
             assert!(replies[0].starts_with("1 ERROR 2500 Prepared query with ID 756e6b6e6f776e"));
-            let other = crate::cql::engine::statement_id("USE system", Some("system_schema"));
+            let other = statement_id("USE system", Some("system_schema"));
             assert_eq!(
                 replies[1..],
                 [
@@ -496,17 +497,25 @@ fn stubs_answer_earlier_and_earlier() {
     let ask = |stub: &str| {
         let mut world = world_with_system(&[("stub", stub)]);
         let mut client = Client::start(&mut world, Version::V4, None);
+        // Queries and what prepares a statement are always run.
         client.query(1, "USE system");
         client.query(2, "nonsense");
+        client.send(|to, out| to.prepare(3, "USE system", None, out));
+        let replies = client.ask(&mut world);
+        assert_eq!(replies[0], "1 KEYSPACE system", "stub {stub}");
+        assert!(replies[1].starts_with("2 ERROR 2000"), "stub {stub}: {replies:?}");
+        assert!(replies[2].starts_with("3 PREPARED"), "stub {stub}: {replies:?}");
+        execute(&client, 4, &statement_id("USE system", Some("system")), &[]);
+        execute(&client, 5, &[7; 16], &[]);
         // A body that ends too early.
-        client.sim.send(&[4, 0, 0, 3, 7, 0, 0, 0, 1, 0]);
+        client.sim.send(&[4, 0, 0, 6, 0x0A, 0, 0, 0, 1, 0]);
         let replies = client.ask(&mut world);
         replies.iter().map(|reply| reply[2..reply.len().min(12)].to_owned()).collect::<Vec<_>>()
     };
     for (stub, expected) in [
-        ("0", ["KEYSPACE s", "ERROR 2000", "ERROR 000a"]),
-        ("1", ["KEYSPACE s", "ERROR 2000", "ERROR 000a"]),
-        ("2", ["VOID", "ERROR 2000", "ERROR 000a"]),
+        ("0", ["KEYSPACE s", "ERROR 2500", "ERROR 000a"]),
+        ("1", ["KEYSPACE s", "ERROR 2500", "ERROR 000a"]),
+        ("2", ["VOID", "ERROR 2500", "ERROR 000a"]),
         ("3", ["VOID", "VOID", "ERROR 000a"]),
         ("4", ["VOID", "VOID", "VOID"]),
     ] {
@@ -540,7 +549,7 @@ fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
         client.send(|to, out| to.prepare(5, "USE system", None, out));
         run_reactors(&mut world);
         pool::run_waiting(world.shared());
-        let id = crate::cql::engine::statement_id("USE system", Some("system"));
+        let id = statement_id("USE system", Some("system"));
         assert_eq!(client.ask(&mut world), [format!("5 PREPARED {}", hex(&id))]);
     }
     assert_eq!(world.shared().pool.overflows(), 3);

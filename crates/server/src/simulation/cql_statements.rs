@@ -220,8 +220,8 @@ fn stubs_of_writes_do_not_wait_or_do_nothing() {
         let settings = world.shared().settings.load_full();
         world.shared().settings.store(Arc::new(Settings { stub, ..(*settings).clone() }));
         world.settle();
-        let mut client = Client::start(&mut world, Version::V4, None);
-        client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
+        let (mut client, id) = inserter(&mut world, Version::V4);
+        execute(&client, 1, &id, &[&[0, 0, 0, 1], b"a"]);
         assert_eq!(client.ask(&mut world), ["1 VOID"], "stub {stub}");
         let written = world.shared().log.next() > world.shared().log.durable();
         assert_eq!(written, is_written, "stub {stub}");

@@ -1,0 +1,181 @@
+//! Requests on their way on one connection.
+
+use std::collections::VecDeque;
+
+/// Streams of one connection of CQL: numbers of 16 bits that are not negative.
+// Source: native_protocol_v4.spec 2.3 "stream"
+pub(crate) const STREAMS_MAX: usize = 32_768;
+/// Requests that multiplexed callers of an open loop may have on their way where replies have no
+/// stream.
+const ORDERED_MAX: usize = 65_536;
+
+/// Requests sent together by one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flight {
+    /// Replies still to come.
+    pub(crate) left: u32,
+    pub(crate) user: u32,
+    pub(crate) due_ns: u64,
+    pub(crate) sent_ns: u64,
+}
+
+/// All flights of a connection.
+#[derive(Debug)]
+pub(crate) enum Flights {
+    /// In the order of their replies.
+    Ordered(VecDeque<Flight>),
+    /// Replies come in any order and name the stream of their request.
+    Streams(Streams),
+}
+
+impl Flights {
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Flights::Ordered(flights) => flights.is_empty(),
+            Flights::Streams(streams) => streams.in_use() == 0,
+        }
+    }
+
+    /// Whether an open loop has to wait for replies.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Flights::Ordered(flights) => flights.len() >= ORDERED_MAX,
+            Flights::Streams(streams) => streams.in_use() >= STREAMS_MAX,
+        }
+    }
+
+    /// Requests without a reply.
+    pub(crate) fn requests(&self) -> u64 {
+        self.list().map(|flight| u64::from(flight.left)).sum()
+    }
+
+    /// Flights with replies to come.
+    pub(crate) fn list(&self) -> impl Iterator<Item = &Flight> {
+        let (ordered, streams) = match self {
+            Flights::Ordered(flights) => (Some(flights), None),
+            Flights::Streams(streams) => (None, Some(&streams.flights)),
+        };
+        let all = ordered.into_iter().flatten().chain(streams.into_iter().flatten());
+        all.filter(|flight| flight.left > 0)
+    }
+}
+
+/// Requests by stream. Its memory grows to the most that were ever on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// By stream: its flight.
+    of_stream: Vec<Place>,
+    /// Streams without a request; the one used last is used next.
+    free_streams: Vec<u16>,
+    flights: Vec<Flight>,
+    free_flights: Vec<u16>,
+}
+
+/// Where the flight of a stream is; none while the stream is free.
+type Place = Option<u16>;
+
+impl Streams {
+    pub(crate) fn in_use(&self) -> usize {
+        self.of_stream.len() - self.free_streams.len()
+    }
+
+    /// Gives each request of a flight a stream, and tells it to `send`.
+    ///
+    /// The caller makes sure that there are as many: at most [`STREAMS_MAX`] are in use.
+    pub(crate) fn launch(&mut self, flight: Flight, mut send: impl FnMut(u16)) {
+        let place = self.place(flight);
+        for _ in 0..flight.left {
+            let stream = self.free_streams.pop().unwrap_or_else(|| {
+                let next = u16::try_from(self.of_stream.len()).unwrap_or(u16::MAX);
+                assert!(usize::from(next) < STREAMS_MAX, "more requests than streams");
+                self.of_stream.push(None);
+                next
+            });
+            self.of_stream[usize::from(stream)] = Some(place);
+            send(stream);
+        }
+    }
+
+    fn place(&mut self, flight: Flight) -> u16 {
+        if let Some(place) = self.free_flights.pop() {
+            self.flights[usize::from(place)] = flight;
+            return place;
+        }
+        self.flights.push(flight);
+        // A flight has at least one stream.
+        u16::try_from(self.flights.len() - 1).expect("there are no more flights than streams")
+    }
+
+    /// A reply has come on this stream: its flight as it is then. `None` if nobody asked there.
+    pub(crate) fn land(&mut self, stream: u16) -> Option<Flight> {
+        let place = self.of_stream.get_mut(usize::from(stream))?.take()?;
+        self.free_streams.push(stream);
+        let flight = &mut self.flights[usize::from(place)];
+        flight.left -= 1;
+        if flight.left == 0 {
+            self.free_flights.push(place);
+        }
+        Some(*flight)
+    }
+
+    /// Whether a request is on its way there.
+    pub(crate) fn has(&self, stream: u16) -> bool {
+        self.of_stream.get(usize::from(stream)).is_some_and(Option::is_some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn flight(left: u32, user: u32) -> Flight {
+        Flight { left, user, due_ns: 7, sent_ns: 9 }
+    }
+
+    #[test]
+    fn all_streams_can_be_on_their_way() {
+        let mut flights = Flights::Streams(Streams::default());
+        let Flights::Streams(streams) = &mut flights else { unreachable!() };
+        let mut used = Vec::new();
+        streams.launch(flight(32_768, 1), |stream| used.push(stream));
+        assert_eq!(used, (0..32_768).collect::<Vec<u16>>());
+        assert_eq!((flights.is_full(), flights.requests()), (true, 32_768));
+        let Flights::Streams(streams) = &mut flights else { unreachable!() };
+        assert_eq!(streams.land(32_767).unwrap().left, 32_767);
+        assert_eq!(streams.land(32_767), None);
+        assert_eq!(streams.land(40_000), None);
+        assert!(!flights.is_full() && !flights.is_empty());
+    }
+
+    proptest! {
+        /// Beside a list of (stream, user) that are on their way.
+        #[test]
+        fn every_reply_finds_its_flight(
+            steps in prop::collection::vec((1_u32..5, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let mut flights = Flights::Streams(Streams::default());
+            let mut on_their_way: Vec<(u16, u32)> = Vec::new();
+            for (user, (count, index)) in (0_u32..).zip(steps) {
+                let Flights::Streams(streams) = &mut flights else { unreachable!() };
+                streams.launch(flight(count, user), |stream| {
+                    assert!(on_their_way.iter().all(|(used, _)| *used != stream));
+                    on_their_way.push((stream, user));
+                });
+                for _ in 0..index.index(4) {
+                    if on_their_way.is_empty() {
+                        continue;
+                    }
+                    let (stream, user) = on_their_way.swap_remove(index.index(on_their_way.len()));
+                    let landed = streams.land(stream).unwrap();
+                    let left = on_their_way.iter().filter(|(_, other)| *other == user).count();
+                    prop_assert_eq!((landed.user, landed.left as usize), (user, left));
+                    prop_assert!(!streams.has(stream));
+                }
+                prop_assert_eq!(flights.requests(), on_their_way.len() as u64);
+                prop_assert_eq!(flights.is_empty(), on_their_way.is_empty());
+            }
+        }
+    }
+}

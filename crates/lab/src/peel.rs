@@ -1,0 +1,244 @@
+//! `lab peel`: what each layer of the server costs a request, by answering earlier and earlier.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use lexopt::Parser;
+use serde_json::Value;
+
+use crate::cli::print;
+use crate::repro::definitions;
+use crate::repro::figure::Figure;
+use crate::repro::sheet::Sheet;
+use crate::row::{Row, Verdict};
+use crate::run::{Options, RunFolder, Terminal, run, stop_on_signals};
+use crate::stats::{Estimate, median_interval};
+
+const HELP: &str = "\
+Usage: myriad lab peel [OPTIONS]
+       myriad lab peel DIR
+
+Measures one request of CQL on servers that answer it earlier and earlier, down to a program that
+only sends back what it gets, and prints what each layer between costs: processor time of the server
+per request, median [low,high] repeats. Or prints that of the rows that are in DIR.
+
+      --quick             One repeat, measured phases of half a second
+      --repeats <N>       [5]
+      --cell-ms <MS>      Length of measured phases [3000]
+      --out <DIR>         Put rows there; else into target/lab/s1.r10-TIME
+      --quiet-wait <S>    Put a measurement off for so long while other programs use the machine
+                          [60, with --quick 5]; then it is made all the same, and marked
+  -h, --help              Print this
+";
+
+/// What is measured: a read and a write, on every level.
+const DEFINITION: &str = "s1.r10";
+
+/// How a request is answered, and what that needs which the level before did not.
+struct Level {
+    /// Of the server; `None`: not the server.
+    stub: Option<u64>,
+    answered: &'static str,
+    adds: &'static str,
+}
+
+/// From the least to all.
+const LEVELS: [Level; 7] = [
+    Level { stub: None, answered: "by an echo", adds: "sockets, reactor" },
+    Level {
+        stub: Some(5),
+        answered: "as it came",
+        adds: "the server's turn: its counters and timers",
+    },
+    Level { stub: Some(4), answered: "by its header", adds: "frames, and a response for each" },
+    Level { stub: Some(3), answered: "decoded", adds: "decoding the request" },
+    Level { stub: Some(2), answered: "found", adds: "finding the prepared statement" },
+    Level {
+        stub: Some(1),
+        answered: "run",
+        adds: "running it: locks, data, log, rows in the response",
+    },
+    Level { stub: Some(0), answered: "in full", adds: "waiting for the log where it has to" },
+];
+
+/// `lab peel`.
+pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+    let program = std::env::current_exe().context("find this program's file")?;
+    let Some((mut options, folder)) = parse(parser, program)? else { return print(HELP) };
+    let rows = match folder {
+        Some(folder) => RunFolder::open(&folder)?.rows()?,
+        None => {
+            options.stop = stop_on_signals()?;
+            let definition = definitions::find(DEFINITION)?;
+            let folder = run(&definition, &options, &mut Terminal::default())?;
+            if !folder.is_complete {
+                bail!("interrupted; what is there: myriad lab peel {}", folder.path().display());
+            }
+            folder.rows()?
+        }
+    };
+    print(&text(&rows)?)
+}
+
+/// `None`: help is wanted. A folder, if rows are there already.
+fn parse(parser: &mut Parser, program: PathBuf) -> Result<Option<(Options, Option<PathBuf>)>> {
+    use lexopt::prelude::*;
+    let (mut options, mut folder) = (Options::new(program), None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("quick") => options.quick = true,
+            Long("repeats") => options.repeats = Some(parser.value()?.parse()?),
+            Long("cell-ms") => options.cell_ms = Some(parser.value()?.parse()?),
+            Long("out") => options.out = Some(parser.value()?.into()),
+            Long("quiet-wait") => {
+                options.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+            }
+            Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Some((options, folder)))
+}
+
+/// A table for each request that was measured.
+fn text(rows: &[Row]) -> Result<String> {
+    let mut requests: Vec<&Value> = Vec::new();
+    let mut sorted: Vec<&Row> = rows.iter().collect();
+    sorted.sort_by_key(|row| row.cell);
+    for row in sorted {
+        let mix = row.parameters.get("load.mix").context("rows of another definition are there")?;
+        if !requests.contains(&mix) {
+            requests.push(mix);
+        }
+    }
+    let mut text = String::new();
+    for mix in requests {
+        let of_mix = |row: &&Row| row.parameters.get("load.mix") == Some(mix);
+        let of_mix: Vec<&Row> = rows.iter().filter(of_mix).collect();
+        let name = mix[0]["words"][0].as_str().unwrap_or_default();
+        text += &format!("{name}\n\n{}\n", sheet(&of_mix).text());
+    }
+    Ok(text)
+}
+
+/// One line for each level.
+fn sheet(rows: &[&Row]) -> Sheet {
+    let mut lines = Vec::new();
+    let mut before: Vec<&Row> = Vec::new();
+    for level in &LEVELS {
+        let of_level: Vec<&Row> =
+            rows.iter().copied().filter(|row| level.is_of(row) && is_usable(row)).collect();
+        let figure = |figure: Figure| shown(figure.estimate(&of_level));
+        let added = if level.stub.is_none() {
+            Figure::CpuNsPerOperation.estimate(&of_level)
+        } else {
+            difference(&of_level, &before)
+        };
+        lines.push([
+            level.stub.map_or("-".to_owned(), |stub| stub.to_string()),
+            level.answered.to_owned(),
+            figure(Figure::OperationsPerSecond),
+            figure(Figure::CpuNsPerOperation),
+            shown(added),
+            level.adds.to_owned(),
+        ]);
+        before = of_level;
+    }
+    Sheet::new(["stub", "answered", "per second", "CPU ns", "of it new", "for"], lines)
+}
+
+impl Level {
+    fn is_of(&self, row: &Row) -> bool {
+        let stub = row.parameters.get("subject.options.stub");
+        stub.and_then(Value::as_u64) == self.stub
+    }
+}
+
+/// A figure of one that lost something is none.
+fn is_usable(row: &Row) -> bool {
+    !matches!(row.verdict, Verdict::Stalled | Verdict::Lossy | Verdict::Failed | Verdict::Skipped)
+}
+
+/// What one level uses more than another, by the repeats: these were measured close to each other.
+fn difference(level: &[&Row], before: &[&Row]) -> Option<Estimate> {
+    let cpu_ns = |row: &Row| Figure::CpuNsPerOperation.value(row);
+    let of_repeat = |row: &&Row| {
+        let other = before.iter().find(|other| other.repeat == row.repeat)?;
+        Some(cpu_ns(row)? - cpu_ns(other)?)
+    };
+    let differences: Vec<f64> = level.iter().filter_map(of_repeat).collect();
+    (!differences.is_empty()).then(|| median_interval(&differences))
+}
+
+fn shown(estimate: Option<Estimate>) -> String {
+    estimate.map_or("-".to_owned(), |estimate| estimate.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::ThreadUse;
+
+    /// 1,000 operations in a second, with so much processor time for each.
+    fn row(stub: Option<u64>, repeat: usize, cpu_ns: u64) -> Row {
+        let definition = definitions::find(DEFINITION).unwrap();
+        let of_stub = |cell: &&crate::definition::Cell| {
+            let found = cell.parameters.get("subject.options.stub").and_then(Value::as_u64);
+            found == stub
+        };
+        let cell = definition.cells.iter().find(of_stub).unwrap();
+        let mut row = crate::run::empty_row(crate::run::Plan {
+            table: DEFINITION,
+            definition: "",
+            machine: "",
+            subject: crate::row::SubjectRow {
+                kind: String::new(),
+                version: String::new(),
+                command_line: Vec::new(),
+                cpus: Vec::new(),
+            },
+            load: cell.load.clone(),
+        });
+        row.parameters.clone_from(&cell.parameters);
+        row.repeat = repeat;
+        (row.report.operations, row.report.duration_ns) = (1_000, 1_000_000_000);
+        let user_ns = cpu_ns * 1_000;
+        row.threads = vec![ThreadUse { name: "r00".into(), user_ns, ..ThreadUse::default() }];
+        row
+    }
+
+    #[test]
+    fn each_level_costs_what_it_uses_more_than_the_one_before() {
+        // The machine is slower in the second repeat: differences are within a repeat.
+        let costs = [None, Some(5), Some(4), Some(3), Some(2), Some(1), Some(0)];
+        let mut rows = Vec::new();
+        for (index, stub) in (1_u64..).zip(costs) {
+            rows.push(row(stub, 0, 100 * index));
+            rows.push(row(stub, 1, 100 * index + 1_000));
+        }
+        rows.push(Row { verdict: Verdict::Failed, ..row(Some(3), 2, 9_999) });
+        let text = text(&rows).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 12, "{text}");
+        assert_eq!(lines[0], "SELECT value FROM lab.rows WHERE key = {key}");
+        assert!(lines[4].contains("by an echo"), "{text}");
+        for line in &lines[5..=10] {
+            assert!(line.contains("100.0 [100.0,100.0] 2"), "{text}");
+        }
+        assert!(lines[10].starts_with("   0") && lines[10].contains("in full"), "{text}");
+    }
+
+    #[test]
+    fn the_definition_has_every_level_twice() {
+        let cells = definitions::find(DEFINITION).unwrap().cells;
+        assert_eq!(cells.len(), 2 * LEVELS.len());
+        for level in &LEVELS {
+            let stub = |cell: &crate::definition::Cell| {
+                cell.parameters.get("subject.options.stub").and_then(Value::as_u64)
+            };
+            assert_eq!(cells.iter().filter(|cell| stub(cell) == level.stub).count(), 2);
+        }
+    }
+}
