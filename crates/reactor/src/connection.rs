@@ -353,7 +353,7 @@ mod tests {
 
     fn connection(id: u64) -> Connection<()> {
         let peer = Peer { remote: None, local: None, listener: 0 };
-        Connection::new(ConnId(id), Socket::Sim(id), peer, (), Output::default(), MonoNs(0))
+        Connection::new(ConnId(id), Socket::Sim(0), peer, (), Output::default(), MonoNs(0))
     }
 
     #[test]

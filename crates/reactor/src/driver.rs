@@ -24,14 +24,15 @@ pub(crate) use network::{Network, SharedNetwork, SimDriver};
 #[derive(Debug)]
 pub(crate) enum Socket {
     Fd(OwnedFd),
-    Sim(u64),
+    /// 32 bits, so that it takes no more room than a descriptor.
+    Sim(u32),
 }
 
 impl Socket {
     pub(crate) fn number(&self) -> u64 {
         match self {
             Socket::Fd(fd) => u64::try_from(fd.as_raw_fd()).unwrap_or(0),
-            Socket::Sim(number) => *number,
+            Socket::Sim(number) => u64::from(*number),
         }
     }
 }
@@ -149,7 +150,7 @@ impl Driver {
         match (self, socket) {
             (Driver::Epoll(driver), Socket::Fd(fd)) => driver.register(fd, token, interest),
             (Driver::Sim(driver), Socket::Sim(number)) => {
-                driver.register(*number, token, interest);
+                driver.register(u64::from(*number), token, interest);
                 Ok(())
             }
             _ => unreachable!("{MIXED}"),
@@ -160,7 +161,7 @@ impl Driver {
         match (self, socket) {
             (Driver::Epoll(driver), Socket::Fd(fd)) => driver.set_interest(fd, token, interest),
             (Driver::Sim(driver), Socket::Sim(number)) => {
-                driver.register(*number, token, interest);
+                driver.register(u64::from(*number), token, interest);
             }
             _ => unreachable!("{MIXED}"),
         }
@@ -170,7 +171,7 @@ impl Driver {
     pub(crate) fn deregister(&mut self, socket: &Socket) {
         match (self, socket) {
             (Driver::Epoll(driver), Socket::Fd(fd)) => driver.deregister(fd),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.deregister(*number),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.deregister(u64::from(*number)),
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -179,7 +180,7 @@ impl Driver {
         match (self, socket) {
             // Closing the last descriptor ends the watch as well.
             (Driver::Epoll(_), Socket::Fd(fd)) => drop(fd),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.close(number),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.close(u64::from(number)),
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -188,7 +189,7 @@ impl Driver {
     pub(crate) fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> Io {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::read(fd, buffer),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.read(*number, buffer),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.read(u64::from(*number), buffer),
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -197,7 +198,7 @@ impl Driver {
     pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8], has_more: bool) -> Io {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes, has_more),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.write(*number, bytes),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.write(u64::from(*number), bytes),
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -212,7 +213,7 @@ impl Driver {
             (Driver::Sim(driver), Socket::Sim(number)) => {
                 let mut bytes = vec![0; wanted];
                 match rustix::io::pread(&tail.file, &mut bytes, tail.offset) {
-                    Ok(count) if count != 0 => driver.write(*number, &bytes[..count]),
+                    Ok(count) if count != 0 => driver.write(u64::from(*number), &bytes[..count]),
                     Ok(_) => Io::Done(0),
                     Err(_) => Io::Broken,
                 }
@@ -225,7 +226,7 @@ impl Driver {
     pub(crate) fn has_unread(&self, socket: &Socket) -> bool {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::has_unread(fd),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.has_unread(*number),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.has_unread(u64::from(*number)),
             _ => unreachable!("{MIXED}"),
         }
     }
@@ -234,7 +235,7 @@ impl Driver {
     pub(crate) fn shutdown_write(&mut self, socket: &Socket) {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::shutdown_write(fd),
-            (Driver::Sim(driver), Socket::Sim(number)) => driver.shutdown_write(*number),
+            (Driver::Sim(driver), Socket::Sim(number)) => driver.shutdown_write(u64::from(*number)),
             _ => unreachable!("{MIXED}"),
         }
     }

@@ -21,6 +21,15 @@ struct Mark {
     gate: u64,
 }
 
+/// What few connections have, boxed, because all pay for the room.
+#[derive(Debug, Default)]
+struct Extra {
+    /// What follows the bytes.
+    tail: Option<Tail>,
+    /// Bytes that were encrypted for the peer and that the kernel does not have yet.
+    encrypted_bytes: usize,
+}
+
 /// A part of a file that follows the bytes of an [`Output`].
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -54,10 +63,7 @@ pub struct Output {
     marks: VecDeque<Mark>,
     /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
     appended: usize,
-    /// Bytes that were encrypted for the peer and that the kernel does not have yet.
-    encrypted_bytes: usize,
-    /// What follows the bytes. Boxed, because few connections have one and all pay for the room.
-    tail: Option<Box<Tail>>,
+    extra: Option<Box<Extra>>,
 }
 
 /// Nothing was appended since the last flush.
@@ -75,8 +81,7 @@ impl Default for Output {
             level: 0,
             marks: VecDeque::new(),
             appended: UNTOUCHED,
-            encrypted_bytes: 0,
-            tail: None,
+            extra: None,
         }
     }
 }
@@ -113,37 +118,40 @@ impl Output {
     /// turns out to be shorter, the connection is closed. At most one at a time, and nothing may be
     /// appended behind it.
     pub fn attach(&mut self, file: Arc<OwnedFd>, offset: u64, bytes: u64) {
-        assert!(self.tail.is_none(), "a file follows already");
+        assert!(self.tail().is_none(), "a file follows already");
         if bytes != 0 {
             // So that it is looked at even if nothing was appended.
             self.buffer();
-            self.tail = Some(Box::new(Tail { file, offset, bytes_left: bytes }));
+            self.extra.get_or_insert_default().tail =
+                Some(Tail { file, offset, bytes_left: bytes });
         }
     }
 
     /// Bytes of an attached file that the kernel does not have yet.
     pub fn attached_bytes(&self) -> u64 {
-        self.tail.as_ref().map_or(0, |tail| tail.bytes_left)
+        self.tail().map_or(0, |tail| tail.bytes_left)
     }
 
     pub(crate) fn tail(&self) -> Option<&Tail> {
-        self.tail.as_deref()
+        self.extra.as_ref()?.tail.as_ref()
     }
 
     /// The kernel took `count` bytes of the attached file.
     pub(crate) fn advance_tail(&mut self, count: usize) {
-        if let Some(tail) = &mut self.tail {
+        let Some(extra) = &mut self.extra else { return };
+        if let Some(tail) = &mut extra.tail {
             tail.offset += count as u64;
             tail.bytes_left = tail.bytes_left.saturating_sub(count as u64);
             if tail.bytes_left == 0 {
-                self.tail = None;
+                extra.tail = None;
             }
         }
+        self.free_extra();
     }
 
     /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
     pub fn pending_bytes(&self) -> usize {
-        self.unsent_bytes() + self.encrypted_bytes
+        self.unsent_bytes() + self.extra.as_ref().map_or(0, |extra| extra.encrypted_bytes)
     }
 
     /// Those of them that are here, and neither encrypted nor sent.
@@ -153,7 +161,14 @@ impl Output {
 
     /// So many bytes are encrypted, and not sent yet.
     pub(crate) fn note_encrypted(&mut self, bytes: usize) {
-        self.encrypted_bytes = bytes;
+        if bytes != 0 || self.extra.is_some() {
+            self.extra.get_or_insert_default().encrypted_bytes = bytes;
+            self.free_extra();
+        }
+    }
+
+    fn free_extra(&mut self) {
+        self.extra.take_if(|extra| extra.tail.is_none() && extra.encrypted_bytes == 0);
     }
 
     /// Drops what is not encrypted yet, held or not, and the attached file.
@@ -161,7 +176,10 @@ impl Output {
         self.sealed = self.end();
         self.released = self.sealed;
         self.marks.clear();
-        self.tail = None;
+        if let Some(extra) = &mut self.extra {
+            extra.tail = None;
+            self.free_extra();
+        }
         self.sent = self.bytes.len();
     }
 

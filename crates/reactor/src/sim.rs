@@ -98,7 +98,8 @@ impl<H: Handler> Sim<H> {
         let reactor = self.placer.place(self.placement, commons, Some(remote.ip()));
         let id = commons.next_id();
         commons.connection_opened(reactor);
-        let adopt = Delivery::Adopt { id, socket: Socket::Sim(number), peer, tls };
+        let short = u32::try_from(number).expect("fewer than 2^32 simulated connections");
+        let adopt = Delivery::Adopt { id, socket: Socket::Sim(short), peer, tls };
         if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
             // As live: a reactor that has ended closes the connection.
             commons.connection_closed(reactor);
