@@ -17,6 +17,38 @@ const MESSAGES_MAX: usize = 256;
 /// costs two system calls here and two there.
 const IMBALANCE_MAX: u64 = 2;
 
+/// How many connections to take from a listening socket at once.
+///
+/// To find that nobody waits costs more than half of an accepted connection: the kernel makes a socket
+/// and a file before it looks. So no more are taken than came the last time; who waits longer is
+/// reported again. Now and then more are tried for.
+#[derive(Debug)]
+struct Burst {
+    size: usize,
+    /// How often in a row as many came as were asked for.
+    filled: u32,
+}
+
+impl Burst {
+    const FILLED_MAX: u32 = 8;
+
+    fn new() -> Burst {
+        Burst { size: 1, filled: 0 }
+    }
+
+    /// `taken` came of `most` that were asked for.
+    fn learn(&mut self, taken: usize, most: usize) {
+        if taken < most {
+            *self = Burst { size: taken.max(1), filled: 0 };
+            return;
+        }
+        self.filled += 1;
+        if self.filled == Burst::FILLED_MAX {
+            *self = Burst { size: most.saturating_mul(2), filled: 0 };
+        }
+    }
+}
+
 /// A connection for this worker.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -31,6 +63,8 @@ pub(crate) struct Intake {
     slot: usize,
     workers: usize,
     listeners: Vec<OwnedFd>,
+    /// One per listening socket.
+    bursts: Vec<Burst>,
     mailbox: Channel,
     mailboxes: Vec<Channel>,
     table: Table,
@@ -68,6 +102,7 @@ impl Intake {
             accept_max,
             slot,
             workers,
+            bursts: listeners.iter().map(|_| Burst::new()).collect(),
             listeners,
             mailbox,
             mailboxes,
@@ -147,7 +182,9 @@ impl Intake {
         if !self.is_watching || listener >= self.listeners.len() {
             return round;
         }
-        round.must_rest = !self.accept_all(listener, self.accept_max, &mut round.arrivals);
+        let most = self.bursts[listener].size.min(self.accept_max);
+        round.must_rest = !self.accept_all(listener, most, &mut round.arrivals);
+        self.bursts[listener].learn(round.arrivals.len(), most);
         if self.accept == Accept::LeastLoaded && self.workers > 1 {
             self.share(connections as u64, &mut round.arrivals);
         }
@@ -222,5 +259,29 @@ impl Intake {
     /// A connection over a limit.
     pub(crate) fn refuse(arrival: &Arrival) {
         refuse(&arrival.socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_follows_those_who_come() {
+        let check = |waiting: &[usize], sizes: &[usize]| {
+            let mut burst = Burst::new();
+            let asked: Vec<usize> = waiting
+                .iter()
+                .map(|waiting| {
+                    let size = burst.size;
+                    burst.learn(size.min(*waiting), size);
+                    size
+                })
+                .collect();
+            assert_eq!(asked, sizes);
+        };
+        check(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], &[1, 1, 1, 1, 1, 1, 1, 1, 2, 1]);
+        check(&[0, 0], &[1, 1]);
+        check(&[9; 18], &[1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 4, 4]);
     }
 }
