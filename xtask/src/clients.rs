@@ -43,7 +43,9 @@ pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally
 }
 
 fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
-    let server = Server::start(root, target)?;
+    // ScyllaDB's driver knows shards.
+    let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
+    let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
     let counted = steps::run_counted(
         Command::new("timeout")

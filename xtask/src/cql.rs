@@ -4,9 +4,10 @@
 //! read it. Against Cassandra it shows that the file says what Cassandra does, against Myriad that
 //! Myriad does the same.
 
-mod connection;
+pub(crate) mod client;
+pub(crate) mod connection;
 mod file;
-mod show;
+pub(crate) mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Server, Target};
 use crate::tally::Tally;
-use connection::Connection;
+use connection::{Connection, Manner};
 use file::{Script, Step};
 
 /// Where the files are, below the repository's root.
@@ -135,17 +136,18 @@ fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result
 
 /// What a statement is answered. A SELECT is prepared and executed too, and must give the same.
 fn answer(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
-    let mut direct = connection.query(&step.statement, step.page_rows)?;
+    let manner = Manner::paged(step.page_rows);
+    let mut direct = connection.query(&step.statement, manner)?;
     for _ in 0..INDEX_TRIES_MAX {
         if !direct.iter().any(|line| line.starts_with(READ_FAILURE)) {
             break;
         }
         std::thread::sleep(INDEX_PAUSE);
-        direct = connection.query(&step.statement, step.page_rows)?;
+        direct = connection.query(&step.statement, manner)?;
     }
     let is_select = step.statement.to_ascii_lowercase().starts_with("select");
     if is_select && !step.is_once && !direct.iter().any(|line| line.starts_with("error")) {
-        let prepared = connection.prepare_and_execute(&step.statement, step.page_rows)?;
+        let prepared = connection.prepare_and_execute(&step.statement, manner)?;
         if !file::is_match(&direct, &prepared, step.is_unordered) {
             bail!("line {}: prepared it gives {prepared:?}, else {direct:?}", step.line);
         }

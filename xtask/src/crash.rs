@@ -1,6 +1,8 @@
 //! `cargo xtask crash`: kills the server under load, again and again on the same data, and looks
 //! whether everything is there that must be. `docs/crash-testing.md` says what is checked and why.
 
+mod cql;
+mod cql_state;
 mod generate;
 mod model;
 mod observer;
@@ -19,13 +21,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use self::cql::{CqlObserver, CqlWriter};
 use self::generate::{Habits, KINDS, SHARED_COUNTERS};
 use self::model::{Model, shown};
 use self::observer::Observer;
 use self::plan::{Ending, Plan};
 pub(crate) use self::subject::Subject;
-use self::subject::{Home, Process};
+use self::subject::{Addresses, Home, Process};
 use self::writer::Writer;
+use crate::cql::connection::Connection as CqlConnection;
 use crate::process::TempDir;
 use crate::resp::{Connection, Value};
 use crate::tally::Tally;
@@ -38,6 +42,8 @@ const DURABLE_WRITERS: usize = 4;
 /// What the other writers ask for by CLIENT DURABILITY: their last writes may go, but in order.
 const RELAXED: [&str; 2] = ["never", "interval"];
 const OBSERVERS: usize = 2;
+/// Clients that write by CQL.
+const CQL_WRITERS: usize = 3;
 /// The database of the client that empties it from time to time.
 const FLUSHED_DATABASE: usize = 1;
 const FLUSH_ODDS: f64 = 0.01;
@@ -104,18 +110,27 @@ struct Test {
     options: Options,
     home: Home,
     /// `None` only while it is being restarted.
-    server: Option<(Process, String)>,
+    server: Option<(Process, Addresses)>,
     writers: Vec<Writer>,
     observers: Vec<Observer>,
+    /// None if the server does not speak CQL.
+    cql_writers: Vec<CqlWriter>,
+    cql_observer: CqlObserver,
     /// As found at the last restart.
     counters: [i64; SHARED_COUNTERS],
+    cql_counter: i64,
 }
 
 impl Test {
     fn start(options: Options, home: Home) -> Result<Self> {
         let plan = Plan::new(options.seed, 0);
         let mut process = options.subject.start(&home, plan.settings)?;
-        let address = process.wait_ready()?;
+        let addresses = process.wait_ready()?;
+        let cql_writers = if addresses.cql.is_some() { CQL_WRITERS } else { 0 };
+        let cql_writers: Vec<CqlWriter> = (0..cql_writers).map(CqlWriter::new).collect();
+        if let Some(address) = &addresses.cql {
+            cql::create(address, &cql_writers).context("create the tables of CQL's clients")?;
+        }
         let writers = writers(options.subject);
         let targets = writers.iter().filter(|writer| writer.database == 0);
         let targets: Vec<String> = targets.map(|writer| writer.prefix.clone()).collect();
@@ -123,7 +138,10 @@ impl Test {
         Ok(Self {
             options,
             home,
-            server: Some((process, address)),
+            server: Some((process, addresses)),
+            cql_observer: CqlObserver::new(cql_writers.iter().map(|it| it.name.clone()).collect()),
+            cql_writers,
+            cql_counter: 0,
             observers: (0..OBSERVERS).map(observer).collect(),
             writers,
             counters: [0; SHARED_COUNTERS],
@@ -138,23 +156,35 @@ impl Test {
         let reads: u64 = self.observers.iter().map(|observer| observer.reads).sum();
         let lossless = plan.ending == Ending::Terminate;
         let undecided: usize = self.writers.iter().map(|writer| writer.undecided(lossless)).sum();
-        let address = self.restart(&plan, round)?;
-        let kept = self.verify(&address, lossless)?;
-        Ok(format!(
+        let statements: u64 = self.cql_writers.iter().map(|writer| writer.acknowledged).sum();
+        let in_flight: usize = self.cql_writers.iter().map(CqlWriter::undecided).sum();
+        let cql_reads = self.cql_observer.reads;
+        let addresses = self.restart(&plan, round)?;
+        let kept = self.verify(&addresses.resp, lossless)?;
+        let mut line = format!(
             "{plan}: {acknowledged} steps acknowledged, {reads} reads, {undecided} undecided \
              of which {kept} are there"
-        ))
+        );
+        if let Some(address) = &addresses.cql {
+            let kept = self.verify_cql(address)?;
+            line = format!(
+                "{line}; by CQL {statements}, {cql_reads} reads, {in_flight} undecided of which \
+                 {kept} are there"
+            );
+        }
+        Ok(line)
     }
 
     /// Runs all clients until the server is gone.
     fn load(&mut self, round: u64, plan: &Plan) -> Result<()> {
-        let (process, address) = self.server.take().context("the server runs between rounds")?;
+        let (process, addresses) = self.server.take().context("the server runs between rounds")?;
         let subject = self.options.subject;
         let seed = self.options.seed;
         let stopping = AtomicBool::new(false);
         let (writers, observers) = (&mut self.writers, &mut self.observers);
+        let (cql_writers, cql_observer) = (&mut self.cql_writers, &mut self.cql_observer);
         let (ended, complaints) = thread::scope(|scope| {
-            let (stopping, address) = (&stopping, address.as_str());
+            let (stopping, address) = (&stopping, addresses.resp.as_str());
             let mut clients = Vec::new();
             let mut number = 0;
             for writer in writers {
@@ -167,6 +197,15 @@ impl Test {
                 observer.reads = 0;
                 let seed = plan::mix(seed, round, number);
                 clients.push(scope.spawn(move || observer.run(address, seed, stopping)));
+            }
+            if let Some(address) = addresses.cql.as_deref() {
+                for writer in cql_writers {
+                    number += 1;
+                    let seed = plan::mix(seed, round, number);
+                    clients.push(scope.spawn(move || writer.run(address, seed, round, stopping)));
+                }
+                let seed = plan::mix(seed, round, number + 1);
+                clients.push(scope.spawn(move || cql_observer.run(address, seed, stopping)));
             }
             let ended = end(process, address, subject, plan, stopping);
             let complaints: Vec<String> = clients
@@ -185,7 +224,7 @@ impl Test {
     }
 
     /// Starts the server on its data, after killing it in the middle of that as often as planned.
-    fn restart(&mut self, plan: &Plan, round: u64) -> Result<String> {
+    fn restart(&mut self, plan: &Plan, round: u64) -> Result<Addresses> {
         self.home.keep_crashed()?;
         let settings = Plan::new(self.options.seed, round + 1).settings;
         for delay_ms in &plan.recovery_kills_ms {
@@ -194,9 +233,9 @@ impl Test {
             process.kill()?;
         }
         let mut process = self.options.subject.start(&self.home, settings)?;
-        let address = process.wait_ready().context("after the crash")?;
-        self.server = Some((process, address.clone()));
-        Ok(address)
+        let addresses = process.wait_ready().context("after the crash")?;
+        self.server = Some((process, addresses.clone()));
+        Ok(addresses)
     }
 
     /// Reads everything back. How many undecided steps are there.
@@ -218,6 +257,19 @@ impl Test {
         let left = databases.values().flat_map(|database| database.entries.keys());
         if let Some(stranger) = left.into_iter().find(|key| !known.contains(key)) {
             bail!("key {} is nobody's", shown(stranger));
+        }
+        Ok(kept)
+    }
+
+    /// The same of what was written by CQL.
+    fn verify_cql(&mut self, address: &str) -> Result<usize> {
+        let mut connection = CqlConnection::open(address)?;
+        self.cql_observer.check(&mut connection)?;
+        self.cql_counter =
+            cql::check_shared(&mut connection, &mut self.cql_writers, self.cql_counter)?;
+        let mut kept = 0;
+        for writer in &mut self.cql_writers {
+            kept += writer.settle(&mut connection)?;
         }
         Ok(kept)
     }

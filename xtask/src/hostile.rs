@@ -9,6 +9,9 @@
 mod ask;
 mod bystander;
 mod bytes;
+mod cql;
+mod cql_bytes;
+mod cql_requests;
 mod crowds;
 mod disk;
 mod memory;
@@ -92,7 +95,7 @@ impl fmt::Display for Verdict {
 }
 
 fn checks() -> impl Iterator<Item = &'static Check> {
-    let lists: [&[Check]; 7] = [
+    let lists: [&[Check]; 9] = [
         bytes::CHECKS,
         crowds::CHECKS,
         replies::CHECKS,
@@ -100,6 +103,8 @@ fn checks() -> impl Iterator<Item = &'static Check> {
         memory::CHECKS,
         disk::CHECKS,
         refusals::CHECKS,
+        cql_bytes::CHECKS,
+        cql_requests::CHECKS,
     ];
     lists.into_iter().flatten()
 }

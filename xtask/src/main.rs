@@ -6,6 +6,7 @@ mod ci;
 mod clients;
 mod cql;
 mod crash;
+mod differential;
 mod hostile;
 mod lab_smoke;
 mod lab_truth;
@@ -35,6 +36,8 @@ Chores of the project.
                                              golden dialogues; --update writes the replies
   cargo xtask cql --server myriad|cassandra=HOST:PORT [--update] [FILTER]
                                              the same of CQL; scripts/peers/cassandra.sh starts a Cassandra
+  cargo xtask cql-differential --against HOST:PORT [--seed S] [--schemas N] [--statements N]
+                                             random statements, for Myriad and a Cassandra
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
@@ -79,6 +82,7 @@ fn run() -> Result<bool> {
         "tidy" => run_tidy(&mut parser),
         "transcripts" => run_transcripts(&mut parser),
         "cql" => run_cql(&mut parser),
+        "cql-differential" => run_differential(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
         "hostile" => run_hostile(&mut parser),
@@ -144,6 +148,23 @@ fn run_cql(parser: &mut lexopt::Parser) -> Result<bool> {
     }
     let peer = peer.context("--server myriad|cassandra=HOST:PORT is needed")?;
     Ok(finish(cql::run_all(&root()?, &cql::Options { peer, filter, update })?))
+}
+
+fn run_differential(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut against, mut seed, mut schemas, mut statements) = (None, None, 100, 100);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("against") => against = Some(parser.value()?.string()?),
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("schemas") => schemas = parser.value()?.parse()?,
+            Long("statements") => statements = parser.value()?.parse()?,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let against = against.context("--against HOST:PORT is needed: a Cassandra")?;
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let options = differential::Options { seed, schemas, statements, against };
+    Ok(finish(differential::run(&root()?, &options)?))
 }
 
 fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -75,9 +75,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `target`, or asks a running one who it is.
     pub(crate) fn start(root: &Path, target: &Target) -> Result<Self> {
+        Self::start_with(root, target, &[])
+    }
+
+    /// The same; a Myriad with options.
+    pub(crate) fn start_with(root: &Path, target: &Target, options: &[&str]) -> Result<Self> {
         match target {
             Target::Redis => start_redis(),
-            Target::Myriad => start_myriad(root),
+            Target::Myriad => start_myriad(root, options),
             Target::Address(address) => Ok(Self {
                 address: address.clone(),
                 cql_address: None,
@@ -186,7 +191,7 @@ fn try_start_redis() -> Result<Server> {
     })
 }
 
-fn start_myriad(root: &Path) -> Result<Server> {
+fn start_myriad(root: &Path, options: &[&str]) -> Result<Server> {
     let binary = root.join("target/release/myriad");
     if !binary.exists() {
         bail!("{} is missing: cargo build --release -p myriad", binary.display());
@@ -195,6 +200,7 @@ fn start_myriad(root: &Path) -> Result<Server> {
     let child = Command::new(&binary)
         .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--http", "127.0.0.1:0"])
         .args(["--reactors", "2"])
+        .args(options)
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())

@@ -28,6 +28,7 @@ Usage:
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
+  myriad cql --markdown         Print the documentation of CQL's statements, types and functions
   myriad --version              Print the version
 
 Every command takes --help.
@@ -63,6 +64,12 @@ const COMMANDS_HELP: &str = "\
 Usage: myriad commands --markdown
 
 Prints the documentation of all commands of the Redis protocol, which is docs/commands.md.
+";
+
+const CQL_HELP: &str = "\
+Usage: myriad cql --markdown
+
+Prints what there is of CQL's statements, types and functions, which is docs/cql-reference.md.
 ";
 
 /// What the command line asks for.
@@ -152,6 +159,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
             }
+            Some("cql") => parse_document(parser, "cql", CQL_HELP, server::cql_markdown),
             Some("help") => print(HELP),
             _ => Err(usage(&format!("unknown command {}", name.display()))),
         },

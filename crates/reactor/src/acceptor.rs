@@ -226,8 +226,7 @@ impl Acceptor {
             source.local()
         };
         self.commons.acceptor.count_accepted();
-        let address = remote.map(|remote| remote.ip());
-        let reactor = self.placer.place(self.placement, &self.commons, address);
+        let reactor = self.placer.place(self.placement, &self.commons, remote);
         let tls = source.tls().cloned();
         self.deliver.deliver(reactor, socket, Peer { remote, local, listener }, tls);
     }

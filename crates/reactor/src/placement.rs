@@ -1,7 +1,7 @@
 //! Which reactor a new connection goes to.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use crate::context::Commons;
@@ -24,6 +24,8 @@ pub enum Placement {
     /// original, for comparison. Hashing leaves reactors empty: 16 connections reach about 10
     /// of 16.
     Hash { connections_per_remote: u32 },
+    /// By the peer's port: whoever chooses its port chooses its reactor.
+    SourcePort,
 }
 
 /// The acceptor's memory for placing.
@@ -44,7 +46,7 @@ impl Placer {
         &mut self,
         placement: Placement,
         commons: &Commons,
-        remote: Option<IpAddr>,
+        remote: Option<SocketAddr>,
     ) -> usize {
         let count = commons.stations.len();
         match placement {
@@ -55,8 +57,9 @@ impl Placer {
                 index
             }
             Placement::Hash { connections_per_remote } => {
-                self.hash(remote, connections_per_remote, count)
+                self.hash(remote.map(|it| it.ip()), connections_per_remote, count)
             }
+            Placement::SourcePort => remote.map_or(0, |remote| usize::from(remote.port()) % count),
         }
     }
 
@@ -136,7 +139,8 @@ mod tests {
         let mut placer = Placer::default();
         let mut counts = vec![0; reactors];
         for number in 0..count {
-            let remote = IpAddr::from([10, 0, 0, (number % 4) as u8]);
+            let port = u16::try_from(40_000 + number).unwrap();
+            let remote = SocketAddr::from(([10, 0, 0, (number % 4) as u8], port));
             let index = placer.place(placement, &commons, Some(remote));
             commons.connection_opened(index);
             counts[index] += 1;
@@ -150,6 +154,7 @@ mod tests {
         let counts = place_many(Placement::LeastLoaded, 16, 1600);
         assert!(counts.iter().all(|&count| (99..=101).contains(&count)), "{counts:?}");
         assert_eq!(place_many(Placement::RoundRobin, 4, 8), [2; 4]);
+        assert_eq!(place_many(Placement::SourcePort, 3, 5), [1, 2, 2], "40,000 is 1 of 3");
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<H: Handler> Sim<H> {
         let local = SocketAddr::from(([10, 255, 255, 255], 6379));
         let peer = Peer { remote: Some(remote), local: Some(local), listener };
         let commons = &self.links.commons;
-        let reactor = self.placer.place(self.placement, commons, Some(remote.ip()));
+        let reactor = self.placer.place(self.placement, commons, Some(remote));
         let id = commons.next_id();
         commons.connection_opened(reactor);
         let short = u32::try_from(number).expect("fewer than 2^32 simulated connections");

@@ -32,5 +32,6 @@ mod slowlog;
 mod snapshots;
 mod worker;
 
+pub use cql::markdown as cql_markdown;
 pub use resp::commands_markdown;
 pub use serve::serve;

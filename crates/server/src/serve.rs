@@ -259,6 +259,7 @@ fn placement(settings: &Settings) -> reactor::Placement {
             connections_per_remote: u32::try_from(settings.num_connections_to_server)
                 .unwrap_or(u32::MAX),
         },
+        Placement::SourcePort => reactor::Placement::SourcePort,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all reactors and background threads of one server share.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +27,7 @@ use crate::cql::schema::{Catalog, LastChange};
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
-use crate::resp::{Pause, Session};
+use crate::resp::Pause;
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
 
@@ -168,9 +169,17 @@ impl Shared {
 
     /// Remembers a slow command.
     #[cold]
-    pub(crate) fn note_slow(&self, session: &Session, now: Now, ns: u64, args: Args<'_>) {
-        let settings = self.settings.load();
-        self.slowlog.lock().push(session, now.unix, ns / 1000, args, settings.slowlog_max_len);
+    pub(crate) fn note_slow(
+        &self,
+        remote: Option<SocketAddr>,
+        client_name: &str,
+        now: Now,
+        ns: u64,
+        args: Args<'_>,
+    ) {
+        let entries_max = self.settings.load().slowlog_max_len;
+        let client = (remote, client_name);
+        self.slowlog.lock().push(client, now.unix, ns / 1000, args, entries_max);
     }
 
     pub(crate) fn links(&self) -> &Links<Mail> {

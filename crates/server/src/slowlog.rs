@@ -1,11 +1,12 @@
 //! SLOWLOG: the last commands that took long to execute.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use base::time::UnixMs;
 use wire::resp::Args;
 
-use crate::resp::{REDACTED, Session, is_secret};
+use crate::resp::{REDACTED, is_secret};
 
 /// Arguments and bytes of each that an entry keeps.
 /// Source: Redis 7.2 `slowlog.h`, `SLOWLOG_ENTRY_MAX_ARGC` and `SLOWLOG_ENTRY_MAX_STRING`.
@@ -31,7 +32,7 @@ pub(crate) struct Slowlog {
 impl Slowlog {
     pub(crate) fn push(
         &mut self,
-        session: &Session,
+        (remote, client_name): (Option<SocketAddr>, &str),
         at: UnixMs,
         took_us: u64,
         args: Args<'_>,
@@ -42,8 +43,8 @@ impl Slowlog {
             at,
             took_us,
             args: shortened(args),
-            peer: session.details.remote.map_or_else(String::new, |peer| peer.to_string()),
-            client_name: session.details.name.clone(),
+            peer: remote.map_or_else(String::new, |peer| peer.to_string()),
+            client_name: client_name.to_owned(),
         });
         self.next_id += 1;
         self.entries.truncate(entries_max);

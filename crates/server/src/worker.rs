@@ -12,6 +12,8 @@ use base::time::Now;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use std::collections::VecDeque;
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::resp::Args;
 
@@ -108,8 +110,14 @@ impl Worker {
     }
 
     /// Remembers a request for the clients that run MONITOR.
-    pub(crate) fn feed_monitors(&mut self, session: &Session, now: Now, args: Args<'_>) {
-        monitor_line(session, now.unix, args, &mut self.monitor_feed);
+    pub(crate) fn feed_monitors(
+        &mut self,
+        place: impl Display,
+        remote: Option<SocketAddr>,
+        now: Now,
+        args: Args<'_>,
+    ) {
+        monitor_line(place, remote, now.unix, args, &mut self.monitor_feed);
     }
 
     /// From now on these settings count here; other reactors take them at their next turn.

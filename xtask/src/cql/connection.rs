@@ -1,102 +1,96 @@
-//! One connection of CQL's native protocol, version 4, one request at a time.
-
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+//! One connection, one statement at a time; answers are lines.
 
 use anyhow::{Context, Result, bail};
 use wire::cql::{
-    Consistency, Direction, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend,
-    RequestEncoder, Response, Rows, Version, decode_response,
+    Compression, Consistency, Parameters, ParametersToSend, RequestEncoder, Response, Rows, Version,
 };
 
+use super::client::Client;
 use super::show;
-
-/// A server that says nothing for so long has failed; changes of the schema take Cassandra a while.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
-    encoder: RequestEncoder,
+    client: Client,
+}
+
+/// How a statement is sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Manner {
+    /// Asks for pages of so many rows, and shows where one ends.
+    pub(crate) page_rows: Option<i32>,
+    /// The time of its writes, in microseconds.
+    pub(crate) timestamp: Option<i64>,
+    /// The time that expiry is reckoned from; version 5 on.
+    pub(crate) now_in_seconds: Option<i32>,
+}
+
+impl Manner {
+    pub(crate) fn paged(page_rows: Option<i32>) -> Manner {
+        Manner { page_rows, ..Manner::default() }
+    }
 }
 
 impl Connection {
     pub(crate) fn open(address: &str) -> Result<Connection> {
-        let stream = TcpStream::connect(address).with_context(|| format!("connect {address}"))?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        let encoder = RequestEncoder { version: Version::V4, compression: None };
-        let mut connection = Connection { stream, encoder };
-        let mut request = Vec::new();
-        encoder.startup(0, &[("CQL_VERSION", "3.0.0")], &mut request);
-        let (header, body) = connection.exchange(&request)?;
-        match decode_response(&header, &body)?.0 {
-            Response::Ready => Ok(connection),
-            other => bail!("STARTUP was answered {other:?}"),
-        }
+        Self::open_as(address, Version::V4, None)
     }
 
-    fn exchange(&mut self, request: &[u8]) -> Result<(Header, Vec<u8>)> {
-        self.stream.write_all(request)?;
-        let mut head = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut head).context("read the head of an answer")?;
-        let header =
-            Header::decode(&head, Direction::Response, Some(Version::V4), &Limits::DEFAULT)?
-                .context("a whole head was read")?;
-        let mut body = vec![0; header.body_bytes];
-        self.stream.read_exact(&mut body).context("read an answer")?;
-        Ok((header, body))
+    pub(crate) fn open_as(
+        address: &str,
+        version: Version,
+        compression: Option<Compression>,
+    ) -> Result<Connection> {
+        Ok(Connection { client: Client::open(address, version, compression)? })
     }
 
     /// Carries out a statement that is not part of the dialogue.
     pub(crate) fn must(&mut self, statement: &str) -> Result<()> {
-        let answer = self.query(statement, None)?;
+        let answer = self.query(statement, Manner::default())?;
         match answer.first() {
             Some(line) if line.starts_with("error") => bail!("{statement}: {line}"),
             _ => Ok(()),
         }
     }
 
-    /// The answer as lines; of rows all pages, with a line between them if `page_rows` is given.
-    pub(crate) fn query(&mut self, statement: &str, page_rows: Option<i32>) -> Result<Vec<String>> {
-        let encoder = self.encoder;
-        self.pages(page_rows, &|with, out| encoder.query(0, statement, with, out))
+    /// The answer as lines; of rows all pages, with a line between them if pages are asked for.
+    pub(crate) fn query(&mut self, statement: &str, manner: Manner) -> Result<Vec<String>> {
+        self.pages(manner, &|to, with, out| to.query(0, statement, with, out))
     }
 
     pub(crate) fn prepare_and_execute(
         &mut self,
         statement: &str,
-        page_rows: Option<i32>,
+        manner: Manner,
     ) -> Result<Vec<String>> {
-        let encoder = self.encoder;
-        let mut request = Vec::new();
-        encoder.prepare(0, statement, None, &mut request);
-        let (header, body) = self.exchange(&request)?;
-        let id = match decode_response(&header, &body)?.0 {
-            Response::Prepared(prepared) => prepared.id.to_vec(),
-            Response::Error { message, .. } => return Ok(vec![format!("error {message}")]),
+        let message = self.client.ask(|to, out| to.prepare(0, statement, None, out))?;
+        let (id, metadata_id) = match message.decode()?.0 {
+            Response::Prepared(prepared) => {
+                (prepared.id, prepared.result_metadata_id.unwrap_or_default())
+            }
+            Response::Error { code, message, .. } => return Ok(vec![error_line(code, message)]),
             other => bail!("PREPARE was answered {other:?}"),
         };
-        self.pages(page_rows, &|with, out| encoder.execute(0, &id, &[], with, out))
+        self.pages(manner, &|to, with, out| to.execute(0, id, metadata_id, with, out))
     }
 
     fn pages(
         &mut self,
-        page_rows: Option<i32>,
-        encode: &dyn Fn(&ParametersToSend<'_>, &mut Vec<u8>),
+        manner: Manner,
+        encode: &dyn Fn(RequestEncoder, &ParametersToSend<'_>, &mut Vec<u8>),
     ) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let mut paging_state: Option<Vec<u8>> = None;
         loop {
             let parameters = Parameters {
-                page_size: page_rows,
+                page_size: manner.page_rows,
                 paging_state: paging_state.as_deref(),
+                timestamp: manner.timestamp,
+                now_in_seconds: manner.now_in_seconds,
                 ..Parameters::new(Consistency::One)
             };
-            let mut request = Vec::new();
-            encode(&ParametersToSend { parameters, values: &[] }, &mut request);
-            let (header, body) = self.exchange(&request)?;
-            let (response, notes) = decode_response(&header, &body)?;
+            let with = ParametersToSend { parameters, values: &[] };
+            let message = self.client.ask(|to, out| encode(to, &with, out))?;
+            let (response, notes) = message.decode()?;
             lines.extend(notes.warnings.iter().map(|warning| format!("warning {warning}")));
             paging_state = append(response, lines.is_empty(), &mut lines)?;
             if paging_state.is_none() {
@@ -107,6 +101,10 @@ impl Connection {
     }
 }
 
+fn error_line(code: i32, message: &str) -> String {
+    format!("error {code:04x} {}", message.replace('\n', "\\n"))
+}
+
 /// Adds the lines of one answer. Returns where the next page begins, if there is one.
 fn append(
     response: Response<'_>,
@@ -114,9 +112,7 @@ fn append(
     lines: &mut Vec<String>,
 ) -> Result<Option<Vec<u8>>> {
     lines.push(match response {
-        Response::Error { code, message, .. } => {
-            format!("error {code:04x} {}", message.replace('\n', "\\n"))
-        }
+        Response::Error { code, message, .. } => error_line(code, message),
         Response::Void => "void".to_owned(),
         Response::SetKeyspace(name) => format!("keyspace {name}"),
         Response::SchemaChange(parts) => format!("schema {}", parts.join(" ")),

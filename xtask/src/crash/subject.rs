@@ -57,6 +57,14 @@ pub(crate) struct Home {
     pub(crate) log: PathBuf,
 }
 
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) resp: String,
+    /// None: it does not speak CQL.
+    pub(crate) cql: Option<String>,
+}
+
 /// A started process. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -141,12 +149,12 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 }
 
 impl Process {
-    /// Waits until the server accepts; its address.
-    pub(crate) fn wait_ready(&mut self) -> Result<String> {
+    /// Waits until the server accepts; its addresses.
+    pub(crate) fn wait_ready(&mut self) -> Result<Addresses> {
         let started = Instant::now();
         while started.elapsed() < HANG_TIMEOUT {
-            if let Some(address) = self.readiness.poll() {
-                return Ok(address);
+            if let Some(addresses) = self.readiness.poll() {
+                return Ok(addresses);
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("the server does not start: {status}\n{}", last_lines(&self.log)?);
@@ -184,26 +192,30 @@ impl Drop for Process {
 }
 
 impl Readiness {
-    fn poll(&self) -> Option<String> {
+    fn poll(&self) -> Option<Addresses> {
         match self {
             Self::Announced(lines) => {
                 // No line within this time: the caller looks whether the process is still there.
-                lines.recv_timeout(POLL).ok().as_deref().and_then(ready_address)
+                lines.recv_timeout(POLL).ok().as_deref().and_then(ready_addresses)
             }
             Self::Asked(address) => {
                 thread::sleep(POLL);
                 let answer = Connection::open(address).and_then(|mut it| it.call(&["PING"]));
                 let is_ready = matches!(answer, Ok(Value::Simple(text)) if text == b"PONG");
-                is_ready.then(|| address.clone())
+                is_ready.then(|| Addresses { resp: address.clone(), cql: None })
             }
         }
     }
 }
 
-/// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
-fn ready_address(line: &str) -> Option<String> {
-    let rest = line.strip_prefix("ready resp=")?;
-    rest.split_whitespace().next().map(str::to_owned)
+/// `ready resp=127.0.0.1:6379 cql=127.0.0.1:9042`
+fn ready_addresses(line: &str) -> Option<Addresses> {
+    let listeners = line.strip_prefix("ready ")?;
+    let listener = |name: &str| {
+        let mut words = listeners.split_whitespace();
+        words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
+    };
+    Some(Addresses { resp: listener("resp=")?, cql: listener("cql=") })
 }
 
 fn last_lines(log: &Path) -> Result<String> {
@@ -219,8 +231,8 @@ fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Pro
         bail!("{} is missing: cargo build --release -p myriad", binary.display());
     }
     let mut command = Command::new(&binary);
-    command.args(["serve", "--resp", "127.0.0.1:0", "--durability", durability, "--dir"]);
-    command.arg(&home.data).stdout(Stdio::piped());
+    command.args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0"]);
+    command.args(["--durability", durability, "--dir"]).arg(&home.data).stdout(Stdio::piped());
     let group_bytes_max = (settings.segment_bytes / 2).min(GROUP_BYTES_MAX);
     for (option, value) in [
         ("--reactors", u64::from(settings.reactors)),
@@ -300,8 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ready_line_names_the_address() {
-        assert_eq!(ready_address("ready resp=127.0.0.1:4000 x"), Some("127.0.0.1:4000".to_owned()));
-        assert_eq!(ready_address("starting"), None);
+    fn the_ready_line_names_the_addresses() {
+        let found = ready_addresses("ready resp=127.0.0.1:4000 cql=127.0.0.1:4001").unwrap();
+        assert_eq!(
+            (found.resp.as_str(), found.cql.as_deref()),
+            ("127.0.0.1:4000", Some("127.0.0.1:4001"))
+        );
+        assert_eq!(ready_addresses("ready resp=127.0.0.1:4000").unwrap().cql, None);
+        assert_eq!(ready_addresses("starting"), None);
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::ask::{expect_bulk, expect_simple};
 use super::until;
+use crate::cql::connection::{Connection as CqlConnection, Manner};
 use crate::resp::Connection;
 
 /// What it does, again and again.
@@ -17,6 +18,8 @@ pub(super) enum Habit {
     Writes,
     /// PING and ECHO: where the data is flushed, evicted or read-only.
     Talks,
+    /// INSERT and SELECT by CQL, in a table of its own.
+    Queries,
 }
 
 /// A client on its own connection and thread.
@@ -34,7 +37,7 @@ struct State {
 
 impl Bystander {
     pub(super) fn start(address: &str, habit: Habit) -> Result<Bystander> {
-        let mut connection = Connection::open(address)?;
+        let mut connection = Line::open(address, habit)?;
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let thread = thread::spawn(move || {
@@ -84,10 +87,41 @@ impl Bystander {
     }
 }
 
-fn one_round(connection: &mut Connection, habit: Habit, round: u64) -> Result<()> {
+/// Its connection.
+enum Line {
+    Resp(Connection),
+    Cql(CqlConnection),
+}
+
+impl Line {
+    fn open(address: &str, habit: Habit) -> Result<Line> {
+        if habit != Habit::Queries {
+            return Ok(Line::Resp(Connection::open(address)?));
+        }
+        let mut connection = CqlConnection::open(address)?;
+        connection.must(
+            "CREATE KEYSPACE bystander WITH replication = {'class': 'SimpleStrategy', \
+             'replication_factor': 1}",
+        )?;
+        connection.must("CREATE TABLE bystander.t (k int PRIMARY KEY, v bigint)")?;
+        Ok(Line::Cql(connection))
+    }
+}
+
+fn one_round(line: &mut Line, habit: Habit, round: u64) -> Result<()> {
+    let connection = match line {
+        Line::Resp(connection) => connection,
+        Line::Cql(connection) => {
+            connection.must(&format!("INSERT INTO bystander.t (k, v) VALUES (1, {round})"))?;
+            let select = "SELECT v FROM bystander.t WHERE k = 1";
+            let found = connection.query(select, Manner::default())?;
+            ensure!(found.get(1) == Some(&round.to_string()), "found {found:?}, not {round}");
+            return Ok(());
+        }
+    };
     let round = round.to_string();
     match habit {
-        Habit::Writes => {
+        Habit::Writes | Habit::Queries => {
             expect_simple(&connection.call(&["SET", "bystander", &round])?, "OK")?;
             expect_bulk(&connection.call(&["GET", "bystander"])?, round.as_bytes())
         }

@@ -24,6 +24,8 @@ const TICKS_PER_S: u64 = 100;
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) address: String,
+    /// Where it speaks CQL, if it was asked to.
+    pub(super) cql_address: Option<String>,
     /// None: somebody else's server.
     running: Option<Running>,
     /// The directory that goes with the server, unless the check brought one.
@@ -46,7 +48,7 @@ pub(super) struct Ended {
 impl Subject {
     /// Somebody else's server.
     pub(super) fn at(address: &str) -> Subject {
-        Subject { address: address.to_owned(), running: None, _directory: None }
+        Subject { address: address.to_owned(), cql_address: None, running: None, _directory: None }
     }
 
     /// A server on an empty directory.
@@ -75,16 +77,21 @@ impl Subject {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let address = line.strip_prefix("ready resp=").and_then(|it| it.split(' ').next());
-                if let Some(address) = address {
+                let listener = |name: &str| {
+                    let mut words = line.strip_prefix("ready ")?.split(' ');
+                    words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
+                };
+                if let Some(address) = listener("resp=") {
                     // Nobody listens any more when the start has timed out.
-                    let _ = sender.send(address.to_owned());
+                    let _ = sender.send((address, listener("cql=")));
                 }
             }
         });
         let mut running = Running { child, stderr: Some(stderr) };
         match receiver.recv_timeout(HANG_TIMEOUT) {
-            Ok(address) => Ok(Subject { address, running: Some(running), _directory: None }),
+            Ok((address, cql_address)) => {
+                Ok(Subject { address, cql_address, running: Some(running), _directory: None })
+            }
             Err(RecvTimeoutError::Timeout) => bail!("the server is not ready: it hangs"),
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = running.wait()?;

@@ -122,7 +122,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         choice!(placement: Placement),
         "least-loaded",
         Change::Start,
-        "Which reactor gets a new connection: the one with the least measured busy time, the next in turn, or one by hash of the peer's address.",
+        "Which reactor gets a new connection: the one with the least measured busy time, the next in turn, one by hash of the peer's address, or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
     ),
     option(
         Section::Server,

@@ -61,6 +61,8 @@ choice! {
         RoundRobin = "round-robin",
         /// By hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
         Hash = "hash",
+        /// By the peer's port modulo the reactors: drivers that know shards choose theirs.
+        SourcePort = "source-port",
     }
 }
 

@@ -12,7 +12,7 @@ use super::pool::PoolReply;
 use super::requests::{Answer, Ran, Requests};
 use super::roles::{Access, password};
 use super::session::{Names, Phase, Session, Wait};
-use crate::config::{CqlAuthenticator, CqlAuthorizer};
+use crate::config::{CqlAuthenticator, CqlAuthorizer, Placement};
 
 /// The version of the language, which clients repeat in STARTUP.
 pub(super) const CQL_VERSION: &str = "3.4.7";
@@ -55,15 +55,37 @@ fn opcode_name(opcode: Opcode) -> &'static str {
 }
 
 impl Requests<'_> {
-    pub(super) fn options(answer: &mut Answer<'_, '_>) {
+    pub(super) fn options(&self, session: &Session, answer: &mut Answer<'_, '_>) {
         let versions = [Version::V3, Version::V4, Version::V5].map(|version| version.to_string());
         let versions = versions.each_ref().map(String::as_str);
-        let options: [(&str, &[&str]); 3] = [
+        let compressions = [Compression::Snappy.name(), Compression::Lz4.name()];
+        let mut options: Vec<(&str, &[&str])> = vec![
             ("PROTOCOL_VERSIONS", &versions),
-            ("COMPRESSION", &[Compression::Snappy.name(), Compression::Lz4.name()]),
+            ("COMPRESSION", &compressions),
             ("CQL_VERSION", &[CQL_VERSION]),
         ];
+        let is_sharded = self.worker.settings.placement == Placement::SourcePort;
+        let shards = is_sharded.then(|| self.shards(session));
+        let shards = shards.iter().flatten().map(|(name, value)| (*name, [value.as_str()]));
+        let shards: Vec<_> = shards.collect();
+        options.extend(shards.iter().map(|(name, value)| (*name, &value[..])));
         answer.encoder.supported(answer.stream, &options, answer.out);
+    }
+
+    /// Reactors as the drivers of `ScyllaDB` know shards. Each reactor can run everything, so a client that
+    /// does not care loses nothing.
+    // Source: ScyllaDB, protocol-extensions.md, "Intranode sharding"
+    fn shards(&self, session: &Session) -> [(&'static str, String); 6] {
+        let reactors = self.shared.links().mailboxes().len();
+        let port = session.client.local.map_or(0, |address| address.port());
+        [
+            ("SCYLLA_SHARD", self.worker.index.to_string()),
+            ("SCYLLA_NR_SHARDS", reactors.to_string()),
+            ("SCYLLA_PARTITIONER", "org.apache.cassandra.dht.Murmur3Partitioner".to_owned()),
+            ("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned()),
+            ("SCYLLA_SHARDING_IGNORE_MSB", "0".to_owned()),
+            ("SCYLLA_SHARD_AWARE_PORT", port.to_string()),
+        ]
     }
 
     /// Agrees on version and compression. In version 5 everything behind the answer travels in

@@ -9,7 +9,7 @@
 //!
 //! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
 //! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
-//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking).
+//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking), `watch` (what SLOWLOG and MONITOR see).
 
 mod auth;
 pub(crate) mod engine;
@@ -21,6 +21,7 @@ pub(crate) mod frames;
 pub mod function;
 mod handshake;
 pub mod lexer;
+mod markdown;
 mod parked;
 pub mod parser;
 mod plan;
@@ -40,5 +41,7 @@ pub mod type_name;
 pub mod types;
 pub mod value;
 pub(crate) mod virtual_tables;
+mod watch;
 
+pub use markdown::markdown;
 pub(crate) use session::{Phase, Session, Wait};

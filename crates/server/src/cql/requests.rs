@@ -113,7 +113,8 @@ impl Requests<'_> {
                 0
             }
         };
-        self.executed(kind, clock_start);
+        let ns = self.executed(kind, clock_start);
+        self.show(session, header, body, ns);
         if gate > self.worker.durable {
             let is_parked = self.hold(session, header, gate, &out[start..]);
             out.truncate(start);
@@ -151,12 +152,14 @@ impl Requests<'_> {
         gate
     }
 
-    fn executed(&mut self, kind: RequestKind, clock_start: u64) {
+    /// Counts a request that has run; how long it took.
+    fn executed(&mut self, kind: RequestKind, clock_start: u64) -> u64 {
         let stamp = self.worker.clock.now();
         let ns = self.worker.clock.delta_ns(clock_start, stamp);
         self.worker.stamp = stamp;
         self.worker.tally.executed(kind.command_id(), ns);
         self.worker.tally.totals.commands += 1;
+        ns
     }
 
     /// Gives the request to the pool that runs all statements.
@@ -279,7 +282,7 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         match request {
-            Request::Options => Self::options(&mut answer),
+            Request::Options => self.options(session, &mut answer),
             Request::Startup(options) => self.startup(session, &options, &mut answer)?,
             Request::AuthResponse(token) => {
                 return self.auth_response(session, token, &mut answer);

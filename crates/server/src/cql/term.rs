@@ -251,8 +251,18 @@ fn followed_by_operator(parser: &Parser<'_>) -> bool {
     ["+", "-", "*", "/", "%"].iter().any(|symbol| parser.is_at_symbol(symbol))
 }
 
+/// Words that are values, not types.
+const VALUE_WORDS: [&str; 5] = ["null", "true", "false", "nan", "infinity"];
+/// Words that follow a term, and do not begin one.
+const CLAUSE_WORDS: [&str; 10] =
+    ["and", "or", "if", "where", "using", "allow", "order", "limit", "per", "group"];
+
 fn is_hint(parser: &Parser<'_>) -> bool {
     if !matches!(parser.peek_at(1).kind, Kind::Word | Kind::QuotedName | Kind::String) {
+        return false;
+    }
+    let is_value = VALUE_WORDS.iter().any(|word| parser.peek_at(1).is_word(word));
+    if is_value && parser.peek_at(2).text == ")" {
         return false;
     }
     let mut ahead = 2;
@@ -277,9 +287,7 @@ fn is_hint(parser: &Parser<'_>) -> bool {
     match next.kind {
         Kind::Symbol => ["?", ":", "(", "[", "{", "-"].contains(&next.text),
         Kind::End => false,
-        Kind::Word => !["and", "or", "if", "where", "using", "allow", "order", "limit"]
-            .iter()
-            .any(|word| next.is_word(word)),
+        Kind::Word => !CLAUSE_WORDS.iter().any(|word| next.is_word(word)),
         _ => true,
     }
 }

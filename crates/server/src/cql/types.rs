@@ -221,7 +221,7 @@ impl CqlType {
                     .collect(),
             },
             CqlType::Vector(element, dimensions) => ColumnType::Custom(format!(
-                "org.apache.cassandra.db.marshal.VectorType({}, {dimensions})",
+                "org.apache.cassandra.db.marshal.VectorType({} , {dimensions})",
                 class_name(element)
             )),
             CqlType::Frozen(inner) => inner.wire(),
@@ -288,7 +288,7 @@ fn class_name(of: &CqlType) -> String {
             format!("TupleType({})", parts.join(","))
         }
         CqlType::Vector(element, dimensions) => {
-            format!("VectorType({}, {dimensions})", class_name(element))
+            format!("VectorType({} , {dimensions})", class_name(element))
         }
         CqlType::UserDefined(user) => {
             let fields = user.fields.iter();
@@ -376,7 +376,7 @@ mod tests {
         };
         assert_eq!(
             class,
-            "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType, 3)"
+            "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)"
         );
         assert!(!resolved("duration").unwrap().is_ordered());
         assert!(resolved("frozen<list<int>>").unwrap().is_ordered());

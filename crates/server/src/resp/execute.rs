@@ -383,7 +383,8 @@ impl Cx<'_> {
         self.worker.tally.executed(id, ns);
         self.worker.tally.totals.commands += 1;
         if self.worker.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
-            self.shared.note_slow(self.session, self.now, ns, args);
+            let details = &self.session.details;
+            self.shared.note_slow(details.remote, &details.name, self.now, ns, args);
         }
         if self.worker.is_latency_event(ns) {
             let fast = command.flags.has(Flags::FAST);
@@ -396,7 +397,8 @@ impl Cx<'_> {
     #[inline]
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
-            self.worker.feed_monitors(self.session, self.now, args);
+            let remote = self.session.details.remote;
+            self.worker.feed_monitors(self.session.db, remote, self.now, args);
         }
     }
 

@@ -1,6 +1,8 @@
 //! MONITOR: a client that sees every request of the server.
 
+use std::fmt::Display;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use base::time::UnixMs;
@@ -9,7 +11,6 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, is_option};
 use super::fail::Fail;
-use super::session::Session;
 
 /// What is shown in place of a password.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
@@ -42,12 +43,19 @@ fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 /// Appends a request as `+1339518083.107412 [0 127.0.0.1:60866] "keys" "*"` and a line end. The
 /// time is that of the reactor's turn, in milliseconds.
 // Source: Redis 7.2 `replication.c`, `replicationFeedMonitors`
-pub(crate) fn monitor_line(session: &Session, now: UnixMs, args: Args<'_>, out: &mut Vec<u8>) {
+///
+/// `place` is the database, or the protocol if it knows none.
+pub(crate) fn monitor_line(
+    place: impl Display,
+    remote: Option<SocketAddr>,
+    now: UnixMs,
+    args: Args<'_>,
+    out: &mut Vec<u8>,
+) {
     let (seconds, ms) = (now.0 / 1000, now.0 % 1000);
-    let db = session.db;
-    let written = match session.details.remote {
-        Some(remote) => write!(out, "+{seconds}.{ms:03}000 [{db} {remote}]"),
-        None => write!(out, "+{seconds}.{ms:03}000 [{db} ?:0]"),
+    let written = match remote {
+        Some(remote) => write!(out, "+{seconds}.{ms:03}000 [{place} {remote}]"),
+        None => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
     };
     written.expect("a vector takes every write");
     for at in 0..args.len() {
@@ -98,21 +106,16 @@ fn quote(bytes: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use base::time::MonoNs;
     use wire::resp::OwnedArgs;
 
     use super::*;
-    use crate::config::Durability;
-    use crate::resp::session::{ConnId, Peer};
 
     #[track_caller]
     fn check(remote: Option<&str>, args: &[&[u8]], expected: &str) {
         let remote = remote.map(|text| text.parse().unwrap());
-        let peer = Peer { remote, local: None, listener: 0 };
-        let session = Session::new(ConnId(7), &peer, MonoNs(0), true, Durability::Never);
         let args: OwnedArgs = args.iter().collect();
         let mut out = Vec::new();
-        monitor_line(&session, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
+        monitor_line(0, remote, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -47,6 +47,22 @@ fn clients_of_every_version_and_compression_come_in() {
 }
 
 #[test]
+fn drivers_that_know_shards_learn_of_reactors() {
+    for (placement, is_told) in [("least-loaded", false), ("source-port", true)] {
+        let mut world = World::new(SEED, with_options(&[("placement", placement)]));
+        let mut client = Client::connect(&mut world, Version::V4);
+        client.send(|to, out| to.options(1, out));
+        let expected = if is_told {
+            " SCYLLA_SHARD SCYLLA_NR_SHARDS SCYLLA_PARTITIONER SCYLLA_SHARDING_ALGORITHM \
+             SCYLLA_SHARDING_IGNORE_MSB SCYLLA_SHARD_AWARE_PORT"
+        } else {
+            ""
+        };
+        assert_eq!(client.ask(&mut world), [format!("1 {SUPPORTED}{expected}")]);
+    }
+}
+
+#[test]
 fn drivers_learn_which_versions_there_are() {
     let mut world = World::new(SEED, plan());
     for (first, version) in [(0x42, 66), (0x06, 6), (0x7f, 127)] {

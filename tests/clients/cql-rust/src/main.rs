@@ -122,13 +122,37 @@ async fn schema(session: &Session) -> Outcome {
     equal(table.columns.len(), 3)
 }
 
-const TESTS: [(&str, Test); 6] = [
+/// The server runs with `placement` source-port: the driver takes its reactors for shards, and has
+/// a connection to each by its own choice of ports.
+async fn shards(session: &Session) -> Outcome {
+    let state = session.get_cluster_state();
+    let node = state.get_nodes_info().first().ok_or("no node")?;
+    let sharder = node.sharder().ok_or("the driver knows of no shards")?;
+    equal((sharder.nr_shards.get(), sharder.msb_ignore), (2, 0))?;
+    let all_reactors = || async {
+        let counts = "SELECT connections FROM system_views.reactors";
+        let result = session.query_unpaged(counts, ()).await?.into_rows_result()?;
+        let counts: Vec<i32> =
+            result.rows::<(i32,)>()?.map(|row| row.map(|row| row.0)).collect::<Result<_, _>>()?;
+        Ok::<_, Box<dyn Error>>(counts.len() == 2 && counts.iter().all(|count| *count > 0))
+    };
+    // The driver opens connections in the background.
+    for _ in 0..1000 {
+        if all_reactors().await? {
+            return Ok(());
+        }
+    }
+    Err("a reactor has no connection".into())
+}
+
+const TESTS: [(&str, Test); 7] = [
     ("types", |session| Box::pin(types(session))),
     ("pages", |session| Box::pin(pages(session))),
     ("batches", |session| Box::pin(batches(session))),
     ("one_winner", |session| Box::pin(one_winner(session))),
     ("errors", |session| Box::pin(errors(session))),
     ("schema", |session| Box::pin(schema(session))),
+    ("shards", |session| Box::pin(shards(session))),
 ];
 
 async fn attempt(address: &str, test: Test) -> Outcome {

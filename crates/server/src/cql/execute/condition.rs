@@ -88,9 +88,14 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
     let of = &condition.of;
     let own = normal(current(condition, row, cx)?, of).map(|value| ordered(&value, of));
     let mut wanted: SmallVec<[Option<Vec<u8>>; 1]> = SmallVec::new();
+    let mut is_empty = false;
     let mut add = |expression: &'v Expression| -> Result<(), CqlError> {
         let value = match cx.evaluate(expression)? {
-            Evaluated::Bytes(bytes) => normal(Some(bytes), of),
+            Evaluated::Bytes(bytes) => {
+                let value = normal(Some(bytes), of);
+                is_empty |= value.is_none();
+                value
+            }
             Evaluated::Null => None,
             Evaluated::Unset => {
                 return Err(CqlError::invalid(format!(
@@ -123,8 +128,14 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
         | Comparison::IsNotNull => return Ok(false),
     };
     let [Some(wanted)] = &wanted[..] else {
+        let what = match of {
+            CqlType::List(_) if is_empty => "an empty list",
+            CqlType::Set(_) if is_empty => "an empty set",
+            CqlType::Map(..) if is_empty => "an empty map",
+            _ => "null",
+        };
         return Err(CqlError::invalid(format!(
-            "Invalid comparison with null for operator \"{symbol}\""
+            "Invalid comparison with {what} for operator \"{symbol}\""
         )));
     };
     let Some(own) = own else { return Ok(false) };

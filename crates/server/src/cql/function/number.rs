@@ -147,6 +147,20 @@ impl Number {
             Number::Decimal(value) => Ok(value.clone()),
         }
     }
+
+    /// Beside a decimal whole numbers have a digit behind the point, as if they were doubles; those
+    /// that doubles cannot hold stay exact here.
+    // Source: Cassandra 5.0, NumberType.toBigDecimal
+    pub(super) fn to_operand(&self) -> Result<Decimal, NotDecimal> {
+        /// Doubles hold all whole numbers up to this one.
+        const EXACT_MAX: u64 = 1 << 53;
+        match self {
+            Number::Integer(value) if value.unsigned_abs() <= EXACT_MAX => {
+                Number::Double(self.to_f64()).to_decimal()
+            }
+            _ => self.to_decimal(),
+        }
+    }
 }
 
 #[cfg(test)]

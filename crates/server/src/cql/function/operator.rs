@@ -398,8 +398,8 @@ fn calculate(
         Native::Float => Number::Float(float(operator, left.to_f32(), right.to_f32())),
         Native::Double => Number::Double(float(operator, left.to_f64(), right.to_f64())),
         Native::Decimal => {
-            let left = left.to_decimal().map_err(|error| error.to_string())?;
-            let right = right.to_decimal().map_err(|error| error.to_string())?;
+            let left = left.to_operand().map_err(|error| error.to_string())?;
+            let right = right.to_operand().map_err(|error| error.to_string())?;
             let result = decimal::calculate(operator, &left, &right);
             Number::Decimal(result.map_err(|error| error.to_string())?)
         }

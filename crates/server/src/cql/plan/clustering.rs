@@ -109,7 +109,7 @@ fn check_rest(
             kind.name()
         )));
     }
-    let allows_filtering = kind == Kind::Select { allows_filtering: true };
+    let allows_filtering = kind.allows_filtering();
     match restricted {
         Some(restricted) if !allows_filtering => {
             let is_contains = found.columns[restricted].asks_for(Comparison::Contains)

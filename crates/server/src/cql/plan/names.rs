@@ -10,11 +10,17 @@ use crate::cql::term::{Constant, NEGATION, Operator, Term};
 // Source: Cassandra 5.0, Selectable and its `toString`, AbstractFunctionSelector.getColumnName
 pub(super) fn selector_name(selector: &Selector, expression: &Expression) -> String {
     match selector {
+        // A cast to the type that a value has is nothing.
+        Selector::Cast(inner, _) if !is_cast(expression) => selector_name(inner, expression),
         Selector::Cast(inner, _) => {
             format!("cast({} as {})", part(inner), expression.cql_type())
         }
         other => part(other),
     }
+}
+
+fn is_cast(expression: &Expression) -> bool {
+    matches!(expression, Expression::Call { function, .. } if function.name.starts_with("cast_as_"))
 }
 
 fn part(selector: &Selector) -> String {

@@ -73,9 +73,18 @@ impl Found {
         tuple: Option<usize>,
     ) -> Result<(), CqlError> {
         let is_choice = matches!(operator, Comparison::Equal | Comparison::In);
+        // Source: Cassandra 5.0, SingleColumnRestriction.SliceRestriction.doMergeWith
+        if is_choice && (self.lower.is_some() || self.upper.is_some()) {
+            let name = name.trim_start_matches('(').trim_end_matches(')');
+            return Err(CqlError::invalid(format!(
+                "Column \"{name}\" cannot be restricted by both an equality and an inequality relation"
+            )));
+        }
         if self.choices.is_some() || is_choice && !self.is_empty() {
-            let is_in = operator == Comparison::In
-                || self.choices.as_ref().is_some_and(|own| !matches!(own, Choices::One(_)));
+            let is_in = match &self.choices {
+                Some(own) => !matches!(own, Choices::One(_)),
+                None => operator == Comparison::In,
+            };
             let kind = if is_in { "a IN" } else { "an Equal" };
             return Err(CqlError::invalid(format!(
                 "{name} cannot be restricted by more than one relation if it includes {kind}"
@@ -98,6 +107,31 @@ impl Found {
         let is_inclusive = matches!(operator, Comparison::GreaterOrEqual | Comparison::LessOrEqual);
         *slot = Some(Edge { value, is_inclusive, tuple });
         Ok(())
+    }
+
+    /// Whether something on a tuple and on one of its columns can stand together: ranges that begin
+    /// with one column can, and were put together before. What is said depends on which came first.
+    // Source: Cassandra 5.0, SingleColumnRestriction and MultiColumnRestriction, doMergeWith
+    fn check_mixed(&self, name: &str, operator: Comparison) -> Result<(), CqlError> {
+        if let Some(own) = &self.choices {
+            let kind = if matches!(own, Choices::One(_)) { "an Equal" } else { "a IN" };
+            return Err(CqlError::invalid(format!(
+                "{name} cannot be restricted by more than one relation if it includes {kind}"
+            )));
+        }
+        if self.lower.is_none() && self.upper.is_none() {
+            return Ok(());
+        }
+        let what = match operator {
+            Comparison::Equal | Comparison::In => "an equality and an inequality relation",
+            _ => {
+                return Err(CqlError::invalid(format!(
+                    "Column \"{name}\" cannot be restricted by two inequalities not starting with \
+                     the same column"
+                )));
+            }
+        };
+        Err(CqlError::invalid(format!("Column \"{name}\" cannot be restricted by both {what}")))
     }
 
     /// Turns all that is asked into comparisons of each row.
@@ -192,7 +226,21 @@ impl Relations {
                 self.columns[index].others.push((FilterPart::Whole, relation.operator, choices));
                 Ok(())
             }
-            operator => self.columns[index].add(name, operator, choices, None),
+            operator => {
+                // A range that begins where one of a tuple does is a range of a tuple of one.
+                let same = |tuple: &&mut Tuple| tuple.first == index && tuple.found.is_slice();
+                if is_slice(operator)
+                    && let Some(tuple) = self.tuples.iter_mut().find(same)
+                {
+                    return tuple.found.add(name, operator, choices, Some(1));
+                }
+                for tuple in &self.tuples {
+                    if (tuple.first..tuple.first + tuple.columns).contains(&index) {
+                        tuple.found.check_mixed(name, operator)?;
+                    }
+                }
+                self.columns[index].add(name, operator, choices, None)
+            }
         }
     }
 
@@ -261,6 +309,17 @@ impl Relations {
         let parts = &table.columns[first..first + count];
         check_tuple_operator(relation)?;
         let choices = tuple_choices(relation, parts, table, planner)?;
+        let own = &mut self.columns[first];
+        if is_slice(relation.operator) && own.is_slice() {
+            let mut found = std::mem::take(own);
+            for edge in [&mut found.lower, &mut found.upper].into_iter().flatten() {
+                edge.tuple = Some(1);
+            }
+            self.tuples.push(Tuple { first, columns: count, found });
+        }
+        for (place, column) in (first..).zip(parts) {
+            self.columns[place].check_mixed(&column.name, relation.operator)?;
+        }
         let name = format!("({})", columns.join(", "));
         let known = self.tuples.iter().position(|tuple| tuple.first == first);
         let at = known.unwrap_or_else(|| {
@@ -320,6 +379,13 @@ impl Relations {
         Ok(())
     }
 
+    /// Whether anything is asked of clustering columns.
+    pub(super) fn restricts_rows(&self, table: &Table) -> bool {
+        let first = table.partition_key().len();
+        let rows = first..first + table.clustering().len();
+        !self.tuples.is_empty() || self.columns[rows].iter().any(|found| !found.is_empty())
+    }
+
     /// What is asked of columns with cells.
     pub(super) fn take_cells(&mut self, table: &Table) -> Vec<Filter> {
         let mut filters = Vec::new();
@@ -355,17 +421,30 @@ fn check_operator(relation: &Relation, column: &Column) -> Result<(), CqlError> 
     }
     let is_contains = matches!(relation.operator, Comparison::Contains | Comparison::ContainsKey);
     if of.is_multi_cell() && !is_contains {
-        let kind =
-            if matches!(of, CqlType::UserDefined(_)) { "Non-frozen UDT" } else { "Collection" };
+        if matches!(of, CqlType::UserDefined(_)) {
+            return Err(CqlError::invalid(format!(
+                "Non-frozen UDT column '{name}' ({of}) cannot be restricted by any relation"
+            )));
+        }
         return Err(CqlError::invalid(format!(
-            "{kind} column '{name}' ({of}) cannot be restricted by a '{operator}' relation"
+            "Collection column '{name}' ({of}) cannot be restricted by a '{operator}' relation"
         )));
     }
     let is_slice = !is_contains && !matches!(relation.operator, Comparison::Equal | Comparison::In);
-    if is_slice && !of.is_ordered() {
+    if is_slice && !of.is_ordered() && !of.is_counter() {
         return Err(CqlError::invalid("Slice restrictions are not supported on duration columns"));
     }
     Ok(())
+}
+
+fn is_slice(operator: Comparison) -> bool {
+    matches!(
+        operator,
+        Comparison::Less
+            | Comparison::LessOrEqual
+            | Comparison::Greater
+            | Comparison::GreaterOrEqual
+    )
 }
 
 fn check_tuple_operator(relation: &Relation) -> Result<(), CqlError> {

@@ -84,7 +84,11 @@ pub(crate) enum FilterPart {
 /// What a statement may do, beside reading and writing single rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Select { allows_filtering: bool },
+    Select {
+        allows_filtering: bool,
+        /// Nothing of rows is shown.
+        shows_statics_only: bool,
+    },
     Update,
     Delete,
 }
@@ -98,8 +102,8 @@ impl Kind {
         }
     }
 
-    fn allows_filtering(self) -> bool {
-        self == Kind::Select { allows_filtering: true }
+    pub(super) fn allows_filtering(self) -> bool {
+        matches!(self, Kind::Select { allows_filtering: true, .. })
     }
 }
 
@@ -118,6 +122,13 @@ impl Restrictions {
         let mut found = Relations::find(relations, table, planner)?;
         let mut filters = Vec::new();
         let partition = plan_partition(&mut found, table, kind, &mut filters)?;
+        // Source: Cassandra 5.0, StatementRestrictions
+        let shows_statics_only = matches!(kind, Kind::Select { shows_statics_only: true, .. });
+        if shows_statics_only && found.restricts_rows(table) {
+            return Err(CqlError::invalid(
+                "Cannot restrict clustering columns when selecting only static columns",
+            ));
+        }
         let clustering = clustering::plan(&mut found, table, kind, &mut filters)?;
         let is_select = matches!(kind, Kind::Select { .. });
         let others = found.take_cells(table);
@@ -200,12 +211,8 @@ fn plan_partition(
             let keys = found.columns[..columns.len()].iter_mut().map(Found::take_choices);
             return Ok(PartitionRestriction::Keys { keys: keys.collect(), tokens: Some(tokens) });
         }
-        let mut pairs = columns.iter().zip(&found.columns);
-        if let Some((column, _)) = pairs.find(|(_, found)| !found.is_empty()) {
-            return Err(CqlError::invalid(format!(
-                "Columns \"{}\" cannot be restricted by both a normal relation and a token relation",
-                column.name
-            )));
+        for index in 0..columns.len() {
+            found.columns[index].drain_into(index, filters);
         }
         return Ok(PartitionRestriction::Tokens(tokens));
     }

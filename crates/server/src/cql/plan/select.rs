@@ -39,16 +39,20 @@ impl SelectPlan {
         planner: &mut Planner<'_>,
     ) -> Result<(SelectPlan, Vec<Shown>), CqlError> {
         let table = planner.table(&select.table)?;
-        let (selection, shown) = Selection::plan(select, &table, planner)?;
+        for selected in &select.columns {
+            check_known(&selected.selector, &table)?;
+        }
         // Source: Cassandra 5.0, StatementRestrictions: virtual tables are always filtered
         let allows_filtering = select.allows_filtering || table.is_virtual();
-        let kind = Kind::Select { allows_filtering };
+        let shows_statics_only = shows_statics_only(select, &table);
+        let kind = Kind::Select { allows_filtering, shows_statics_only };
         let restrictions = Restrictions::plan(&select.relations, &table, kind, planner)?;
+        let (selection, shown) = Selection::plan(select, &table, planner)?;
         if select.is_distinct {
             check_distinct(&selection, &restrictions, &table)?;
         }
         let group_by = plan_groups(select, &table, &restrictions)?;
-        check_per_partition_limit(select)?;
+        check_per_partition_limit(select, &selection)?;
         let (is_reversed, is_sorted) = plan_order(select, &table, &restrictions)?;
         let mut limit = |term: &Option<_>, name: &str| match term {
             None => Ok(None),
@@ -103,6 +107,48 @@ impl SelectPlan {
     pub(crate) fn shows_lone_statics(&self) -> bool {
         self.table.has_statics() && self.restrictions.clustering.is_empty()
     }
+}
+
+/// Columns that are not there are complained of before conditions.
+fn check_known(selector: &Selector, table: &Table) -> Result<(), CqlError> {
+    let mut result = Ok(());
+    each_column(selector, &mut |name| {
+        if result.is_ok() {
+            result = column_index(table, name).map(drop);
+        }
+    });
+    result
+}
+
+fn each_column(selector: &Selector, found: &mut dyn FnMut(&str)) {
+    match selector {
+        Selector::Column(name) => found(name),
+        Selector::Call { arguments, .. } => {
+            arguments.iter().for_each(|argument| each_column(argument, found));
+        }
+        Selector::Cast(inner, _)
+        | Selector::Element(inner, _)
+        | Selector::Slice(inner, ..)
+        | Selector::Field(inner, _) => each_column(inner, found),
+        Selector::CountRows | Selector::Value(_) => {}
+    }
+}
+
+/// Whether static columns are shown, and of the others those of the partition key at most.
+// Source: Cassandra 5.0, SelectStatement.RawStatement.selectOnlyStaticColumns
+fn shows_statics_only(select: &Select, table: &Table) -> bool {
+    let (mut has_statics, mut has_others) = (false, false);
+    for selected in &select.columns {
+        each_column(&selected.selector, &mut |name| {
+            let column = table.columns.iter().find(|column| column.name == name);
+            match column.map(|column| column.kind) {
+                Some(ColumnKind::Static) => has_statics = true,
+                Some(ColumnKind::PartitionKey { .. }) | None => {}
+                Some(_) => has_others = true,
+            }
+        });
+    }
+    has_statics && !has_others
 }
 
 // Source: Cassandra 5.0, SelectStatement.validateDistinctSelection
@@ -197,13 +243,18 @@ fn is_fixed(restrictions: &Restrictions, index: usize, table: &Table) -> bool {
     }
 }
 
-fn check_per_partition_limit(select: &Select) -> Result<(), CqlError> {
+fn check_per_partition_limit(select: &Select, selection: &Selection) -> Result<(), CqlError> {
     if select.per_partition_limit.is_none() {
         return Ok(());
     }
     if select.is_distinct {
         return Err(CqlError::invalid(
             "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+        ));
+    }
+    if selection.is_aggregate() && select.group_by.is_empty() {
+        return Err(CqlError::invalid(
+            "PER PARTITION LIMIT is not allowed with aggregate queries.",
         ));
     }
     Ok(())

@@ -137,6 +137,7 @@ impl WritePlan {
         let table = planner.table(&update.table)?;
         check_writable(&table)?;
         let using = plan_using(&update.using, &table, planner)?;
+        let conditions = ConditionsPlan::new(&update.conditions, &table, planner)?;
         let operations = update
             .assignments
             .iter()
@@ -144,9 +145,8 @@ impl WritePlan {
             .collect::<Result<Vec<_>, _>>()?;
         assign::check_distinct(&operations, &table)?;
         let restrictions = Restrictions::plan(&update.relations, &table, Kind::Update, planner)?;
-        let conditions = ConditionsPlan::new(&update.conditions, &table, planner)?;
         let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
-        let target = cells_target(&table, &restrictions, sets_rows, &conditions)?;
+        let target = cells_target(&table, &restrictions, sets_rows, &conditions, "UPDATE")?;
         let parts = Parts { restrictions, target, operations, using, conditions };
         WritePlan::new(table, parts).check("UPDATE")
     }
@@ -157,14 +157,14 @@ impl WritePlan {
     ) -> Result<WritePlan, CqlError> {
         let table = planner.table(&delete.table)?;
         check_writable(&table)?;
+        let using = plan_using(&delete.using, &table, planner)?;
+        let conditions = ConditionsPlan::new(&delete.conditions, &table, planner)?;
         let operations = delete
             .parts
             .iter()
             .map(|part| assign::plan_deletion(part, &table, planner))
             .collect::<Result<Vec<_>, _>>()?;
-        let using = plan_using(&delete.using, &table, planner)?;
         let restrictions = Restrictions::plan(&delete.relations, &table, Kind::Delete, planner)?;
-        let conditions = ConditionsPlan::new(&delete.conditions, &table, planner)?;
         let target = if operations.is_empty() {
             deletion_target(&table, &restrictions, &conditions)?
         } else {
@@ -174,7 +174,7 @@ impl WritePlan {
                     "Range deletions are not supported for specific columns",
                 ));
             }
-            cells_target(&table, &restrictions, sets_rows, &conditions)?
+            cells_target(&table, &restrictions, sets_rows, &conditions, "DELETE")?
         };
         let parts = Parts { restrictions, target, operations, using, conditions };
         WritePlan::new(table, parts).check("DELETE")
@@ -362,12 +362,13 @@ fn cells_target(
     restrictions: &Restrictions,
     sets_rows: bool,
     conditions: &ConditionsPlan,
+    statement: &str,
 ) -> Result<Target, CqlError> {
     let given: usize = given_columns(restrictions);
     let all = table.clustering();
     if given == all.len() {
         if !all.is_empty() && !sets_rows && conditions.is_none() {
-            return Err(statics_only());
+            return Err(statics_only(statement));
         }
         return Ok(Target::Cells);
     }
@@ -375,16 +376,16 @@ fn cells_target(
         return Err(missing(&all[given..]));
     }
     if given > 0 {
-        return Err(statics_only());
+        return Err(statics_only(statement));
     }
     Ok(Target::Statics)
 }
 
-fn statics_only() -> CqlError {
-    CqlError::invalid(
-        "Invalid restrictions on clustering columns since the UPDATE statement modifies only \
-         static columns",
-    )
+fn statics_only(statement: &str) -> CqlError {
+    CqlError::invalid(format!(
+        "Invalid restrictions on clustering columns since the {statement} statement modifies only \
+         static columns"
+    ))
 }
 
 /// Clustering columns that have values.

@@ -114,6 +114,12 @@ const STATEMENTS: [Row; 30] = [
     Row { words: &["apply"], parse: batch::parse_stray_apply },
 ];
 
+/// What statements begin with.
+#[cfg(test)]
+pub(crate) fn words() -> impl Iterator<Item = &'static [&'static str]> {
+    STATEMENTS.iter().map(|row| row.words)
+}
+
 /// A statement and its markers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {

@@ -38,7 +38,7 @@ fn restrictions_must_be_possible() {
         > SELECT * FROM t WHERE token(q, p) > 1
         ! The token function arguments must be in the partition key order: p, q
         > SELECT * FROM t WHERE token(p, q) > 1 AND p = 1
-        ! Columns \"p\" cannot be restricted by both a normal relation and a token relation
+        ! Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING
         > SELECT * FROM t WHERE p = 1 AND q = 1 AND (c, e) > (1, 1)
         ! Clustering columns must appear in the PRIMARY KEY order in multi-column relations: (c, e) > (1, 1)
         > SELECT * FROM t WHERE p = 1 AND q = 1 AND (c, d) > (1, 1, 1)

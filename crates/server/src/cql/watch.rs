@@ -1,0 +1,123 @@
+//! Statements for those who look on: SLOWLOG and MONITOR, which know no protocol but RESP's words.
+//!
+//! Nothing of this costs anything as long as nobody looks and nothing is slow: a request is decoded
+//! once more where its text is wanted.
+
+use wire::cql::{BatchStatement, Header, Request, decode_request, decompress_body};
+use wire::resp::OwnedArgs;
+
+use super::requests::Requests;
+use super::session::Session;
+use crate::resp::REDACTED;
+
+impl Requests<'_> {
+    /// Shows a request that has run.
+    #[inline]
+    pub(super) fn show(&mut self, session: &Session, header: &Header, body: &[u8], ns: u64) {
+        let is_slow = self.worker.is_slow(ns);
+        if is_slow || self.shared.is_monitored() {
+            self.show_words(session, header, body, is_slow.then_some(ns));
+        }
+    }
+
+    #[cold]
+    fn show_words(
+        &mut self,
+        session: &Session,
+        header: &Header,
+        body: &[u8],
+        slow_ns: Option<u64>,
+    ) {
+        let Ok(body) = decompress_body(header, body, session.compression, &self.limits) else {
+            return; // it was refused for that
+        };
+        let Ok((request, _)) = decode_request(header, &body) else { return };
+        let Some(words) = self.words(&request) else { return };
+        // Who it is stands in the row of CLIENT LIST: sessions stay small.
+        let published = self.shared.published[self.worker.index].lock();
+        let row = published.clients.get(&session.id.0);
+        let remote = row.and_then(|row| row.remote);
+        let name = row.map(|row| row.name.clone()).unwrap_or_default();
+        drop(published);
+        if let Some(ns) = slow_ns {
+            self.shared.note_slow(remote, &name, self.now, ns, words.as_args());
+        }
+        if self.shared.is_monitored() {
+            self.worker.feed_monitors("cql", remote, self.now, words.as_args());
+        }
+    }
+
+    /// The opcode, and the texts of what it runs. None of what is no statement.
+    fn words(&self, request: &Request<'_>) -> Option<OwnedArgs> {
+        let mut words = OwnedArgs::new();
+        match request {
+            Request::Query { statement, .. } => {
+                words.push(b"QUERY");
+                words.push(&without_password(statement));
+            }
+            Request::Prepare { statement, .. } => {
+                words.push(b"PREPARE");
+                words.push(&without_password(statement));
+            }
+            Request::Execute { id, .. } => {
+                words.push(b"EXECUTE");
+                words.push(&self.prepared_text(id));
+            }
+            Request::Batch(batch) => {
+                words.push(b"BATCH");
+                for (statement, _) in batch.statements.iter() {
+                    match statement {
+                        BatchStatement::Text(text) => words.push(&without_password(text)),
+                        BatchStatement::Prepared(id) => words.push(&self.prepared_text(id)),
+                    }
+                }
+            }
+            Request::Startup(_)
+            | Request::Options
+            | Request::Register(_)
+            | Request::AuthResponse(_) => return None,
+        }
+        Some(words)
+    }
+
+    fn prepared_text(&self, id: &[u8]) -> Vec<u8> {
+        let entry = <[u8; 16]>::try_from(id).ok().and_then(|id| self.shared.prepared.find(&id));
+        entry.map_or_else(
+            || b"(a statement that is not known any more)".to_vec(),
+            |entry| without_password(&entry.statement.text),
+        )
+    }
+}
+
+/// A statement up to the password in it.
+fn without_password(text: &str) -> Vec<u8> {
+    const WORD: &[u8] = b"password";
+    let mut words = text.split_whitespace();
+    let second = words.nth(1).unwrap_or_default();
+    let is_of_role = ["role", "user"].iter().any(|word| second.eq_ignore_ascii_case(word));
+    let place =
+        text.as_bytes().windows(WORD.len()).position(|part| part.eq_ignore_ascii_case(WORD));
+    match place {
+        Some(place) if is_of_role => {
+            [&text.as_bytes()[..place + WORD.len()], b" ", REDACTED].concat()
+        }
+        _ => text.as_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (text, expected) in [
+            ("CREATE ROLE a WITH PASSWORD = 'secret'", "CREATE ROLE a WITH PASSWORD (redacted)"),
+            ("alter user b with password 'secret'", "alter user b with password (redacted)"),
+            ("CREATE ROLE a WITH LOGIN = true", "CREATE ROLE a WITH LOGIN = true"),
+            ("SELECT password FROM t", "SELECT password FROM t"),
+        ] {
+            assert_eq!(without_password(text), expected.as_bytes(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra.
+//!
+//! Every statement goes to both, with the same times; what they answer must be the same, byte by
+//! byte and word by word. After a difference the statements before it are cut down to those that are
+//! needed, and printed. `docs/cql.md` says which differences are known.
+
+mod change;
+mod known;
+mod query;
+mod schema;
+mod shrink;
+mod types;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use wire::cql::Version;
+
+use crate::cql::connection::{Connection, Manner};
+use crate::process::{Server, Target};
+use crate::tally::Tally;
+use schema::{TABLE, Table, Times};
+use types::USER_TYPE;
+
+/// Where all tables are.
+const KEYSPACE: &str = "differential";
+/// When the first statement of a schema is said to run; each later one a second later. Far ahead, so
+/// that nothing is forgotten in the background.
+const START_SECONDS: i32 = 1_900_000_000;
+/// Schemas with differences after which a run ends.
+const FAILURES_MAX: u64 = 50;
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) seed: u64,
+    pub(crate) schemas: u64,
+    /// Statements for each.
+    pub(crate) statements: usize,
+    /// Who is believed, at `host:port`.
+    pub(crate) against: String,
+}
+
+/// One statement and how it is sent.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    text: String,
+    manner: Manner,
+    is_prepared: bool,
+    /// A later step may need it: cut away only after a try.
+    is_change: bool,
+}
+
+/// The two servers.
+struct Pair {
+    myriad: Connection,
+    other: Connection,
+    /// Names of tables and types are used once.
+    number: u64,
+}
+
+/// What two servers said about one step.
+#[derive(Debug)]
+struct Difference {
+    at: usize,
+    is_change: bool,
+    /// The keywords of the statement.
+    asked: String,
+    myriad: Vec<String>,
+    other: Vec<String>,
+}
+
+impl Difference {
+    /// Whether the servers have come apart, so that what follows means nothing. A refused read
+    /// changes nothing.
+    fn is_data(&self) -> bool {
+        self.is_change || !self.is_refused()
+    }
+
+    fn is_refused(&self) -> bool {
+        self.myriad.iter().chain(&self.other).any(|line| line.starts_with("error"))
+    }
+
+    /// What differences have in common that are shown once: the errors, without names and numbers; of
+    /// answers what of them differs, and what was asked for.
+    fn kind(&self) -> String {
+        let part = |lines: &[String]| {
+            let error = lines.iter().find(|line| line.starts_with("error"));
+            let words = error.map_or("an answer", String::as_str).split_whitespace();
+            let words = words.filter(|word| word.chars().all(|it| it.is_ascii_alphabetic()));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        if !self.is_refused() {
+            let columns = self.myriad.first() == self.other.first();
+            let rows = self.myriad.len() == self.other.len();
+            let what = match (columns, rows) {
+                (false, _) => "columns",
+                (true, false) => "the number of rows",
+                (true, true) => "rows",
+            };
+            return format!("{what} differ: {}", self.asked);
+        }
+        format!("{} / {}", part(&self.myriad), part(&self.other))
+    }
+}
+
+/// Runs all schemas. Each kind of difference is shown once.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
+    let server = Server::start(root, &Target::Myriad)?;
+    let address = server.cql_address.clone().context("it listens for CQL")?;
+    let mut pair = Pair {
+        myriad: Connection::open_as(&address, Version::V5, None)?,
+        other: Connection::open_as(&options.against, Version::V5, None)?,
+        number: 0,
+    };
+    pair.both(&format!("DROP KEYSPACE IF EXISTS {KEYSPACE}"))?;
+    pair.both(&format!(
+        "CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    ))?;
+    pair.both(&format!("USE {KEYSPACE}"))?;
+    println!("cql-differential: seed {}, {} schemas", options.seed, options.schemas);
+    let started = Instant::now();
+    let (mut tally, mut kinds) = (Tally::default(), BTreeSet::new());
+    for schema in 0..options.schemas {
+        let seed = options.seed.wrapping_add(schema);
+        let steps = steps(seed, options.statements);
+        let differences = pair.replay(&steps, Difference::is_data)?;
+        if differences.is_empty() {
+            tally.passed += 1;
+            continue;
+        }
+        tally.failed += 1;
+        for difference in differences {
+            if kinds.insert(difference.kind()) {
+                report(&mut pair, seed, &steps, difference)?;
+            } else {
+                println!("DIFFERENT, seed {seed}: as above: {}", difference.kind());
+            }
+        }
+        if tally.failed == FAILURES_MAX {
+            println!("cql-differential: {FAILURES_MAX} differences are enough");
+            break;
+        }
+    }
+    pair.both(&format!("DROP KEYSPACE {KEYSPACE}"))?;
+    println!("cql-differential: {:.0} s", started.elapsed().as_secs_f64());
+    Ok(tally)
+}
+
+/// All statements of one schema.
+fn steps(seed: u64, statements: usize) -> Vec<Step> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let table = Table::random(&mut random);
+    let mut steps: Vec<Step> = table
+        .creation()
+        .into_iter()
+        .map(|text| Step { text, manner: Manner::default(), is_prepared: false, is_change: true })
+        .collect();
+    let mut now = START_SECONDS;
+    for _ in 0..statements {
+        now += 1;
+        let is_change = random.random_bool(0.5);
+        let text = if is_change {
+            change::change(&mut random, &table)
+        } else if random.random_bool(0.3) {
+            query::everything(&table)
+        } else {
+            query::select(&mut random, &table)
+        };
+        let is_timed = is_change && table.times == Times::Client && !table.is_counter;
+        let manner = Manner {
+            page_rows: (!is_change && random.random_bool(0.2)).then(|| random.random_range(1..5)),
+            timestamp: is_timed.then(|| random.random_range(1..60)),
+            now_in_seconds: Some(now),
+        };
+        steps.push(Step { text, manner, is_prepared: random.random_bool(0.3), is_change });
+    }
+    steps
+}
+
+impl Pair {
+    /// What must work on both.
+    fn both(&mut self, statement: &str) -> Result<()> {
+        self.myriad.must(statement).context("myriad")?;
+        self.other.must(statement).context("the other server")
+    }
+
+    /// Runs all steps on a new table, until there is a difference that `ends` says.
+    fn replay(
+        &mut self,
+        steps: &[Step],
+        ends: impl Fn(&Difference) -> bool,
+    ) -> Result<Vec<Difference>> {
+        self.number += 1;
+        let mut found = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            let text = self.named(&step.text);
+            let [myriad, other] = [&mut self.myriad, &mut self.other].map(|connection| {
+                if step.is_prepared {
+                    connection.prepare_and_execute(&text, step.manner)
+                } else {
+                    connection.query(&text, step.manner)
+                }
+            });
+            let myriad = myriad.with_context(|| format!("myriad: {text}"))?;
+            let other = other.with_context(|| format!("the other server: {text}"))?;
+            if !known::is_same(&step.text, &myriad, &other) {
+                let (asked, is_change) = (keywords(&step.text), step.is_change);
+                let difference = Difference { at, is_change, asked, myriad, other };
+                let is_end = ends(&difference);
+                found.push(difference);
+                if is_end {
+                    break;
+                }
+            }
+        }
+        let drop = self.named(&format!("DROP TABLE IF EXISTS {TABLE}"));
+        self.both(&drop)?;
+        Ok(found)
+    }
+
+    fn named(&self, text: &str) -> String {
+        let number = self.number;
+        text.replace(TABLE, &format!("t{number}")).replace(USER_TYPE, &format!("u{number}"))
+    }
+}
+
+/// Words in capitals, each once, and functions.
+fn keywords(statement: &str) -> String {
+    let words = statement.split(|it: char| !it.is_ascii_alphabetic() && it != '_');
+    let mut found: Vec<&str> = Vec::new();
+    for word in words {
+        let is_keyword = word.len() > 1 && word.chars().all(|it| it.is_ascii_uppercase());
+        let is_function = statement.contains(&format!(" {word}("));
+        if (is_keyword || is_function && word.len() > 2) && !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found.join(" ")
+}
+
+fn report(pair: &mut Pair, seed: u64, steps: &[Step], difference: Difference) -> Result<()> {
+    let steps = &steps[..=difference.at];
+    let (steps, difference) = if difference.is_data() {
+        shrink::shrink(pair, steps, difference)?
+    } else {
+        // The types, the table and the statement.
+        ([&steps[..2], &steps[difference.at..]].concat(), difference)
+    };
+    println!("DIFFERENT, seed {seed}:");
+    for step in &steps {
+        let Manner { page_rows, timestamp, now_in_seconds } = step.manner;
+        let mut notes = String::new();
+        if let Some(timestamp) = timestamp {
+            notes = format!("{notes} timestamp {timestamp}");
+        }
+        if let Some(now) = now_in_seconds {
+            notes = format!("{notes} at {}", now - START_SECONDS);
+        }
+        if let Some(rows) = page_rows {
+            notes = format!("{notes} pages of {rows}");
+        }
+        if step.is_prepared {
+            notes.push_str(" prepared");
+        }
+        println!("  > {};  --{notes}", pair.named(&step.text));
+    }
+    for (name, lines) in [("myriad", &difference.myriad), ("other ", &difference.other)] {
+        for line in lines {
+            println!("  {name}  {line}");
+        }
+    }
+    Ok(())
+}

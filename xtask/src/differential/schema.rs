@@ -1,0 +1,152 @@
+//! A random table.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+use super::types::{Type, USER_TYPE};
+
+/// How the table is called until a name for it is chosen.
+pub(super) const TABLE: &str = "$T";
+
+/// Different values of one key column: few, so that rows meet.
+const KEY_VALUES_MAX: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Partition,
+    Clustering { is_descending: bool },
+    Static,
+    Regular,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) of: Type,
+    pub(super) role: Role,
+    /// Of a key: the values it takes.
+    values: Vec<String>,
+}
+
+impl Column {
+    /// A term of CQL.
+    pub(super) fn literal(&self, random: &mut StdRng) -> String {
+        match self.values.choose(random) {
+            Some(value) => value.clone(),
+            None => self.of.literal(random),
+        }
+    }
+
+    pub(super) fn is_key(&self) -> bool {
+        matches!(self.role, Role::Partition | Role::Clustering { .. })
+    }
+}
+
+/// Who says when a write was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    /// The client, from a short range, so that writes come late and at the same time.
+    Client,
+    /// The server: then conditions may be used, and times cannot be compared.
+    Server,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+    pub(super) user: Vec<(String, Type)>,
+    pub(super) is_counter: bool,
+    pub(super) times: Times,
+    options: Vec<String>,
+}
+
+impl Table {
+    pub(super) fn random(random: &mut StdRng) -> Table {
+        let user = Type::fields(random);
+        let is_counter = random.random_bool(0.1);
+        let mut columns = Vec::new();
+        let count = *[1, 1, 2].choose(random).expect("three");
+        for at in 0..count {
+            columns.push(key(random, &user, format!("p{at}"), Role::Partition));
+        }
+        let clustering = *[0, 1, 1, 2, 2, 3].choose(random).expect("six");
+        for at in 0..clustering {
+            let role = Role::Clustering { is_descending: random.random_bool(0.4) };
+            columns.push(key(random, &user, format!("c{at}"), role));
+        }
+        let mut value = |name: String, role, random: &mut StdRng| {
+            let of = if is_counter { Type::native("counter") } else { Type::value(random, &user) };
+            columns.push(Column { name, of, role, values: Vec::new() });
+        };
+        if clustering > 0 && random.random_bool(0.4) {
+            for at in 0..random.random_range(1..3) {
+                value(format!("s{at}"), Role::Static, random);
+            }
+        }
+        // A table may be all key, unless it counts.
+        for at in 0..random.random_range(i32::from(is_counter)..6) {
+            let name = if at == 4 { "\"V 4\"".to_owned() } else { format!("v{at}") };
+            value(name, Role::Regular, random);
+        }
+        let is_server = random.random_bool(0.4) && !is_counter;
+        let times = if is_server { Times::Server } else { Times::Client };
+        let mut options = Vec::new();
+        if !is_counter && random.random_bool(0.1) {
+            options.push(format!("default_time_to_live = {}", random.random_range(5..40)));
+        }
+        Table { columns, user, is_counter, times, options }
+    }
+
+    /// The statements that make it.
+    pub(super) fn creation(&self) -> Vec<String> {
+        let fields: Vec<String> =
+            self.user.iter().map(|(name, of)| format!("{name} {}", of.name())).collect();
+        let mut columns = Vec::new();
+        for column in &self.columns {
+            let suffix = if column.role == Role::Static { " static" } else { "" };
+            columns.push(format!("{} {}{suffix}", column.name, column.of.name()));
+        }
+        let partition: Vec<&str> = self.partition().map(|column| column.name.as_str()).collect();
+        let mut key = format!("({})", partition.join(", "));
+        let mut order = Vec::new();
+        for column in self.clustering() {
+            key = format!("{key}, {}", column.name);
+            let is_descending = column.role == Role::Clustering { is_descending: true };
+            order.push(format!("{} {}", column.name, if is_descending { "DESC" } else { "ASC" }));
+        }
+        columns.push(format!("PRIMARY KEY ({key})"));
+        let mut options = self.options.clone();
+        if !order.is_empty() {
+            options.push(format!("CLUSTERING ORDER BY ({})", order.join(", ")));
+        }
+        let mut table = format!("CREATE TABLE {TABLE} ({})", columns.join(", "));
+        if !options.is_empty() {
+            table = format!("{table} WITH {}", options.join(" AND "));
+        }
+        vec![format!("CREATE TYPE {USER_TYPE} ({})", fields.join(", ")), table]
+    }
+
+    pub(super) fn partition(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| column.role == Role::Partition)
+    }
+
+    pub(super) fn clustering(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| matches!(column.role, Role::Clustering { .. }))
+    }
+
+    pub(super) fn statics(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| column.role == Role::Static)
+    }
+
+    /// Columns outside the key.
+    pub(super) fn values(&self) -> Vec<&Column> {
+        self.columns.iter().filter(|column| !column.is_key()).collect()
+    }
+}
+
+fn key(random: &mut StdRng, user: &[(String, Type)], name: String, role: Role) -> Column {
+    let of = Type::key(random, user);
+    let values = (0..KEY_VALUES_MAX).map(|_| of.literal(random)).collect();
+    Column { name, of, role, values }
+}

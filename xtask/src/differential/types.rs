@@ -1,0 +1,302 @@
+//! Random types and values of them, as text.
+//!
+//! Values come from short lists, so that statements meet: keys are found again, values are equal.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+/// A type that is not made of others.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Native {
+    pub(super) name: &'static str,
+    /// Constants of CQL, among them the least and the greatest.
+    values: &'static [&'static str],
+    pub(super) is_number: bool,
+    /// Whether values have an order that keys can follow.
+    is_key: bool,
+}
+
+const fn number(name: &'static str, values: &'static [&'static str]) -> Native {
+    Native { name, values, is_number: true, is_key: true }
+}
+
+const fn other(name: &'static str, values: &'static [&'static str]) -> Native {
+    Native { name, values, is_number: false, is_key: true }
+}
+
+const UUIDS: &[&str] = &[
+    "00000000-0000-0000-0000-000000000000",
+    "50554d6e-29bb-11e5-b345-feff819cdc9f",
+    "ffffffff-29bb-11e6-b345-feff819cdc9f",
+    "11111111-2222-4333-8444-555555555555",
+    "99999999-2222-4333-8444-555555555555",
+];
+const TIMEUUIDS: &[&str] = &[
+    "50554d6e-29bb-11e5-b345-feff819cdc9f",
+    "00000000-29bb-11e6-b345-feff819cdc9f",
+    "ffffffff-29bb-11e4-b345-feff819cdc9f",
+    "50554d6e-29bb-11e5-8080-808080808080",
+];
+
+static NATIVES: [Native; 21] = [
+    number("int", &["0", "1", "-1", "7", "2147483647", "-2147483648"]),
+    other("text", &["''", "'a'", "'b'", "'ab'", "'B'", "'ä'", "'it''s'", "$$dollar$$"]),
+    number("bigint", &["0", "1", "-1", "9223372036854775807", "-9223372036854775808"]),
+    number("smallint", &["0", "1", "-1", "32767", "-32768"]),
+    number("tinyint", &["0", "1", "-1", "127", "-128"]),
+    number("varint", &["0", "1", "-1", "128", "-129", "123456789012345678901234567890"]),
+    // As keys come back: without zeros at the end of a fraction.
+    number("decimal", &["0", "1", "100", "-1.5", "0.001", "-70000"]),
+    Native {
+        name: "decimal",
+        values: &["1.0", "1.50", "1E+10", "-7", "0.00"],
+        is_number: true,
+        is_key: false,
+    },
+    number("float", &["0.0", "-0.0", "1.5", "-1.5", "1e10", "NaN", "Infinity", "-Infinity"]),
+    number("double", &["0.0", "-0.0", "1.5", "-2.5", "1e300", "NaN", "Infinity", "-Infinity"]),
+    other("boolean", &["true", "false", "TRUE"]),
+    other("ascii", &["''", "'a'", "'b'", "'Ab'", "'~'"]),
+    other("blob", &["0x", "0x00", "0x01", "0xff", "0x00ff", "0xFF00"]),
+    other(
+        "timestamp",
+        &["0", "1", "-1", "'2020-02-29T12:34:56.789Z'", "'1969-12-31'", "'2030-01-01 00:00+0100'"],
+    ),
+    other("date", &["'1970-01-01'", "'1969-12-31'", "'2020-02-29'", "2147483648", "0"]),
+    other("time", &["'00:00:00'", "'23:59:59.999999999'", "'08:12:54.1234'", "1"]),
+    other("uuid", UUIDS),
+    other("timeuuid", TIMEUUIDS),
+    other("inet", &["'127.0.0.1'", "'10.0.0.2'", "'9.0.0.1'", "'::1'", "'fe80::1:2'"]),
+    Native {
+        name: "duration",
+        values: &["1h", "-2d", "1y2mo3w4d", "P1Y2M3DT4H", "0s", "5ms6us7ns"],
+        is_number: false,
+        is_key: false,
+    },
+    Native { name: "counter", values: &["1", "-1", "5"], is_number: false, is_key: false },
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Type {
+    Native(&'static Native),
+    List(Box<Type>),
+    Set(Box<Type>),
+    Map(Box<Type>, Box<Type>),
+    Tuple(Vec<Type>),
+    Vector(usize),
+    /// The schema's own type, with the names of its fields.
+    User(Vec<(String, Type)>),
+    Frozen(Box<Type>),
+}
+
+/// How the schema's own type is called until a name for it is chosen.
+pub(super) const USER_TYPE: &str = "$U";
+
+impl Type {
+    pub(super) fn native(name: &str) -> Type {
+        let found = NATIVES.iter().find(|native| native.name == name);
+        Type::Native(found.expect("named by this module's callers"))
+    }
+
+    fn any_native(random: &mut StdRng, is_key: bool) -> Type {
+        let natives: Vec<&'static Native> = NATIVES
+            .iter()
+            .filter(|native| native.name != "counter" && (native.is_key || !is_key))
+            .collect();
+        Type::Native(natives.choose(random).expect("there are some"))
+    }
+
+    /// For a column of a primary key.
+    pub(super) fn key(random: &mut StdRng, user: &[(String, Type)]) -> Type {
+        match random.random_range(0..12) {
+            0..5 => Type::native(["int", "text"].choose(random).expect("two")),
+            5..10 => Type::any_native(random, true),
+            _ => Type::frozen(Self::inner(random, user, 1, true)),
+        }
+    }
+
+    /// For a column that is none.
+    pub(super) fn value(random: &mut StdRng, user: &[(String, Type)]) -> Type {
+        match random.random_range(0..12) {
+            0..3 => Type::native(["int", "text", "bigint"].choose(random).expect("three")),
+            3..6 => Type::any_native(random, false),
+            6 => Type::List(Box::new(Self::element(random, user, false))),
+            7 => Type::Set(Box::new(Self::element(random, user, true))),
+            8 => {
+                let key = Self::element(random, user, true);
+                Type::Map(Box::new(key), Box::new(Self::element(random, user, false)))
+            }
+            9 if !user.is_empty() => Type::User(user.to_vec()),
+            10 => Type::Tuple(Self::parts(random, user, 2, false)),
+            _ => Type::frozen(Self::inner(random, user, 2, false)),
+        }
+    }
+
+    fn frozen(of: Type) -> Type {
+        match of {
+            // Nothing to freeze, or frozen anyway.
+            Type::Native(_) | Type::Tuple(_) | Type::Vector(_) | Type::Frozen(_) => of,
+            other => Type::Frozen(Box::new(other)),
+        }
+    }
+
+    fn element(random: &mut StdRng, user: &[(String, Type)], is_key: bool) -> Type {
+        if random.random_bool(0.75) {
+            return Type::any_native(random, is_key);
+        }
+        Type::frozen(Self::inner(random, user, 1, is_key))
+    }
+
+    fn inner(random: &mut StdRng, user: &[(String, Type)], depth: u32, is_key: bool) -> Type {
+        let part = |random: &mut StdRng, is_key| {
+            if depth == 0 || random.random_bool(0.7) {
+                Box::new(Type::any_native(random, is_key))
+            } else {
+                Box::new(Type::frozen(Self::inner(random, user, depth - 1, is_key)))
+            }
+        };
+        match random.random_range(0..6) {
+            0 => Type::List(part(random, is_key)),
+            1 => Type::Set(part(random, true)),
+            2 => Type::Map(part(random, true), part(random, is_key)),
+            3 if !user.is_empty() => Type::User(user.to_vec()),
+            4 => Type::Vector(random.random_range(1..4)),
+            _ => Type::Tuple(Self::parts(random, user, depth, is_key)),
+        }
+    }
+
+    fn parts(random: &mut StdRng, user: &[(String, Type)], depth: u32, is_key: bool) -> Vec<Type> {
+        let count = random.random_range(1..4);
+        let mut part = || {
+            if depth == 0 || random.random_bool(0.8) {
+                Type::any_native(random, is_key)
+            } else {
+                Type::frozen(Self::inner(random, user, depth - 1, is_key))
+            }
+        };
+        (0..count).map(|_| part()).collect()
+    }
+
+    /// The fields of a type of one's own; usable in keys.
+    pub(super) fn fields(random: &mut StdRng) -> Vec<(String, Type)> {
+        let count = random.random_range(1..4);
+        (0..count).map(|at| (format!("f{at}"), Type::any_native(random, true))).collect()
+    }
+
+    /// As in CREATE TABLE.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Type::Native(native) => native.name.to_owned(),
+            Type::List(of) => format!("list<{}>", of.name()),
+            Type::Set(of) => format!("set<{}>", of.name()),
+            Type::Map(key, of) => format!("map<{}, {}>", key.name(), of.name()),
+            Type::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(Type::name).collect();
+                format!("tuple<{}>", parts.join(", "))
+            }
+            Type::Vector(length) => format!("vector<float, {length}>"),
+            Type::User(_) => USER_TYPE.to_owned(),
+            Type::Frozen(of) => format!("frozen<{}>", of.name()),
+        }
+    }
+
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self, Type::Native(native) if native.is_number)
+    }
+
+    /// A term of CQL.
+    pub(super) fn literal(&self, random: &mut StdRng) -> String {
+        match self {
+            Type::Native(native) => {
+                (*native.values.choose(random).expect("every type has values")).to_owned()
+            }
+            Type::List(of) => format!("[{}]", Self::some(random, |random| of.literal(random))),
+            Type::Set(of) => format!("{{{}}}", Self::some(random, |random| of.literal(random))),
+            Type::Map(key, of) => {
+                let pair = |random: &mut StdRng| {
+                    format!("{}: {}", key.literal(random), of.literal(random))
+                };
+                format!("{{{}}}", Self::some(random, pair))
+            }
+            Type::Tuple(parts) => {
+                let parts: Vec<String> =
+                    parts.iter().map(|part| part.literal_or_null(random)).collect();
+                format!("({})", parts.join(", "))
+            }
+            Type::Vector(length) => {
+                let part = |_| ["0.0", "1.5", "-2"].choose(random).copied().expect("three");
+                format!("[{}]", (0..*length).map(part).collect::<Vec<_>>().join(", "))
+            }
+            Type::User(fields) => {
+                let mut parts = Vec::new();
+                for (name, of) in fields {
+                    // The first one stays: `{}` is a map.
+                    if parts.is_empty() || random.random_bool(0.8) {
+                        parts.push(format!("{name}: {}", of.literal_or_null(random)));
+                    }
+                }
+                format!("{{{}}}", parts.join(", "))
+            }
+            Type::Frozen(of) => of.literal(random),
+        }
+    }
+
+    fn literal_or_null(&self, random: &mut StdRng) -> String {
+        if random.random_bool(0.15) { "null".to_owned() } else { self.literal(random) }
+    }
+
+    fn some(random: &mut StdRng, part: impl Fn(&mut StdRng) -> String) -> String {
+        let count = random.random_range(0..4);
+        (0..count).map(|_| part(random)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A value in JSON.
+    pub(super) fn json(&self, random: &mut StdRng) -> String {
+        match self {
+            Type::Native(native) => {
+                json_scalar(native, native.values.choose(random).expect("some"))
+            }
+            Type::List(of) | Type::Set(of) => {
+                format!("[{}]", Self::some(random, |random| of.json(random)))
+            }
+            Type::Map(key, of) => {
+                let pair = |random: &mut StdRng| {
+                    let key = key.json(random);
+                    // Keys of objects are texts; those that are not text hold the JSON of the key.
+                    let key = if key.starts_with('"') { key } else { quoted(&key) };
+                    format!("{key}: {}", of.json(random))
+                };
+                format!("{{{}}}", Self::some(random, pair))
+            }
+            Type::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(|part| part.json(random)).collect();
+                format!("[{}]", parts.join(", "))
+            }
+            Type::Vector(length) => format!("[{}]", vec!["0.5"; *length].join(", ")),
+            Type::User(fields) => {
+                let parts: Vec<String> = fields
+                    .iter()
+                    .map(|(name, of)| format!("{}: {}", quoted(name), of.json(random)))
+                    .collect();
+                format!("{{{}}}", parts.join(", "))
+            }
+            Type::Frozen(of) => of.json(random),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn json_scalar(native: &Native, constant: &str) -> String {
+    if let Some(text) = constant.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
+        return quoted(text);
+    }
+    let is_plain = constant.parse::<f64>().is_ok_and(f64::is_finite) && !constant.contains('+');
+    if is_plain || native.name == "boolean" && constant != "TRUE" {
+        return constant.to_owned();
+    }
+    quoted(constant.trim_matches('$'))
+}
