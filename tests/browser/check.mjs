@@ -1,4 +1,4 @@
-// Opens pages of the lab in headless Chromium: node check.mjs FOLDER NAME=URL...
+// Opens pages of the lab, and a pipeline's monitor, in headless Chromium: node check.mjs FOLDER NAME=URL...
 //
 // Each page is seen in several ways: it must load without an error and without asking any other
 // host, fit the width of a phone, be legible, and sort, filter and change its theme. Pictures of
@@ -10,6 +10,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const CALL_TIMEOUT_MS = 20_000;
+/// A monitor hears from its parts once a second.
+const MOVE_TIMEOUT_MS = 15_000;
 /// Longer pages are cut in pictures: nobody looks at more.
 const PICTURE_HEIGHT_MAX = 12_000;
 const CONTRAST_MIN = 4.5;
@@ -283,6 +285,7 @@ function check(what, holds, detail = "") {
 async function look(browser, folder, name, url, view) {
   const label = `${name}, ${view.name}`;
   const page = await Page.open(browser, url, view);
+  if (name === "monitor") check(`${label}: charts move`, await page.run(moved, MOVE_TIMEOUT_MS));
   // Folded parts are looked at too, but not in the picture, and nobody prints them.
   await page.picture(join(folder, `${name}-${view.name}.png`), view.width);
   if (view.media === "screen") {
@@ -312,6 +315,16 @@ async function look(browser, folder, name, url, view) {
   });
   check(`${label}: asks no other host`, strangers.length === 0, strangers.join(" "));
   await page.close();
+}
+
+// Runs in the page: whether every chart has changed within the time.
+async function moved(limit_ms) {
+  const drawn = () => [...document.querySelectorAll("figure > svg")].map((svg) => svg.innerHTML);
+  const before = drawn();
+  const until = Date.now() + limit_ms;
+  const isSame = () => drawn().some((chart, index) => chart === "" || chart === before[index]);
+  while (isSame() && Date.now() < until) await new Promise((then) => setTimeout(then, 100));
+  return !isSame() && document.querySelectorAll("#parts tr").length >= 3;
 }
 
 async function use(page, label) {

@@ -1,10 +1,11 @@
-//! `cargo xtask report`: a browser opens the lab's pages, made of rows that tests invent.
+//! `cargo xtask report`: a browser opens the lab's pages, made of rows that tests invent, and the
+//! monitor of a pipeline that runs meanwhile.
 //!
 //! Pictures of them are left in `target/report`, for people to look at.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -28,13 +29,15 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
         bail!("{} is missing: {FIXTURE_TEST} makes it", page.display());
     }
     let live = LiveView::start(root)?;
+    let monitor = Monitor::start(root)?;
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
             .arg(root.join("tests/browser/check.mjs"))
             .arg(root.join("target/report"))
             .arg(format!("report=file://{}", page.display()))
-            .arg(format!("live={}", live.url)),
+            .arg(format!("live={}", live.url))
+            .arg(format!("monitor={}", monitor.url)),
     )?;
     if counted == Tally::default() {
         bail!("the browser's checks counted nothing");
@@ -75,5 +78,58 @@ impl Drop for LiveView {
         // Both fail only when the process is already gone, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// `myriad pipeline monitor`, and a pipeline that reports to it; both end with the value.
+struct Monitor {
+    children: Vec<Child>,
+    url: String,
+}
+
+impl Monitor {
+    fn start(root: &Path) -> Result<Self> {
+        let mut monitor = Self { children: Vec::new(), url: String::new() };
+        let listen = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let stdout = monitor.spawn(root, "monitor", &listen, Stdio::piped())?;
+        let mut lines = BufReader::new(stdout.context("stdout was asked for as a pipe")?);
+        lines.read_line(&mut monitor.url)?;
+        monitor.url.truncate(monitor.url.trim_end().len());
+        let mut reports = String::new();
+        lines.read_line(&mut reports)?;
+        let reports = reports.trim_end().strip_prefix("reports to ");
+        let address = reports.context("the monitor does not say where it hears reports")?;
+        let run = ["--rate", "50k", "--monitor", address];
+        monitor.spawn(root, "run", &run, Stdio::null())?;
+        Ok(monitor)
+    }
+
+    fn spawn(
+        &mut self,
+        root: &Path,
+        command: &str,
+        options: &[&str],
+        stdout: Stdio,
+    ) -> Result<Option<ChildStdout>> {
+        let mut child = Command::new(root.join("target/release/myriad"))
+            .args(["pipeline", command])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .spawn()
+            .with_context(|| format!("start pipeline {command}: cargo build --release"))?;
+        let stdout = child.stdout.take();
+        self.children.push(child);
+        Ok(stdout)
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // Both fail only when the process is already gone, which is what is wanted.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 const TASKS: u64 = 1_000_000;
 
@@ -48,6 +49,12 @@ impl Part {
         self.child.wait().unwrap();
     }
 
+    /// As Ctrl-C.
+    fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
     /// All that is left of its output, and whether it was a success.
     fn end(mut self) -> (String, bool) {
         let mut text = String::new();
@@ -63,10 +70,17 @@ impl Drop for Part {
     }
 }
 
-/// A port that nobody listens on, to be listened on by several processes in turn.
+/// A port that nobody listens on, to be listened on by several processes in turn: not one of those
+/// that the kernel gives to whoever connects or asks for any.
 fn free_address() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().to_string()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let number = u16::try_from(std::process::id() % 1_000).unwrap() * 7;
+        let port = 12_000 + (number + NEXT.fetch_add(1, Ordering::SeqCst)) % 8_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return format!("127.0.0.1:{port}");
+        }
+    }
 }
 
 fn digest_of(text: &str) -> &str {
@@ -141,4 +155,127 @@ fn a_run_with_wrong_results_fails() {
     assert_eq!(output.status.code(), Some(1));
     let complaint = String::from_utf8(output.stderr).unwrap();
     assert!(complaint.contains("of 20000 checked results are wrong: ids "), "{complaint}");
+}
+
+/// Each part a process of its own, as `run --processes` starts them: the account is that of one
+/// process, and an end that was asked for is an end in order.
+#[test]
+fn parts_are_processes() {
+    let together = Part::start(&["run", "--tasks", "60000", "--json"]).end();
+    let apart = ["run", "--tasks", "60000", "--json", "--processes", "--executors", "2"];
+    let apart = Part::start(&apart).end();
+    assert!(together.1 && apart.1, "{}{}", together.0, apart.0);
+    assert_eq!(digest_of(&together.0), digest_of(&apart.0));
+    assert_eq!(apart.0.matches("executed ").count(), 2, "{}", apart.0);
+
+    let wrong = ["run", "--tasks", "20000", "--processes", "--verify", "all", "--corrupt", "0.001"];
+    let (_, is_success) = Part::start(&wrong).end();
+    assert!(!is_success);
+
+    let mut endless = Part::start(&["run", "--rate", "50k", "--json", "--processes"]);
+    endless.wait_for("/collected", 0);
+    endless.interrupt();
+    let (text, is_success) = endless.end();
+    assert!(is_success && text.contains("in flight  0\n"), "{text}");
+}
+
+/// A use beyond the exercise: checksums of a directory tree. One of two executors is killed on the
+/// way, and the file is what `sha256sum` itself would say.
+#[test]
+fn checksums_survive_a_killed_executor() {
+    let dir = std::env::temp_dir().join(format!("myriad-sums-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    for number in 0..400_u32 {
+        let folder = dir.join(format!("tree/{}", number % 7));
+        std::fs::create_dir_all(&folder).unwrap();
+        let content = number.to_le_bytes().repeat(1 + usize::try_from(number).unwrap() * 10);
+        std::fs::write(folder.join(format!("{number}.bin")), content).unwrap();
+    }
+    let tree = dir.join("tree");
+    let sums = dir.join("SHA256SUMS");
+    let task = format!("files:{}", tree.display());
+    let (generator_at, collector_at) = (free_address(), free_address());
+    let collector = Part::start(&[
+        "collector",
+        "--listen",
+        &collector_at,
+        "--results",
+        sums.to_str().unwrap(),
+        "--order",
+        "input",
+    ]);
+    let mut generator = Part::start(&[
+        "generator",
+        "--listen",
+        &generator_at,
+        "--collector",
+        &collector_at,
+        "--task",
+        &task,
+        "--rate",
+        "200",
+        "--batch",
+        "2",
+        "--lease",
+        "100ms",
+        "--patience",
+        "60s",
+    ]);
+    let execute = ["executor", "--generator", &generator_at, "--collector", &collector_at];
+    let execute = [&execute[..], &["--threads", "1", "--patience", "60s"]].concat();
+    let (first, second) = (Part::start(&execute), Part::start(&execute));
+    generator.wait_for("/collected", 0);
+    first.kill();
+    let (text, is_success) = generator.end();
+    assert!(is_success, "{text}");
+    assert!(text.contains("collected  400 tasks, 400 different"), "{text}");
+    assert!(collector.end().1);
+    assert!(second.end().1);
+    assert_eq!(std::fs::read_to_string(&sums).unwrap().lines().count(), 400);
+    let checked = Command::new("sha256sum")
+        .args(["--check", "--strict", "--quiet"])
+        .arg(&sums)
+        .current_dir(&tree)
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A network of its own, whose only link goes down for a while and, where the kernel can do that,
+/// loses and delays packets before.
+const IN_A_NETWORK: &str = r#"
+set -e
+ip link set lo up
+if tc qdisc add dev lo root netem delay 1ms loss 1% 2>/dev/null; then echo "with loss"; fi
+"$@" &
+run=$!
+sleep 1
+ip link set lo down
+sleep 1
+ip link set lo up
+wait $run
+"#;
+
+#[test]
+fn a_link_that_goes_down_loses_nothing() {
+    let can = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        // Said loudly: what was not tested looks like what passed.
+        let mut err = std::io::stderr().lock();
+        std::io::Write::write_all(&mut err, b"NOT TESTED: no network namespaces here\n").unwrap();
+        return;
+    }
+    let tasks = ["--tasks", "300000", "--rate", "100k", "--lease", "300ms", "--patience", "60s"];
+    let output = Command::new("unshare")
+        .args(["-n", "sh", "-c", IN_A_NETWORK, "sh", env!("CARGO_BIN_EXE_myriad")])
+        .args(["pipeline", "run", "--processes", "--executors", "2", "--json"])
+        .args(tasks)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("collected  300000 tasks, 300000 different"), "{text}");
+    let undisturbed = Part::start(&["run", "--tasks", "300000", "--json"]).end();
+    assert_eq!(digest_of(&text), digest_of(&undisturbed.0));
 }

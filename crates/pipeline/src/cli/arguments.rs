@@ -12,6 +12,7 @@ use crate::executor::THREADS_MAX;
 use crate::frame::BATCH_MAX;
 use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate, WINDOW_MAX};
 use crate::message::Plan;
+use crate::monitor::Layout;
 use crate::task::{FileSums, Kernel, TaskSpec};
 
 /// Where the parts listen when nothing else is said: as the original's.
@@ -60,6 +61,8 @@ pub(super) struct Arguments {
     /// Where statuses are reported.
     pub(super) monitor: Option<SocketAddr>,
     pub(super) http: SocketAddr,
+    /// Of the monitor's files.
+    pub(super) layout: Layout,
     /// Options that have a value, as they were given.
     pub(super) given: Vec<(String, String)>,
 }
@@ -98,6 +101,7 @@ impl Default for Arguments {
             json: false,
             monitor: None,
             http: SocketAddr::from(([127, 0, 0, 1], PAGES_PORT)),
+            layout: Layout::Early,
             given: Vec::new(),
         }
     }
@@ -170,6 +174,7 @@ impl Arguments {
             "collector" => self.collector = parse_address(value)?,
             "monitor" => self.monitor = Some(parse_address(value)?),
             "http" => self.http = parse_address(value)?,
+            "layout" => self.layout = parse_layout(value)?,
             "patience" => self.patience = humantime::parse_duration(value)?,
             _ => bail!("there is no such option"),
         }
@@ -292,6 +297,14 @@ fn parse_order(text: &str) -> Result<Order> {
     })
 }
 
+fn parse_layout(text: &str) -> Result<Layout> {
+    Ok(match text {
+        "early" => Layout::Early,
+        "late" => Layout::Late,
+        _ => bail!("{text:?} is none of early, late"),
+    })
+}
+
 /// `all`, or `sample:100/60s`.
 fn parse_verify(text: &str) -> Result<Verify> {
     if text == "all" {
@@ -365,6 +378,8 @@ mod tests {
             ("verify", "some"),
             ("overload", "drop"),
             ("order", "by-name"),
+            ("layout", "new"),
+            ("growth-max", "2"),
             ("corrupt", "1.5"),
             ("corrupt", "NaN"),
             ("task", "fly"),

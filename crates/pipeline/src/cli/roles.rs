@@ -273,9 +273,10 @@ Prometheus' text at /metrics, JSON at /status.json.
       --listen <HOST:PORT>   Where parts report [127.0.0.1:25524]
       --http <HOST:PORT>     Where browsers ask [127.0.0.1:25580]
       --out <DIR>            Write generator, executor and collector there, a block a minute
+      --layout <NAME>        Of these blocks: early, or late (with the time, and what waits) [early]
   -h, --help                 Print this
 ";
-    let arguments = match parse(parser, &["listen", "http", "out"])? {
+    let arguments = match parse(parser, &["listen", "http", "out", "layout"])? {
         Asked::Help => return print(help),
         Asked::Run(arguments) => arguments,
     };
@@ -287,7 +288,8 @@ Prometheus' text at /metrics, JSON at /status.json.
         pages.local_addr().context("the pages' address")?,
         listener.local_addr().context("the monitor's address")?
     ))?;
-    let options = MonitorOptions { listener, pages, out: arguments.out.clone() };
+    let out = arguments.out.clone().map(|dir| (dir, arguments.layout));
+    let options = MonitorOptions { listener, pages, out };
     let stop = stop_on_signals()?;
     monitor::run(options, &stop)
 }

@@ -78,6 +78,15 @@ impl Board {
         self.totals
     }
 
+    /// Tasks that are given out and not collected, by the newest reports.
+    pub(super) fn waiting(&self) -> u64 {
+        let in_flight = self.parts.values().map(|status| match status {
+            Status::Generator(status) => status.in_flight,
+            Status::Executor(_) | Status::Collector(_) => 0,
+        });
+        in_flight.sum()
+    }
+
     pub(super) fn end_second(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.last_ns).max(1);
         let mut rates = self.totals.tasks;

@@ -1,44 +1,73 @@
-//! A file per stage with one block a minute, in the layout that the exercise's first program had.
+//! A file per stage with one block a minute, byte for byte as the exercise's first program wrote
+//! them: in its earlier layout, or in the later one of the logs that it published.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
 use crate::monitor::board::Totals;
 
+/// Which of the first program's layouts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    Early,
+    /// With the time, what waits, and accuracy as a percentage; begins with minute 0.
+    Late,
+}
+
 /// Writes `generator`, `executor` and `collector` in a directory.
 #[derive(Debug)]
 pub(super) struct Minutes {
     dir: PathBuf,
+    layout: Layout,
     minute: u64,
     last: Totals,
 }
 
 impl Minutes {
-    pub(super) fn new(dir: PathBuf) -> Result<Self> {
+    /// `now` is only written down.
+    pub(super) fn new(dir: PathBuf, layout: Layout, now: SystemTime) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        Ok(Self { dir, minute: 0, last: Totals::default() })
+        let minutes = Self { dir, layout, minute: 0, last: Totals::default() };
+        if layout == Layout::Late {
+            minutes.write(&late_blocks(0, &minutes.last, &minutes.last, 0, &stamp(now)))?;
+        }
+        Ok(minutes)
     }
 
     pub(super) fn has_news(&self, totals: &Totals) -> bool {
         *totals != self.last
     }
 
-    /// One more minute has passed.
-    pub(super) fn end(&mut self, totals: &Totals) -> Result<()> {
+    /// One more minute has passed. `waiting`: tasks that are given out and not collected.
+    pub(super) fn end(&mut self, totals: &Totals, waiting: u64, now: SystemTime) -> Result<()> {
         self.minute += 1;
-        let blocks = blocks(self.minute, &self.last, totals);
+        let blocks = match self.layout {
+            Layout::Early => blocks(self.minute, &self.last, totals),
+            Layout::Late => late_blocks(self.minute, &self.last, totals, waiting, &stamp(now)),
+        };
+        self.last = *totals;
+        self.write(&blocks)
+    }
+
+    fn write(&self, blocks: &[String; 3]) -> Result<()> {
         for (name, block) in ["generator", "executor", "collector"].into_iter().zip(blocks) {
             let path = self.dir.join(name);
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.and_then(|mut file| file.write_all(block.as_bytes()))
                 .with_context(|| format!("write {}", path.display()))?;
         }
-        self.last = *totals;
         Ok(())
     }
+}
+
+/// `2023-05-11-10-28-15-125`, in UTC.
+fn stamp(now: SystemTime) -> String {
+    let text = humantime::format_rfc3339_millis(now).to_string();
+    text.trim_end_matches('Z').replace(['T', ':', '.'], "-")
 }
 
 /// The three blocks of a minute.
@@ -74,6 +103,48 @@ fn per_second(tasks: u64, minutes: u64) -> String {
     hundredths(u128::from(tasks) * 100, u128::from(minutes) * 60)
 }
 
+/// As in the published logs.
+fn late_blocks(
+    minute: u64,
+    before: &Totals,
+    now: &Totals,
+    waiting: u64,
+    stamp: &str,
+) -> [String; 3] {
+    let head = |stage: usize| {
+        let new = now.tasks[stage] - before.tasks[stage];
+        format!(
+            "---------- {minute} minute ----------\n--- {stamp} --\nNew task number: {new}\n\
+             Current TPS: {}\n",
+            per_second(new, 1)
+        )
+    };
+    let total = |stage: usize, tps: &str| {
+        let total = now.tasks[stage];
+        let average = per_second(total, minute.max(1));
+        format!("Total task number: {total}\nAverage {tps}: {average}\n")
+    };
+    let (right, wrong) = (now.right - before.right, now.wrong - before.wrong);
+    [
+        format!("{}{}\n", head(0), total(0, "TPS")),
+        format!("{}{}Waiting queue task number: {waiting}\n\n", head(1), total(1, "TPS")),
+        format!(
+            "{}Correct task number: {right}\nIncorrect task number: {wrong}\n\
+             Current accuracy: {}%\n{}Average accuracy: {}%\n\n",
+            head(2),
+            percentage(right, wrong),
+            total(2, "tps"),
+            percentage(now.right, now.wrong)
+        ),
+    ]
+}
+
+/// Without results it is 0.
+fn percentage(right: u64, wrong: u64) -> String {
+    let all = u128::from(right) + u128::from(wrong);
+    hundredths(u128::from(right) * 10_000, all.max(1))
+}
+
 /// A share of one, although a percent sign follows: so it was. Without results it was no number.
 fn accuracy(totals: &Totals) -> String {
     match u128::from(totals.right) + u128::from(totals.wrong) {
@@ -90,7 +161,51 @@ fn hundredths(dividend: u128, divisor: u128) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::*;
+
+    /// Values, time and layout of the published log of a run at 1.8 million per second.
+    // Source: source document 3, published logs of its monitor, minutes 0 and 2
+    #[test]
+    fn blocks_are_those_of_the_published_logs() {
+        let start = Totals::default();
+        let [_, _, collector] = late_blocks(0, &start, &start, 0, "2023-05-11-10-28-15-130");
+        assert_eq!(
+            collector,
+            "---------- 0 minute ----------\n--- 2023-05-11-10-28-15-130 --\nNew task number: 0\n\
+             Current TPS: 0.00\nCorrect task number: 0\nIncorrect task number: 0\n\
+             Current accuracy: 0.00%\nTotal task number: 0\nAverage tps: 0.00\n\
+             Average accuracy: 0.00%\n\n"
+        );
+        let first = Totals { tasks: [120_002_000, 100_160_000, 100_232_000], right: 100, wrong: 0 };
+        let second =
+            Totals { tasks: [234_310_000, 206_964_000, 207_034_000], right: 200, wrong: 0 };
+        let at = UNIX_EPOCH + Duration::from_millis(1_683_801_010_055);
+        let stamp = stamp(at);
+        let [generator, executor, collector] = late_blocks(2, &first, &second, 26_576_000, &stamp);
+        assert_eq!(
+            generator,
+            "---------- 2 minute ----------\n--- 2023-05-11-10-30-10-055 --\n\
+             New task number: 114308000\nCurrent TPS: 1905133.33\n\
+             Total task number: 234310000\nAverage TPS: 1952583.33\n\n"
+        );
+        assert_eq!(
+            executor,
+            "---------- 2 minute ----------\n--- 2023-05-11-10-30-10-055 --\n\
+             New task number: 106804000\nCurrent TPS: 1780066.67\n\
+             Total task number: 206964000\nAverage TPS: 1724700.00\n\
+             Waiting queue task number: 26576000\n\n"
+        );
+        assert_eq!(
+            collector,
+            "---------- 2 minute ----------\n--- 2023-05-11-10-30-10-055 --\n\
+             New task number: 106802000\nCurrent TPS: 1780033.33\nCorrect task number: 100\n\
+             Incorrect task number: 0\nCurrent accuracy: 100.00%\n\
+             Total task number: 207034000\nAverage tps: 1725283.33\n\
+             Average accuracy: 100.00%\n\n"
+        );
+    }
 
     #[test]
     fn blocks_have_their_layout() {

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -21,9 +21,10 @@ use crate::frame::Kind;
 use crate::link::{Link, LinkError, Received};
 use crate::message::Hello;
 use crate::status::Status;
-use board::Board;
+use board::{Board, Totals};
 use minutes::Minutes;
 
+pub use minutes::Layout;
 pub use reporter::Reporter;
 
 /// Parts that report at once.
@@ -39,8 +40,8 @@ pub struct MonitorOptions {
     pub listener: TcpListener,
     /// Where browsers and Prometheus ask.
     pub pages: TcpListener,
-    /// Where the files by minute are written.
-    pub out: Option<PathBuf>,
+    /// Where the files by minute are written, and how.
+    pub out: Option<(PathBuf, Layout)>,
 }
 
 #[derive(Debug)]
@@ -60,7 +61,8 @@ pub fn run(options: MonitorOptions, stop: &AtomicBool) -> Result<()> {
         links: Mutex::new(Vec::new()),
         is_over: AtomicBool::new(false),
     };
-    let minutes = options.out.map(Minutes::new).transpose()?;
+    let minutes = options.out.map(|(dir, layout)| Minutes::new(dir, layout, SystemTime::now()));
+    let minutes = minutes.transpose()?;
     options.listener.set_nonblocking(true).context("the monitor's listener")?;
     options.pages.set_nonblocking(true).context("the pages' listener")?;
     thread::scope(|scope| {
@@ -107,18 +109,25 @@ fn hear_all<'scope>(
         }
         if now_ns >= minute_ns {
             minute_ns += MINUTE_NS;
-            let totals = shared.board.lock().totals();
             if let Some(minutes) = &mut minutes {
-                minutes.end(&totals)?;
+                let (totals, waiting) = totals(shared);
+                minutes.end(&totals, waiting, SystemTime::now())?;
             }
         }
     }
-    let totals = shared.board.lock().totals();
+    let (totals, waiting) = totals(shared);
     match &mut minutes {
         // The last minute is a shorter one.
-        Some(minutes) if minutes.has_news(&totals) => minutes.end(&totals),
+        Some(minutes) if minutes.has_news(&totals) => {
+            minutes.end(&totals, waiting, SystemTime::now())
+        }
         _ => Ok(()),
     }
+}
+
+fn totals(shared: &Shared) -> (Totals, u64) {
+    let board = shared.board.lock();
+    (board.totals(), board.waiting())
 }
 
 fn serve(shared: &Shared, id: u64, stream: TcpStream) {
