@@ -164,13 +164,15 @@ struct Found {
     offered: u64,
     refused: u64,
     done: u64,
-    longest: usize,
+    /// While tasks were offered: so long it took.
+    done_in_time: u64,
     took: Duration,
+    longest: usize,
 }
 
 impl Found {
     fn per_second(&self) -> f64 {
-        per_second(self.done, self.took)
+        per_second(self.done_in_time, self.took)
     }
 }
 
@@ -238,7 +240,7 @@ impl QueueLine {
         let queue = Queue::default();
         let done = AtomicU64::new(0);
         let started = Instant::now();
-        let (offered, refused) = thread::scope(|scope| {
+        let (offered, refused, done_in_time, took) = thread::scope(|scope| {
             let (queue, done) = (&queue, &done);
             let generating = scope.spawn(move || self.generate(to, started, time));
             for _ in 0..cores() {
@@ -250,11 +252,14 @@ impl QueueLine {
                 });
             }
             let refused = self.take_in(from, queue);
+            // What still waits is done without anything coming in: no part of the rate.
+            let (done_in_time, took) = (done.load(Ordering::Relaxed), started.elapsed());
             queue.end();
-            Ok::<_, anyhow::Error>((join(generating)?, refused?))
+            Ok::<_, anyhow::Error>((join(generating)?, refused?, done_in_time, took))
         })?;
         let longest = queue.waiting.lock().longest;
-        Ok(Found { offered, refused, done: done.into_inner(), longest, took: started.elapsed() })
+        let done = done.into_inner();
+        Ok(Found { offered, refused, done, done_in_time, took, longest })
     }
 
     fn generate(&self, mut to: TcpStream, started: Instant, time: Duration) -> Result<u64> {

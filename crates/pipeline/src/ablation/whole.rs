@@ -136,6 +136,15 @@ impl Whole {
         self.run_by(time, &Ok)
     }
 
+    /// A tenth of a second's tasks: several ticks.
+    fn backlog_max(&self) -> u64 {
+        let tasks = match self.rate {
+            Rate::Max => 0,
+            Rate::PerSecond(rate) => rate / 10,
+        };
+        tasks.max(4 * u64::from(self.batch))
+    }
+
     /// Results go where `detour` says.
     pub(super) fn run_by(&self, time: Duration, detour: Detour<'_>) -> Result<Report> {
         let options = LocalOptions {
@@ -149,7 +158,7 @@ impl Whole {
                 duration_ns: Some(nanoseconds(time)),
                 tasks: None,
                 overload: self.overload,
-                backlog_max: 4 * u64::from(self.batch),
+                backlog_max: self.backlog_max(),
             },
             ledger: LedgerOptions {
                 window: WINDOW,
