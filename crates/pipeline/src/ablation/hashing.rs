@@ -43,7 +43,7 @@ pub(super) const D02: Ablation = Ablation {
                     let mut bytes = work::message(x, y);
                     for link in 0..LINKS {
                         Digest::update(&mut *hasher.lock(), bytes);
-                        if link == 0 && x % INTERRUPTED == 0 {
+                        if link == 0 && x.is_multiple_of(INTERRUPTED) {
                             thread::yield_now();
                         }
                         bytes = hasher.lock().finalize_reset().into();
