@@ -13,7 +13,8 @@ macro_rules! definitions {
 }
 
 /// By name, their texts.
-const TEXTS: [(&str, &str); 32] = definitions![
+const TEXTS: [(&str, &str); 33] = definitions![
+    "cassandra.cpu",
     "durability.cost",
     "redis.connections",
     "redis.cpu",

@@ -42,9 +42,9 @@ use source::{Run, Table};
 const HELP: &str = "\
 Runs tables of the source documents again, beside what they published.
 
-Usage: myriad lab repro (TABLE|DOCUMENT|all|redis)... [OPTIONS]
+Usage: myriad lab repro (TABLE|DOCUMENT|all|redis|cassandra)... [OPTIONS]
 
-  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis: beside redis-server
+  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra: beside these
   -l, --list         Print all tables, and how each is run
       --quick        One repeat, measured phases of half a second
       --out <DIR>    Put results there, a folder per table; what is there already is kept
@@ -368,7 +368,9 @@ mod tests {
         assert_eq!(ids(&["s4.prof"]), ["s4.r1"]);
         assert_eq!(ids(&["s0"]).len(), 11);
         assert_eq!(ids(&["redis"]).len(), 6);
-        assert_eq!(ids(&["all"]).len() + ids(&["redis"]).len(), ids(&[]).len());
+        assert_eq!(ids(&["cassandra"]), ["cassandra.cpu"]);
+        let peers = ids(&["redis", "cassandra"]).len();
+        assert_eq!(ids(&["all"]).len() + peers, ids(&[]).len());
         assert!(chosen(&["s9".into()]).unwrap_err().to_string().contains("no table s9"));
     }
 

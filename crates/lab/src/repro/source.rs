@@ -11,17 +11,18 @@ use super::profiles::ProfiledCell;
 use super::shape::{Check, Point, Range, Truth};
 
 /// The documents in their order: name of the file, text.
-const TEXTS: [(&str, &str); 6] = [
+const TEXTS: [(&str, &str); 7] = [
     ("s0.toml", include_str!("../../../../benchmarks/sources/s0.toml")),
     ("s1.toml", include_str!("../../../../benchmarks/sources/s1.toml")),
     ("s2.toml", include_str!("../../../../benchmarks/sources/s2.toml")),
     ("s3.toml", include_str!("../../../../benchmarks/sources/s3.toml")),
     ("s4.toml", include_str!("../../../../benchmarks/sources/s4.toml")),
     ("redis.toml", include_str!("../../../../benchmarks/sources/redis.toml")),
+    ("cassandra.toml", include_str!("../../../../benchmarks/sources/cassandra.toml")),
 ];
 
-/// No document: what Myriad is held to beside a peer.
-const PEERS: &str = "redis";
+/// No documents: what Myriad is held to beside a peer.
+const PEERS: [&str; 2] = ["redis", "cassandra"];
 
 static DOCUMENTS: LazyLock<Vec<Document>> =
     LazyLock::new(|| TEXTS.iter().map(|(name, text)| parse(name, text)).collect());
@@ -180,7 +181,7 @@ impl Table {
     /// documents, `all`.
     pub fn is_called(&self, name: &str) -> bool {
         let is_alias = self.alias.as_deref() == Some(name);
-        let is_all = name == "all" && self.document() != PEERS;
+        let is_all = name == "all" && !PEERS.contains(&self.document());
         self.id == name || is_alias || self.document() == name || is_all
     }
 
