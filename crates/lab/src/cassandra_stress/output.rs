@@ -34,7 +34,7 @@ pub(crate) fn settings(options: &Options) -> String {
         Rate::Fixed(per_second) => format!("fixed {per_second:.0}/s"),
     };
     let length = match (options.count, options.duration_s) {
-        (Some(count), _) => format!("  Count: {}\n", grouped(count as f64)),
+        (Some(count), _) => format!("  Count: {}\n", grouped(count as f64).trim_start()),
         (None, seconds) => format!("  Duration: {} SECONDS\n", seconds.unwrap_or_default()),
     };
     format!(
@@ -48,7 +48,7 @@ pub(crate) fn settings(options: &Options) -> String {
          Port:\n  Native Port: {}\nNode:\n  Nodes: [{}]\n\n",
         options.kind.name().to_ascii_lowercase(),
         !options.is_warmed_up,
-        format!("{:?}", options.consistency).to_ascii_uppercase(),
+        options.consistency,
         options.threads,
         options.keys_count,
         options.distribution,
@@ -262,9 +262,9 @@ END
 
     #[test]
     fn settings_say_what_is_asked_for() {
-        let text = settings(&options("read duration=2m cl=quorum -rate threads=7 fixed=9/s"));
+        let text = settings(&options("read duration=2m cl=local_quorum -rate threads=7 fixed=9/s"));
         for part in
-            ["Type: read", "Duration: 120 SECONDS", "Level: QUORUM", "Count: 7", "fixed 9/s"]
+            ["Type: read", "Duration: 120 SECONDS", "Level: LOCAL_QUORUM", "Count: 7", "fixed 9/s"]
         {
             assert!(text.contains(part), "{text}");
         }

@@ -2,6 +2,7 @@
 //! input, one [`LoadEvent`] per line on standard output.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -138,6 +139,23 @@ pub enum CqlConsistency {
     LocalQuorum,
     EachQuorum,
     LocalOne,
+}
+
+/// As Cassandra writes it: `LOCAL_ONE`.
+impl fmt::Display for CqlConsistency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            CqlConsistency::Any => "ANY",
+            CqlConsistency::One => "ONE",
+            CqlConsistency::Two => "TWO",
+            CqlConsistency::Three => "THREE",
+            CqlConsistency::Quorum => "QUORUM",
+            CqlConsistency::All => "ALL",
+            CqlConsistency::LocalQuorum => "LOCAL_QUORUM",
+            CqlConsistency::EachQuorum => "EACH_QUORUM",
+            CqlConsistency::LocalOne => "LOCAL_ONE",
+        })
+    }
 }
 
 /// How users share connections.
