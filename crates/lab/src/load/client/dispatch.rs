@@ -1,0 +1,112 @@
+//! Who sends when: callers that wait for a connection, and requests of a schedule that are due.
+
+use base::time::MonoNs;
+use reactor::{ConnId, Connections, Context, Output};
+
+use super::super::shared::Mail;
+use super::super::spec::Sharing;
+use super::{At, Client, Session, TIMER_ARRIVAL};
+
+/// Bytes that a connection may have unsent before it gets more requests of an open loop.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// Requests of an open loop that a thread sends before it looks for replies again.
+const LAUNCHES_MAX: usize = 4096;
+
+impl Client {
+    /// Gives free connections to those who wait for one.
+    pub(super) fn dispatch(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        match (self.arrivals.is_some(), self.plan.sharing) {
+            (false, _) => self.dispatch_users(connections, at),
+            (true, Sharing::Blocking) => self.dispatch_due(connections, at),
+            (true, Sharing::Multiplexed) => self.spread_due(connections, at),
+        }
+    }
+
+    fn dispatch_users(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        while !self.waiting.is_empty() {
+            let Some((id, _)) = self.free.pop() else { return };
+            let Some((session, out)) = connections.get_mut(id) else { continue };
+            let Some(user) = self.waiting.pop_front() else { return };
+            if !self.launch(session, user, at, out) {
+                // Nobody sends any more.
+                self.waiting.clear();
+            }
+        }
+    }
+
+    fn dispatch_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        let pipeline = self.plan.pipeline as usize;
+        let mut launched = 0;
+        while self.due(at).is_some() && launched < LAUNCHES_MAX {
+            let Some((id, free_since_ns)) = self.free.pop() else { return };
+            let Some((session, out)) = connections.get_mut(id) else { continue };
+            let count = self.launch_due(session, pipeline, free_since_ns, at, out);
+            if count == 0 {
+                self.free.push((id, free_since_ns));
+                return;
+            }
+            launched += count;
+        }
+    }
+
+    /// Requests go to the connections in turn, whatever is on its way there.
+    fn spread_due(&mut self, connections: &mut Connections<'_, Session>, at: At) {
+        // What waited for room is not late by the generator's fault.
+        let ready_ns = if std::mem::take(&mut self.was_full) { at.now_ns } else { 0 };
+        let (mut full, mut launched) = (0, 0);
+        while self.due(at).is_some() && launched < LAUNCHES_MAX {
+            if full == self.ids.len() {
+                self.was_full = true;
+                return;
+            }
+            self.turn = (self.turn + 1) % self.ids.len();
+            let Some((session, out)) = connections.get_mut(self.ids[self.turn]) else {
+                full += 1;
+                continue;
+            };
+            if session.flights.is_full() || out.pending_bytes() >= UNSENT_BYTES_MAX {
+                full += 1;
+                continue;
+            }
+            full = 0;
+            launched += 1;
+            if self.launch_due(session, 1, ready_ns, at, out) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A connection of an open loop has nothing on its way: it takes what is due, or waits.
+    pub(super) fn reuse(&mut self, id: ConnId, session: &mut Session, at: At, out: &mut Output) {
+        if self.plan.sharing == Sharing::Multiplexed || !session.flights.is_empty() {
+            return;
+        }
+        let pipeline = self.plan.pipeline as usize;
+        if self.launch_due(session, pipeline, at.now_ns, at, out) == 0 {
+            self.free.push((id, at.now_ns));
+        }
+    }
+
+    /// Wakes this thread when the next request is due. One that is due and was not sent waits for a
+    /// reply or for room, and with these a turn comes by itself, or for the next turn.
+    pub(super) fn set_alarm(&mut self, cx: &mut Context<'_, Mail>, at: At) {
+        let Some(arrivals) = &self.arrivals else { return };
+        let next_ns = arrivals.next_ns();
+        if next_ns > at.now_ns && next_ns < at.phase.until_ns && next_ns < self.timer_ns {
+            self.timer_ns = next_ns;
+            cx.set_timer(MonoNs(next_ns), TIMER_ARRIVAL);
+        }
+        let may_send = !self.was_full && !self.shared.is_spent() && self.can_send();
+        if may_send && self.due(at).is_some() {
+            cx.poll();
+        }
+    }
+
+    /// Whether a connection is free, as far as is known.
+    fn can_send(&self) -> bool {
+        match self.plan.sharing {
+            Sharing::Blocking => !self.free.is_empty(),
+            Sharing::Multiplexed => !self.ids.is_empty(),
+        }
+    }
+}
