@@ -7,6 +7,7 @@
 # the background until `stop`. `run` stays in the foreground, with data and settings in DIR, until it is
 # ended: so `myriad lab` starts it. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
 # before it acknowledges, `periodic` (its default) does not. HEAP: the heap of Java (1G).
+# AUTHENTICATOR and AUTHORIZER: `PasswordAuthenticator` and `CassandraAuthorizer` make it ask who one is.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=${CARGO_TARGET_DIR:-$root/target}/peers/cassandra
@@ -71,7 +72,7 @@ start_native_transport: true
 native_transport_port: $cql_port
 endpoint_snitch: SimpleSnitch
 authenticator: ${AUTHENTICATOR:-AllowAllAuthenticator}
-authorizer: AllowAllAuthorizer
+authorizer: ${AUTHORIZER:-AllowAllAuthorizer}
 auto_snapshot: false
 memtable_heap_space: 128MiB
 memtable_offheap_space: 128MiB

@@ -1,7 +1,7 @@
 //! `cargo xtask clients`: suites that drive a server through clients that people use.
 //!
 //! Each is a script `tests/clients/<name>/run.sh`: it fetches what is pinned in its folder, runs
-//! against `ADDR`, `CQL_ADDR` or `HTTP_ADDR`, and prints `N passed, N failed` at its end.
+//! against `ADDR`, `CQL_ADDR` (`CQL_ASKING_ADDR`: one that asks who one is) or `HTTP_ADDR`, and prints `N passed, N failed` at its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +20,10 @@ const CQL_SUITES: [&str; 4] = ["cql-go", "cql-rust", "cql-java", "cql-python"];
 
 /// Those of HTTP.
 const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
+
+/// The suite that also talks to a server that asks who one is, and the password of its superuser.
+const ASKED_SUITE: &str = "cql-python";
+const ASKING_PASSWORD: &str = "first";
 
 /// A suite that takes longer hangs: most of it is fetching and building on the first run.
 const SUITE_TIMEOUT_S: &str = "600";
@@ -47,6 +51,9 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
     let options: &[&str] = if name == "cql-rust" { &["--placement", "source-port"] } else { &[] };
     let server = Server::start_with(root, target, options)?;
     let folder = root.join("tests/clients").join(name);
+    let is_asked_for = *target == Target::Myriad && name == ASKED_SUITE;
+    let asking = is_asked_for.then(|| Server::start_asking(root, ASKING_PASSWORD)).transpose()?;
+    let asking = asking.as_ref().and_then(|server| server.cql_address.as_deref());
     let counted = steps::run_counted(
         Command::new("timeout")
             .args(["--kill-after=10", SUITE_TIMEOUT_S, "bash"])
@@ -55,6 +62,8 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .env("ADDR", &server.address)
             .env("CQL_ADDR", server.cql_address.as_deref().unwrap_or_default())
             .env("HTTP_ADDR", server.http_address.as_deref().unwrap_or_default())
+            .env("CQL_ASKING_ADDR", asking.unwrap_or_default())
+            .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
             .env("DIALECT", server.dialect.name()),
     )?;
     if counted == Tally::default() {

@@ -23,6 +23,10 @@ use file::{Script, Step};
 /// Where the files are, below the repository's root.
 const FOLDER: &str = "tests/cql";
 
+/// The dialogue with a server that asks who one is: see `AUTHENTICATOR` in
+/// `scripts/peers/cassandra.sh`.
+const ASKING: &str = "roles";
+
 /// What Cassandra says as long as an index is being built.
 const READ_FAILURE: &str = "error 1300";
 
@@ -63,15 +67,35 @@ pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
     if files.is_empty() {
         bail!("no dialogue matches");
     }
+    let (asking, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| is_asking(path));
+    let mut tally = Tally::default();
+    for (files, is_asking) in [(others, false), (asking, true)] {
+        if !files.is_empty() {
+            tally += run_files(root, &files, is_asking, options)?;
+        }
+    }
+    Ok(tally)
+}
+
+/// Whether the dialogue is with a server that asks who one is.
+fn is_asking(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == ASKING)
+}
+
+fn run_files(root: &Path, files: &[PathBuf], is_asking: bool, options: &Options) -> Result<Tally> {
     let (address, _running) = match &options.peer {
         Peer::Cassandra(address) => (address.clone(), None),
         Peer::Myriad => {
-            let server = Server::start(root, &Target::Myriad)?;
+            let server = if is_asking {
+                Server::start_asking(root, "cassandra")?
+            } else {
+                Server::start(root, &Target::Myriad)?
+            };
             (server.cql_address.clone().context("it listens for CQL")?, Some(server))
         }
     };
     let mut tally = Tally::default();
-    for path in &files {
+    for path in files {
         let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
         let passed = run_file(path, &name, &address, options).unwrap_or_else(|error| {
             println!("{name}: {error:#}");

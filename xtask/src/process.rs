@@ -94,6 +94,14 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Starts Myriad with roles, whose superuser `cassandra` has this password.
+    pub(crate) fn start_asking(root: &Path, password: &str) -> Result<Self> {
+        let options = ["--cql-authenticator", "password", "--requirepass", password];
+        Self::start_with(root, &Target::Myriad, &options)
+    }
+}
+
 /// A child process and its directory: both end with the value.
 #[derive(Debug)]
 struct Running {

@@ -25,6 +25,7 @@ use crate::cql::processor::Processors;
 use crate::cql::request_kind::commands_count;
 use crate::cql::roles::Logins;
 use crate::cql::schema;
+use crate::cql::traces::Traces;
 use crate::handler::{Protocols, Server};
 use crate::http::early::Early;
 use crate::janitor::Janitor;
@@ -119,6 +120,7 @@ pub(crate) fn build_shared(
         roles: ArcSwap::from_pointee(recovered.schema.roles),
         schema: recovered.schema.last_change,
         logins: Logins::default(),
+        traces: Traces::default(),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
         processors: Processors::new(settings.processor),
         pool: Pool::default(),

@@ -24,6 +24,7 @@ use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
 use crate::cql::roles::{Logins, Roles};
 use crate::cql::schema::{Catalog, LastChange};
+use crate::cql::traces::Traces;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
@@ -116,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) roles: ArcSwap<Roles>,
     /// Who changes `catalog` or `roles` holds its lock.
     pub(crate) schema: LastChange,
+    /// Traces of CQL requests.
+    pub(crate) traces: Traces,
     /// Passwords that were right.
     pub(crate) logins: Logins,
     /// CQL's prepared statements.

@@ -12,13 +12,17 @@ import traceback
 import uuid
 
 import cassandra
-from cassandra.cluster import Cluster
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import BatchStatement, BatchType, SimpleStatement, named_tuple_factory
 from cassandra.util import Date, Duration, Time
 
 HOST, PORT = os.environ["CQL_ADDR"].rsplit(":", 1)
 CQLSH = os.path.join(os.path.dirname(sys.executable), "cqlsh")
+# A server that asks who one is, and the password of its superuser.
+ASKING = os.environ.get("CQL_ASKING_ADDR", "")
+ASKING_PASSWORD = os.environ.get("CQL_ASKING_PASSWORD", "cassandra")
 PAGED_ROWS = 100_000
 RACERS = 8
 RACES = 20
@@ -240,6 +244,87 @@ def a_changed_table_is_prepared_anew(session, version):
     # Before version 5 a client keeps the columns that it was told first.
     if version >= 5:
         equal(rows(session.execute(select, (1,))), [(1, 2, 3)])
+
+
+@test
+def requests_are_traced(session, version):
+    session.execute("CREATE TABLE traced (k int PRIMARY KEY, v int)")
+    text = "INSERT INTO traced (k, v) VALUES (1, 2)"
+    trace = session.execute(text, trace=True).get_query_trace(max_wait_sec=30)
+    equal((trace.parameters["query"], trace.request_type), (text, "Execute CQL3 query"))
+    equal(len(trace.events) >= 2, True)
+    equal(trace.client, "127.0.0.1")
+    insert = session.prepare("INSERT INTO traced (k, v) VALUES (?, ?)")
+    trace = session.execute(insert, (2, 3), trace=True).get_query_trace(max_wait_sec=30)
+    equal(trace.request_type, "Execute CQL3 prepared query")
+
+
+@test
+def batches_are_warned_of(session, version):
+    session.execute("CREATE TABLE warned (k int PRIMARY KEY, v text)")
+    insert = session.prepare("INSERT INTO warned (k, v) VALUES (?, ?)")
+    batch = BatchStatement(BatchType.UNLOGGED)
+    for k in range(11):
+        batch.add(insert, (k, "x" * 1000))
+    future = session.execute_async(batch)
+    future.result()
+    # Versions before 4 have no warnings.
+    if version >= 4:
+        size, partitions = future.warnings
+        equal(size.startswith(f"Batch for [{KEYSPACE}.warned] is of size "), True)
+        equal(partitions.startswith("Unlogged batch covering 11 partitions detected"), True)
+
+
+def log_in(user, password, version):
+    host, port = ASKING.rsplit(":", 1)
+    provider = PlainTextAuthProvider(user, password)
+    return Cluster(
+        [host], port=int(port), auth_provider=provider, protocol_version=version, connect_timeout=20
+    )
+
+
+def refused_login(user, password, text):
+    with log_in(user, password, 4) as cluster:
+        refused(NoHostAvailable, text, cluster.connect)
+
+
+@test_once
+def roles_may_do_what_was_granted_to_them():
+    if not ASKING:
+        return
+    with log_in("cassandra", ASKING_PASSWORD, 5) as cluster:
+        root = cluster.connect()
+        root.execute(
+            "CREATE KEYSPACE own WITH replication = "
+            "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        root.execute("CREATE TABLE own.t (k int PRIMARY KEY, v int)")
+        root.execute("INSERT INTO own.t (k, v) VALUES (1, 2)")
+        root.execute("CREATE ROLE reader")
+        root.execute("CREATE ROLE ann WITH PASSWORD = 'it''s' AND LOGIN = true")
+        root.execute("GRANT reader TO ann")
+        wrong = "Provided username {} and/or password are incorrect"
+        refused_login("ann", "its", wrong.format("ann"))
+        refused_login("nobody", "it's", wrong.format("nobody"))
+        refused_login("reader", "it's", wrong.format("reader"))
+        for version in (3, 4, 5):
+            with log_in("ann", "it's", version) as others:
+                ann = others.connect()
+                select = ann.prepare("SELECT v FROM own.t WHERE k = ?")
+                denied = "User ann has no SELECT permission on <table own.t> or any of its parents"
+                refused(cassandra.Unauthorized, denied, ann.execute, select, (1,))
+                root.execute("GRANT SELECT ON own.t TO reader")
+                equal(rows(ann.execute(select, (1,))), [(2,)])
+                denied = denied.replace("SELECT", "MODIFY")
+                insert = "INSERT INTO own.t (k, v) VALUES (2, 3)"
+                refused(cassandra.Unauthorized, denied, ann.execute, insert)
+                root.execute("REVOKE SELECT ON own.t FROM reader")
+                denied = denied.replace("MODIFY", "SELECT")
+                refused(cassandra.Unauthorized, denied, ann.execute, select, (1,))
+        listed = rows(root.execute("LIST ROLES OF ann"))
+        equal([row[:3] for row in listed], [("ann", False, True), ("reader", False, False)])
+        root.execute("DROP ROLE ann")
+        refused_login("ann", "it's", wrong.format("ann"))
 
 
 @test_once

@@ -15,6 +15,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Name, and password too, of the superuser of a Cassandra that nobody has changed.
+const SUPERUSER: &[u8] = b"\0cassandra";
+
 /// A connection past STARTUP.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -61,14 +64,28 @@ impl Client {
         client.send(&request)?;
         let message = client.receive()?;
         match message.decode()?.0 {
-            Response::Ready => {}
+            Response::Ready | Response::Authenticate(_) => {}
             other => bail!("STARTUP was answered {other:?}"),
         }
+        let is_asked = matches!(message.decode()?.0, Response::Authenticate(_));
         client.segments = (version == Version::V5).then_some(match compression {
             Some(_) => SegmentFormat::Lz4,
             None => SegmentFormat::Plain,
         });
+        if is_asked {
+            client.log_in()?;
+        }
         Ok(client)
+    }
+
+    fn log_in(&mut self) -> Result<()> {
+        let mut request = Vec::new();
+        self.encoder.auth_response(0, &[SUPERUSER, SUPERUSER].concat(), &mut request);
+        self.send(&request)?;
+        match self.receive()?.decode()?.0 {
+            Response::AuthSuccess(_) => Ok(()),
+            other => bail!("the superuser was answered {other:?}"),
+        }
     }
 
     /// Sends whole messages.

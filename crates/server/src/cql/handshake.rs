@@ -12,7 +12,10 @@ use super::pool::PoolReply;
 use super::requests::{Answer, Ran, Requests};
 use super::roles::{Access, password};
 use super::session::{Names, Phase, Session, Wait};
-use crate::config::{CqlAuthenticator, CqlAuthorizer, Placement};
+use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
+
+/// Myriad's own option of STARTUP: when a write of the connection is answered.
+const DURABILITY: &str = "MYRIAD_DURABILITY";
 
 /// The version of the language, which clients repeat in STARTUP.
 pub(super) const CQL_VERSION: &str = "3.4.7";
@@ -63,6 +66,7 @@ impl Requests<'_> {
             ("PROTOCOL_VERSIONS", &versions),
             ("COMPRESSION", &compressions),
             ("CQL_VERSION", &[CQL_VERSION]),
+            (DURABILITY, Durability::WORDS),
         ];
         let is_sharded = self.worker.settings.placement == Placement::SourcePort;
         let shards = is_sharded.then(|| self.shards(session));
@@ -102,10 +106,12 @@ impl Requests<'_> {
             found.map(|(_, text)| *text)
         };
         check_cql_version(option("CQL_VERSION"))?;
+        let durability = option(DURABILITY).map(durability_of).transpose()?;
         let version = answer.encoder.version;
         let compression = option("COMPRESSION").filter(|name| !name.is_empty());
         let compression = compression.map(|name| agree_on(name, version)).transpose()?;
         session.framing.agreed = Some(version);
+        session.client.durability = durability.unwrap_or(session.client.durability);
         if version == Version::V5 {
             session.framing.segments = Some(match compression {
                 Some(_) => SegmentFormat::Lz4,
@@ -271,6 +277,14 @@ fn check_cql_version(version: Option<&str>) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Of the connection, in the place of the server's: as CLIENT DURABILITY of the Redis protocol.
+fn durability_of(word: &str) -> Result<Durability> {
+    let known = Durability::ALL.iter().find(|known| known.word().eq_ignore_ascii_case(word));
+    known.copied().ok_or_else(|| {
+        CqlError::Protocol(format!("{DURABILITY} must be one of always, interval, never"))
+    })
 }
 
 fn agree_on(name: &str, version: Version) -> Result<Compression> {

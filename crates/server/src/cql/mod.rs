@@ -9,7 +9,8 @@
 //!
 //! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
 //! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
-//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking), `watch` (what SLOWLOG and MONITOR see).
+//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking), `watch` (what SLOWLOG and MONITOR see),
+//! `traces` (what became of a request).
 
 mod auth;
 pub(crate) mod engine;
@@ -37,6 +38,7 @@ mod session;
 pub mod statements;
 pub mod term;
 pub mod token;
+pub(crate) mod traces;
 pub mod type_name;
 pub mod types;
 pub mod value;

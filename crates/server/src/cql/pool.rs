@@ -180,6 +180,7 @@ fn run(
         params: &params,
         worker,
         limits,
+        connection: id,
         overload_odds: 0.0,
         now,
         may_take_long: true,

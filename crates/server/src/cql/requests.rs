@@ -6,8 +6,8 @@ use base::time::Now;
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
-    BatchStatement, Compression, Flags, Header, Limits, MalformedBody, Notes, Opcode, Parameters,
-    Request, ResponseEncoder, Version, decode_request, decompress_body,
+    BatchStatement, Compression, Header, Limits, MalformedBody, Notes, Opcode, Parameters, Request,
+    ResponseEncoder, decode_request, decompress_body,
 };
 
 use super::engine::{ClientState, Engine, Reply, statement_id};
@@ -17,8 +17,10 @@ use super::prepared::PreparedLimits;
 use super::processor::Processor;
 use super::request_kind::RequestKind;
 use super::session::{Phase, Session, Wait};
+use super::traces;
 use crate::config::ReplyPath;
 use crate::resp::LOG_FAILED;
+use crate::resp::session::ConnId;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -30,6 +32,7 @@ pub(crate) struct Requests<'a> {
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) limits: Limits,
+    pub(crate) connection: ConnId,
     /// The share of statements that is refused because memory gets scarce.
     pub(crate) overload_odds: f64,
     pub(crate) now: Now,
@@ -52,9 +55,6 @@ pub(super) struct Answer<'e, 'o> {
     pub(super) stream: i16,
     pub(super) out: &'o mut Vec<u8>,
 }
-
-/// A client that asks for tracing is told so, in the versions that have warnings.
-const TRACING_WARNING: [&str; 1] = ["Tracing is not recorded by this server"];
 
 /// Requests with passwords that may wait for a thread: a minute of work for one.
 const PASSWORDS_WAITING_MAX: usize = 1024;
@@ -322,14 +322,18 @@ impl Requests<'_> {
             return Ok(answer.void());
         }
         let is_stub = stub >= stub::PLANNED;
-        let ran = self.run(client, processor, &request, is_stub, &mut answer)?;
+        let ran = if traces::is_traced(header) && !is_stub {
+            self.run_traced(client, processor, header, &request, &mut answer)?
+        } else {
+            self.run(client, processor, &request, is_stub, &mut answer)?
+        };
         Ok(match ran {
             Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(0),
             ran => ran,
         })
     }
 
-    fn run(
+    pub(super) fn run(
         &mut self,
         client: &mut ClientState,
         processor: &mut Processor,
@@ -464,10 +468,7 @@ impl Answer<'_, '_> {
 
 /// The form of the response to a request. What agrees on the form is answered without any.
 fn encoder(header: &Header, compression: Option<Compression>) -> ResponseEncoder<'static> {
-    let is_traced = header.flags.has(Flags::TRACING) && header.version >= Version::V4;
-    let warnings: &[&str] = if is_traced { &TRACING_WARNING } else { &[] };
-    let notes = Notes { warnings, ..Notes::default() };
-    ResponseEncoder { version: header.version, compression, notes }
+    ResponseEncoder { version: header.version, compression, notes: Notes::default() }
 }
 
 /// What the response says may not be there after a restart.

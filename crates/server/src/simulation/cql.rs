@@ -20,7 +20,7 @@ use crate::cql::schema::{Catalog, Event, Target, Verb};
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
-const SUPPORTED: &str = "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION";
+const SUPPORTED: &str = "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION MYRIAD_DURABILITY";
 
 #[test]
 fn clients_of_every_version_and_compression_come_in() {
@@ -175,7 +175,7 @@ fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
             "4 ERROR 000a Not enough bytes in the message's body",
             "5 ERROR 000a 4 unexpected bytes behind the message's body",
             "6 ERROR 000a A message is compressed, but no compression was agreed on",
-            &format!("7 {SUPPORTED} (Tracing is not recorded by this server)"),
+            &format!("7 {SUPPORTED}"),
             &format!("8 {SUPPORTED}"),
         ]
     );

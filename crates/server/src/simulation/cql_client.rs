@@ -145,12 +145,21 @@ impl Client {
             Response::Prepared(prepared) => format!("PREPARED {}", hex(prepared.id)),
             Response::Rows(rows) => {
                 let cells = rows.cells().map(|cell| cell.map_or_else(|| "null".to_owned(), hex));
-                format!("ROWS {}", cells.collect::<Vec<_>>().join(" "))
+                let mut shown = format!("ROWS {}", cells.collect::<Vec<_>>().join(" "));
+                if let Some(id) = rows.metadata.new_metadata_id {
+                    let names: Vec<&str> =
+                        rows.metadata.specs.iter().map(|(_, _, name, _)| *name).collect();
+                    shown.extend([" now ", &names.join(","), " as ", &hex(id)]);
+                }
+                shown
             }
             Response::SchemaChange(names) => format!("CHANGE {}", names.join(" ")),
             Response::AuthChallenge(_) => "AUTH_CHALLENGE".to_owned(),
         };
         let mut summary = format!("{} {text}", header.stream);
+        if let Some(id) = notes.tracing_id {
+            summary.extend([" trace ", &hex(&id)]);
+        }
         for warning in notes.warnings {
             summary.extend([" (", warning, ")"]);
         }

@@ -114,6 +114,8 @@ fn guesses_come_one_at_a_time_and_three_are_enough() {
     assert!(client.sim.is_ended());
 }
 
+const SELECT: &str = "SELECT v FROM k.t WHERE p = 1";
+
 #[test]
 fn permissions_count_from_the_next_statement_on() {
     let mut world = world(&PASSWORDS);
@@ -131,7 +133,6 @@ fn permissions_count_from_the_next_statement_on() {
         ],
     );
     let mut ann = login(&mut world, "ann", "q");
-    const SELECT: &str = "SELECT v FROM k.t WHERE p = 1";
     ann.send(|to, out| to.prepare(2, SELECT, None, out));
     let id = statement_id(SELECT, None);
     assert_eq!(answers(&mut world, &mut ann), [format!("2 PREPARED {}", hex(&id))]);

@@ -2,9 +2,11 @@
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
 //! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk` and `select` (reading), `change`,
-//! `document`, `condition` and `write` (writing), `source` (computed rows), `redis` (values of the Redis
-//! protocol), `describe`, `roles`.
+//! `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed rows), `redis` (values of the Redis
+//! protocol), `describe`, `roles`,
+//! `trace`.
 
+mod batch_limits;
 mod change;
 mod clock;
 mod condition;
@@ -25,6 +27,7 @@ mod select;
 mod source;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod values;
 mod walk;
 mod write;

@@ -39,7 +39,7 @@ impl Engine<'_> {
                 let document = Document::read(plan, &cx)?;
                 let cx = Document::within(document.as_ref(), cx);
                 let write = Ready::new(plan, &statement.catalog, cx, timestamp)?;
-                self.write(client, &mut [write], false, reply)
+                self.write(client, &mut [write], None, reply)
             }
             Plan::Batch(plan) => {
                 self.batch_text(client, statement, plan, cx, parameters.timestamp, reply)
@@ -142,7 +142,7 @@ impl Engine<'_> {
             Ready::new(write, &statement.catalog, cx, timestamp)
         });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
-        self.write(client, &mut writes, true, reply)
+        self.write(client, &mut writes, Some(plan.kind), reply)
     }
 
     pub(in crate::cql) fn run_batch(
@@ -193,7 +193,7 @@ impl Engine<'_> {
             Ready::new(plan, catalog, cx, timestamp)
         });
         let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
-        self.write(client, &mut writes, true, reply)
+        self.write(client, &mut writes, Some(kind), reply)
     }
 
     /// Empties a table: all stripes at once.

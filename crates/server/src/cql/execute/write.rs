@@ -7,17 +7,20 @@ use store::{
     Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, RowKey, Seconds, Timestamp, Write,
 };
 
+use super::batch_limits;
 use super::change::{Packed, RowChange, When};
 use super::clock::WriteClock;
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, KeyChange, Undo};
+use super::roles::warned;
 use super::values::Cx;
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
 use crate::cql::schema::{Catalog, TableSource};
+use crate::cql::statements::BatchKind;
 use crate::evict::{Eviction, NoRoom};
 use crate::records::RECORD_BYTES_MAX;
 use crate::resp::LOG_FAILED;
@@ -27,9 +30,6 @@ use crate::worker::is_gated;
 /// Longest life of a cell, in seconds: 20 years.
 // Source: Cassandra 5.0, Attributes.MAX_TTL
 const TTL_MAX: i64 = 630_720_000;
-/// A batch of several partitions is refused above this.
-// Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold
-const BATCH_BYTES_MAX: usize = 50 << 10;
 
 /// A write whose keys and times are known: what is left depends on data, or needs its lock.
 pub(super) struct Ready<'w> {
@@ -214,7 +214,7 @@ impl Engine<'_> {
         &mut self,
         client: &ClientState,
         writes: &mut [Ready<'_>],
-        is_batch: bool,
+        batch: Option<BatchKind>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
         if writes.is_empty() {
@@ -247,7 +247,7 @@ impl Engine<'_> {
             let places = writes[0].places(keyspace);
             let gates = places.map(|(db, hash)| locked.gate(db, hash));
             seen = gates.max().filter(|_| is_gated(client.durability)).unwrap_or(0);
-            let Some(newest) = check_conditions(writes, &locked, is_batch, reply)? else {
+            let Some(newest) = check_conditions(writes, &locked, batch.is_some(), reply)? else {
                 return Ok(seen);
             };
             for write in &mut *writes {
@@ -269,11 +269,15 @@ impl Engine<'_> {
             let places = writes.iter().flat_map(|write| write.places(keyspace));
             self.record.written.extend(places);
         }
+        let bytes = self.record.bytes.len();
+        let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, bytes));
         let lsn = self.seal(locked);
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply);
         } else {
-            reply.encoder.void(reply.stream, reply.out);
+            let warnings = warnings.unwrap_or_default();
+            let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
+            warned(reply.encoder, &warnings).void(reply.stream, reply.out);
         }
         Ok(if is_gated(client.durability) { lsn.max(seen) } else { 0 })
     }
@@ -349,7 +353,7 @@ fn encode(
         }
     }
     record.keep_rows(packed.bytes);
-    check_batch_bytes(writes, record.bytes.len())
+    batch_limits::check_bytes(writes, record.bytes.len())
 }
 
 /// Changes keys of the Redis protocol, one after the other, so that a write of a batch sees those before
@@ -412,7 +416,7 @@ fn put_mutation(
 }
 
 /// Does what a record says.
-fn apply(mut record: &[u8], locked: &mut Locked<'_>) -> Result<(), CqlError> {
+pub(super) fn apply(mut record: &[u8], locked: &mut Locked<'_>) -> Result<(), CqlError> {
     while !record.is_empty() {
         let keyspace = locked.keyspace();
         let mutation = Mutation::decode(&mut record, |key| keyspace.hash(key));
@@ -443,16 +447,6 @@ fn count(
             put_mutation(&packed, place, &mut record.bytes)?;
             apply(&record.bytes[start..], locked)?;
         }
-    }
-    Ok(())
-}
-
-// Source: Cassandra 5.0, BatchStatement.verifyBatchSize
-fn check_batch_bytes(writes: &[Ready<'_>], bytes: usize) -> Result<(), CqlError> {
-    let spans_partitions =
-        writes.len() > 1 && writes.iter().any(|write| write.keys != writes[0].keys);
-    if spans_partitions && bytes > BATCH_BYTES_MAX {
-        return Err(CqlError::invalid("Batch too large"));
     }
     Ok(())
 }

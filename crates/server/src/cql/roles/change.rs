@@ -11,7 +11,9 @@ use super::permissions::Permissions;
 use super::resource::Resource;
 use super::role::Roles;
 use crate::cql::error::CqlError;
-use crate::cql::schema::{Catalog, Event, Target, Verb, is_local_system, is_replicated_system};
+use crate::cql::schema::{
+    Catalog, DATA_CENTER, Event, Target, Verb, is_local_system, is_replicated_system,
+};
 use crate::cql::statements::{
     AccessLimit, AlterRole, ChangePermission, CreateRole, Dropped, GrantRole, Permission,
     RoleOptions, Statement,
@@ -128,19 +130,31 @@ fn check_options(options: &RoleOptions, cx: &ChangeContext<'_>) -> Result<(), Cq
     if options.hashed_password.as_deref().is_some_and(|hash| !password::is_hash(hash)) {
         return invalid("Invalid hashed password value. Please use jBcrypt.");
     }
-    Ok(())
+    options.access.iter().try_for_each(check_access_limit)
 }
 
-// Source: Cassandra 5.0, AllowAllNetworkAuthorizer, AllowAllCIDRAuthorizer
-fn check_access_limit(options: &RoleOptions) -> Result<(), CqlError> {
-    match options.access {
-        None => Ok(()),
-        Some(AccessLimit::Datacenters) => {
-            invalid("ACCESS TO DATACENTERS operations not supported by AllowAllNetworkAuthorizer")
+/// There is one data center, and there are no groups of addresses.
+// Source: Cassandra 5.0, DCPermissions, CIDRPermissions, AllowAllNetworkAuthorizer
+fn check_access_limit(limit: &AccessLimit) -> Result<(), CqlError> {
+    match limit {
+        AccessLimit::Everywhere => Ok(()),
+        AccessLimit::Datacenters(names) => {
+            let unknown = names.iter().filter(|name| *name != DATA_CENTER);
+            let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+            if unknown.is_empty() {
+                return invalid(
+                    "ACCESS TO DATACENTERS operations not supported by AllowAllNetworkAuthorizer",
+                );
+            }
+            invalid(format!(
+                "Invalid value(s) for DATACENTERS '[{}]',All values must be valid datacenters",
+                unknown.join(", ")
+            ))
         }
-        Some(AccessLimit::Cidrs) => {
-            invalid("ACCESS FROM CIDRS operations not supported by AllowAllCIDRAuthorizer")
-        }
+        AccessLimit::Cidrs(names) => invalid(format!(
+            "Invalid CIDR group(s): [{}]. Available CIDR Groups are: []",
+            names.join(", ")
+        )),
     }
 }
 
@@ -160,7 +174,6 @@ fn create(performer: &Performer<'_>, statement: &CreateRole, cx: &ChangeContext<
     if roles.role(name).is_some() {
         return if *if_not_exists { Ok(None) } else { invalid(format!("{name} already exists")) };
     }
-    check_access_limit(options)?;
     if name.len() > TEXT_BYTES_MAX || roles.iter().count() >= ROLES_MAX {
         return invalid(format!(
             "There are {ROLES_MAX} roles at most, with names of {TEXT_BYTES_MAX} bytes at most"
@@ -191,14 +204,13 @@ fn alter(performer: &Performer<'_>, statement: &AlterRole, cx: &ChangeContext<'_
     let AlterRole { name, if_exists, options } = statement;
     may_alter(performer, name, options)?;
     check_options(options, cx)?;
-    if options.is_empty() && options.access.is_none() {
+    if options.is_empty() {
         return invalid("ALTER [ROLE|USER] can't be empty");
     }
     performer.known()?;
     if performer.roles.role(name).is_none() {
-        return if *if_exists { Ok(None) } else { Err(missing(name)) };
+        return if *if_exists { Ok(None) } else { Err(missing(&format!("Role {name}"))) };
     }
-    check_access_limit(options)?;
     let mut roles = performer.roles.clone();
     apply_options(&mut roles, name, options, cx);
     Ok(RolesChange::to(roles))
@@ -354,11 +366,9 @@ pub fn follow_schema(
     let of_table =
         |name: &str| Resource::Table { keyspace: keyspace.clone(), name: name.to_owned() };
     let mut resources = match &event.target {
-        Target::Keyspace => vec![
-            Resource::Keyspace(keyspace.clone()),
-            Resource::Tables(keyspace.clone()),
-            Resource::FunctionsOf(keyspace.clone()),
-        ],
+        Target::Keyspace => {
+            vec![Resource::Keyspace(keyspace.clone()), Resource::FunctionsOf(keyspace.clone())]
+        }
         Target::Table(name) => vec![of_table(name)],
         Target::Type(_) => return None,
     };
@@ -375,6 +385,7 @@ pub fn follow_schema(
                 let tables = before.keyspace(keyspace).into_iter();
                 let tables = tables.flat_map(|keyspace| keyspace.tables.keys());
                 resources.extend(tables.map(|name| of_table(name)));
+                resources.push(Resource::Tables(keyspace.clone()));
             }
             resources.iter().for_each(|resource| changed.revoke_all_on(resource));
         }
@@ -431,12 +442,17 @@ mod tests {
                 "CREATE ROLE n WITH HASHED PASSWORD = 'x'",
                 "Invalid hashed password value. Please use jBcrypt.",
             ),
+            ("CREATE ROLE n WITH ACCESS TO ALL DATACENTERS", "done"),
             (
-                "CREATE ROLE n WITH ACCESS TO ALL DATACENTERS",
-                "ACCESS TO DATACENTERS operations not supported by AllowAllNetworkAuthorizer",
+                "CREATE ROLE n WITH ACCESS TO DATACENTERS {'x'}",
+                "Invalid value(s) for DATACENTERS '[x]',All values must be valid datacenters",
+            ),
+            (
+                "CREATE ROLE n WITH ACCESS FROM CIDRS {'x'}",
+                "Invalid CIDR group(s): [x]. Available CIDR Groups are: []",
             ),
             ("ALTER ROLE a WITH SUPERUSER = true", "done"),
-            ("ALTER ROLE n WITH LOGIN = true", "n doesn't exist"),
+            ("ALTER ROLE n WITH LOGIN = true", "Role n doesn't exist"),
             ("ALTER ROLE IF EXISTS n WITH LOGIN = true", "nothing"),
             ("ALTER ROLE a", "ALTER [ROLE|USER] can't be empty"),
             (
@@ -584,7 +600,7 @@ mod tests {
         }
         let keyspace = "CREATE KEYSPACE n WITH replication = {'class': 'SimpleStrategy'}";
         let made = follow(&start, keyspace, Some("a")).unwrap();
-        assert_eq!(made.role("a").unwrap().grants.len(), 3);
+        assert_eq!(made.role("a").unwrap().grants.len(), 2);
     }
 
     #[test]

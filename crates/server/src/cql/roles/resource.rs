@@ -65,8 +65,12 @@ const ROLES: Permissions = Permissions::of(&[
     Permission::Authorize,
     Permission::Describe,
 ]);
-const ROLE: Permissions =
-    Permissions::of(&[Permission::Alter, Permission::Drop, Permission::Authorize]);
+const ROLE: Permissions = Permissions::of(&[
+    Permission::Alter,
+    Permission::Drop,
+    Permission::Authorize,
+    Permission::Describe,
+]);
 // Source: Cassandra 5.0, auth.FunctionResource
 const FUNCTIONS: Permissions = Permissions::of(&[
     Permission::Create,

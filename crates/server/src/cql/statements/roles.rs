@@ -37,14 +37,15 @@ pub struct RoleOptions {
     /// OPTIONS = {..}
     pub custom: Option<OptionValue>,
     /// ACCESS TO DATACENTERS, ACCESS FROM CIDRS.
-    pub access: Option<AccessLimit>,
+    pub access: Vec<AccessLimit>,
 }
 
 /// From where a role may log in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessLimit {
-    Datacenters,
-    Cidrs,
+    Everywhere,
+    Datacenters(Vec<String>),
+    Cidrs(Vec<String>),
 }
 
 /// A name, or a string: names of roles in quotes keep their case.
@@ -106,9 +107,9 @@ pub(super) fn parse_alter_user(parser: &mut Parser<'_>) -> Result<Statement> {
 }
 
 impl RoleOptions {
-    /// Whether nothing is said that a role has.
+    /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
-        *self == RoleOptions { access: self.access, ..RoleOptions::default() }
+        *self == RoleOptions::default()
     }
 
     fn of_role(parser: &mut Parser<'_>) -> Result<RoleOptions> {
@@ -149,7 +150,7 @@ impl RoleOptions {
     fn parse_one(&mut self, parser: &mut Parser<'_>) -> Result<()> {
         let token = parser.peek();
         if parser.take_word("access") {
-            self.access = Some(parse_access(parser)?);
+            self.access.push(parse_access(parser)?);
             return Ok(());
         }
         let is_new = if parser.take_words(&["hashed", "password"]) {
@@ -181,7 +182,7 @@ impl RoleOptions {
 
 /// `TO ALL DATACENTERS`, `TO DATACENTERS {..}`, `FROM ALL CIDRS`, `FROM CIDRS {..}`
 fn parse_access(parser: &mut Parser<'_>) -> Result<AccessLimit> {
-    let (word, access) = if parser.take_word("to") {
+    let (word, limit): (_, fn(Vec<String>) -> AccessLimit) = if parser.take_word("to") {
         ("datacenters", AccessLimit::Datacenters)
     } else {
         parser.expect_word("from")?;
@@ -189,11 +190,10 @@ fn parse_access(parser: &mut Parser<'_>) -> Result<AccessLimit> {
     };
     if parser.take_word("all") {
         parser.expect_word(word)?;
-    } else {
-        parser.expect_word(word)?;
-        parser.bracketed("{", "}", Parser::string)?;
+        return Ok(AccessLimit::Everywhere);
     }
-    Ok(access)
+    parser.expect_word(word)?;
+    Ok(limit(parser.bracketed("{", "}", Parser::string)?))
 }
 
 #[cfg(test)]
@@ -217,7 +217,10 @@ mod tests {
         assert_eq!(role.options.password.as_deref(), Some("p"));
         assert_eq!((role.options.can_login, role.options.is_superuser), (Some(true), None));
         let found = options("ALTER ROLE r WITH ACCESS TO DATACENTERS {'a', 'b'}");
-        assert_eq!((found.access, found.is_empty()), (Some(AccessLimit::Datacenters), true));
+        let limit = AccessLimit::Datacenters(vec!["a".to_owned(), "b".to_owned()]);
+        assert_eq!((found.is_empty(), found.access), (false, vec![limit]));
+        let found = options("ALTER ROLE r WITH ACCESS FROM ALL CIDRS");
+        assert_eq!(found.access, [AccessLimit::Everywhere]);
         assert!(options("CREATE ROLE r").is_empty());
         assert!(!options("CREATE ROLE r WITH OPTIONS = {'a': 'b'}").is_empty());
         for (text, reason) in [

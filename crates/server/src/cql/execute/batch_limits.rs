@@ -1,0 +1,84 @@
+//! What is said of batches that are not what batches are for.
+
+use std::collections::BTreeSet;
+
+use super::write::Ready;
+use crate::cql::error::CqlError;
+use crate::cql::statements::BatchKind;
+
+/// A batch of several partitions is refused above this.
+// Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold
+const BATCH_BYTES_MAX: usize = 50 << 10;
+
+/// And its client is warned above this.
+// Source: Cassandra 5.0, cassandra.yaml, batch_size_warn_threshold
+const BATCH_BYTES_WARNED: usize = 5 << 10;
+
+/// The client of a batch that is not logged is warned above so many partitions.
+// Source: Cassandra 5.0, cassandra.yaml, unlogged_batch_across_partitions_warn_threshold
+const PARTITIONS_WARNED: usize = 10;
+
+// Source: Cassandra 5.0, BatchStatement.verifyBatchSize
+pub(super) fn check_bytes(writes: &[Ready<'_>], bytes: usize) -> Result<(), CqlError> {
+    if bytes > BATCH_BYTES_MAX && spans_partitions(writes) {
+        return Err(CqlError::invalid("Batch too large"));
+    }
+    Ok(())
+}
+
+fn spans_partitions(writes: &[Ready<'_>]) -> bool {
+    writes.iter().any(|write| write.keys != writes[0].keys)
+}
+
+/// What the client is warned of; `bytes`: of the batch in the log.
+// Source: Cassandra 5.0, BatchStatement.verifyBatchSize and verifyBatchType
+pub(super) fn warnings(writes: &[Ready<'_>], kind: BatchKind, bytes: usize) -> Vec<String> {
+    let is_big = bytes > BATCH_BYTES_WARNED;
+    let may_be_wide = kind != BatchKind::Logged;
+    if !(is_big || may_be_wide) || !spans_partitions(writes) {
+        return Vec::new();
+    }
+    let mut tables = BTreeSet::new();
+    let mut keys = BTreeSet::new();
+    for write in writes {
+        tables.insert(format!("{}.{}", write.plan.table.keyspace, write.plan.table.name));
+        keys.extend(write.keys.iter().map(|key| &key.bytes[..]));
+    }
+    let plural = if tables.len() == 1 { "" } else { "s" };
+    let tables = tables.into_iter().collect::<Vec<_>>().join(", ");
+    let mut found = Vec::new();
+    if is_big {
+        found.push(format!(
+            "Batch for [{tables}] is of size {}, exceeding specified threshold of {} by {}.",
+            kib(bytes),
+            kib(BATCH_BYTES_WARNED),
+            kib(bytes - BATCH_BYTES_WARNED)
+        ));
+    }
+    if may_be_wide && keys.len() > PARTITIONS_WARNED {
+        found.push(format!(
+            "Unlogged batch covering {} partitions detected against table{plural} [{tables}]. You \
+             should use a logged batch for atomicity, or asynchronous writes for performance.",
+            keys.len()
+        ));
+    }
+    found
+}
+
+/// As Cassandra writes sizes below a MiB.
+// Source: Cassandra 5.0, FBUtilities.prettyPrintMemory
+#[expect(clippy::cast_precision_loss, reason = "a batch is smaller than 2^52 bytes")]
+fn kib(bytes: usize) -> String {
+    format!("{:.3}KiB", bytes as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_as_cassandra_writes_them() {
+        assert_eq!(kib(5 << 10), "5.000KiB");
+        assert_eq!(kib(6001), "5.860KiB");
+    }
+}

@@ -1,0 +1,157 @@
+//! A trace as rows of `system_traces`.
+
+use std::collections::BTreeMap;
+
+use store::{Expiry, Mutation, PARTITIONS_DB, RowKey, Seconds, Stamp, Write};
+use uuid::Uuid;
+
+use super::change::Packed;
+use super::keys::{Key, table_id};
+use super::write::apply;
+use crate::cql::engine::{ClientState, Engine};
+use crate::cql::error::CqlError;
+use crate::cql::schema::{RowBuilder, RowId, Table, builtin_table};
+use crate::cql::traces::{TTL, Trace, time_uuid};
+use crate::cql::types::CqlType;
+use crate::cql::value::comparable;
+
+const KEYSPACE: &str = "system_traces";
+const TABLES: [&str; 2] = ["sessions", "events"];
+
+/// When the rows of a trace are written, and when they go.
+struct When {
+    timestamp: i64,
+    now: Seconds,
+}
+
+impl When {
+    fn expiry(&self) -> Expiry {
+        Expiry { at: self.now.saturating_add(TTL), ttl: TTL }
+    }
+}
+
+impl Engine<'_> {
+    /// One record: the session, its events, and the end of an older trace.
+    pub(in crate::cql) fn write_trace(
+        &mut self,
+        client: &ClientState,
+        trace: &Trace,
+    ) -> Result<(), CqlError> {
+        self.admit_write()?;
+        let now_us = self.now.unix_us();
+        let timestamp = self.shared.write_clock.take(now_us, 1);
+        let now = Seconds::try_from(self.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
+        let when = When { timestamp, now };
+        let [sessions, events] = TABLES.map(|name| builtin_table(KEYSPACE, name));
+        self.record.clear();
+        let mut session = Packed::default();
+        put_session(client, trace, &sessions, now_us, &when, &mut session);
+        let mut happened = Packed::default();
+        let node = self.worker.random();
+        put_events(client, trace, &events, (now_us, node), &when, &mut happened);
+        let mut hashes = Vec::with_capacity(4);
+        let mut put = |table: &Table, id: Uuid, packed: &Packed| -> Result<(), CqlError> {
+            let key = Key::new(&[id.as_bytes().into()])?;
+            let place = key.place(table_id(table));
+            hashes.push(place.hash());
+            let mutation = Mutation::Partition { key: place, writes: packed.writes() };
+            mutation.encode(&mut self.record.bytes);
+            Ok(())
+        };
+        put(&sessions, trace.id, &session)?;
+        put(&events, trace.id, &happened)?;
+        if let Some(old) = trace.evicted {
+            let mut gone = Packed::default();
+            gone.put(Write::DeletePartition(Stamp { timestamp, at: now }));
+            put(&sessions, old, &gone)?;
+            put(&events, old, &gone)?;
+        }
+        let mut locked = self.shared.keyspace.lock(hashes.iter().copied(), self.params);
+        apply(&self.record.bytes, &mut locked)?;
+        self.record.written.extend(hashes.into_iter().map(|hash| (PARTITIONS_DB, hash)));
+        self.seal(locked);
+        Ok(())
+    }
+}
+
+fn put_session(
+    client: &ClientState,
+    trace: &Trace,
+    table: &Table,
+    now_us: i64,
+    when: &When,
+    out: &mut Packed,
+) {
+    let took = trace.events.last().map_or(0, |(us, _)| *us);
+    let mut row = RowBuilder::new(table)
+        .uuid("session_id", trace.id)
+        .text("command", "QUERY")
+        .int("duration", took)
+        .text("request", trace.request)
+        .bigint("started_at", now_us / 1000);
+    if let Some(peer) = trace.client {
+        row = row.inet("client", peer);
+    }
+    if let Some(local) = client.local {
+        row = row.inet("coordinator", local.ip()).int("coordinator_port", local.port().into());
+    }
+    put_row(row, when, out);
+    let parameters = table.column("parameters").expect("sessions have parameters").number;
+    let items = trace.parameters.iter().map(|(name, text)| {
+        let mut key = Vec::new();
+        comparable::encode(name.as_bytes(), &CqlType::TEXT, false, &mut key);
+        (key, text)
+    });
+    for (key, text) in items.collect::<BTreeMap<_, _>>() {
+        out.put(Write::Cell {
+            row: RowKey::Clustering(&[]),
+            column: parameters,
+            item: Some(&key),
+            timestamp: when.timestamp,
+            value: store::CellValue::Live { bytes: text.as_bytes(), expiry: Some(when.expiry()) },
+        });
+    }
+}
+
+/// The pair: microseconds since 1970, and a number that no other trace has.
+fn put_events(
+    client: &ClientState,
+    trace: &Trace,
+    table: &Table,
+    (now_us, node): (i64, u64),
+    when: &When,
+    out: &mut Packed,
+) {
+    let [high, low, node @ ..] = node.to_be_bytes();
+    let counter = u16::from_be_bytes([high, low]);
+    let thread = std::thread::current();
+    for (nth, (us, activity)) in (0..).zip(&trace.events) {
+        let at = now_us.saturating_add(i64::from(*us));
+        let mut row = RowBuilder::new(table)
+            .uuid("session_id", trace.id)
+            .uuid("event_id", time_uuid(at, nth, counter, &node))
+            .text("activity", activity)
+            .int("source_elapsed", *us)
+            .text("thread", thread.name().unwrap_or_default());
+        if let Some(local) = client.local {
+            row = row.inet("source", local.ip()).int("source_port", local.port().into());
+        }
+        put_row(row, when, out);
+    }
+}
+
+fn put_row(row: RowBuilder<'_>, when: &When, out: &mut Packed) {
+    let (RowId { clustering, .. }, cells) = row.stored();
+    let row = clustering.unwrap_or_default();
+    let (timestamp, expiry) = (when.timestamp, Some(when.expiry()));
+    out.put(Write::InsertRow { row: &row, timestamp, expiry });
+    for (column, bytes) in &cells {
+        out.put(Write::Cell {
+            row: RowKey::Clustering(&row),
+            column: *column,
+            item: None,
+            timestamp,
+            value: store::CellValue::Live { bytes, expiry },
+        });
+    }
+}

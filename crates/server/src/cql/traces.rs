@@ -1,0 +1,208 @@
+//! Requests whose clients want to know what became of them: rows of `system_traces`.
+//!
+//! A trace is of what happens to a statement until its response is ready. How long the response then
+//! waits for the log is not known when the trace is written, but what it waits for is.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use store::Seconds;
+use uuid::Uuid;
+use wire::cql::{Consistency, Flags, Header, Request};
+
+use super::engine::{ClientState, Engine};
+use super::processor::Processor;
+use super::requests::{Answer, Ran, Requests};
+use super::value::text::hex;
+use crate::published::Published;
+
+/// How long a trace is kept.
+// Source: Cassandra 5.0, cassandra.yaml, trace_type_query_ttl
+pub(super) const TTL: Seconds = 24 * 3600;
+
+/// Traces that are kept since the start of the server; one more and the oldest one goes.
+const TRACES_MAX: usize = 10_000;
+
+/// Bytes of a statement's text that a trace shows.
+const TEXT_BYTES_MAX: usize = 4096;
+
+const PASSWORD: &str = "password";
+
+/// The traces that are kept, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Traces(Mutex<VecDeque<Uuid>>);
+
+impl Traces {
+    /// Takes note of a new one. Returns the one that goes for it.
+    fn push(&self, id: Uuid) -> Option<Uuid> {
+        let mut kept = self.0.lock();
+        kept.push_back(id);
+        if kept.len() > TRACES_MAX { kept.pop_front() } else { None }
+    }
+}
+
+/// What is known of a traced request.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) id: Uuid,
+    /// The one that goes for it.
+    pub(super) evicted: Option<Uuid>,
+    pub(super) client: Option<IpAddr>,
+    pub(super) request: &'static str,
+    pub(super) parameters: Vec<(&'static str, String)>,
+    /// What happened, and after how many microseconds.
+    pub(super) events: Vec<(i32, String)>,
+}
+
+impl Requests<'_> {
+    /// Runs a request that is traced: the response says which trace it is.
+    pub(super) fn run_traced(
+        &mut self,
+        client: &mut ClientState,
+        processor: &mut Processor,
+        header: &Header,
+        request: &Request<'_>,
+        answer: &mut Answer<'_, '_>,
+    ) -> Result<Ran, super::error::CqlError> {
+        let id = self.trace_id();
+        answer.encoder.notes.tracing_id = Some(id.into_bytes());
+        let before = answer.out.len();
+        let start = self.worker.clock.now();
+        let ran = self.run(client, processor, request, false, answer)?;
+        let Ran::Answered(gate) = ran else { return Ok(ran) };
+        let end = self.worker.clock.now();
+        let us = i32::try_from(self.worker.clock.delta_ns(start, end) / 1000).unwrap_or(i32::MAX);
+        let (kind, parameters) = describe(request);
+        let bytes = header.body_bytes;
+        let mut events = vec![
+            (0, format!("Request of {bytes} bytes decoded")),
+            (us, format!("Statement run, response of {} bytes ready", answer.out.len() - before)),
+        ];
+        if gate > self.worker.durable {
+            events.push((us, format!("Response waits until the log is on disk up to {gate}")));
+        }
+        let evicted = self.shared.traces.push(id);
+        let client_address = self.client_address();
+        let trace =
+            Trace { id, evicted, client: client_address, request: kind, parameters, events };
+        let mut engine = Engine {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record: &mut processor.record,
+            now: self.now,
+        };
+        if let Err(error) = engine.write_trace(client, &trace) {
+            tracing::debug!(%error, "a trace was not written");
+        }
+        Ok(ran)
+    }
+
+    /// Where the client is, if it is still there.
+    fn client_address(&self) -> Option<IpAddr> {
+        let id = self.connection.0;
+        let mut rows = self.shared.published.iter();
+        let found = |rows: &parking_lot::Mutex<Published>| rows.lock().clients.get(&id)?.remote;
+        rows.find_map(found).map(|remote| remote.ip())
+    }
+
+    /// A UUID of version 1: drivers show when it was made.
+    fn trace_id(&mut self) -> Uuid {
+        let [counter_high, counter_low, node @ ..] = self.worker.random().to_be_bytes();
+        let counter = u16::from_be_bytes([counter_high, counter_low]);
+        time_uuid(self.now.unix_us(), 0, counter, &node)
+    }
+}
+
+/// A UUID of version 1 at some microseconds since 1970, and some tenths of one.
+pub(super) fn time_uuid(unix_us: i64, tenths: u64, counter: u16, node: &[u8; 6]) -> Uuid {
+    /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
+    const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
+    let ticks = unix_us.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH).wrapping_add(tenths);
+    uuid::Builder::from_gregorian_timestamp(ticks, counter, node).into_uuid()
+}
+
+/// Whether a client wants its request traced.
+pub(super) fn is_traced(header: &Header) -> bool {
+    header.flags.has(Flags::TRACING)
+}
+
+/// What kind of request it is in Cassandra's words, and what it says.
+fn describe(request: &Request<'_>) -> (&'static str, Vec<(&'static str, String)>) {
+    let mut shown = Vec::new();
+    let kind = match request {
+        Request::Query { statement, .. } => {
+            shown.push(("query", shortened(statement)));
+            "Execute CQL3 query"
+        }
+        Request::Prepare { statement, .. } => {
+            shown.push(("query", shortened(statement)));
+            "Preparing CQL3 query"
+        }
+        Request::Execute { id, .. } => {
+            shown.push(("id", hex(id)));
+            "Execute CQL3 prepared query"
+        }
+        Request::Batch(batch) => {
+            shown.push(("statements", batch.statements.len().to_string()));
+            "Execute batch of CQL3 queries"
+        }
+        _ => "Request",
+    };
+    if let Request::Query { parameters, .. } | Request::Execute { parameters, .. } = request {
+        shown.push(("consistency_level", level(parameters.consistency)));
+        shown.extend(parameters.page_size.map(|rows| ("page_size", rows.to_string())));
+    }
+    (kind, shown)
+}
+
+/// Everybody may read traces: what follows the word password is not in them.
+// Source: Cassandra 5.0, PasswordObfuscator
+fn shortened(text: &str) -> String {
+    let shown = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    match shown.to_ascii_lowercase().find(PASSWORD) {
+        None => shown.to_owned(),
+        Some(at) => format!("{} *******", &shown[..at + PASSWORD.len()]),
+    }
+}
+
+/// `LOCAL_ONE`
+fn level(level: Consistency) -> String {
+    let mut name = String::new();
+    for letter in format!("{level:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_goes_for_the_newest() {
+        let traces = Traces::default();
+        let id = |number: usize| Uuid::from_u128(number as u128);
+        for number in 0..TRACES_MAX {
+            assert_eq!(traces.push(id(number)), None);
+        }
+        assert_eq!(traces.push(id(TRACES_MAX)), Some(id(0)));
+        assert_eq!(traces.0.lock().len(), TRACES_MAX);
+    }
+
+    #[test]
+    fn texts_are_shown_as_far_as_they_go() {
+        assert_eq!(shortened("SELECT"), "SELECT");
+        assert_eq!(
+            shortened("ALTER USER é WITH PassWord 'x'"),
+            "ALTER USER é WITH PassWord *******"
+        );
+        assert_eq!(shortened(&"é".repeat(TEXT_BYTES_MAX)).len(), TEXT_BYTES_MAX);
+        assert_eq!(level(Consistency::LocalQuorum), "LOCAL_QUORUM");
+        assert_eq!(level(Consistency::One), "ONE");
+    }
+}

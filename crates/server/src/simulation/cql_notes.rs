@@ -1,0 +1,177 @@
+//! What a CQL response says besides the answer: traces, warnings, columns that have changed.
+
+use wire::cql::{
+    BatchKind, BatchStatement, Consistency, Parameters, ParametersToSend, Value, Version,
+};
+
+use super::cql_client::{Client, hex, world};
+use super::world::World;
+use crate::config::Durability;
+use crate::cql::engine::{PreparedStatement, statement_id};
+
+const KEYSPACE: &str =
+    "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+/// Runs reactors and log until the client has been answered.
+fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
+    let mut replies = client.ask(world);
+    while world.write_log() {
+        replies.extend(client.ask(world));
+    }
+    replies
+}
+
+fn run(world: &mut World, client: &mut Client, text: &str) -> String {
+    client.query(7, text);
+    let replies = answers(world, client);
+    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
+    reply.strip_prefix("7 ").unwrap().to_owned()
+}
+
+fn world_with_table() -> World {
+    let mut world = world(&[]);
+    let mut client = Client::start(&mut world, Version::V4, None);
+    for text in [KEYSPACE, "CREATE TABLE k.t (p int PRIMARY KEY, v text)"] {
+        assert!(run(&mut world, &mut client, text).starts_with("CHANGE"));
+    }
+    world
+}
+
+#[test]
+fn what_is_traced_can_be_looked_up() {
+    let mut world = world_with_table();
+    let mut client = Client::start(&mut world, Version::V4, None);
+    let mut traced = |text: &str| {
+        let mut message = client.encoded(|to, out| {
+            let with =
+                ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] };
+            to.query(3, text, &with, out);
+        });
+        message[1] |= 0x02;
+        client.sim.send(&message);
+        let replies = answers(&mut world, &mut client);
+        let (reply, id) = replies[0].split_once(" trace ").expect("it is traced");
+        assert_eq!(id.len(), 32);
+        (
+            reply.to_owned(),
+            format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]),
+        )
+    };
+    let (reply, id) = traced("INSERT INTO k.t (p, v) VALUES (1, 'a')");
+    assert_eq!(reply, "3 VOID");
+    let (_, other) = traced("SELECT v FROM k.t WHERE p = 1");
+    assert_ne!(id, other);
+    let shown = |text: &str| hex(text.as_bytes());
+    let sessions = |columns: &str| {
+        format!("SELECT {columns} FROM system_traces.sessions WHERE session_id = {id}")
+    };
+    let reply = run(&mut world, &mut client, &sessions("request, command, parameters['query']"));
+    let (request, command) = (shown("Execute CQL3 query"), shown("QUERY"));
+    let query = shown("INSERT INTO k.t (p, v) VALUES (1, 'a')");
+    assert_eq!(reply, format!("ROWS {request} {command} {query}"));
+    let reply = run(&mut world, &mut client, &sessions("TTL(duration)"));
+    assert_eq!(reply, format!("ROWS {}", hex(&86_400_i32.to_be_bytes())));
+    let events = format!("SELECT activity FROM system_traces.events WHERE session_id = {id}");
+    let reply = run(&mut world, &mut client, &events);
+    let activities: Vec<&str> = reply.split(' ').skip(1).collect();
+    assert_eq!(activities.len(), 3, "a write waits for the log: {reply}");
+    assert!(activities[2].starts_with(&shown("Response waits until the log")), "{reply}");
+}
+
+#[test]
+fn clients_are_warned_of_batches() {
+    let mut world = world_with_table();
+    let mut client = Client::start(&mut world, Version::V5, None);
+    let mut batch = |kind, partitions: usize, value_bytes: usize| {
+        let value = "x".repeat(value_bytes);
+        let texts: Vec<String> = (0..partitions)
+            .map(|p| format!("INSERT INTO k.t (p, v) VALUES ({p}, '{value}')"))
+            .collect();
+        let statements: Vec<_> =
+            texts.iter().map(|text| (BatchStatement::Text(text), &[][..])).collect();
+        let with = Parameters::new(Consistency::One);
+        client.send(|to, out| to.batch(1, kind, &statements, &with, out));
+        answers(&mut world, &mut client).remove(0)
+    };
+    for kind in [BatchKind::Logged, BatchKind::Unlogged] {
+        assert_eq!(batch(kind, 10, 1), "1 VOID");
+        let big = batch(kind, 2, 4000);
+        let text = "1 VOID (Batch for [k.t] is of size 7.";
+        assert!(big.starts_with(text), "{big}");
+        assert!(big.contains("exceeding specified threshold of 5.000KiB by 2."), "{big}");
+        assert_eq!(batch(kind, 1, 40_000), "1 VOID", "one partition may be big");
+        assert_eq!(batch(kind, 2, 30_000), "1 ERROR 2200 Batch too large");
+    }
+    let wide = batch(BatchKind::Unlogged, 11, 1);
+    assert_eq!(
+        wide,
+        "1 VOID (Unlogged batch covering 11 partitions detected against table [k.t]. You should use \
+         a logged batch for atomicity, or asynchronous writes for performance.)"
+    );
+    assert_eq!(batch(BatchKind::Logged, 11, 1), "1 VOID");
+}
+
+const SELECT: &str = "SELECT * FROM k.t";
+
+#[test]
+fn clients_of_old_columns_are_told_the_new_ones() {
+    let mut world = world_with_table();
+    let mut old = Client::start(&mut world, Version::V5, None);
+    let mut new = Client::start(&mut world, Version::V5, None);
+    let id = statement_id(SELECT, None);
+    let metadata_id = |world: &World| {
+        let catalog = world.shared().catalog.load_full();
+        PreparedStatement::new(SELECT, None, catalog).unwrap().result_metadata_id
+    };
+    old.send(|to, out| to.prepare(1, SELECT, None, out));
+    assert_eq!(answers(&mut world, &mut old), [format!("1 PREPARED {}", hex(&id))]);
+    let before = metadata_id(&world);
+    let execute = |client: &Client, known: &[u8; 16]| {
+        let mut parameters = Parameters::new(Consistency::One);
+        parameters.skip_metadata = true;
+        let with = ParametersToSend { parameters, values: &[] as &[(Option<&str>, Value<'_>)] };
+        client.send(|to, out| to.execute(2, &id, known, &with, out));
+    };
+    assert_eq!(run(&mut world, &mut new, "INSERT INTO k.t (p, v) VALUES (1, 'a')"), "VOID");
+    execute(&old, &before);
+    assert_eq!(answers(&mut world, &mut old), ["2 ROWS 00000001 61"]);
+    assert!(run(&mut world, &mut new, "ALTER TABLE k.t ADD n int").starts_with("CHANGE"));
+    // Somebody else prepares it anew; this client goes on with what it knows.
+    execute(&old, &before);
+    assert!(answers(&mut world, &mut old)[0].starts_with("2 ERROR 2500"));
+    new.send(|to, out| to.prepare(1, SELECT, None, out));
+    assert_eq!(answers(&mut world, &mut new).len(), 1);
+    let after = metadata_id(&world);
+    assert_ne!(before, after);
+    execute(&old, &before);
+    let told = format!("2 ROWS 00000001 null 61 now p,n,v as {}", hex(&after));
+    assert_eq!(answers(&mut world, &mut old), [told]);
+    execute(&old, &after);
+    assert_eq!(answers(&mut world, &mut old), ["2 ROWS 00000001 null 61"]);
+}
+
+#[test]
+fn a_connection_says_how_durable_its_writes_are() {
+    let mut world = world_with_table();
+    for (word, durability) in [
+        ("NEVER", Durability::Never),
+        ("interval", Durability::Interval),
+        ("always", Durability::Always),
+    ] {
+        let mut client = Client::connect(&mut world, Version::V4);
+        let options = [("CQL_VERSION", "3.0.0"), ("MYRIAD_DURABILITY", word)];
+        client.send(|to, out| to.startup(0, &options, out));
+        assert_eq!(client.ask(&mut world), ["0 READY"]);
+        client.query(1, "INSERT INTO k.t (p, v) VALUES (1, 'a')");
+        // The log is not written meanwhile.
+        let is_answered = !client.ask(&mut world).is_empty();
+        assert_eq!(is_answered, durability != Durability::Always, "{word}");
+        answers(&mut world, &mut client);
+    }
+    let mut client = Client::connect(&mut world, Version::V4);
+    client.send(|to, out| {
+        to.startup(0, &[("CQL_VERSION", "3.0.0"), ("MYRIAD_DURABILITY", "maybe")], out);
+    });
+    let refusal = "0 ERROR 000a MYRIAD_DURABILITY must be one of always, interval, never";
+    assert_eq!(client.ask(&mut world), [refusal]);
+}
