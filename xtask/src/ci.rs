@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::process::Target;
 use crate::tally::Tally;
-use crate::{clients, cql, hostile, lab_smoke, report, steps, tidy, transcript};
+use crate::{clients, console, cql, hostile, lab_smoke, report, steps, tidy, transcript};
 
 /// Kill -9 under load, recover, compare: how often.
 const CRASH_ROUNDS: &str = "20";
@@ -25,7 +25,7 @@ struct Step {
 }
 
 /// In this order: cheap ones first, so that a mistake shows early.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -40,6 +40,7 @@ const STEPS: [Step; 15] = [
     Step { name: "hostile", run: run_hostile },
     Step { name: "lab-smoke", run: |root| lab_smoke::run(root).map(Some) },
     Step { name: "report", run: |root| report::run(root).map(Some) },
+    Step { name: "console", run: |root| console::run(root).map(Some) },
     Step { name: "deny", run: run_deny },
 ];
 

@@ -4,6 +4,7 @@
 
 mod ci;
 mod clients;
+mod console;
 mod cql;
 mod crash;
 mod differential;
@@ -47,6 +48,7 @@ Chores of the project.
   cargo xtask lab-truth [--tries N]          a server compared with itself is not called different;
                                              on a quiet machine, 20 tries, about 6 minutes
   cargo xtask report                         the lab's pages in headless Chromium
+  cargo xtask console                        the server's console in headless Chromium, under load
 
 SERVER is redis (the installed redis-server), myriad (target/release/myriad) or HOST:PORT.";
 
@@ -88,6 +90,7 @@ fn run() -> Result<bool> {
         "hostile" => run_hostile(&mut parser),
         "lab-truth" => run_lab_truth(&mut parser),
         "report" => Ok(finish(report::run(&root()?)?)),
+        "console" => Ok(finish(console::run(&root()?)?)),
         other => bail!("no chore {other:?}: see cargo xtask --help"),
     }
 }

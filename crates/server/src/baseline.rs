@@ -1,6 +1,7 @@
 //! What CONFIG RESETSTAT remembers: INFO shows how far the counters went since.
 
-use reactor::{AcceptorCounters, Counters, Links};
+pub(crate) use reactor::Counters;
+use reactor::{AcceptorCounters, Links};
 use store::LockWaits;
 
 use crate::shared::Shared;

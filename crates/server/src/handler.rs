@@ -227,12 +227,7 @@ impl Handler for Server {
         match &session {
             Session::Resp(session) => self.end_waits(id, session),
             Session::Cql(session) => self.forget_cql(session),
-            Session::Http(session) => {
-                if session.wait == Some(crate::http::Wait::Pause) {
-                    self.postponed.remove(&id);
-                    self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
+            Session::Http(session) => self.forget_http(session),
         }
         self.unregister(&session);
     }
@@ -242,7 +237,7 @@ impl Handler for Server {
             // A pipeline that waits for room in the log is still to be executed: it was sent.
             Session::Resp(session) => session.wait == Some(Wait::Room),
             Session::Cql(session) => session.outlives_peer(),
-            Session::Http(session) => session.wait.is_some(),
+            Session::Http(session) => session.outlives_peer(),
         }
     }
 
@@ -284,7 +279,8 @@ impl Handler for Server {
 
     fn may_migrate(&self, session: &Session) -> bool {
         match session {
-            Session::Resp(_) | Session::Http(_) => true,
+            Session::Resp(_) => true,
+            Session::Http(session) => session.wait != Some(crate::http::Wait::Feed),
             // Its responses come to this reactor.
             Session::Cql(session) => session.in_flight == 0,
         }
@@ -353,6 +349,9 @@ impl Handler for Server {
                     );
                 }
             }
+            Mail::Changes { id, part, is_last } => {
+                self.deliver_changes(cx, connections, id, &part, is_last);
+            }
             Mail::SchemaChanged(event) => self.tell_schema_change(connections, &event),
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
@@ -393,6 +392,7 @@ impl Handler for Server {
         }
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
+        self.note_taken(connections);
         self.settle_with_log(cx, connections);
         self.record_writes(cx);
         self.account_memory();

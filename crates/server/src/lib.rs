@@ -12,6 +12,7 @@ pub mod config;
 pub mod cql;
 mod evict;
 mod expire;
+mod feeds;
 mod handler;
 mod http;
 mod janitor;

@@ -1,10 +1,13 @@
-//! Where events go: text or JSON, to a file or to standard error.
+//! Where events go: text or JSON, to a file or to standard error. The last ones are kept for the console.
 
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
+use std::io;
 use std::sync::Mutex;
 
 use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use crate::config::{LogFormat, Settings};
 
@@ -15,7 +18,7 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     let json = settings.log_format == LogFormat::Json;
     let installed = if settings.log_file.as_os_str().is_empty() {
-        let builder = builder.with_writer(std::io::stderr).with_ansi(false);
+        let builder = builder.with_writer(std::io::stderr.and(Keeper::new)).with_ansi(false);
         if json { builder.json().try_init() } else { builder.try_init() }
     } else {
         let path = &settings.log_file;
@@ -24,8 +27,68 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
             .append(true)
             .open(path)
             .with_context(|| format!("opening the log file {}", path.display()))?;
-        let builder = builder.with_writer(Mutex::new(file)).with_ansi(false);
+        let builder = builder.with_writer(Mutex::new(file).and(Keeper::new)).with_ansi(false);
         if json { builder.json().try_init() } else { builder.try_init() }
     };
     installed.map_err(|error| anyhow::anyhow!("installing the logger: {error}"))
+}
+
+/// Events that are kept.
+const LINES_MAX: usize = 500;
+/// What is kept of a longer one.
+const LINE_BYTES_MAX: usize = 2048;
+
+static LAST_LINES: parking_lot::Mutex<VecDeque<String>> = parking_lot::Mutex::new(VecDeque::new());
+
+/// The last events as they were written, oldest first.
+pub(crate) fn last_lines() -> Vec<String> {
+    LAST_LINES.lock().iter().cloned().collect()
+}
+
+/// Keeps what is written to it, a line per event.
+#[derive(Debug)]
+struct Keeper;
+
+impl Keeper {
+    fn new() -> Keeper {
+        Keeper
+    }
+}
+
+impl io::Write for Keeper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut lines = LAST_LINES.lock();
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            if lines.len() == LINES_MAX {
+                lines.pop_front();
+            }
+            let kept = &line[..line.len().min(LINE_BYTES_MAX)];
+            lines.push_back(String::from_utf8_lossy(kept).into_owned());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        // An event comes in one piece.
+        for number in 0..LINES_MAX + 10 {
+            Keeper.write_all(format!("line {number}\n").as_bytes()).unwrap();
+        }
+        Keeper.write_all("x".repeat(2 * LINE_BYTES_MAX).as_bytes()).unwrap();
+        let lines = last_lines();
+        assert_eq!(lines.len(), LINES_MAX);
+        assert_eq!(lines[LINES_MAX - 2], format!("line {}", LINES_MAX + 9));
+        assert_eq!(lines[LINES_MAX - 1].len(), LINE_BYTES_MAX);
+    }
 }

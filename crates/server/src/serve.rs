@@ -26,6 +26,7 @@ use crate::cql::request_kind::commands_count;
 use crate::cql::roles::Logins;
 use crate::cql::schema;
 use crate::cql::traces::Traces;
+use crate::feeds::Feeds;
 use crate::handler::{Protocols, Server};
 use crate::http::early::Early;
 use crate::janitor::Janitor;
@@ -79,11 +80,13 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     drop(early);
     let group = start_group(&shared, &settings, reactors, http)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
+    Feeds::start(&shared).context("starting the thread of change streams")?;
     start_pool(&shared, &settings)?;
     announce(&group, &shared)?;
     let ran = group.run(on_signal);
     shared.pool.stop();
     shared.password_pool.stop();
+    shared.feeds.stop();
     tracing::info!("draining is over: closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
@@ -139,6 +142,7 @@ pub(crate) fn build_shared(
         rates: Rates::default(),
         janitor: Janitor::default(),
         snapshots,
+        feeds: Feeds::default(),
         recovery: recovered.report,
         pause: Pause::default(),
         monitors: AtomicUsize::new(0),

@@ -25,6 +25,7 @@ use crate::cql::processor::Processors;
 use crate::cql::roles::{Logins, Roles};
 use crate::cql::schema::{Catalog, LastChange};
 use crate::cql::traces::Traces;
+use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
@@ -45,6 +46,8 @@ pub(crate) enum Mail {
     SnapshotDone { number: u64, ok: bool },
     /// CQL's schema has changed.
     SchemaChanged(Arc<SchemaEvent>),
+    /// The next part of a change stream; `is_last`: it ends with it.
+    Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
     /// A response of the pool.
     CqlReply(Box<PoolReply>),
 }
@@ -145,6 +148,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     pub(crate) janitor: Janitor,
     pub(crate) snapshots: Snapshots,
+    /// Clients that follow the log.
+    pub(crate) feeds: Feeds,
     pub(crate) recovery: RecoveryReport,
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,

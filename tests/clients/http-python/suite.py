@@ -92,8 +92,9 @@ def counters_count_what_was_done():
     equal(grown("myriad_commands_total", command="set"), COMMANDS)
     equal(grown("myriad_commands_total", command="http|pipeline"), 1)
     equal(grown("myriad_keys", database="0"), COMMANDS)
-    equal(grown("myriad_log_records_total"), COMMANDS)
-    assert grown("myriad_log_syncs_total" if ("myriad_log_syncs_total", ()) in after else "myriad_log_sync_seconds_count") >= 1
+    # The log adds marks of its own.
+    assert grown("myriad_log_records_total") >= COMMANDS
+    assert grown("myriad_log_sync_seconds_count") >= 1
     for (name, labels), value in before.items():
         if name.endswith(("_total", "_count", "_sum", "_bucket")):
             assert after[(name, labels)] >= value, f"{name} {labels} has shrunk"

@@ -443,7 +443,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         "http-head-timeout-ms",
         Kind::Duration {
             unit: "milliseconds",
-            min: 100,
+            min: 1,
             max: DAY_MS,
             field: field!(http_head_timeout_ms),
         },
@@ -464,7 +464,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         "http-idle-timeout-ms",
         Kind::Duration {
             unit: "milliseconds",
-            min: 100,
+            min: 1,
             max: DAY_MS,
             field: field!(http_idle_timeout_ms),
         },
@@ -477,7 +477,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         "http-write-timeout-ms",
         Kind::Duration {
             unit: "milliseconds",
-            min: 100,
+            min: 1,
             max: DAY_MS,
             field: field!(http_write_timeout_ms),
         },

@@ -1,19 +1,24 @@
 //! HTTP: bytes to requests, requests to answers, in order.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use base::time::{MonoNs, Now};
-use reactor::{ConnInfo, Connections, Context, Flow, Next, Output};
+use reactor::{ConnId, ConnInfo, Connections, Context, Flow, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::{SERVED_NS_MAX, Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::request_kind::route_id;
+use crate::http::changes::HEARTBEAT;
 use crate::http::{Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find};
 use crate::shared::Mail;
 
 /// Requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
+
+/// How often a client that follows the log hears something.
+const HEARTBEAT_NS: u64 = 15_000_000_000;
 
 /// What one reactor keeps for its HTTP connections.
 #[derive(Debug)]
@@ -21,11 +26,18 @@ pub(super) struct Desk {
     batch: RequestBatch,
     scratch: Scratch,
     date: DateText,
+    /// Connections that have not taken what they were sent of the log. Some may have left.
+    untaken: Vec<ConnId>,
 }
 
 impl Default for Desk {
     fn default() -> Desk {
-        Desk { batch: RequestBatch::new(), scratch: Scratch::new(), date: DateText::default() }
+        Desk {
+            batch: RequestBatch::new(),
+            scratch: Scratch::new(),
+            date: DateText::default(),
+            untaken: Vec::new(),
+        }
     }
 }
 
@@ -38,6 +50,8 @@ enum Why {
     Room,
     /// CLIENT PAUSE.
     Pause,
+    /// The answer goes on for ever.
+    Feed,
     /// Others want to be served too, or the peer has to take its answers first.
     Turn,
 }
@@ -71,7 +85,11 @@ impl Server {
         let (mut consumed, mut has_served) = (0, false);
         let next = loop {
             let rest = &input[consumed..];
+            let decode_start = self.worker.stamp;
             let taken = session.decoder.decode(rest, &limits, BATCH_REQUESTS_MAX, &mut batch);
+            self.worker.stamp = self.worker.clock.now();
+            let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
+            self.worker.tally.parsed(parse_ns / (batch.len().max(1) as u64));
             let (answered, why) = self.answer_batch(session, rest, &batch, started, out);
             has_served |= answered > 0;
             if let Some(why) = why {
@@ -117,8 +135,8 @@ impl Server {
                 return (index, Some(Why::Room));
             }
             let request = batch.get(index, input);
-            let terms = Terms::of(&request);
-            let Some(gate) = self.answer(session, &request, terms, out) else {
+            let mut terms = Terms::of(&request);
+            let Some(gate) = self.answer(session, &request, &mut terms, out) else {
                 return (index, Some(Why::Pause));
             };
             if gate > self.worker.durable {
@@ -127,6 +145,9 @@ impl Server {
                 out.hold(gate);
             } else {
                 out.hold(0);
+            }
+            if session.wait == Some(Wait::Feed) {
+                return (index + 1, Some(Why::Feed));
             }
             if terms.closes {
                 return (index + 1, Some(Why::Close));
@@ -148,7 +169,7 @@ impl Server {
         &mut self,
         session: &mut Session,
         request: &Request<'_>,
-        terms: Terms,
+        terms: &mut Terms,
         out: &mut Output,
     ) -> Option<u64> {
         let clock_start = self.worker.stamp;
@@ -158,11 +179,18 @@ impl Server {
         let Desk { scratch, date, .. } = desk;
         scratch.begin(session, worker, durability);
         let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
-        let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
+        let Ok(mut outcome) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.durability();
         session.requests += 1;
         session.last_request = route_id(number);
+        if outcome.follower.is_some() {
+            *terms = terms.until_close();
+        }
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
+        if let Some(follower) = outcome.follower.take() {
+            session.wait = Some(Wait::Feed);
+            shared.feeds.open(session.id, worker.index, follower);
+        }
         let stamp = worker.clock.now();
         let ns = worker.clock.delta_ns(clock_start, stamp);
         worker.stamp = stamp;
@@ -177,6 +205,7 @@ impl Server {
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
             Why::Turn => return Next::Again,
+            Why::Feed => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
@@ -189,8 +218,7 @@ impl Server {
             Why::Pause => {
                 session.wait = Some(Wait::Pause);
                 self.postponed.insert(session.id);
-                let blocked = &self.shared.blocked_clients;
-                blocked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
             }
         }
         Next::Pause
@@ -228,6 +256,57 @@ impl Server {
         }
     }
 
+    /// A connection is gone, whatever it waited for.
+    pub(super) fn forget_http(&mut self, session: &Session) {
+        match session.wait {
+            Some(Wait::Pause) => {
+                self.postponed.remove(&session.id);
+                self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
+            }
+            Some(Wait::Feed) => self.shared.feeds.close(session.id),
+            Some(Wait::Room) | None => {}
+        }
+    }
+
+    /// The next part of the log for a connection that follows it.
+    pub(super) fn deliver_changes(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        id: ConnId,
+        part: &[u8],
+        is_last: bool,
+    ) {
+        let Some((AnySession::Http(session), out)) = connections.get_mut(id) else { return };
+        out.buffer().extend_from_slice(part);
+        session.since = self.now.mono;
+        if is_last {
+            return cx.close(id);
+        }
+        self.http.untaken.push(id);
+        // The next turn comes at once, and sees what the kernel has taken.
+        cx.poll();
+    }
+
+    /// Has the next parts read for those who have taken what they were sent.
+    pub(super) fn note_taken(&mut self, connections: &mut Connections<'_, AnySession>) {
+        if self.http.untaken.is_empty() {
+            return;
+        }
+        let pause_bytes = self.output_pause_bytes();
+        let feeds = &self.shared.feeds;
+        self.http.untaken.retain(|id| {
+            let Some((AnySession::Http(session), out)) = connections.get_mut(*id) else {
+                return false;
+            };
+            let is_untaken = out.pending_bytes() > pause_bytes / 2;
+            if !is_untaken && session.wait == Some(Wait::Feed) {
+                feeds.taken(*id);
+            }
+            is_untaken
+        });
+    }
+
     /// Lets those go who send or take too slowly. Called once a second: a connection may live longer
     /// than its time by that.
     pub(super) fn sweep_http(
@@ -247,6 +326,16 @@ impl Server {
             }
         }
         self.http.date.update(self.now);
+        let now = self.now.mono;
+        for (_, _, session, out) in connections.iter() {
+            let AnySession::Http(session) = session else { continue };
+            if session.wait == Some(Wait::Feed) && now.since(session.since) >= HEARTBEAT_NS {
+                session.since = now;
+                if out.pending_bytes() == 0 {
+                    out.buffer().extend_from_slice(HEARTBEAT);
+                }
+            }
+        }
         for id in slow {
             if let Some((AnySession::Http(session), out)) = connections.get_mut(id) {
                 self.refuse_http(session, 408, "the request did not come in time", out);
@@ -258,13 +347,17 @@ impl Server {
 
 fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -> Verdict {
     const MS: u64 = 1_000_000;
-    if session.wait.is_some() || session.closing {
+    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause));
+    if waits || session.closing {
         return Verdict::Stay;
     }
     if info.output_bytes > 0 {
         let is_stuck = info.held_bytes < info.output_bytes
             && now.since(info.last_activity) > settings.http_write_timeout_ms.saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
+    }
+    if session.wait == Some(Wait::Feed) {
+        return Verdict::Stay;
     }
     let waited_ns = now.since(session.since);
     let head_ns = settings.http_head_timeout_ms.saturating_mul(MS);

@@ -9,6 +9,7 @@ use super::access::Refusal;
 use super::reply;
 use super::session::Session;
 use crate::config::Durability;
+use crate::feeds::Follower;
 use crate::resp;
 use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, prepare};
@@ -87,11 +88,13 @@ pub(crate) struct Outcome {
     /// The log position that must be durable before the answer leaves; 0: none.
     pub(crate) gate: u64,
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// What follows the content until the connection ends.
+    pub(crate) follower: Option<Box<Follower>>,
 }
 
 impl Outcome {
     pub(super) fn new(status: u16, media: &'static str) -> Outcome {
-        Outcome { status, media, gate: 0, headers: Vec::new() }
+        Outcome { status, media, gate: 0, headers: Vec::new(), follower: None }
     }
 
     /// An error in the words of the dialect; its content goes to `body`.
@@ -171,6 +174,11 @@ impl Exchange<'_> {
         self.scratch.runner.durability
     }
 
+    /// The address that the client has dialled.
+    pub(super) fn local(&self) -> Option<std::net::SocketAddr> {
+        self.scratch.runner.details.local
+    }
+
     /// As [`Exchange::run`] for a command given as words.
     pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<u64, Postponed> {
         let mut args = std::mem::take(&mut self.scratch.args);
@@ -206,7 +214,6 @@ pub(super) fn durability(request: &Request<'_>) -> Result<Option<Durability>, &'
 }
 
 /// What holds for the answer to one request besides its content.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     /// The connection ends with the answer.
@@ -225,6 +232,11 @@ impl Terms {
             says_keep_alive: keeps_alive && request.minor_version() == 0,
             is_head: request.method() == Method::Head,
         }
+    }
+
+    /// The answer has no end but that of the connection.
+    pub(crate) fn until_close(self) -> Terms {
+        Terms { closes: true, says_keep_alive: false, ..self }
     }
 
     /// For answers to what is no request.
@@ -251,7 +263,9 @@ impl Terms {
             .header("Content-Type", outcome.media.as_bytes())
             .header("Cache-Control", b"no-store")
             .header("X-Content-Type-Options", b"nosniff");
-        if self.is_head {
+        if outcome.follower.is_some() {
+            head.end().extend_from_slice(body);
+        } else if self.is_head {
             head.length(body.len() as u64);
         } else {
             head.body(body);

@@ -3,14 +3,20 @@
 //! Reading order: `session` (what a connection remembers), `exchange` (one request and its answer),
 //! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
 //! queries); then what is answered: `command` (one command or several, by the REST dialect of hosted
-//! Redis), `reply` (RESP to JSON), `kv` (values as they are), `health` (and `early`, before recovery is
-//! over), `metrics`.
+//! Redis), `reply` (RESP to JSON), `kv` (values as they are), `cql` (statements; `column` their types),
+//! `changes` (the log as events),
+//! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
 //!
 //! A connection serves one request after the other and remembers nothing of them: commands run in a
 //! session that belongs to the reactor, which is made anew for each request.
 
 mod access;
+mod api;
+pub(crate) mod changes;
+mod column;
 mod command;
+mod console;
+mod cql;
 pub(crate) mod early;
 mod exchange;
 mod health;

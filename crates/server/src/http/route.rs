@@ -4,7 +4,7 @@
 use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange};
-use super::{access, command, health, kv, metrics};
+use super::{access, api, changes, command, console, cql, health, kv, metrics};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const POST: &[Method] = &[Method::Post, Method::Put];
 const VALUE: &[Method] = &[Method::Get, Method::Put, Method::Delete];
 const ANY: &[Method] = &[Method::Get, Method::Post, Method::Put];
 
-/// The first that fits counts.
+/// The first that fits path and method counts, else the first that fits the path.
 pub(crate) static ROUTES: &[Route] = &[
     Route {
         name: "http|healthz",
@@ -84,6 +84,41 @@ pub(crate) static ROUTES: &[Route] = &[
         methods: POST,
         access: Access::Token,
         run: command::from_body,
+    },
+    Route {
+        name: "http|console",
+        path: Path::Is("/"),
+        methods: GET,
+        access: Access::Token,
+        run: console::page,
+    },
+    Route {
+        name: "http|console-part",
+        path: Path::Below(console::PREFIX),
+        methods: GET,
+        access: Access::Token,
+        run: console::part,
+    },
+    Route {
+        name: "http|api",
+        path: Path::Below(api::PREFIX),
+        methods: GET,
+        access: Access::Token,
+        run: api::answer,
+    },
+    Route {
+        name: "http|changes",
+        path: Path::Is("/changes"),
+        methods: GET,
+        access: Access::Token,
+        run: changes::answer,
+    },
+    Route {
+        name: "http|cql",
+        path: Path::Is("/cql"),
+        methods: POST,
+        access: Access::Token,
+        run: cql::answer,
     },
     Route {
         name: "http|kv",
@@ -149,8 +184,12 @@ impl Route {
 /// The number and the route that a request is for.
 pub(crate) fn find(request: &Request<'_>) -> (usize, &'static Route) {
     let path = request.path();
-    let found = ROUTES.iter().enumerate().find(|(_, route)| route.is_for(path));
-    found.expect("the last route is for every path")
+    let mut fitting = ROUTES.iter().enumerate().filter(|(_, route)| route.is_for(path)).peekable();
+    let first = *fitting.peek().expect("the last route is for every path");
+    // Behind the routes of a path stands the one for every path.
+    let of_path = |(_, route): &(usize, &Route)| !matches!(route.path, Path::Other);
+    let allowed = fitting.take_while(of_path).find(|(_, route)| route.allows(request.method()));
+    allowed.unwrap_or(first)
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(crate) enum Wait {
     Room,
     /// CLIENT PAUSE is not over.
     Pause,
+    /// It follows the log, to its end.
+    Feed,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,11 @@ impl Session {
             self.phase = phase;
             self.since = now;
         }
+    }
+
+    /// Whether it stays when its peer has closed its sending side: its requests are still to be run.
+    pub(crate) fn outlives_peer(&self) -> bool {
+        matches!(self.wait, Some(Wait::Room | Wait::Pause))
     }
 
     /// The row of CLIENT LIST of a connection that comes now.

@@ -1,10 +1,10 @@
 //! Metrics of what passes through: reactors, connections, commands, stages.
 
 use base::stages::{Stage, StageCell, StageTimers};
-use reactor::Counters;
 
 use super::seconds;
 use super::text::{Kind, Page};
+use crate::baseline::Counters;
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::published::{ClientProtocol, CommandCounts};
 use crate::resp::CommandId;

@@ -1,0 +1,169 @@
+//! Change streams: the log as it becomes durable, read for clients that follow it.
+//!
+//! One thread reads for all of them, so that no reactor waits for the disk. A client gets the next part
+//! when it has taken the last one: who is slow falls behind in the log, costs nobody anything but
+//! segments that are kept, and is told when they are not kept any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) use binlog::{Batch, FollowError, Follower, Lsn, Scope};
+use parking_lot::{Condvar, Mutex};
+use reactor::ConnId;
+
+use crate::http::changes;
+use crate::shared::{Mail, Shared};
+
+/// Clients that may follow the log at once.
+pub(crate) const FEEDS_MAX: usize = 64;
+/// How long the thread rests when a reactor's mailbox is full.
+const MAILBOX_REST: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Feeds {
+    signal: Arc<Signal>,
+    feeds: Mutex<HashMap<ConnId, Feed>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Feed {
+    reactor: usize,
+    /// None while the thread reads with it.
+    follower: Option<Box<Follower>>,
+    /// The client has taken what it was sent.
+    is_ready: bool,
+}
+
+/// Wakes the thread.
+#[derive(Debug, Default)]
+struct Signal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SignalState {
+    is_raised: bool,
+    is_over: bool,
+}
+
+impl Signal {
+    fn raise(&self) {
+        self.state.lock().is_raised = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is raised. False when everything is over.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.is_raised && !state.is_over {
+            self.changed.wait(&mut state);
+        }
+        state.is_raised = false;
+        !state.is_over
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+}
+
+impl Feeds {
+    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
+        let its = Arc::clone(shared);
+        let run = move || {
+            let mut batch = Batch::new();
+            while its.feeds.signal.wait() {
+                its.feeds.serve(&its, &mut batch);
+            }
+        };
+        let thread = std::thread::Builder::new().name("feeds".to_owned()).spawn(run)?;
+        *shared.feeds.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    pub(crate) fn stop(&self) {
+        self.signal.state.lock().is_over = true;
+        self.signal.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of change streams panicked");
+        }
+    }
+
+    /// Whether one more client may follow.
+    pub(crate) fn has_room(&self) -> bool {
+        self.feeds.lock().len() < FEEDS_MAX
+    }
+
+    /// Reads for this client from now on.
+    pub(crate) fn open(&self, id: ConnId, reactor: usize, follower: Box<Follower>) {
+        let signal = Arc::clone(&self.signal);
+        follower.set_waker(Box::new(move || signal.raise()));
+        let feed = Feed { reactor, follower: Some(follower), is_ready: true };
+        self.feeds.lock().insert(id, feed);
+        self.signal.raise();
+    }
+
+    /// The client has taken what it was sent.
+    pub(crate) fn taken(&self, id: ConnId) {
+        if let Some(feed) = self.feeds.lock().get_mut(&id) {
+            feed.is_ready = true;
+            self.signal.raise();
+        }
+    }
+
+    /// The client is gone.
+    pub(crate) fn close(&self, id: ConnId) {
+        self.feeds.lock().remove(&id);
+    }
+
+    /// One part for each client that can take one.
+    pub(crate) fn serve(&self, shared: &Shared, batch: &mut Batch) {
+        let ready = |(id, feed): (&ConnId, &Feed)| feed.is_ready.then_some((*id, feed.reactor));
+        let ids: Vec<_> = self.feeds.lock().iter().filter_map(ready).collect();
+        for (id, reactor) in ids {
+            let taken = self.feeds.lock().get_mut(&id).and_then(|feed| feed.follower.take());
+            let Some(mut follower) = taken else { continue };
+            let (part, is_last) = match follower.next_batch(batch) {
+                Ok(true) => (changes::encode(batch), false),
+                Ok(false) => {
+                    follower.wake_when_readable();
+                    self.give_back(id, follower, true);
+                    continue;
+                }
+                Err(error) => (changes::encode_end(&error.to_string()), true),
+            };
+            // Before it is sent: the answer may come at once.
+            if is_last {
+                self.close(id);
+            } else {
+                self.give_back(id, follower, false);
+            }
+            self.send(shared, reactor, Mail::Changes { id, part: part.into(), is_last });
+        }
+    }
+
+    fn give_back(&self, id: ConnId, follower: Box<Follower>, is_ready: bool) {
+        // A client that is gone meanwhile is not there any more.
+        if let Some(feed) = self.feeds.lock().get_mut(&id) {
+            feed.follower = Some(follower);
+            feed.is_ready = is_ready;
+        }
+    }
+
+    /// A reactor that is behind with its mail is waited for: this thread has nothing better to do.
+    fn send(&self, shared: &Shared, reactor: usize, mut mail: Mail) {
+        while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
+            if self.signal.is_over() {
+                return;
+            }
+            mail = undelivered.0;
+            std::thread::sleep(MAILBOX_REST);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What is going on: reactors, connections, requests, statements.
+
+use std::sync::atomic::Ordering;
+
+use base::stages::{Stage, StageTimers};
+use base::time::MonoNs;
+use serde_json::{Value, json};
+
+use super::text;
+use crate::cql::request_kind::{command_name, commands_count};
+use crate::http::Exchange;
+use crate::published::{ClientRow, CommandCounts};
+use crate::resp::CommandId;
+
+/// Connections and statements that one page shows.
+const ROWS_MAX: usize = 500;
+/// Slow requests that one page shows.
+const SLOW_MAX: usize = 100;
+
+pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
+    let (shared, now) = (exchange.shared, exchange.now);
+    let totals = shared.totals();
+    let counters = shared.links().stats_sum();
+    let (databases, _) = shared.keyspace.stats(now.unix);
+    let settings = &exchange.worker.settings;
+    let log = shared.log.stats();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "run_id": shared.identity.run_id,
+        "now_ms": now.unix.0,
+        "uptime_ms": now.unix.0.saturating_sub(shared.identity.started.unix.0),
+        "reactors": shared.links().reactors(),
+        "durability": settings.durability.word(),
+        "log_failed": shared.log.poisoned().is_some(),
+        "connections": shared.links().connections(),
+        "connections_max": settings.maxclients,
+        "blocked": shared.blocked_clients.load(Ordering::Relaxed),
+        "commands": totals.commands,
+        "hits": totals.hits,
+        "misses": totals.misses,
+        "errors": totals.error_replies,
+        "expired": totals.expired_keys,
+        "evicted": totals.evicted_keys,
+        "keys": databases.iter().map(|stats| stats.keys).sum::<u64>(),
+        "input_bytes": counters.input_bytes,
+        "output_bytes": counters.output_bytes,
+        "held_bytes": counters.held_bytes,
+        "used_bytes": shared.used_bytes(),
+        "limit_bytes": shared.memory.server.limit_bytes(),
+        "log_bytes": log.bytes,
+        "log_syncs": log.syncs,
+        "log_records": log.records,
+        "recovery_ms": shared.recovery.took_ms,
+    })
+}
+
+pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
+    let shared = exchange.shared;
+    let links = shared.links();
+    let row = |(index, published): (usize, &parking_lot::Mutex<crate::published::Published>)| {
+        let counters = links.stats(index);
+        json!({
+            "name": format!("r{index:02}"),
+            "load_ppm": links.load_ppm(index),
+            "busy_ns": counters.busy_ns,
+            "wait_ns": counters.wait_ns,
+            "connections": counters.connections,
+            "commands": published.lock().totals.commands,
+            "turns": counters.turns,
+            "reads": counters.reads,
+            "writes": counters.writes,
+            "input_bytes": counters.input_bytes,
+            "output_bytes": counters.output_bytes,
+            "held_bytes": counters.held_bytes,
+            "migrated_in": counters.migrated_in,
+            "migrated_out": counters.migrated_out,
+        })
+    };
+    Value::Array(shared.published.iter().enumerate().map(row).collect())
+}
+
+/// Requests that wait or whose replies do, and those that were slow.
+pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
+    let now = exchange.now.mono;
+    let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
+    let waiting: Vec<_> = rows(exchange, waits).iter().map(|row| connection(row, now)).collect();
+    let slowlog = exchange.shared.slowlog.lock();
+    let slow: Vec<_> = slowlog
+        .iter()
+        .take(SLOW_MAX)
+        .map(|entry| {
+            json!({
+                "id": entry.id,
+                "at_ms": entry.at.0,
+                "took_us": entry.took_us,
+                "arguments": entry.args.iter().map(|arg| text(arg)).collect::<Vec<_>>(),
+                "peer": entry.peer,
+                "client": entry.client_name,
+            })
+        })
+        .collect();
+    let threshold_us = exchange.worker.settings.slowlog_log_slower_than_us;
+    json!({ "waiting": waiting, "slow": slow, "slow_threshold_us": threshold_us })
+}
+
+pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
+    let now = exchange.now.mono;
+    let rows: Vec<_> = rows(exchange, |_| true).iter().map(|row| connection(row, now)).collect();
+    let all = exchange.shared.links().connections();
+    json!({ "connections": all, "shown": rows.len(), "rows": rows })
+}
+
+/// Those that did something last come first.
+fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<ClientRow> {
+    let mut rows = Vec::new();
+    for published in &exchange.shared.published {
+        let published = published.lock();
+        rows.extend(published.clients.values().filter(|row| is_wanted(row)).cloned());
+    }
+    rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.active), row.id));
+    rows.truncate(ROWS_MAX);
+    rows
+}
+
+fn connection(row: &ClientRow, now: MonoNs) -> Value {
+    json!({
+        "id": row.id,
+        "protocol": row.protocol.name(),
+        "reactor": format!("r{:02}", row.reactor),
+        "peer": row.remote.map(|peer| peer.to_string()),
+        "name": row.name,
+        "library": row.library_name,
+        "age_ms": now.since(row.opened) / 1_000_000,
+        "idle_ms": now.since(row.active) / 1_000_000,
+        "commands": row.commands,
+        "last_command": (row.commands > 0).then(|| command_name(row.last_command)),
+        "durability": row.durability.word(),
+        "blocked": row.blocked,
+        "input_bytes": row.query_bytes,
+        "output_bytes": row.output_bytes,
+        "memory_bytes": row.memory_bytes(),
+    })
+}
+
+/// Commands and requests by the time that they took, with their stages.
+pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
+    let shared = exchange.shared;
+    let mut sums = vec![CommandCounts::default(); commands_count()];
+    let mut timers = StageTimers::new(commands_count());
+    for published in &shared.published {
+        let published = published.lock();
+        sums.iter_mut().zip(&published.commands).for_each(|(sum, counts)| *sum += *counts);
+        timers.merge(&published.timers);
+    }
+    let mut seen: Vec<(usize, CommandCounts)> = sums.into_iter().enumerate().collect();
+    seen.retain(|(_, sum)| sum.calls + sum.rejected + sum.failed > 0);
+    seen.sort_unstable_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
+    let row = |(id, sum): &(usize, CommandCounts)| {
+        let stages = Stage::ALL.iter().filter_map(|stage| {
+            let summary = timers.cell(*id, *stage)?.summary();
+            let value = json!({
+                "count": summary.count,
+                "sum_ns": summary.sum_ns,
+                "p50_ns": summary.p50_ns,
+                "p99_ns": summary.p99_ns,
+                "max_ns": summary.max_ns,
+            });
+            Some((stage.name().to_owned(), value))
+        });
+        json!({
+            "name": command_name(CommandId::try_from(*id).expect("an id")),
+            "calls": sum.calls,
+            "ns": sum.ns,
+            "rejected": sum.rejected,
+            "failed": sum.failed,
+            "stages": Value::Object(stages.collect()),
+        })
+    };
+    let prepared = shared.prepared.stats();
+    json!({
+        "commands": seen.iter().take(ROWS_MAX).map(row).collect::<Vec<_>>(),
+        "prepared": {
+            "statements": prepared.statements,
+            "bytes": prepared.bytes,
+            "departed": prepared.departed,
+        },
+    })
+}

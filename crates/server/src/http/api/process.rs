@@ -1,0 +1,48 @@
+//! The process: its configuration, threads and last events.
+
+use serde_json::{Value, json};
+
+use crate::config::{Kind, OPTIONS};
+use crate::http::Exchange;
+use crate::{logging, process};
+
+/// In place of a password.
+const REDACTED: &str = "(redacted)";
+
+/// Passwords are never shown.
+pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
+    let settings = exchange.shared.settings.load();
+    let rows = OPTIONS.iter().map(|option| {
+        let mut value = option.text(&settings);
+        if matches!(option.kind, Kind::Password { .. }) && !value.is_empty() {
+            value = REDACTED.to_owned();
+        }
+        json!({
+            "name": option.name,
+            "section": option.section.title(),
+            "value": value,
+            "default": option.default_shown(),
+            "doc": option.doc,
+        })
+    });
+    Value::Array(rows.collect())
+}
+
+pub(super) fn threads(_: &Exchange<'_>) -> Value {
+    let rows = process::threads().into_iter().map(|thread| {
+        json!({
+            "id": thread.id,
+            "name": thread.name,
+            "state": thread.state.to_string(),
+            "user_ms": thread.user_ms,
+            "system_ms": thread.system_ms,
+            "processor": thread.processor,
+        })
+    });
+    Value::Array(rows.collect())
+}
+
+/// Oldest first.
+pub(super) fn logs(_: &Exchange<'_>) -> Value {
+    json!({ "lines": logging::last_lines() })
+}

@@ -1,0 +1,252 @@
+//! `/changes?from=POSITION`: what changes, as server-sent events, from a place in the log on.
+//!
+//! Only what is on the disk is told, in the order of the log, each record once. An event's `id` is the
+//! place behind its record: a client that comes again with it misses nothing.
+
+use serde_json::{Value, json};
+use store::{Change, End, Items, Mutation};
+use wire::http::{Method, Request};
+
+use super::exchange::{Answered, Exchange, Outcome};
+use super::target;
+use crate::feeds::{Batch, FollowError, Lsn, Scope};
+use crate::records;
+
+// Source: HTML Living Standard 9.2.5 (text/event-stream)
+const MEDIA: &str = "text/event-stream";
+
+/// A longer value is not told, but how long it is: who wants it reads the key.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Elements of one change that are told; of more only their number is.
+const ITEMS_MAX: usize = 1024;
+
+/// What says nothing, now and then, so that both sides know of each other.
+pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
+
+pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let from = target::parameter(request.query(), "from");
+    let from = from.as_deref().or_else(|| request.header("last-event-id"));
+    let log = &exchange.shared.log;
+    let position = match from {
+        None | Some(b"now") => log.durable(),
+        Some(text) => {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            let Some(number) = number else {
+                return Ok(exchange.fail(400, "ERR from is a position of the log, or now"));
+            };
+            Lsn(number)
+        }
+    };
+    if !exchange.shared.feeds.has_room() {
+        return Ok(exchange.fail(503, "ERR too many clients follow the log"));
+    }
+    match log.follow(position, Scope::Durable) {
+        Ok(follower) if request.method() == Method::Get => {
+            let text = format!(": from {position}\nretry: 1000\n\n");
+            exchange.scratch.body.extend_from_slice(text.as_bytes());
+            let mut outcome = Outcome::new(200, MEDIA);
+            outcome.follower = Some(Box::new(follower));
+            Ok(outcome)
+        }
+        Ok(_) => Ok(Outcome::new(200, MEDIA)),
+        Err(error) => {
+            let status = if matches!(error, FollowError::Truncated { .. }) { 410 } else { 400 };
+            Ok(exchange.fail(status, &format!("ERR {error}")))
+        }
+    }
+}
+
+/// Records as events.
+pub(crate) fn encode(batch: &Batch) -> Vec<u8> {
+    let mut out = Vec::new();
+    for record in batch.records().filter(|record| record.kind == records::MUTATIONS) {
+        let mut changes = Vec::new();
+        let mut input = record.payload;
+        while !input.is_empty() {
+            match Mutation::decode(&mut input, |_| 0) {
+                Ok(mutation) => changes.push(describe(&mutation)),
+                Err(error) => {
+                    changes.push(json!({ "error": error.to_string() }));
+                    break;
+                }
+            }
+        }
+        let data = json!({ "position": record.start.0, "changes": changes });
+        put_event(&mut out, "change", Some(record.end), &data);
+    }
+    out
+}
+
+/// The last event of a client that cannot go on.
+pub(crate) fn encode_end(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_event(&mut out, "end", None, &json!({ "error": text }));
+    out
+}
+
+fn put_event(out: &mut Vec<u8>, name: &str, id: Option<Lsn>, data: &Value) {
+    let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+    // JSON has no line ends outside of strings, and escapes those inside.
+    out.extend_from_slice(format!("event: {name}\n{id}data: {data}\n\n").as_bytes());
+}
+
+/// One change. Whoever applies them in order to an empty server has the same data, but for values that
+/// are too long.
+fn describe(mutation: &Mutation<'_>) -> Value {
+    let (db, key, change) = match mutation {
+        Mutation::Key { db, key, change } => (db, key, change),
+        Mutation::Flush { db } => return json!({ "change": "flush", "database": db }),
+        Mutation::Partition { key, writes } => {
+            return json!({
+                "change": "partition",
+                "table": table_name(key.table.0),
+                "token": key.token.to_string(),
+                "key": bytes(key.bytes),
+                "writes": writes.len(),
+                "text": mutation.to_string(),
+            });
+        }
+        Mutation::Purge { key, .. } => {
+            return json!({ "change": "purge", "table": table_name(key.table.0), "key": bytes(key.bytes) });
+        }
+        Mutation::Truncate { table } => {
+            return json!({ "change": "truncate", "table": table_name(table.0) });
+        }
+    };
+    let mut value = match change {
+        Change::Set { value, expiry } => {
+            json!({ "change": "set", "value": bytes(value), "expires_ms": expiry.map(|at| at.0) })
+        }
+        Change::Edit { offset, bytes: part } => {
+            json!({ "change": "edit", "offset": offset, "value": bytes(part) })
+        }
+        Change::Delete => json!({ "change": "delete" }),
+        Change::Expire { at } => json!({ "change": "expire", "expires_ms": at.map(|at| at.0) }),
+        Change::HashSet { pairs } => json!({ "change": "hash-set", "pairs": list(*pairs) }),
+        Change::HashRemove { fields } => {
+            json!({ "change": "hash-remove", "fields": list(*fields) })
+        }
+        Change::ListPush { end, values } => {
+            json!({ "change": "list-push", "end": end_name(*end), "values": list(*values) })
+        }
+        Change::ListPop { end, count } => {
+            json!({ "change": "list-pop", "end": end_name(*end), "count": count })
+        }
+        Change::ListSet { index, value } => {
+            json!({ "change": "list-set", "index": index, "value": bytes(value) })
+        }
+        Change::ListInsert { index, value } => {
+            json!({ "change": "list-insert", "index": index, "value": bytes(value) })
+        }
+        Change::ListRemove { count, value } => {
+            json!({ "change": "list-remove", "count": count, "value": bytes(value) })
+        }
+        Change::ListTrim { start, count } => {
+            json!({ "change": "list-trim", "start": start, "count": count })
+        }
+        Change::SetAdd { members } => json!({ "change": "set-add", "members": list(*members) }),
+        Change::SetRemove { members } => {
+            json!({ "change": "set-remove", "members": list(*members) })
+        }
+        Change::ZSetAdd { members } => {
+            let pairs = members.iter().take(ITEMS_MAX);
+            // Infinite scores are no numbers in JSON.
+            let pairs: Vec<_> =
+                pairs.map(|(score, member)| json!([score.to_string(), bytes(member)])).collect();
+            json!({ "change": "zset-add", "count": members.len(), "members": pairs })
+        }
+        Change::ZSetRemove { members } => {
+            json!({ "change": "zset-remove", "members": list(*members) })
+        }
+        Change::Put { kind, encoded, expiry } => json!({
+            "change": "put",
+            "kind": format!("{kind:?}").to_lowercase(),
+            "bytes": encoded.len(),
+            "expires_ms": expiry.map(|at| at.0),
+        }),
+    };
+    value["database"] = json!(db);
+    value["key"] = bytes(key.bytes);
+    value
+}
+
+fn end_name(end: End) -> &'static str {
+    match end {
+        End::Front => "front",
+        End::Back => "back",
+    }
+}
+
+/// As CQL shows it in `system_schema`.
+fn table_name(id: u128) -> String {
+    uuid::Uuid::from_u128(id).to_string()
+}
+
+fn list(items: Items<'_>) -> Value {
+    if items.len() > ITEMS_MAX {
+        return json!({ "count": items.len() });
+    }
+    Value::Array(items.iter().map(bytes).collect())
+}
+
+/// A text, or an object: `base64` of what is no text, `bytes` of what is too long to be told.
+fn bytes(value: &[u8]) -> Value {
+    use base64::Engine as _;
+    if value.len() > VALUE_BYTES_MAX {
+        return json!({ "bytes": value.len() });
+    }
+    match std::str::from_utf8(value) {
+        Ok(text) => Value::String(text.to_owned()),
+        Err(_) => json!({ "base64": base64::engine::general_purpose::STANDARD.encode(value) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::time::UnixMs;
+    use store::Key;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(change: Change<'_>, expected: &str) {
+        let key = Key { bytes: b"k\n", hash: 0 };
+        let found = describe(&Mutation::Key { db: 3, key, change });
+        let mut expected: Value = serde_json::from_str(expected).unwrap();
+        expected["database"] = 3.into();
+        expected["key"] = "k\n".into();
+        assert_eq!(found, expected);
+        let mut out = Vec::new();
+        put_event(&mut out, "change", Some(Lsn(7)), &found);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 4, "one line of data, whatever is in it: {text}");
+        assert!(text.starts_with("event: change\nid: 7\ndata: {"), "{text}");
+    }
+
+    #[test]
+    fn changes_are_described() {
+        check(
+            Change::Set { value: b"v", expiry: Some(UnixMs(5)) },
+            r#"{"change":"set","value":"v","expires_ms":5}"#,
+        );
+        check(
+            Change::Edit { offset: 2, bytes: b"\xff" },
+            r#"{"change":"edit","offset":2,"value":{"base64":"/w=="}}"#,
+        );
+        check(Change::Delete, r#"{"change":"delete"}"#);
+        let long = vec![b'x'; VALUE_BYTES_MAX + 1];
+        check(
+            Change::ListPush { end: End::Back, values: Items::Slice(&[b"a", &long]) },
+            r#"{"change":"list-push","end":"back","values":["a",{"bytes":65537}]}"#,
+        );
+        check(
+            Change::ZSetAdd { members: store::Scored::Slice(&[(f64::INFINITY, b"m")]) },
+            r#"{"change":"zset-add","count":1,"members":[["inf","m"]]}"#,
+        );
+        let many = vec![&b"x"[..]; ITEMS_MAX + 1];
+        check(
+            Change::SetAdd { members: Items::Slice(&many) },
+            r#"{"change":"set-add","members":{"count":1025}}"#,
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! The console: pages for people, made of `/api/v1/...` by the visitor's browser. Its files are part of
+//! the program; nothing comes from another host.
+
+use wire::http::Request;
+
+use super::exchange::{Answered, Exchange, Outcome};
+
+pub(super) const PREFIX: &str = "/console/";
+
+/// Only what this server says itself is run, shown or asked.
+// Source: Content Security Policy Level 3
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const PAGE: &str = include_str!("console/index.html");
+
+/// Name below the prefix, type, content.
+const PARTS: &[(&str, &str, &str)] = &[
+    ("app.js", SCRIPT, include_str!("console/app.js")),
+    ("chart.js", SCRIPT, include_str!("console/chart.js")),
+    ("dom.js", SCRIPT, include_str!("console/dom.js")),
+    ("pages.js", SCRIPT, include_str!("console/pages.js")),
+    ("style.css", "text/css; charset=utf-8", include_str!("console/style.css")),
+];
+
+#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
+pub(super) fn page(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
+    Ok(show(exchange, "text/html; charset=utf-8", PAGE))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
+pub(super) fn part(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    let name = request.path().strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
+    match PARTS.iter().find(|(known, _, _)| known.as_bytes() == name) {
+        Some((_, media, content)) => Ok(show(exchange, media, content)),
+        None => Ok(exchange.fail(404, "ERR the console has no such part")),
+    }
+}
+
+fn show(exchange: &mut Exchange<'_>, media: &'static str, content: &str) -> Outcome {
+    exchange.scratch.body.extend_from_slice(content.as_bytes());
+    Outcome::new(200, media)
+        .with("Content-Security-Policy", POLICY)
+        .with("Referrer-Policy", "no-referrer")
+        .with("X-Frame-Options", "DENY")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_that_is_named_is_there() {
+        let all = PARTS.iter().map(|(_, _, content)| *content).chain([PAGE]);
+        for content in all {
+            for name in content.split("/console/").skip(1).chain(content.split("from \"./").skip(1))
+            {
+                let name = name.split('"').next().unwrap_or_default();
+                assert!(PARTS.iter().any(|(known, _, _)| *known == name), "{name}");
+            }
+            let strange = ["http://", "https://"].iter().any(|scheme| {
+                content.split(scheme).skip(1).any(|rest| !rest.starts_with("www.w3.org/"))
+            });
+            assert!(!strange, "the console asks no other host");
+        }
+    }
+}

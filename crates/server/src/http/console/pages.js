@@ -1,0 +1,196 @@
+// The pages: what each asks for, and how it looks.
+
+import { chart } from "./chart.js";
+import { bytes, duration, element, number, percent, table, tiles, time } from "./dom.js";
+
+const BUSY_SHARE = 0.85;
+
+function perSecond(value) {
+  return `${number(value)}/s`;
+}
+
+/** What is short, by rules that anybody can check on the pages. */
+function verdict({ overview, reactors, log }, history) {
+  if (log.failed) return ["bad", "The log has failed: writes are refused. Check the disk and restart."];
+  const busiest = reactors.reduce((one, other) => (other.load_ppm > one.load_ppm ? other : one));
+  const syncing = history.last("log sync_ns_sum") / 1e9;
+  const mean = log.syncs ? log.sync_ns_sum / log.syncs : 0;
+  if (overview.limit_bytes && overview.used_bytes > BUSY_SHARE * overview.limit_bytes) {
+    return ["bad", `Memory is short: ${bytes(overview.used_bytes)} of ${bytes(overview.limit_bytes)} are used.`];
+  }
+  if (busiest.load_ppm > BUSY_SHARE * 1e6) {
+    return ["bad", `Reactor ${busiest.name} is the bottleneck: ${percent(busiest.load_ppm / 1e6)} busy with ${busiest.connections} connections.`];
+  }
+  if (syncing > BUSY_SHARE) {
+    return ["bad", `The disk is the bottleneck: it syncs ${percent(syncing)} of the time, ${time(mean)} each.`];
+  }
+  return ["good", `Nothing is short: the busiest reactor, ${busiest.name}, has ${percent(1 - busiest.load_ppm / 1e6)} left.`];
+}
+
+function overview(data, history) {
+  const { overview: now } = data;
+  const [kind, text] = verdict(data, history);
+  const reads = now.hits + now.misses;
+  return [
+    element("p", { class: `verdict ${kind}` }, text),
+    tiles([
+      ["commands", perSecond(history.last("commands"))],
+      ["connections", number(now.connections)],
+      ["keys", number(now.keys)],
+      ["memory", bytes(now.used_bytes)],
+      ["hits", reads ? percent(now.hits / reads) : "-"],
+      ["errors", perSecond(history.last("errors"))],
+      ["durability", now.durability],
+      ["up", duration(now.uptime_ms)],
+    ]),
+    element("h2", {}, "The last two minutes"),
+    element("div", { class: "charts" },
+      chart("Commands per second", [history.of("commands")], number),
+      chart("Busy share of each reactor", data.reactors.map(({ name }) => history.of(`${name} load`, name)), percent, 1),
+      chart("Traffic per second", [history.of("input_bytes", "in"), history.of("output_bytes", "out")], bytes),
+      chart("Log: syncs and records per second", [history.of("log_syncs", "syncs"), history.of("log_records", "records")], number),
+      chart("Memory", [history.of("used_bytes", "used")], bytes),
+      chart("Connections", [history.of("connections")], number)),
+  ];
+}
+
+function reactors({ reactors: rows }, history) {
+  const of = (suffix) => rows.map(({ name }) => history.of(`${name} ${suffix}`, name));
+  return [
+    table(["reactor", "busy", "#share", "#connections", "#commands/s", "#reads/s", "#writes/s", "#turns/s", "#in/s", "#out/s", "#held", "#moved in", "#moved out"],
+      rows.map((row) => [
+        row.name,
+        element("meter", { min: 0, max: 1, high: BUSY_SHARE, value: row.load_ppm / 1e6 }),
+        percent(row.load_ppm / 1e6),
+        number(row.connections),
+        ...["commands", "reads", "writes", "turns"].map((name) => number(history.last(`${row.name} ${name}`))),
+        ...["input_bytes", "output_bytes"].map((name) => bytes(history.last(`${row.name} ${name}`))),
+        bytes(row.held_bytes), number(row.migrated_in), number(row.migrated_out),
+      ])),
+    element("h2", {}, "The last two minutes"),
+    element("div", { class: "charts" },
+      chart("Busy share", of("load"), percent, 1),
+      chart("Commands per second", of("commands"), number),
+      chart("Connections", of("connections"), number)),
+  ];
+}
+
+/** What the tree's branches look like stays as the visitor has left it. */
+const open = new Set(["server"]);
+
+function memory({ memory: nodes }) {
+  const below = (node) => nodes.filter((other) => other.path.startsWith(`${node.path}/`) && other.depth === node.depth + 1);
+  const branch = (node) => {
+    const name = node.path.split("/").at(-1);
+    const row = element("span", { class: "row" },
+      element("span", {}, name), element("span", {}, bytes(node.current_bytes)),
+      element("span", { class: "muted" }, bytes(node.peak_bytes)), element("span", { class: "muted" }, bytes(node.limit_bytes)));
+    const parts = below(node);
+    if (parts.length === 0) return element("li", {}, row);
+    const details = element("details", { open: open.has(node.path) ? "" : null, "data-path": node.path },
+      element("summary", {}, row), element("ul", {}, parts.map(branch)));
+    details.addEventListener("toggle", () => (details.open ? open.add(node.path) : open.delete(node.path)));
+    return element("li", {}, details);
+  };
+  return [
+    element("p", { class: "muted" }, "Each tracker holds what its parts hold, too. Columns: now, most ever, limit."),
+    element("div", { class: "tree scroll" }, element("ul", {}, nodes.slice(0, 1).map(branch))),
+  ];
+}
+
+function connectionTable(rows) {
+  return table(["#id", "protocol", "reactor", "peer", "name", "#age", "#idle", "#commands", "last", "#unread", "#untaken", "#memory", "state"],
+    rows.map((row) => [
+      row.id, row.protocol, row.reactor, row.peer, row.name || row.library, duration(row.age_ms), duration(row.idle_ms),
+      number(row.commands), row.last_command, bytes(row.input_bytes), bytes(row.output_bytes), bytes(row.memory_bytes),
+      row.blocked ? "waits" : "",
+    ]));
+}
+
+function requests({ requests: { waiting, slow, slow_threshold_us: threshold } }) {
+  const rows = slow.map((entry) => [
+    new Date(entry.at_ms).toLocaleTimeString(), time(1000 * entry.took_us),
+    element("code", {}, entry.arguments.join(" ")), entry.peer, entry.client,
+  ]);
+  return [
+    element("h2", {}, "In flight"),
+    waiting.length ? connectionTable(waiting) : element("p", { class: "muted" }, "No request waits."),
+    element("h2", {}, threshold < 0 ? "Slow (nothing is noted)" : `Slow: ${time(1000 * threshold)} and longer`),
+    slow.length ? table(["at", "#took", "=request", "peer", "client"], rows) : element("p", { class: "muted" }, "None was slow."),
+  ];
+}
+
+function connections({ connections: { connections: all, shown, rows } }) {
+  return [element("p", { class: "muted" }, `${shown} of ${all}, the latest active first.`), connectionTable(rows)];
+}
+
+function log({ log: now }, history) {
+  const buckets = now.sync_ns.map(({ from_ns: from, count }) => [`${time(from)} to ${time(2 * from)}`, number(count), percent(count / now.syncs)]);
+  const spread = (name, values, text) => [name, text(values.mean), text(values.p50), text(values.p99), text(values.max)];
+  return [
+    tiles([
+      ["syncs", perSecond(history.last("log_syncs"))],
+      ["records", perSecond(history.last("log_records"))],
+      ["records per sync", number(now.syncs ? now.records / now.syncs : 0)],
+      ["mean sync", time(now.syncs ? now.sync_ns_sum / now.syncs : 0)],
+      ["longest sync", time(now.sync_ns_max)],
+      ["waiting to be written", bytes(now.waiting_bytes)],
+      ["written, not synced", bytes(now.unsynced_bytes)],
+      ["files", number(now.segments)],
+    ]),
+    element("h2", {}, "Groups"),
+    table(["what", "#mean", "#p50", "#p99", "#most"], [spread("records of a group", now.group_records, number), spread("bytes of a group", now.group_bytes, bytes)]),
+    element("h2", {}, "How long syncs took"),
+    table(["time", "#syncs", "#share"], buckets),
+    element("h2", {}, "The last two minutes"),
+    element("div", { class: "charts" },
+      chart("Syncs and records per second", [history.of("log_syncs", "syncs"), history.of("log_records", "records")], number),
+      chart("Share of time spent syncing", [{ name: "syncing", points: history.of("log sync_ns_sum").points.map(([at, ns]) => [at, ns / 1e9]) }], percent, 1)),
+    element("h2", {}, "Snapshots"),
+    element("p", {}, now.snapshots.running ? "One is being taken. " : "", `${now.snapshots.taken} taken; the last one had ${number(now.snapshots.last_keys)} keys and ${bytes(now.snapshots.last_bytes)}, in ${duration(now.snapshots.last_took_ms)}.`),
+  ];
+}
+
+function statements({ statements: { commands, prepared } }) {
+  const p99 = (row, stage) => (row.stages[stage] ? time(row.stages[stage].p99_ns) : "");
+  return [
+    element("p", { class: "muted" }, `By the time that they took in all. ${number(prepared.statements)} CQL statements are prepared, ${bytes(prepared.bytes)}.`),
+    table(["name", "#calls", "#in all", "#mean", "#p99 execute", "#p99 wait for log", "#p99 write", "#rejected", "#failed"],
+      commands.map((row) => [
+        row.name, number(row.calls), time(row.ns), row.calls ? time(row.ns / row.calls) : "",
+        p99(row, "execute"), p99(row, "wait_for_log"), p99(row, "write"), number(row.rejected), number(row.failed),
+      ])),
+  ];
+}
+
+function configuration({ configuration: rows }) {
+  return [table(["option", "value", "default", "=effect"], rows.map((row) => [
+    element("code", {}, row.name),
+    element(row.value === row.default ? "span" : "b", {}, row.value), row.default, row.doc,
+  ]))];
+}
+
+function threads({ threads: rows }, history) {
+  return [table(["#id", "name", "state", "#processor", "#user", "#system", "#share of a core"], rows.map((row) => [
+    row.id, row.name, row.state, row.processor, duration(row.user_ms), duration(row.system_ms),
+    percent(history.last(`thread ${row.id}`) / 1000),
+  ]))];
+}
+
+function logs({ logs: { lines } }) {
+  return [element("pre", {}, lines.length ? lines.join("\n") : "Nothing was logged.")];
+}
+
+/** Name, what it asks for beside the three that are always asked for, how it is drawn. */
+export const PAGES = [
+  ["overview", [], overview],
+  ["reactors", [], reactors],
+  ["memory", ["memory"], memory],
+  ["requests", ["requests"], requests],
+  ["connections", ["connections"], connections],
+  ["log", [], log],
+  ["statements", ["statements"], statements],
+  ["configuration", ["configuration"], configuration],
+  ["threads", ["threads"], threads],
+  ["logs", ["logs"], logs],
+];

@@ -1,0 +1,299 @@
+//! What HTTP serves beside commands: values, statements, the log, the console, metrics.
+
+use super::cql_client::run_reactors;
+use super::http_client::{Client, HTTP, SECOND_NS, check, request, run, world, world_with};
+use super::world::World;
+
+#[test]
+fn values_have_tags_conditions_and_times() {
+    let mut world = world();
+    let mut client = Client::connect(&mut world);
+    let created = client.ask(&mut world, "PUT /kv/a%2Fb|Content-Type: text/html", "one");
+    let tag = created.line("ETag").unwrap().to_owned();
+    assert_eq!((created.status, created.body.as_str()), (201, ""));
+    let read = client.ask(&mut world, "GET /kv/a/b", "");
+    assert_eq!(
+        (read.status, read.body.as_str(), read.line("ETag")),
+        (200, "one", Some(tag.as_str()))
+    );
+    assert_eq!(read.line("Content-Type"), Some("application/octet-stream"));
+    assert_eq!(read.line("X-Content-Type-Options"), Some("nosniff"));
+    assert_eq!(read.line("Myriad-TTL-Ms"), None);
+    let head = client.ask(&mut world, "HEAD /kv/a/b", "");
+    assert_eq!((head.line("Content-Length"), head.body.as_str()), (Some("3"), ""));
+    let steps = [
+        ("GET /kv/a/b|If-None-Match: ETAG", "", 304),
+        ("GET /kv/a/b|If-None-Match: \"x\"", "", 200),
+        ("GET /kv/a/b|If-Match: \"x\"", "", 412),
+        ("PUT /kv/a/b|If-None-Match: *", "two", 412),
+        ("PUT /kv/a/b|If-Match: \"x\"", "two", 412),
+        ("PUT /kv/none|If-Match: *", "two", 412),
+        ("GET /kv/a/b|If-Match: ETAG", "", 200),
+        ("PUT /kv/a/b|If-Match: ETAG|Myriad-TTL-Ms: 5000", "two", 204),
+        ("PUT /kv/a/b|If-Match: ETAG", "three", 412),
+        ("DELETE /kv/a/b|If-Match: ETAG", "", 412),
+        ("PUT /kv/new|If-None-Match: *", "new", 201),
+        ("DELETE /kv/new", "", 204),
+        ("DELETE /kv/new", "", 404),
+        ("GET /kv/new", "", 404),
+        ("GET /kv/", "", 400),
+        ("PUT /kv/a/b|Myriad-TTL-Ms: soon", "x", 400),
+        ("POST /kv/a/b", "x", 405),
+        ("GET /lpush/list/x", "", 200),
+        ("GET /kv/list", "", 409),
+        ("PUT /kv/list|If-Match: *", "x", 409),
+        ("PUT /kv/list", "x", 204),
+    ];
+    for (head, body, status) in steps {
+        let answer = client.ask(&mut world, &head.replace("ETAG", &tag), body);
+        assert_eq!(answer.status, status, "{head}: {}", answer.body);
+    }
+    let read = client.ask(&mut world, "GET /kv/a/b", "");
+    assert_eq!((read.body.as_str(), read.line("Myriad-TTL-Ms")), ("two", Some("5000")));
+    world.advance(6 * SECOND_NS);
+    run(&mut world);
+    assert_eq!(client.ask(&mut world, "GET /kv/a/b", "").status, 404);
+    client.sim.send(request("PUT /kv/durable", "x").as_bytes());
+    run_reactors(&mut world);
+    assert_eq!(client.answers(), [], "it waits for the log");
+    run(&mut world);
+    assert_eq!(client.answers().len(), 1);
+}
+
+#[test]
+fn cql_statements_have_values_and_give_rows() {
+    let mut world = world();
+    let column = |name: &str, of: &str| {
+        format!(r#"{{"keyspace":"k","table":"t","name":"{name}","type":"{of}"}}"#)
+    };
+    let nothing = r#"{"columns":[],"rows":[],"paging_state":null}"#;
+    let create = "CREATE TABLE k.t (a int, b text, c map<text, double>, d blob, v vector<float, 2>, \
+                  PRIMARY KEY (a, b))";
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    let statement =
+        |text: &str| format!(r#"{{"statement":{}}}"#, serde_json::to_string(text).unwrap());
+    let make = statement(&format!("CREATE KEYSPACE k WITH replication = {replication}"));
+    let insert = r#"{"statement":"INSERT INTO k.t (a, b, c, d, v) VALUES (?, ?, ?, ?, ?)","values":[1,"x\"y",{"one":1.5},"0xff",[0.5,2]]}"#;
+    let named = r#"{"statement":"INSERT INTO t (a, b) VALUES (:a, :b)","keyspace":"k","values":{"b":"z","a":"1"}}"#;
+    let columns = [
+        column("b", "text"),
+        column("c", "map<text, double>"),
+        column("d", "blob"),
+        column("v", "vector<float, 2>"),
+    ]
+    .join(",");
+    let rows = format!(
+        r#"{{"columns":[{columns}],"rows":[["x\"y",{{"one": 1.5}},"0xff",[0.5, 2.0]],["z",null,null,null]],"paging_state":null}}"#
+    );
+    check(
+        &mut world,
+        &[
+            ("POST /cql", &make, 200, nothing),
+            ("POST /cql", &statement(create), 200, nothing),
+            ("POST /cql", insert, 200, nothing),
+            ("POST /cql", named, 200, nothing),
+            ("POST /cql", &statement("SELECT b, c, d, v FROM k.t WHERE a = 1"), 200, &rows),
+            ("POST /cql", "{}", 400, r#"{"error":"no statement","code":10}"#),
+            (
+                "POST /cql",
+                r#"{"statment":"x"}"#,
+                400,
+                r#"{"error":"unknown member statment","code":10}"#,
+            ),
+            ("GET /cql", "", 405, r#"{"error":"ERR method not allowed"}"#),
+        ],
+    );
+    let mut client = Client::connect(&mut world);
+    for (text, values, status, code) in [
+        ("SELEC 1", "[]", 400, 0x2000),
+        ("SELECT * FROM k.none", "[]", 400, 0x2200),
+        (
+            "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "[]",
+            409,
+            0x2400,
+        ),
+        ("SELECT * FROM k.t WHERE a = ?", "[]", 400, 0x2200),
+        ("SELECT * FROM k.t WHERE a = ?", r#"["one"]"#, 400, 0x2200),
+        ("SELECT * FROM k.t WHERE a = :a", r#"{"x":1}"#, 400, 0x2200),
+    ] {
+        let text = serde_json::to_string(text).unwrap();
+        let body = format!(r#"{{"statement":{text},"values":{values}}}"#);
+        let answer = client.ask(&mut world, "POST /cql", &body);
+        assert_eq!(answer.status, status, "{text}: {}", answer.body);
+        assert!(answer.body.ends_with(&format!(",\"code\":{code}}}")), "{}", answer.body);
+    }
+    // Page after page.
+    let (mut state, mut seen) = ("null".to_owned(), Vec::new());
+    for _ in 0..3 {
+        let body =
+            format!(r#"{{"statement":"SELECT b FROM k.t","page_size":1,"paging_state":{state}}}"#);
+        let answer = client.ask(&mut world, "POST /cql", &body);
+        let page: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        seen.extend(page["rows"].as_array().unwrap().iter().map(|row| row[0].to_string()));
+        state = page["paging_state"].to_string();
+        if state == "null" {
+            break;
+        }
+    }
+    assert_eq!((seen, state.as_str()), (vec![r#""x\"y""#.to_owned(), r#""z""#.to_owned()], "null"));
+    client.sim.send(request("POST /cql", insert).as_bytes());
+    run_reactors(&mut world);
+    assert_eq!(client.answers(), [], "it waits for the log");
+    run(&mut world);
+    assert_eq!(client.answers().len(), 1);
+}
+
+#[test]
+fn the_console_is_made_of_pages_and_numbers() {
+    let mut world = world_with(&[("requirepass", "secret"), ("slowlog-log-slower-than", "0")]);
+    let mut client = Client::connect(&mut world);
+    assert_eq!(client.ask(&mut world, "GET /", "").status, 401);
+    let mut ask = |path: &str| {
+        client.ask(&mut world, &format!("GET {path}|Authorization: Basic ZGVmYXVsdDpzZWNyZXQ="), "")
+    };
+    let page = ask("/");
+    assert!(page.body.contains("/console/app.js"), "{}", page.body);
+    assert!(
+        page.line("Content-Security-Policy")
+            .is_some_and(|line| line.starts_with("default-src 'none'"))
+    );
+    let script = ask("/console/app.js");
+    assert_eq!(script.line("Content-Type"), Some("text/javascript; charset=utf-8"));
+    assert_eq!(ask("/console/none.js").status, 404);
+    ask("/set/key/value");
+    let mut api = |name: &str| -> serde_json::Value {
+        let answer = ask(&format!("/api/v1/{name}"));
+        assert_eq!(answer.status, 200, "{name}: {}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    assert_eq!(api("overview")["keys"], 1);
+    assert_eq!(api("reactors")[0]["name"], "r00");
+    assert_eq!(api("memory")[0]["path"], "server");
+    assert_eq!(api("requests")["slow"][0]["arguments"][0], "set");
+    assert_eq!(api("connections")["rows"][0]["protocol"], "http");
+    assert!(api("log")["syncs"].as_u64().unwrap() >= 1);
+    let names: Vec<_> = api("statements")["commands"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].clone())
+        .collect();
+    assert!(names.contains(&"set".into()) && names.contains(&"http|console".into()), "{names:?}");
+    let options = api("configuration");
+    let password =
+        options.as_array().unwrap().iter().find(|row| row["name"] == "requirepass").unwrap();
+    assert_eq!(password["value"], "(redacted)");
+    assert!(!options.to_string().contains("secret"));
+    assert!(!api("threads").as_array().unwrap().is_empty());
+    assert!(api("logs")["lines"].is_array());
+    assert_eq!(ask("/api/v1/none").status, 404);
+}
+
+#[test]
+fn the_log_is_told_as_it_becomes_durable() {
+    let mut world = world();
+    let mut writer = Client::connect(&mut world);
+    writer.ask(&mut world, "GET /set/before/1", "");
+    let from = world.shared().log.durable().0;
+    let first = Client::connect(&mut world);
+    let late = Client::connect(&mut world);
+    let mut batch = binlog::Batch::new();
+    let mut feed = |world: &mut World| {
+        let shared = std::sync::Arc::clone(world.shared());
+        shared.feeds.serve(&shared, &mut batch);
+        run_reactors(world);
+    };
+    first.sim.send(request("GET /changes", "").as_bytes());
+    late.sim.send(request("GET /changes?from=0", "").as_bytes());
+    run(&mut world);
+    feed(&mut world);
+    let text = |client: &Client| String::from_utf8(client.sim.received()).unwrap();
+    let head = text(&first);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"), "{head}");
+    assert!(
+        head.contains("\r\nConnection: close\r\n") && !head.contains("Content-Length"),
+        "{head}"
+    );
+    assert!(head.ends_with(&format!("\r\n\r\n: from {from}\nretry: 1000\n\n")), "{head}");
+    assert!(text(&late).contains(r#""key":"before","value":"1""#));
+    writer
+        .sim
+        .send(request("POST /multi-exec", r#"[["SET","a","x"],["DEL","before"]]"#).as_bytes());
+    run_reactors(&mut world);
+    feed(&mut world);
+    assert_eq!(text(&first), "", "what a crash could undo is not told");
+    run(&mut world);
+    feed(&mut world);
+    let told = text(&first);
+    assert_eq!(told, text(&late), "all are told the same");
+    assert_eq!(told.matches("event: change\n").count(), 1, "{told}");
+    assert!(told.contains(r#"[{"change":"set","database":0,"expires_ms":null,"key":"a","value":"x"},{"change":"delete","database":0,"key":"before"}]"#), "{told}");
+    let id: u64 = told.split("id: ").nth(1).unwrap().split('\n').next().unwrap().parse().unwrap();
+    let again = Client::connect(&mut world);
+    again.sim.send(request(&format!("GET /changes|Last-Event-ID: {id}"), "").as_bytes());
+    run(&mut world);
+    feed(&mut world);
+    assert!(text(&again).ends_with("retry: 1000\n\n"), "nothing is told twice");
+    again.sim.close();
+    // One that does not read gets nothing more, and nobody else notices.
+    first.sim.set_window(0);
+    for number in 0..3 {
+        writer.ask(&mut world, &format!("GET /set/n/{number}"), "");
+        feed(&mut world);
+    }
+    assert_eq!(text(&late).matches("event: change\n").count(), 3);
+    world.advance(40 * SECOND_NS);
+    run(&mut world);
+    assert!(first.sim.is_closed() && !late.sim.is_closed(), "it takes nothing for too long");
+    assert!(text(&late).ends_with(":\n\n"), "the other one is told that the server lives");
+    late.sim.close();
+    run(&mut world);
+    assert!(world.shared().feeds.has_room());
+    let mut client = Client::connect(&mut world);
+    for (target, status) in [("from=soon", 400), ("from=99999999", 400)] {
+        assert_eq!(client.ask(&mut world, &format!("GET /changes?{target}"), "").status, status);
+    }
+}
+
+#[test]
+fn metrics_have_one_head_for_each_family() {
+    let mut world = world_with(&[("cql", "127.0.0.1:0")]);
+    // CQL has the listener in between.
+    let sim = world.sim().connect_to(HTTP + 1);
+    let mut client = Client { sim, ..Client::connect(&mut world) };
+    client.ask(&mut world, "GET /set/a/1", "");
+    client.ask(&mut world, "GET /nosuch", "");
+    world.advance(SECOND_NS);
+    run(&mut world);
+    let page = client.ask(&mut world, "GET /metrics", "");
+    assert_eq!(page.line("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let heads = |word: &str| {
+        let mut names: Vec<_> = page
+            .body
+            .lines()
+            .filter(|line| line.starts_with(word))
+            .map(|line| line.split(' ').nth(2))
+            .collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "a family has one head");
+        all
+    };
+    assert_eq!(heads("# HELP "), heads("# TYPE "));
+    for line in [
+        "myriad_commands_total{command=\"set\"} 1",
+        "myriad_commands_total{command=\"http|command-path\"} 2",
+        "myriad_clients{protocol=\"http\"} 1",
+        "myriad_clients{protocol=\"cql\"} 1",
+        "myriad_clients{protocol=\"resp\"} 0",
+        "myriad_keys{database=\"0\"} 1",
+        "myriad_log_failed 0",
+        "myriad_errors_total{kind=\"HTTP_CLIENT\"} 1",
+        "myriad_stage_seconds_count{stage=\"wait_for_log\"} 1",
+    ] {
+        assert!(page.body.lines().any(|found| found == line), "{line}\n{}", page.body);
+    }
+}

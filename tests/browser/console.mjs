@@ -1,0 +1,148 @@
+// Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL
+//
+// Charts must move, the memory tree expand, a slow request appear; every page must fit the width of a
+// phone, be legible in both themes, ask no other host and end without an error. Pictures are left in
+// FOLDER. The server is emptied. Ends with `N passed, N failed`.
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { Browser, CONTRAST_MIN, Page, VIEWS, faintTexts } from "./chromium.mjs";
+
+const PAGES = [
+  "overview", "reactors", "memory", "requests", "connections", "log", "statements", "configuration",
+  "threads", "logs",
+];
+/// What is waited for comes within a second or two; a machine may be busy.
+const WAIT_MS = 30_000;
+const POLL_MS = 100;
+const KEYS = 20_000;
+const PIPELINE_COMMANDS = 500;
+const SLOW_US = 200;
+
+let passed = 0;
+let failed = 0;
+
+function check(what, holds, detail = "") {
+  if (holds) passed += 1;
+  else {
+    failed += 1;
+    console.log(`${what}: ${detail}`);
+  }
+}
+
+async function send(url, commands) {
+  const response = await fetch(`${url}/pipeline`, { method: "POST", body: JSON.stringify(commands) });
+  const results = await response.json();
+  const refused = results.find?.(({ error }) => error);
+  if (!response.ok || refused) throw new Error(`load: ${response.status} ${JSON.stringify(refused ?? results)}`);
+}
+
+/** Writes and reads until it is told to stop. */
+async function load(url, state) {
+  for (let round = 0; !state.ends; round += 1) {
+    const commands = Array.from({ length: PIPELINE_COMMANDS }, (_, index) => {
+      const key = `key:${(round * PIPELINE_COMMANDS + index) % KEYS}`;
+      return index % 2 ? ["GET", key] : ["SET", key, "x".repeat(100)];
+    });
+    commands.push(["KEYS", "none*"]);
+    await send(url, commands);
+  }
+}
+
+/** Waits until a function of this file, run in the page, says yes. */
+async function until(page, what, code, ...values) {
+  const end = Date.now() + WAIT_MS;
+  for (;;) {
+    if (await page.run(code, ...values)) return check(what, true);
+    if (Date.now() > end) return check(what, false, `not within ${WAIT_MS} ms`);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+const go = (page, name) => page.run((hash) => { location.hash = hash; }, name);
+
+// The others run in the page.
+const isShown = (name) => {
+  const page = document.querySelector("#page");
+  return document.querySelector("nav a[aria-current]")?.hash === `#${name}` && page.dataset.page === name && page.childElementCount > 0;
+};
+const curves = () => [...document.querySelectorAll("figure.chart polyline")].map((line) => line.getAttribute("points"));
+const hasCurves = () =>
+  [...document.querySelectorAll("figure.chart polyline")].filter((line) => line.getAttribute("points").split(" ").length > 2).length > 3;
+const hasMoved = (before) =>
+  [...document.querySelectorAll("figure.chart polyline")].some((line, at) => line.getAttribute("points") !== before[at]);
+const branches = () => [...document.querySelectorAll(".tree details[open]")].length;
+const leaves = () => [...document.querySelectorAll(".tree li")].filter((leaf) => leaf.checkVisibility()).length;
+
+async function use(page) {
+  await until(page, "overview: charts are drawn", hasCurves);
+  const before = await page.run(curves);
+  await until(page, "overview: charts move", hasMoved, before);
+  await until(page, "overview: commands are counted", () =>
+    Number.parseFloat(document.querySelector(".tile b").textContent) > 0);
+  await until(page, "overview: says what is short", () => document.querySelector(".verdict").textContent.length > 20);
+
+  await go(page, "memory");
+  await until(page, "memory: has a tree", () => document.querySelectorAll(".tree details").length > 2);
+  const folded = await page.run(leaves);
+  await page.run(() => {
+    for (const branch of document.querySelectorAll(".tree details:not([open]) > summary")) branch.click();
+  });
+  const [unfolded, opened] = [await page.run(leaves), await page.run(branches)];
+  check("memory: the tree expands", unfolded > folded && opened > 2, `${folded} then ${unfolded}`);
+  const shown = await page.run(() => performance.now());
+  await until(page, "memory: the tree stays open", (count, since) =>
+    performance.now() > since + 2500 && document.querySelectorAll(".tree details[open]").length === count, opened, shown);
+
+  await go(page, "requests");
+  await until(page, "requests: a slow one appears", () =>
+    [...document.querySelectorAll("#page code")].some((code) => code.textContent === "KEYS none*"));
+}
+
+async function look(browser, folder, url, view) {
+  const page = await Page.open(browser, url, view);
+  if (view.name === "light") await use(page);
+  for (const name of PAGES) {
+    const label = `${name}, ${view.name}`;
+    await go(page, name);
+    await until(page, `${label}: is shown`, isShown, name);
+    const width = await page.run(() => document.documentElement.scrollWidth);
+    check(`${label}: fits the width`, width <= view.width, `${width} > ${view.width}`);
+    const faint = await page.run(faintTexts, CONTRAST_MIN);
+    check(`${label}: is legible`, faint.length === 0, faint.join("; "));
+    await page.picture(join(folder, `${name}-${view.name}.png`), view.width);
+  }
+  const strangers = page.requests.filter((request) => !request.startsWith(`${url}/`) && !request.startsWith("data:"));
+  check(`${view.name}: asks no other host`, strangers.length === 0, strangers.join(" "));
+  check(`${view.name}: no errors`, page.errors.length === 0, page.errors.join("; "));
+  await page.close();
+}
+
+const [folder, url] = process.argv.slice(2);
+if (!folder || !url) {
+  console.log("usage: node console.mjs FOLDER URL");
+  process.exit(2);
+}
+mkdirSync(folder, { recursive: true });
+await send(url, [["FLUSHALL"], ["CONFIG", "SET", "slowlog-log-slower-than", SLOW_US]]);
+const state = { ends: false };
+const loads = [load(url, state), load(url, state)];
+const browser = new Browser();
+try {
+  for (const view of VIEWS.filter(({ media }) => media === "screen")) await look(browser, folder, url, view);
+} catch (error) {
+  failed += 1;
+  console.log(error.stack);
+} finally {
+  state.ends = true;
+  await browser.close();
+}
+try {
+  await Promise.all(loads);
+} catch (error) {
+  failed += 1;
+  console.log(error.stack);
+}
+await send(url, [["FLUSHALL"]]);
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;

@@ -1,0 +1,33 @@
+//! `cargo xtask console`: a browser opens a server's console while it puts load on the server.
+//!
+//! Pictures of the pages are left in `target/console`, for people to look at.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Server, Target};
+use crate::steps;
+use crate::tally::Tally;
+
+/// A browser that takes longer hangs.
+const BROWSER_TIMEOUT_S: &str = "300";
+
+pub(crate) fn run(root: &Path) -> Result<Tally> {
+    let server = Server::start(root, &Target::Myriad)?;
+    let address = server.http_address.as_deref().context("it listens for HTTP")?;
+    let folder = root.join("target/console");
+    let counted = steps::run_counted(
+        Command::new("timeout")
+            .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
+            .arg(root.join("tests/browser/console.mjs"))
+            .arg(&folder)
+            .arg(format!("http://{address}")),
+    )?;
+    if counted == Tally::default() {
+        bail!("the browser's checks counted nothing");
+    }
+    println!("pictures: {}", folder.display());
+    Ok(counted)
+}
