@@ -75,7 +75,6 @@ impl Found {
         let is_choice = matches!(operator, Comparison::Equal | Comparison::In);
         // Source: Cassandra 5.0, SingleColumnRestriction.SliceRestriction.doMergeWith
         if is_choice && (self.lower.is_some() || self.upper.is_some()) {
-            let name = name.trim_start_matches('(').trim_end_matches(')');
             return Err(CqlError::invalid(format!(
                 "Column \"{name}\" cannot be restricted by both an equality and an inequality relation"
             )));
@@ -315,13 +314,14 @@ impl Relations {
             for edge in [&mut found.lower, &mut found.upper].into_iter().flatten() {
                 edge.tuple = Some(1);
             }
-            self.tuples.push(Tuple { first, columns: count, found });
+            self.tuples.push(Tuple { first, columns: 1, found });
         }
         for (place, column) in (first..).zip(parts) {
             self.columns[place].check_mixed(&column.name, relation.operator)?;
         }
-        let name = format!("({})", columns.join(", "));
         let known = self.tuples.iter().position(|tuple| tuple.first == first);
+        let common = known.map_or(count, |at| self.tuples[at].columns.min(count));
+        let name = columns[..common].join(", ");
         let at = known.unwrap_or_else(|| {
             self.tuples.push(Tuple { first, columns: count, found: Found::default() });
             self.tuples.len() - 1

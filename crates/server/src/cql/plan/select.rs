@@ -224,6 +224,11 @@ fn plan_groups(
             "Grouping on clustering columns is not allowed for SELECT DISTINCT queries",
         ));
     }
+    if next < table.partition_key().len() {
+        return Err(CqlError::invalid(
+            "Group by is not supported on only a part of the partition key",
+        ));
+    }
     // Groups never span partitions.
     Ok(Some(next.max(table.partition_key().len())))
 }

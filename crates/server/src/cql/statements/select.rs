@@ -157,8 +157,11 @@ impl Selector {
         let mut selector = Selector::parse_simple(parser)?;
         loop {
             if parser.take_symbol(".") {
+                parser.count_operator()?;
                 selector = Selector::Field(Box::new(selector), parser.name()?);
             } else if parser.take_symbol("[") {
+                // Each is one level of the tree that is walked down later.
+                parser.count_operator()?;
                 selector = parse_element(parser, selector)?;
             } else {
                 return Ok(selector);
@@ -327,6 +330,8 @@ mod tests {
         assert!(matches!(selectors[5], Selector::Value(Term::Tuple(_))));
         assert!(parse("SELECT (a, b) FROM t").is_err());
         assert!(parse(&format!("SELECT a{} FROM t", " + 1".repeat(201))).is_err());
+        assert!(parse(&format!("SELECT a{} FROM t", "[1]".repeat(201))).is_err());
+        assert!(parse(&format!("SELECT a{} FROM t", ".b".repeat(201))).is_err());
     }
 
     #[test]
