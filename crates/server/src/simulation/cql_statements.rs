@@ -227,3 +227,23 @@ fn stubs_of_writes_do_not_wait_or_do_nothing() {
         assert_eq!(written, is_written, "stub {stub}");
     }
 }
+
+#[test]
+fn slow_statements_are_remembered() {
+    let mut world = world(&[("slowlog-log-slower-than", "0")]);
+    create_table(&mut world);
+    let (mut client, id) = inserter(&mut world, Version::V4);
+    world.shared().slowlog.lock().clear();
+    client.query(1, "SELECT v FROM k.t WHERE p = 1");
+    execute(&client, 2, &id, &[&[0, 0, 0, 1], b"a"]);
+    answers(&mut world, &mut client);
+    let slowlog = world.shared().slowlog.lock();
+    let entries = slowlog.iter().map(|entry| {
+        let words = entry.args.iter().map(|word| String::from_utf8_lossy(word).into_owned());
+        words.collect::<Vec<_>>().join(": ")
+    });
+    assert_eq!(
+        entries.collect::<Vec<_>>(),
+        [format!("EXECUTE: {INSERT}"), "QUERY: SELECT v FROM k.t WHERE p = 1".to_owned(),]
+    );
+}
