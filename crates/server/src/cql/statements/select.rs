@@ -91,7 +91,24 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         select.limit = Some(Term::parse(parser)?);
     }
     select.allows_filtering = parser.take_words(&["allow", "filtering"]);
+    skip_timeout(parser)?;
     Ok(Statement::Select(Box::new(select)))
+}
+
+/// `USING TIMEOUT 2s`, which drivers say at the end when the server has told them of shards. Nothing
+/// here takes so long that it would have to be given up.
+// Source: ScyllaDB, docs/cql/cql-extensions.md, "USING TIMEOUT"
+fn skip_timeout(parser: &mut Parser<'_>) -> Result<()> {
+    if !parser.take_words(&["using", "timeout"]) {
+        return Ok(());
+    }
+    match parser.peek().kind {
+        Kind::Duration => {
+            parser.take();
+            Ok(())
+        }
+        _ => parser.unexpected("a duration"),
+    }
 }
 
 /// Whether what stands so far ahead begins a column, and not the rest of one.
@@ -300,6 +317,14 @@ mod tests {
         assert_eq!(select.limit, Some(Term::Marker(0)));
         assert!(select.per_partition_limit.is_some());
         assert!(parsed("SELECT * FROM t").columns.is_empty());
+    }
+
+    #[test]
+    fn a_timeout_at_the_end_means_nothing() {
+        let select = parsed("SELECT a FROM t WHERE a IN (1) LIMIT 2 USING TIMEOUT 2000ms");
+        assert_eq!(select, parsed("SELECT a FROM t WHERE a IN (1) LIMIT 2"));
+        assert!(parse("SELECT a FROM t USING TIMEOUT").is_err());
+        assert!(parse("SELECT a FROM t USING TTL 5").is_err());
     }
 
     #[test]
