@@ -23,7 +23,7 @@ use reactor::{ConnId, Connections, Context, Flow, Handler, Output, Peer};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use store::Params;
+use store::{Params, STRIPES};
 use waits::write_wait_reply;
 use wire::resp::RequestBatch;
 
@@ -62,6 +62,9 @@ pub(crate) struct Server {
     next_token: u64,
     next_expiry_stripe: usize,
     next_purge_stripe: usize,
+    /// The indexes that stripes are given, and the next of this reactor's stripes that gets them.
+    index_generation: u64,
+    next_index_stripe: usize,
     log_failed: bool,
     /// Syncs of the log when it was last looked at.
     log_syncs: u64,
@@ -102,6 +105,8 @@ impl Server {
             next_token: WAIT_TOKENS,
             next_expiry_stripe: 0,
             next_purge_stripe: 0,
+            index_generation: 0,
+            next_index_stripe: STRIPES,
             log_failed: false,
             log_syncs: 0,
             served: false,
@@ -393,6 +398,11 @@ impl Handler for Server {
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
         self.note_taken(connections);
+        self.settle_indexes(cx);
+        if self.worker.walks.len() > 0 {
+            self.refresh(cx.now());
+            self.go_on_with_walks(cx, connections);
+        }
         self.settle_with_log(cx, connections);
         self.record_writes(cx);
         self.account_memory();

@@ -46,6 +46,8 @@ pub(crate) struct Totals {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) error_replies: u64,
+    /// By SELECT of CQL, shown or not.
+    pub(crate) rows_examined: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -56,6 +58,7 @@ impl std::ops::AddAssign for Totals {
         self.hits += other.hits;
         self.misses += other.misses;
         self.error_replies += other.error_replies;
+        self.rows_examined += other.rows_examined;
     }
 }
 

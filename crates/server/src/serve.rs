@@ -18,7 +18,7 @@ use reactor::{Control, Group, Limits, Links, Listener, Signal};
 use crate::config::{
     Config, CqlAuthenticator, MemoryTrackers, Placement, ReplyPath, Settings, machine_memory_bytes,
 };
-use crate::cql::execute::WriteClock;
+use crate::cql::execute::{WriteClock, install_indexes};
 use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
@@ -104,6 +104,8 @@ pub(crate) fn build_shared(
     cycles: CycleClock,
 ) -> Shared {
     let settings = config.settings().clone();
+    // The reactors build them while they serve.
+    install_indexes(&recovered.schema.catalog, &recovered.keyspace);
     let memory = MemoryTrackers::new(&settings, machine_memory_bytes());
     let (_, store_bytes) = recovered.keyspace.stats(started.unix);
     memory.store.consume(store_bytes as u64);

@@ -2,6 +2,7 @@
 
 use crate::accounts::Accounts;
 use crate::config::{Durability, Settings};
+use crate::cql::walks::Walks;
 use crate::published::Tally;
 use crate::records;
 use crate::resp::session::Session;
@@ -36,6 +37,7 @@ pub(crate) struct Worker {
     pub(crate) slow_ns: u64,
     pub(crate) latency_ns: u64,
     pub(crate) random: SmallRng,
+    pub(crate) walks: Walks,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     pub(crate) gate_max: u64,
     pub(crate) monitor_feed: Vec<u8>,
@@ -70,6 +72,7 @@ impl Worker {
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
+            walks: Walks::default(),
             gate_max: 0,
             monitor_feed: Vec::new(),
             log_waits: VecDeque::new(),

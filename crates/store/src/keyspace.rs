@@ -1,5 +1,6 @@
 //! All stripes, and how a set of them is locked without ever waiting in a circle.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +13,10 @@ use thiserror::Error;
 
 use crate::access::AccessClock;
 use crate::blob::prefetch;
+use crate::indexes::{Definitions, Registry};
 use crate::locked::{Guard, Locked};
 use crate::mutation::{Key, Mutation};
+use crate::partitions::TableId;
 use crate::stripe::{STRIPE_LINES, StatsSums, Stripe, stripe_of};
 use crate::types::Compact;
 use crate::{DATABASES, STRIPES, Trash};
@@ -99,6 +102,7 @@ pub struct Keyspace {
     /// Read only by who has to wait for a stripe, to count how long; nothing else depends on it.
     cycles: CycleClock,
     waits: LockWaitCounters,
+    pub(crate) indexes: Registry,
 }
 
 impl Keyspace {
@@ -112,6 +116,7 @@ impl Keyspace {
             seed,
             cycles: CycleClock::new(),
             waits: LockWaitCounters::default(),
+            indexes: Registry::default(),
         }
     }
 
@@ -218,6 +223,30 @@ impl Keyspace {
             count: self.waits.count.load(Ordering::Relaxed),
             ns: self.waits.ns.load(Ordering::Relaxed),
         }
+    }
+
+    /// Says which indexes tables are to have from now on. Each stripe gets and loses them when
+    /// [`Keyspace::settle_indexes`] comes by.
+    pub fn set_indexes(&self, tables: BTreeMap<TableId, Definitions>) {
+        self.indexes.set(tables);
+    }
+
+    /// Another number each time that tables are to have other indexes: all stripes are to be settled.
+    pub fn index_generation(&self) -> u64 {
+        self.indexes.generation()
+    }
+
+    /// Gives the tables of a stripe the indexes that they are to have, and takes the others. Holds its
+    /// lock for as long as a walk over its partitions. Returns what is to be dropped, and by how many
+    /// bytes the data grew.
+    pub fn settle_indexes(&self, stripe: usize) -> (Trash, isize) {
+        let mut trash = Trash::default();
+        let mut locked = self.stripe(stripe);
+        let before = locked.bytes.cast_signed();
+        locked.settle(&self.indexes, &mut trash);
+        let grown_bytes = locked.bytes.cast_signed() - before;
+        drop(locked);
+        (trash, grown_bytes)
     }
 
     /// What each database holds, and the bytes of all. Locks one stripe after the other: the caller

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::change::Kind;
 use crate::entry::Entry;
+use crate::indexes::{IndexId, Posting, Start, Touch};
 use crate::keyspace::{DbStats, Keyspace, Params, ScanCursor, StoreError};
 use crate::mutation::{Key, Mutation};
 use crate::partitions::{PartitionKey, TableId};
@@ -268,13 +269,15 @@ impl<'a> Locked<'a> {
                 result
             }
             Mutation::Partition { key, writes } => {
-                self.change_partition(*key, |partition| {
+                self.change_partition(*key, Touch::Writes(*writes), |partition| {
                     writes.iter().for_each(|write| partition.write(write));
                 });
                 Ok(())
             }
             Mutation::Purge { key, now, gc_before } => {
-                self.change_partition(*key, |partition| partition.purge(*now, *gc_before));
+                self.change_partition(*key, Touch::All, |partition| {
+                    partition.purge(*now, *gc_before)
+                });
                 Ok(())
             }
             Mutation::Truncate { table } => {
@@ -298,10 +301,17 @@ impl<'a> Locked<'a> {
         }
     }
 
-    fn change_partition(&mut self, key: PartitionKey<'_>, change: impl FnOnce(&mut Partition)) {
+    fn change_partition(
+        &mut self,
+        key: PartitionKey<'_>,
+        touch: Touch<'_>,
+        change: impl FnOnce(&mut Partition),
+    ) {
+        let keyspace = self.keyspace;
+        let registry = &keyspace.indexes;
         let stripe = self.stripe_mut(key.hash());
         let before = stripe.bytes.cast_signed();
-        stripe.change_partition(key, change);
+        stripe.change_partition(key, registry, touch, change);
         let grown_bytes = stripe.bytes.cast_signed() - before;
         self.grown_bytes += grown_bytes;
     }
@@ -321,6 +331,19 @@ impl<'a> Locked<'a> {
     ) -> impl Iterator<Item = (i64, &'s [u8], &'s Partition)> + use<'s, 'a> {
         let found = self.guards.first().map(|guard| guard.stripe.tables.range(table, from));
         found.into_iter().flatten()
+    }
+
+    /// What an index of a table finds for a term in the first locked stripe, from a place on, in the
+    /// order of a walk. None: the stripe does not have this index yet, and is to be walked.
+    pub fn find<'s>(
+        &'s self,
+        table: TableId,
+        index: IndexId,
+        term: &[u8],
+        start: Start<'_>,
+    ) -> Option<impl Iterator<Item = Posting> + use<'s, 'a>> {
+        let index = self.guards.first()?.stripe.tables.index(table, index)?;
+        Some(index.map(|index| index.find(term, start)).into_iter().flatten())
     }
 
     /// Token and key of those partitions of a table in the first locked stripe in which a

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::indexes::{Definitions, Entries, Index, IndexId, Registry, Touch};
 use crate::stripe::stripe_of;
 use crate::trash::{Garbage, Trash};
 use crate::types::{Partition, Seconds, allocation_bytes};
@@ -30,11 +32,11 @@ pub struct PartitionKey<'a> {
 pub const PARTITIONS_DB: u8 = u8::MAX;
 
 /// Tokens as numbers that begin at 0.
-fn ordinal(token: i64) -> u64 {
+pub(crate) fn ordinal(token: i64) -> u64 {
     token.cast_unsigned() ^ (1 << 63)
 }
 
-fn token_of(ordinal: u64) -> i64 {
+pub(crate) fn token_of(ordinal: u64) -> i64 {
     (ordinal ^ (1 << 63)).cast_signed()
 }
 
@@ -79,7 +81,9 @@ const HELD_BYTES: usize = size_of::<Held>() + 16 + (size_of::<u64>() + size_of::
 pub(crate) struct Table {
     buckets: BTreeMap<u64, Bucket>,
     len: usize,
+    /// Of partitions and indexes.
     bytes: usize,
+    indexes: Vec<Index>,
 }
 
 impl Table {
@@ -93,8 +97,78 @@ impl Table {
         Some(&bucket[at].partition)
     }
 
+    /// A table without partitions.
+    fn new(definitions: Option<Definitions>) -> Table {
+        let definitions = definitions.iter().flat_map(|all| all.iter());
+        let indexes = definitions.map(|one| Index::new(Arc::clone(one))).collect();
+        Table { indexes, ..Table::default() }
+    }
+
+    /// Changes a partition and what its indexes say of it: `touch` is at least what is changed.
+    fn change(
+        &mut self,
+        token: i64,
+        key: &[u8],
+        touch: Touch<'_>,
+        change: impl FnOnce(&mut Partition),
+    ) {
+        if self.indexes.is_empty() {
+            return self.change_partition(token, key, change);
+        }
+        let before = self.entries(token, key, touch);
+        self.change_partition(token, key, change);
+        let after = self.entries(token, key, touch);
+        for (nth, entry) in before.difference(&after) {
+            self.bytes -= self.indexes[*nth].remove(entry);
+        }
+        for (nth, entry) in after.difference(&before) {
+            self.bytes += self.indexes[*nth].insert(entry.clone());
+        }
+    }
+
+    /// What the indexes say of a partition, as far as it is touched.
+    fn entries(&self, token: i64, key: &[u8], touch: Touch<'_>) -> Entries {
+        let mut entries = Entries::new();
+        let Some(partition) = self.get(token, key) else { return entries };
+        for (nth, index) in self.indexes.iter().enumerate() {
+            let mut add = |entry| {
+                entries.insert((nth, entry));
+            };
+            index.entries_of((token, key), partition, touch, &mut add);
+        }
+        entries
+    }
+
+    /// Gives the table the indexes that it is to have, and takes the others. O(partitions) for each new
+    /// one.
+    fn settle(&mut self, wanted: Option<&Definitions>, trash: &mut Trash) {
+        let wanted = || wanted.iter().flat_map(|all| all.iter());
+        let is_wanted = |index: &mut Index| wanted().any(|one| one.id() == index.id());
+        for index in self.indexes.extract_if(.., |index| !is_wanted(index)) {
+            self.bytes -= index.heap_bytes();
+            trash.push(Garbage::Index(index));
+        }
+        for definition in wanted() {
+            if self.index(definition.id()).is_some() {
+                continue;
+            }
+            let mut index = Index::new(Arc::clone(definition));
+            let mut entries: Vec<Box<[u8]>> = Vec::new();
+            for (token, key, partition) in self.range(Bound::Unbounded) {
+                let mut add = |entry| entries.push(entry);
+                index.entries_of((token, key), partition, Touch::All, &mut add);
+            }
+            self.bytes += entries.into_iter().map(|entry| index.insert(entry)).sum::<usize>();
+            self.indexes.push(index);
+        }
+    }
+
+    fn index(&self, id: IndexId) -> Option<&Index> {
+        self.indexes.iter().find(|index| index.id() == id)
+    }
+
     /// Changes a partition, which is made if it is not there and forgotten if nothing of it is left.
-    fn change(&mut self, token: i64, key: &[u8], change: impl FnOnce(&mut Partition)) {
+    fn change_partition(&mut self, token: i64, key: &[u8], change: impl FnOnce(&mut Partition)) {
         let entry = self.buckets.entry(ordinal(token));
         let bucket = match &entry {
             btree_map::Entry::Occupied(bucket) => bucket.get(),
@@ -179,19 +253,22 @@ impl Tables {
         self.table(key.table)?.get(key.token, key.bytes)
     }
 
-    /// Returns by how many bytes it grew.
+    /// Changes a partition, of which `touch` is at least what is changed. Returns by how many bytes it
+    /// grew.
     pub(crate) fn change(
         &mut self,
         key: PartitionKey<'_>,
+        registry: &Registry,
+        touch: Touch<'_>,
         change: impl FnOnce(&mut Partition),
     ) -> isize {
         let at = self.find(key.table).unwrap_or_else(|at| {
-            self.tables.insert(at, (key.table, Table::default()));
+            self.tables.insert(at, (key.table, Table::new(registry.of(key.table))));
             at
         });
         let table = &mut self.tables[at].1;
         let before = table.bytes.cast_signed();
-        table.change(key.token, key.bytes, change);
+        table.change(key.token, key.bytes, touch, change);
         let grown_bytes = table.bytes.cast_signed() - before;
         if table.len == 0 {
             self.tables.remove(at);
@@ -206,6 +283,26 @@ impl Tables {
         let bytes = table.bytes;
         trash.push(Garbage::Partitions(table));
         bytes
+    }
+
+    /// Gives tables the indexes that they are to have. Returns by how many bytes they grew.
+    pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) -> isize {
+        let mut grown_bytes = 0;
+        for (id, table) in &mut self.tables {
+            let before = table.bytes.cast_signed();
+            table.settle(registry.of(*id).as_ref(), trash);
+            grown_bytes += table.bytes.cast_signed() - before;
+        }
+        grown_bytes
+    }
+
+    /// An index of a table. None: there is no such index here yet; what a table without partitions has
+    /// is nothing.
+    pub(crate) fn index(&self, table: TableId, index: IndexId) -> Option<Option<&Index>> {
+        match self.table(table) {
+            None => Some(None),
+            Some(table) => table.index(index).map(Some),
+        }
     }
 
     /// The partitions of a table from a place on, in token order.
@@ -259,7 +356,7 @@ mod tests {
 
     fn insert(tables: &mut Tables, key: PartitionKey<'_>) -> isize {
         let write = Write::InsertRow { row: b"r", timestamp: 1, expiry: None };
-        tables.change(key, |partition| partition.write(write))
+        tables.change(key, &Registry::default(), Touch::All, |partition| partition.write(write))
     }
 
     #[test]
@@ -284,11 +381,14 @@ mod tests {
         grown += insert(&mut tables, key(5, b"b"));
         assert_eq!(grown, tables.heap_bytes().cast_signed());
         assert_eq!(tables.stats(TABLE).0, 2);
-        let grown = tables.change(key(5, b"a"), |partition| *partition = Partition::new());
+        let registry = Registry::default();
+        let empty = |partition: &mut Partition| *partition = Partition::new();
+        let grown = tables.change(key(5, b"a"), &registry, Touch::All, empty);
         assert!(grown < 0);
         assert!(tables.get(key(5, b"a")).is_none());
         assert!(tables.get(key(5, b"b")).is_some());
-        assert_eq!(tables.change(key(9, b"x"), |_| ()), 0, "nothing was written");
+        let grown = tables.change(key(9, b"x"), &registry, Touch::All, |_| ());
+        assert_eq!(grown, 0, "nothing was written");
         let mut trash = Trash::default();
         assert!(tables.truncate(TABLE, &mut trash) > 0);
         assert_eq!((tables.heap_bytes(), trash.is_empty()), (0, false));

@@ -13,6 +13,7 @@ use base::time::UnixMs;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::entry::Entry;
+use crate::indexes::{Registry, Touch};
 use crate::keyspace::{DbStats, Params, StoreError};
 use crate::mutation::Key;
 use crate::partitions::{PartitionKey, TableId, Tables};
@@ -264,9 +265,17 @@ impl Stripe {
     pub(crate) fn change_partition(
         &mut self,
         key: PartitionKey<'_>,
+        registry: &Registry,
+        touch: Touch<'_>,
         change: impl FnOnce(&mut Partition),
     ) {
-        let grown_bytes = self.tables.change(key, change);
+        let grown_bytes = self.tables.change(key, registry, touch, change);
+        self.bytes = self.bytes.strict_add_signed(grown_bytes);
+    }
+
+    /// Gives tables the indexes that they are to have.
+    pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) {
+        let grown_bytes = self.tables.settle(registry, trash);
         self.bytes = self.bytes.strict_add_signed(grown_bytes);
     }
 

@@ -3,6 +3,7 @@
 
 use crate::databases::Databases;
 use crate::entry::Entry;
+use crate::indexes::Index;
 use crate::partitions;
 use crate::stripe::{Object, Objects};
 use crate::table::Table;
@@ -20,6 +21,7 @@ pub(crate) enum Garbage {
     Table(Table),
     Databases(Databases),
     Partitions(partitions::Table),
+    Index(Index),
 }
 
 /// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
@@ -53,6 +55,7 @@ impl Trash {
             Garbage::Objects(objects) => objects.slots.len(),
             Garbage::Table(table) => table.len(),
             Garbage::Partitions(table) => table.len(),
+            Garbage::Index(index) => index.len(),
             Garbage::Databases(dbs) => dbs.iter().map(|(_, db)| db.table.len()).sum(),
         };
         self.parts.push(part);

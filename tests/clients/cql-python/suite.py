@@ -4,6 +4,7 @@ import datetime
 import decimal
 import ipaddress
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -403,6 +404,69 @@ def large_values_and_compression():
             value = os.urandom(1_000_000)
             session.execute(insert, (1, value))
             equal(session.execute("SELECT v FROM large WHERE k = 1").one()[0], value)
+
+
+def redis(address, *arguments):
+    """One request of the Redis protocol; its reply as it was sent, whole for what is asked here."""
+    host, port = address.rsplit(":", 1)
+    parts = [argument if isinstance(argument, bytes) else argument.encode() for argument in arguments]
+    request = b"*%d\r\n" % len(parts)
+    request += b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@test_once
+def values_of_the_redis_protocol_are_rows():
+    address = os.environ.get("ADDR")
+    with connect() as cluster:
+        session = cluster.connect()
+        if "redis" not in cluster.metadata.keyspaces or not address:
+            return  # a Cassandra has none
+        session.set_keyspace("redis")
+        key = f"python-{uuid.uuid4()}".encode()
+
+        def put(table, columns, *values):
+            marks = ", ".join("?" for _ in values)
+            session.execute(session.prepare(f"INSERT INTO {table} ({columns}) VALUES ({marks})"), values)
+
+        def got(table, columns, name):
+            select = session.prepare(f"SELECT {columns} FROM {table} WHERE key = ?")
+            return rows(session.execute(select, [name]))
+
+        for table, columns, values, command, reply in [
+            ("strings", "value", [b"\x00\xff"], ["GET"], b"$2\r\n\x00\xff\r\n"),
+            ("hashes", "field, value", [b"f", b"v"], ["HGET", "f"], b"$1\r\nv\r\n"),
+            ("sets", "member", [b"m"], ["SMEMBERS"], b"*1\r\n$1\r\nm\r\n"),
+            ("zsets", "member, score", [b"m", 1.5], ["ZSCORE", "m"], b"$3\r\n1.5\r\n"),
+            ("lists", '"index", value', [0, b"item"], ["LINDEX", "0"], b"$4\r\nitem\r\n"),
+        ]:
+            name = key + table.encode()
+            put(table, f"key, {columns}", name, *values)
+            equal(redis(address, command[0], name, *command[1:]), reply)
+            equal(got(table, columns, name), [tuple(values)])
+        many = key + b"many"
+        fields = [str(number).encode() for number in range(5000)]
+        for start in range(0, len(fields), 1000):
+            pairs = [part for field in fields[start : start + 1000] for part in (field, b"v" + field)]
+            equal(redis(address, "HSET", many, *pairs), b":1000\r\n")
+        select = session.prepare("SELECT field, value FROM hashes WHERE key = ?")
+        select.fetch_size = 700
+        found = rows(session.execute(select, [many]))
+        equal(found, sorted((field, b"v" + field) for field in fields))
+        session.default_fetch_size = 900
+        walked = [row.field for row in session.execute("SELECT key, field FROM hashes") if row.key == many]
+        equal(walked, sorted(fields))
+        equal(redis(address, "EXPIRE", many, "1000"), b":1\r\n")
+        ttl = session.prepare("SELECT TTL(value) FROM hashes WHERE key = ? AND field = ?")
+        left = session.execute(ttl, [many, b"7"]).one()[0]
+        equal(900 < left <= 1000, True)
+        wrong = session.prepare("INSERT INTO strings (key, value) VALUES (?, ?)")
+        refused(cassandra.InvalidRequest, "wrong kind of value", session.execute, wrong, [many, b"v"])
+        session.execute(session.prepare("DELETE FROM hashes WHERE key = ?"), [many])
+        equal(redis(address, "EXISTS", many), b":0\r\n")
 
 
 def cqlsh(script, *arguments):

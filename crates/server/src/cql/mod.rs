@@ -9,8 +9,9 @@
 //!
 //! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
 //! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
-//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `events` (what clients are told without asking), `watch` (what SLOWLOG and MONITOR see),
-//! `traces` (what became of a request).
+//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `walks`
+//! (long reads, piece by piece), `events` (what clients are told without asking), `watch` (what SLOWLOG
+//! and MONITOR see), `traces` (what became of a request).
 
 mod auth;
 pub(crate) mod engine;
@@ -43,6 +44,7 @@ pub mod type_name;
 pub mod types;
 pub mod value;
 pub(crate) mod virtual_tables;
+pub(crate) mod walks;
 mod watch;
 
 pub use markdown::markdown;

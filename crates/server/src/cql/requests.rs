@@ -10,7 +10,7 @@ use wire::cql::{
     ResponseEncoder, decode_request, decompress_body,
 };
 
-use super::engine::{ClientState, Engine, Reply, statement_id};
+use super::engine::{ClientState, Engine, PreparedStatement, Reply, statement_id};
 use super::error::CqlError;
 use super::pool::{Call, Pool, PoolReply};
 use super::prepared::PreparedLimits;
@@ -18,8 +18,10 @@ use super::processor::Processor;
 use super::request_kind::RequestKind;
 use super::session::{Phase, Session, Wait};
 use super::traces;
+use super::walks::Walking;
 use crate::config::ReplyPath;
 use crate::resp::LOG_FAILED;
+use crate::resp::cx::Record;
 use crate::resp::session::ConnId;
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -95,25 +97,60 @@ impl Requests<'_> {
             }
             let shared = self.shared;
             let compression = session.compression;
-            shared.processors.with(own, |processor| {
+            // A trace is that of one piece: who asks for it has the reactor for as long.
+            if !traces::is_traced(header) {
+                self.worker.walks.begin();
+            }
+            let responded = shared.processors.with(own, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
-            })
+            });
+            if let Some((paused, statement)) = self.worker.walks.end() {
+                out.truncate(start);
+                let walking = Walking {
+                    id: session.id,
+                    header: *header,
+                    body: body.to_vec(),
+                    compression,
+                    client: session.client.clone(),
+                    statement,
+                    paused,
+                    ns: self.spend(clock_start),
+                };
+                self.worker.walks.push(walking);
+                session.in_flight += 1;
+                return;
+            }
+            responded
         } else {
             self.handshake(session, header, body, out)
         };
+        if let Ok(Ran::TooLong) = responded {
+            out.truncate(start);
+            return self.hand_over_long(session, header, body, out);
+        }
+        let ns = self.spend(clock_start);
+        self.finish(session, (header, body), responded, (start, ns), out);
+    }
+
+    /// Lets the response that begins at `start` leave, or parks it, or makes it an error.
+    fn finish(
+        &mut self,
+        session: &mut Session,
+        (header, body): (&Header, &[u8]),
+        responded: Result<Ran>,
+        (start, ns): (usize, u64),
+        out: &mut Vec<u8>,
+    ) {
         let gate = match responded {
             Ok(Ran::Answered(gate)) => gate,
-            Ok(Ran::TooLong) => {
-                out.truncate(start);
-                return self.hand_over_long(session, header, body, out);
-            }
+            Ok(Ran::TooLong) => unreachable!("it was handed over"),
             Err(error) => {
                 out.truncate(start);
                 self.refuse(header, session.compression, &error, out);
                 0
             }
         };
-        let ns = self.executed(kind, clock_start);
+        self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, header, body, ns);
         if gate > self.worker.durable {
             let is_parked = self.hold(session, header, gate, &out[start..]);
@@ -122,6 +159,87 @@ impl Requests<'_> {
                 self.refuse(header, session.compression, &log_failed(), out);
             }
         }
+    }
+
+    /// Goes on with a statement. Its response is appended or parked when it is whole; until then it
+    /// waits for the next turn.
+    pub(crate) fn go_on(
+        &mut self,
+        session: &mut Session,
+        own: &mut Processor,
+        walking: Walking,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let clock_start = self.worker.stamp;
+        let shared = self.shared;
+        let Walking { header, body, compression, statement, paused, mut client, ns, id } = walking;
+        self.worker.walks.begin();
+        self.worker.walks.begun = Some(paused);
+        let responded = shared.processors.with(own, |processor| {
+            self.go_on_with(&mut client, processor, &statement, (&header, &body, compression), out)
+        });
+        let ended = self.worker.walks.end();
+        let ns = ns + self.spend(clock_start);
+        if let Some((paused, statement)) = ended {
+            out.truncate(start);
+            let walking = Walking { id, header, body, compression, client, statement, paused, ns };
+            return self.worker.walks.push(walking);
+        }
+        session.in_flight -= 1;
+        self.finish(session, (&header, &body), responded, (start, ns), out);
+    }
+
+    fn go_on_with(
+        &mut self,
+        client: &mut ClientState,
+        processor: &mut Processor,
+        statement: &Arc<PreparedStatement>,
+        (header, body, compression): (&Header, &[u8], Option<Compression>),
+        out: &mut Vec<u8>,
+    ) -> Result<Ran> {
+        let encoder = encoder(header, compression);
+        let mut answer = Answer { encoder, stream: header.stream, out };
+        let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
+        let (request, _) = decode_request(header, &body).map_err(malformed)?;
+        let (parameters, metadata_id) = match &request {
+            Request::Query { parameters, .. } => (parameters, None),
+            Request::Execute { parameters, result_metadata_id, .. } => {
+                (parameters, *result_metadata_id)
+            }
+            _ => return Err(malformed(MalformedBody::WrongSide)),
+        };
+        let of = (statement, metadata_id);
+        self.execute(client, &mut processor.record, of, parameters, &mut answer)
+    }
+
+    /// Runs a statement, and remembers it if it pauses. `metadata_id`: what the client knows of the
+    /// result.
+    fn execute(
+        &mut self,
+        client: &mut ClientState,
+        record: &mut Record,
+        (statement, metadata_id): (&Arc<PreparedStatement>, Option<&[u8]>),
+        parameters: &Parameters<'_>,
+        answer: &mut Answer<'_, '_>,
+    ) -> Result<Ran> {
+        let mut reply = answer.reply();
+        reply.has_old_metadata = metadata_id.is_some_and(|id| id != statement.result_metadata_id);
+        // The client needs the columns that it does not know.
+        let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
+        let parameters = Parameters { skip_metadata, ..*parameters };
+        let mut engine = Engine {
+            shared: self.shared,
+            params: self.params,
+            worker: self.worker,
+            record,
+            now: self.now,
+        };
+        let gate = engine.execute(client, statement, &parameters, &mut reply)?;
+        if self.worker.walks.paused.is_some() {
+            self.worker.walks.statement = Some(Arc::clone(statement));
+        }
+        Ok(Ran::Answered(gate))
     }
 
     /// Runs a request on a thread of the pool: appends its response, and returns its gate.
@@ -148,18 +266,21 @@ impl Requests<'_> {
                 0
             }
         };
-        self.executed(RequestKind::of(header.opcode), clock_start);
+        let ns = self.spend(clock_start);
+        self.executed(RequestKind::of(header.opcode), ns);
         gate
     }
 
-    /// Counts a request that has run; how long it took.
-    fn executed(&mut self, kind: RequestKind, clock_start: u64) -> u64 {
-        let stamp = self.worker.clock.now();
-        let ns = self.worker.clock.delta_ns(clock_start, stamp);
-        self.worker.stamp = stamp;
+    /// Time since the cycle counter stood there; from now on others spend it.
+    fn spend(&mut self, clock_start: u64) -> u64 {
+        self.worker.stamp = self.worker.clock.now();
+        self.worker.clock.delta_ns(clock_start, self.worker.stamp)
+    }
+
+    /// Counts a request that has run.
+    fn executed(&mut self, kind: RequestKind, ns: u64) {
         self.worker.tally.executed(kind.command_id(), ns);
         self.worker.tally.totals.commands += 1;
-        ns
     }
 
     /// Gives the request to the pool that runs all statements.
@@ -349,13 +470,12 @@ impl Requests<'_> {
             }
             Request::Query { statement, parameters } => {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
-                let mut engine = self.engine(processor);
-                let statement = engine.prepare(statement, keyspace)?;
+                let statement = self.engine(processor).prepare(statement, keyspace)?;
                 if statement.takes_long() && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
-                let reply = &mut answer.reply();
-                engine.execute(client, &statement, parameters, reply).map(Ran::Answered)
+                let of = (&Arc::new(statement), None);
+                self.execute(client, &mut processor.record, of, parameters, answer)
             }
             Request::Execute { id, result_metadata_id, parameters } => {
                 self.learn(processor, id)?;
@@ -367,20 +487,7 @@ impl Requests<'_> {
                 if statement.takes_long() && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
-                let mut reply = answer.reply();
-                reply.has_old_metadata =
-                    result_metadata_id.is_some_and(|id| id != statement.result_metadata_id);
-                // The client needs the columns that it does not know.
-                let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
-                let parameters = Parameters { skip_metadata, ..*parameters };
-                let mut engine = Engine {
-                    shared: self.shared,
-                    params: self.params,
-                    worker: self.worker,
-                    record,
-                    now: self.now,
-                };
-                engine.execute(client, statement, &parameters, &mut reply).map(Ran::Answered)
+                self.execute(client, record, (statement, *result_metadata_id), parameters, answer)
             }
             Request::Batch(batch) => {
                 for (statement, _) in batch.statements.iter() {

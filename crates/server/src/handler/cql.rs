@@ -454,6 +454,46 @@ impl Server {
         }
     }
 
+    /// Goes on with long statements for a moment, each of them for one piece at most.
+    pub(super) fn go_on_with_walks(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        let started = self.worker.clock.now();
+        self.worker.stamp = started;
+        for _ in 0..self.worker.walks.len() {
+            let Some(walking) = self.worker.walks.pop() else { break };
+            // Nobody waits for it if its connection is gone.
+            if let Some((AnySession::Cql(session), out)) = connections.get_mut(walking.id) {
+                let before = session.parked.bytes();
+                let limits = self.cql_limits(session);
+                let Server { shared, params, worker, cql: desk, now, .. } = self;
+                let mut requests = Requests {
+                    shared,
+                    params,
+                    worker,
+                    limits,
+                    connection: session.id,
+                    overload_odds: 0.0,
+                    now: *now,
+                    may_take_long: false,
+                };
+                requests.go_on(session, &mut desk.processor, walking, &mut desk.replies);
+                desk.send_replies(session, out);
+                self.note_parked(session, before);
+                self.publish_cql(session);
+            }
+            let spent_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
+            if spent_ns > SERVED_NS_MAX {
+                break;
+            }
+        }
+        if self.worker.walks.len() > 0 {
+            cx.poll();
+        }
+    }
+
     /// What this reactor does for prepared statements now and then.
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;

@@ -1,12 +1,13 @@
 //! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
 
-use super::{Server, Session, TICK};
+use super::{SERVED_NS_MAX, Server, Session, TICK};
 use crate::config::Settings;
 use crate::latency::LatencyEvent;
 use crate::shared::Mail;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
 use std::sync::atomic::Ordering;
+use store::STRIPES;
 
 /// How often CLIENT LIST is told of the connections' buffers.
 const SURVEY_NS: u64 = 1_000_000_000;
@@ -113,6 +114,29 @@ impl Server {
             record: &mut self.record,
         };
         self.next_purge_stripe = cycle.run(self.next_purge_stripe, reactors, count);
+    }
+
+    /// Gives tables the indexes that they are to have in this reactor's share of the stripes: for a
+    /// moment in each turn, until all have them.
+    pub(super) fn settle_indexes(&mut self, cx: &mut Context<'_, Mail>) {
+        let keyspace = &self.shared.keyspace;
+        let generation = keyspace.index_generation();
+        if generation != self.index_generation {
+            self.index_generation = generation;
+            self.next_index_stripe = self.worker.index;
+        }
+        let reactors = self.shared.published.len();
+        let start = self.worker.clock.now();
+        while self.next_index_stripe < STRIPES {
+            let (trash, grown_bytes) = keyspace.settle_indexes(self.next_index_stripe);
+            self.worker.store_bytes += grown_bytes;
+            self.shared.janitor.free(trash);
+            self.next_index_stripe += reactors;
+            if self.worker.clock.delta_ns(start, self.worker.clock.now()) > SERVED_NS_MAX {
+                cx.poll();
+                return;
+            }
+        }
     }
 
     pub(super) fn deliver_monitor_feed(&mut self) {

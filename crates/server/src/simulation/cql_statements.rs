@@ -10,6 +10,7 @@ use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
 use crate::config::Settings;
 use crate::cql::engine::statement_id;
+use crate::cql::walks::ROWS_PER_TURN;
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
@@ -246,4 +247,61 @@ fn slow_statements_are_remembered() {
         entries.collect::<Vec<_>>(),
         [format!("EXECUTE: {INSERT}"), "QUERY: SELECT v FROM k.t WHERE p = 1".to_owned(),]
     );
+}
+
+/// More rows than are looked at in one turn.
+const MANY_ROWS: usize = 10 * ROWS_PER_TURN;
+
+fn world_with_many_rows() -> World {
+    let mut world = world_with_table();
+    let (mut client, id) = inserter(&mut world, Version::V4);
+    for number in 0..i32::try_from(MANY_ROWS).unwrap() {
+        execute(&client, 3, &id, &[&number.to_be_bytes(), b"text"]);
+        if number % 500 == 0 {
+            answers(&mut world, &mut client);
+        }
+    }
+    answers(&mut world, &mut client);
+    world
+}
+
+#[test]
+fn a_long_read_lets_others_of_its_reactor_be_answered() {
+    let mut world = world_with_many_rows();
+    for version in VERSIONS {
+        let mut client = Client::start(&mut world, version, None);
+        let mut other = Client::start(&mut world, version, None);
+        client.query(1, "SELECT count(*) FROM k.t");
+        client.query(2, "SELECT v FROM k.t WHERE p = 7");
+        // The whole table as one response, while the other counts.
+        client.query(3, "SELECT v FROM k.t");
+        world.step(0);
+        other.query(4, "SELECT v FROM k.t WHERE p = 8");
+        let mut replies: Vec<String> = Vec::new();
+        while replies.is_empty() {
+            assert!(world.step(0));
+            replies = other.replies();
+        }
+        assert_eq!(replies, ["4 ROWS 74657874"]);
+        assert_eq!(client.replies(), ["2 ROWS 74657874"], "the long ones are on their way");
+        let replies = client.ask(&mut world);
+        assert_eq!(replies.len(), 2);
+        assert!(replies[0].starts_with(&format!("1 ROWS {MANY_ROWS:016x}")), "{}", replies[0]);
+        assert!(replies[1].starts_with("3 ROWS "));
+        assert_eq!(replies[1].matches("74657874").count(), MANY_ROWS);
+    }
+}
+
+#[test]
+fn a_connection_may_go_while_it_reads() {
+    let mut world = world_with_many_rows();
+    let client = Client::start(&mut world, Version::V5, None);
+    client.query(1, "SELECT count(*) FROM k.t");
+    world.step(0);
+    client.sim.close();
+    run_reactors(&mut world);
+    let mut client = Client::start(&mut world, Version::V5, None);
+    client.query(2, "SELECT count(*) FROM k.t");
+    let replies = client.ask(&mut world);
+    assert!(replies[0].starts_with(&format!("2 ROWS {MANY_ROWS:016x}")), "{replies:?}");
 }

@@ -34,6 +34,14 @@ impl<'v> Filters<'v> {
         Ok(Filters { ready: ready.collect::<Result<_, _>>()? })
     }
 
+    /// What an index of the filter's column is asked for.
+    pub(super) fn term(&self, nth: usize) -> Option<Vec<u8>> {
+        let Ready { key, wanted, .. } = &self.ready[nth];
+        let mut term = key.clone().unwrap_or_default();
+        term.extend_from_slice(wanted.first()?);
+        Some(term)
+    }
+
     pub(super) fn accept(&self, row: &RowCx<'_>) -> bool {
         self.ready.iter().all(|ready| ready.accepts(row))
     }

@@ -1,10 +1,9 @@
 //! Plans on the store: what statements read and write.
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk` and `select` (reading), `change`,
-//! `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed rows), `redis` (values of the Redis
-//! protocol), `describe`, `roles`,
-//! `trace`.
+//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `lookup`, `pause` and `select`
+//! (reading), `change`, `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed
+//! rows), `redis` (values of the Redis protocol), `describe`, `roles`, `trace`.
 
 mod batch_limits;
 mod change;
@@ -13,8 +12,11 @@ mod condition;
 mod describe;
 mod document;
 mod filter;
+mod index;
 mod keys;
+mod lookup;
 mod paging;
+mod pause;
 mod ranges;
 mod redis;
 mod result;
@@ -33,3 +35,5 @@ mod walk;
 mod write;
 
 pub(crate) use clock::WriteClock;
+pub(crate) use index::install_indexes;
+pub(crate) use pause::Paused;

@@ -46,6 +46,18 @@ impl RowRange {
     }
 }
 
+impl Rows {
+    pub(super) fn holds(&self, row: &[u8]) -> bool {
+        match self {
+            Rows::All => true,
+            Rows::Points(points) => points.iter().any(|point| point[..] == *row),
+            Rows::Ranges(ranges) => ranges.iter().any(|range| {
+                range.start[..] <= *row && range.end.as_ref().is_none_or(|end| *row < end[..])
+            }),
+        }
+    }
+}
+
 /// The first bytes behind all that begin with these.
 fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;

@@ -34,12 +34,14 @@ pub(super) enum Next {
     PageFull,
     /// Nothing more may be shown.
     Done,
+    /// Others are to be served: the walk goes on later.
+    Pause,
 }
 
 impl Next {
     /// Whether no further row is to be looked at now.
     pub(super) fn ends_walk(self) -> bool {
-        matches!(self, Next::Done | Next::PageFull)
+        matches!(self, Next::Done | Next::PageFull | Next::Pause)
     }
 }
 
@@ -57,7 +59,11 @@ pub(super) struct Results<'s> {
     remaining: u32,
     in_partition: u32,
     examined: usize,
-    /// Where the next page begins, once this one is full.
+    /// Rows that may be looked at before the walk pauses.
+    turn_rows: usize,
+    /// Whether it may pause within a partition.
+    pauses_inside: bool,
+    /// Where the next page begins, once this one is full; where the walk goes on, when it pauses.
     full_at: Option<PagingState>,
     group: Option<Group>,
     /// Rows of several partitions that are sorted at the end, by their keys.
@@ -65,7 +71,27 @@ pub(super) struct Results<'s> {
     sorted_bytes: usize,
 }
 
+/// What of a result is there when its walk pauses.
+#[derive(Debug)]
+pub(super) struct Progress {
+    out: Vec<u8>,
+    count: usize,
+    remaining: u32,
+    in_partition: u32,
+    examined: usize,
+    group: Option<Group>,
+    sorted: Vec<(Vec<u8>, Vec<u8>)>,
+    sorted_bytes: usize,
+}
+
+impl Progress {
+    pub(super) fn bytes(&self) -> usize {
+        self.out.len() + self.sorted_bytes
+    }
+}
+
 /// Rows that are shown as one.
+#[derive(Debug)]
 struct Group {
     key: Vec<u8>,
     /// What the rows' keys have in common.
@@ -122,6 +148,8 @@ impl<'s> Results<'s> {
             remaining,
             in_partition: 0,
             examined: 0,
+            turn_rows: usize::MAX,
+            pauses_inside: false,
             full_at: None,
             group: None,
             sorted: Vec::new(),
@@ -133,6 +161,11 @@ impl<'s> Results<'s> {
         self.cx.now
     }
 
+    /// Rows that were looked at, shown or not.
+    pub(super) fn examined(&self) -> u64 {
+        self.examined as u64
+    }
+
     /// Rows that LIMIT allows.
     pub(super) fn limit(&self) -> u32 {
         self.remaining
@@ -142,6 +175,48 @@ impl<'s> Results<'s> {
     pub(super) fn resume(&mut self, state: &PagingState) {
         self.remaining = state.remaining;
         self.in_partition = state.in_partition;
+    }
+
+    /// From now on so many rows are looked at before the walk pauses; 0: it does not.
+    pub(super) fn set_turn(&mut self, rows_max: usize, pauses_inside: bool) {
+        self.turn_rows = if rows_max == 0 { usize::MAX } else { rows_max };
+        self.pauses_inside = pauses_inside;
+    }
+
+    /// Behind a partition, which may have had no rows: whether the walk goes on.
+    pub(super) fn pass_partition(&mut self, key: &[u8]) -> Next {
+        self.turn_rows = self.turn_rows.saturating_sub(1);
+        if self.turn_rows > 0 {
+            return Next::GoOn;
+        }
+        let (remaining, in_partition) = (self.remaining, self.in_partition);
+        self.full_at = Some(PagingState { key: key.into(), row: None, remaining, in_partition });
+        Next::Pause
+    }
+
+    /// Takes what is there of a walk that pauses, and where it goes on.
+    pub(super) fn pause(&mut self) -> (PagingState, Progress) {
+        let at = self.full_at.take().expect("a walk pauses behind a row");
+        let progress = Progress {
+            out: std::mem::take(&mut self.out),
+            count: self.count,
+            remaining: self.remaining,
+            in_partition: self.in_partition,
+            examined: self.examined,
+            group: self.group.take(),
+            sorted: std::mem::take(&mut self.sorted),
+            sorted_bytes: self.sorted_bytes,
+        };
+        (at, progress)
+    }
+
+    /// Goes on with what was there.
+    pub(super) fn go_on(&mut self, progress: Progress) {
+        let Progress { out, count, remaining, in_partition, examined, group, sorted, sorted_bytes } =
+            progress;
+        (self.out, self.count, self.remaining) = (out, count, remaining);
+        (self.in_partition, self.examined, self.group) = (in_partition, examined, group);
+        (self.sorted, self.sorted_bytes) = (sorted, sorted_bytes);
     }
 
     pub(super) fn begin_partition(&mut self) {
@@ -185,6 +260,11 @@ impl<'s> Results<'s> {
         if is_tired && !self.plan.is_grouped() {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::PageFull);
+        }
+        self.turn_rows = self.turn_rows.saturating_sub(1);
+        if self.turn_rows == 0 && self.pauses_inside {
+            self.full_at = Some(self.position(key, row));
+            return Ok(Next::Pause);
         }
         Ok(Next::GoOn)
     }

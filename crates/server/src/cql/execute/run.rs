@@ -7,6 +7,8 @@ use wire::cql::{BatchKind as WireKind, BatchStatement, Parameters};
 
 use super::document::Document;
 use super::keys::table_id;
+use super::pause::{Paused, When};
+use super::select::Outcome;
 use super::values::Cx;
 use super::write::Ready;
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
@@ -28,11 +30,20 @@ impl Engine<'_> {
     ) -> Result<u64, CqlError> {
         self.authorize(client, statement)?;
         let values = BoundValues::new(&parameters.values, &statement.values)?;
-        let moment = self.moment();
-        let now = self.seconds(parameters.now_in_seconds);
+        let When { moment, now } = self.when(parameters.now_in_seconds);
         let cx = Cx { values: &values, document: None, left_out: &[], moment: &moment, now };
         match &statement.plan {
-            Plan::Select(plan) => self.select(client, statement, plan, parameters, cx, reply),
+            Plan::Select(plan) => {
+                match self.select(client, statement, plan, parameters, cx, reply)? {
+                    Outcome::Done(gate) => Ok(gate),
+                    Outcome::Pause { at, progress, gate } => {
+                        let when = When { moment, now };
+                        let paused = Paused { at, progress, gate, when };
+                        self.worker.walks.paused = Some(Box::new(paused));
+                        Ok(0)
+                    }
+                }
+            }
             Plan::Write(plan) => {
                 self.admit_write()?;
                 let timestamp = self.timestamp(parameters.timestamp, plan.is_conditional());
@@ -101,6 +112,15 @@ impl Engine<'_> {
         let Some(access) = &mut client.access else { return Ok(()) };
         access.refresh(&self.shared.roles);
         access.check(&statement.plan, &statement.catalog, statement.keyspace.as_deref())
+    }
+
+    /// The time of a statement: of one that goes on that with which it began.
+    fn when(&mut self, asked: Option<i32>) -> When {
+        let fresh = When { moment: self.moment(), now: self.seconds(asked) };
+        match &mut self.worker.walks.begun {
+            None => fresh,
+            Some(paused) => std::mem::replace(&mut paused.when, fresh),
+        }
     }
 
     fn moment(&mut self) -> Moment {

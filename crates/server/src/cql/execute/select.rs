@@ -5,9 +5,10 @@ use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};
 
 use super::filter::Filters;
 use super::keys::partition_keys;
+use super::lookup::terms;
 use super::paging::PagingState;
 use super::ranges::rows;
-use super::result::{Next, Results};
+use super::result::{Next, Progress, Results};
 use super::ring::Ring;
 use super::source;
 use super::values::Cx;
@@ -19,8 +20,19 @@ use crate::cql::schema::TableSource;
 use crate::cql::virtual_tables;
 use crate::worker::is_gated;
 
+/// What has become of a SELECT.
+pub(super) enum Outcome {
+    /// The log position that the response waits for.
+    Done(u64),
+    Pause {
+        at: PagingState,
+        progress: Progress,
+        gate: u64,
+    },
+}
+
 impl Engine<'_> {
-    /// Returns the log position that the response waits for.
+    /// Appends the response, unless the walk pauses.
     pub(super) fn select(
         &mut self,
         client: &ClientState,
@@ -29,26 +41,46 @@ impl Engine<'_> {
         parameters: &Parameters<'_>,
         cx: Cx<'_>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Outcome, CqlError> {
         let page_rows_max = parameters
             .page_size
             .and_then(|size| usize::try_from(size).ok())
             .filter(|size| *size > 0);
-        let resume = parameters.paging_state.map(|state| PagingState::decode(state, &plan.table));
+        let begun = self.worker.walks.begun.take();
+        let resume = match &begun {
+            Some(paused) => Some(paused.at.clone()),
+            None => {
+                let state = parameters.paging_state;
+                state.map(|state| PagingState::decode(state, &plan.table)).transpose()?
+            }
+        };
         let filters = Filters::new(&plan.restrictions.filters, &plan.table, &cx)?;
+        let terms = terms(plan, &filters, &cx)?;
         let out = std::mem::take(&mut self.record.rows);
         let mut walk = Walk {
             plan,
+            terms,
             rows: rows(&plan.restrictions.clustering, &plan.table, &cx)?,
             results: Results::new(plan, cx, filters, out, page_rows_max)?,
-            resume: resume.transpose()?,
+            resume,
         };
         walk.check_sorted(page_rows_max)?;
-        if let Some(state) = &walk.resume {
+        let mut gate = 0;
+        if let Some(paused) = begun {
+            gate = paused.gate;
+            walk.results.go_on(paused.progress);
+        } else if let Some(state) = &walk.resume {
             walk.results.resume(state);
         }
-        let mut gate = 0;
+        // What is computed is computed at once; a value of the Redis protocol is read as a whole.
+        let turn = if plan.table.is_virtual() { 0 } else { self.worker.walks.rows_max };
+        walk.results.set_turn(turn, plan.table.source == TableSource::Stored);
         let end = self.walk(client, &mut walk, &cx, &mut gate)?;
+        if end == Next::Pause {
+            let (at, progress) = walk.results.pause();
+            return Ok(Outcome::Pause { at, progress, gate });
+        }
+        self.worker.tally.totals.rows_examined += walk.results.examined();
         let next_page = walk.results.finish(end)?.map(|state| state.encode(&plan.table));
         let result = statement.result.as_ref().expect("SELECT has a result");
         let metadata = RowsMetadata {
@@ -66,7 +98,7 @@ impl Engine<'_> {
         rows.encoded(&walk.results.out, walk.results.count);
         rows.finish();
         self.record.keep_rows(std::mem::take(&mut walk.results.out));
-        Ok(if is_gated(client.durability) { gate } else { 0 })
+        Ok(Outcome::Done(if is_gated(client.durability) { gate } else { 0 }))
     }
 
     /// Visits what is asked for. Adds to the log position that the response waits for.

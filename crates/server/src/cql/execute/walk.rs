@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use smallvec::SmallVec;
-use store::{PARTITIONS_DB, Partition, STRIPES, stripe_of_token};
+use store::{PARTITIONS_DB, Partition, STRIPES, Start, stripe_of_token};
 
 use super::keys::{Key, partition_keys, split, table_id};
+use super::lookup::{Look, Term, start};
 use super::paging::PagingState;
 use super::ranges::Rows;
 use super::result::{Next, Results};
@@ -26,6 +26,8 @@ pub(super) struct Walk<'s> {
     pub(super) results: Results<'s>,
     /// Where the page before this one has ended.
     pub(super) resume: Option<PagingState>,
+    /// What indexes are asked for: each of them finds all rows that are wanted.
+    pub(super) terms: Vec<Term>,
 }
 
 impl Walk<'_> {
@@ -54,9 +56,14 @@ impl Walk<'_> {
             let place = key.place(table);
             let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
             *gate = (*gate).max(locked.gate(PARTITIONS_DB, place.hash()));
-            match locked.partition(place) {
-                Some(partition) => walk.visit(&key.bytes, partition, resume),
-                None => Ok(Next::GoOn),
+            let Some(partition) = locked.partition(place) else { return Ok(Next::GoOn) };
+            let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);
+            match walk.best_term(&locked, table, begin) {
+                None => walk.visit(&key.bytes, partition, resume),
+                Some(term) => {
+                    let look = Look { start: begin, tokens: Ring::WHOLE, only: Some(&key.bytes) };
+                    walk.look_up(&locked, table, &term, look, &mut resume.clone())
+                }
             }
         })
     }
@@ -98,15 +105,17 @@ impl Walk<'_> {
     ) -> Result<Next, CqlError> {
         let table = table_id(&self.plan.table);
         let mut resume = self.resume.take();
-        let resumed_key: SmallVec<[u8; 64]> =
-            resume.as_ref().map(|state| state.key.clone()).unwrap_or_default();
-        let mut from = match &resume {
+        let resumed = resume.clone();
+        let mut from = match &resumed {
             None => Bound::Included((tokens.first, &[][..])),
-            Some(_) => Bound::Included((token(&resumed_key), &resumed_key[..])),
+            Some(state) => {
+                let place = (token(&state.key), &state.key[..]);
+                if state.row.is_some() { Bound::Included(place) } else { Bound::Excluded(place) }
+            }
         };
         let first = match from {
-            Bound::Included((token, _)) => stripe_of_token(token),
-            _ => 0,
+            Bound::Included((token, _)) | Bound::Excluded((token, _)) => stripe_of_token(token),
+            Bound::Unbounded => 0,
         };
         if tokens.first > tokens.last {
             return Ok(Next::GoOn);
@@ -114,6 +123,18 @@ impl Walk<'_> {
         for stripe in first..=stripe_of_token(tokens.last).min(STRIPES - 1) {
             let locked = engine.shared.keyspace.lock_stripe(stripe, engine.params);
             *gate = (*gate).max(locked.gate_all());
+            let begin = resumed.as_ref().filter(|_| stripe == first);
+            let begin = begin.map_or(Start::Token(tokens.first), start);
+            if let Some(term) = self.best_term(&locked, table, begin) {
+                let look = Look { start: begin, tokens, only: None };
+                let next = self.look_up(&locked, table, &term, look, &mut resume)?;
+                if next.ends_walk() {
+                    return Ok(next);
+                }
+                resume = None;
+                from = Bound::Unbounded;
+                continue;
+            }
             for (token, key, partition) in locked.partitions(table, from) {
                 if !tokens.holds(token) {
                     break;
@@ -122,6 +143,9 @@ impl Walk<'_> {
                 let next = self.visit(key, partition, state)?;
                 if next.ends_walk() {
                     return Ok(next);
+                }
+                if self.results.pass_partition(key) == Next::Pause {
+                    return Ok(Next::Pause);
                 }
             }
             resume = None;
@@ -213,10 +237,10 @@ impl Walk<'_> {
         self.end_partition(next)
     }
 
-    fn end_partition(&mut self, next: Next) -> Result<Next, CqlError> {
+    pub(super) fn end_partition(&mut self, next: Next) -> Result<Next, CqlError> {
         match next {
             Next::GoOn | Next::PartitionDone => self.results.end_partition(),
-            Next::Done | Next::PageFull => Ok(next),
+            Next::Done | Next::PageFull | Next::Pause => Ok(next),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Statements with all names looked up and all types known.
 //!
-//! Reading order: `planner` (schema and markers), `restrictions` with `relations` and `clustering`
-//! (WHERE), `selection` and `select` (SELECT), `assign`, `conditions` and `write` (INSERT, UPDATE,
+//! Reading order: `planner` (schema and markers), `restrictions` with `relations`, `clustering` and
+//! `lookups` (WHERE), `selection` and `select` (SELECT), `assign`, `conditions` and `write` (INSERT, UPDATE,
 //! DELETE), `batch`.
 
 mod assign;
 mod batch;
 mod clustering;
 mod conditions;
+mod lookups;
 mod names;
 mod planner;
 mod relations;
@@ -24,6 +25,7 @@ use wire::cql::{Column as Shown, Notation, Version};
 pub(crate) use assign::Operation;
 pub(crate) use batch::{BatchPlan, NOT_A_WRITE, check_batch};
 pub(crate) use conditions::{ConditionPart, ConditionPlan, ConditionsPlan};
+pub(crate) use lookups::Wanted;
 pub(crate) use restrictions::{
     Choices, ClusteringRestriction, Edge, Filter, FilterPart, PartitionRestriction, Restrictions,
     Tokens,

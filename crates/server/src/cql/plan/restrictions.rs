@@ -1,12 +1,13 @@
 //! WHERE, understood: which partitions, which rows of them, and what else rows must be like.
 
 use super::clustering;
+use super::lookups::{self, Lookup};
 use super::planner::{Planner, names};
 use super::relations::{Found, Relations};
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
 use crate::cql::relation::{Comparison, Relation};
-use crate::cql::schema::{Column, ColumnKind, IndexTarget, Table};
+use crate::cql::schema::{Column, ColumnKind, Table};
 
 /// See the module.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Restrictions {
     pub(crate) clustering: Vec<ClusteringRestriction>,
     /// What each row is compared with.
     pub(crate) filters: Vec<Filter>,
+    /// Indexes that find rows; each of them finds all that are wanted, and perhaps others.
+    pub(crate) lookups: Vec<Lookup>,
 }
 
 #[derive(Debug)]
@@ -140,10 +143,14 @@ impl Restrictions {
             )));
         }
         filters.extend(others);
-        if !filters.is_empty() && !kind.allows_filtering() && !is_indexed(table, &filters) {
+        let walks = !matches!(partition, PartitionRestriction::Keys { .. });
+        let lookups =
+            if is_select { lookups::find(table, &clustering, &filters) } else { Vec::new() };
+        let finds_all = || lookups::suffice(&lookups, &clustering, &filters, walks);
+        if is_select && !kind.allows_filtering() && !finds_all() {
             return Err(CqlError::invalid(NEEDS_FILTERING));
         }
-        Ok(Restrictions { partition, clustering, filters })
+        Ok(Restrictions { partition, clustering, filters, lookups })
     }
 
     /// Whether the whole key of partitions is known.
@@ -174,20 +181,6 @@ impl Restrictions {
         }
         columns == table.clustering().len()
     }
-}
-
-/// Whether one index finds all that is asked for.
-fn is_indexed(table: &Table, filters: &[Filter]) -> bool {
-    let [filter] = filters else { return false };
-    let column = &table.columns[filter.column];
-    let targets = match (&filter.part, filter.operator) {
-        (FilterPart::Element(_), Comparison::Equal) => &[IndexTarget::Entries][..],
-        (FilterPart::Whole, Comparison::Equal) => &[IndexTarget::Values, IndexTarget::Full],
-        (FilterPart::Whole, Comparison::Contains) => &[IndexTarget::Values],
-        (FilterPart::Whole, Comparison::ContainsKey) => &[IndexTarget::Keys],
-        _ => return false,
-    };
-    table.indexes.iter().any(|index| index.column == column.name && targets.contains(&index.target))
 }
 
 fn plan_partition(

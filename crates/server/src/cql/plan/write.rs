@@ -328,6 +328,7 @@ fn insert_values(
         },
         clustering: clustering.into_iter().flatten().map(values).collect(),
         filters: Vec::new(),
+        lookups: Vec::new(),
     };
     Ok((restrictions, operations))
 }
@@ -349,6 +350,7 @@ fn json_values(table: &Table) -> (Restrictions, Vec<Operation>) {
         partition: PartitionRestriction::Keys { keys: partition, tokens: None },
         clustering: clustering.collect(),
         filters: Vec::new(),
+        lookups: Vec::new(),
     };
     let cells = cells..table.columns.len();
     let operations =

@@ -11,6 +11,7 @@ use super::row::{ItemRows, RowId};
 use super::stored::{Batch, Last, cells_of, local_row, table_id};
 use crate::cql::error::CqlError;
 use crate::cql::events::SchemaEvent;
+use crate::cql::execute::install_indexes;
 use crate::cql::roles::{self, Access, Roles, follow_schema, role_rows};
 use crate::cql::statements::Statement;
 use crate::records::RECORD_BYTES_MAX;
@@ -119,6 +120,7 @@ impl Changer<'_> {
         let shared = self.shared;
         let gate = self.write(&mutations, !change.truncated.is_empty(), || {
             shared.catalog.store(Arc::clone(&change.catalog));
+            install_indexes(&change.catalog, &shared.keyspace);
             if let Some(roles) = roles {
                 shared.roles.store(roles);
             }

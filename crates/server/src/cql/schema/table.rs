@@ -1,7 +1,9 @@
 //! A table and its columns.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use store::IndexId;
 use uuid::Uuid;
 
 use crate::cql::types::CqlType;
@@ -62,7 +64,7 @@ pub enum ColumnKind {
     Regular,
 }
 
-/// An index on a column, kept by whoever reads the table.
+/// An index on a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
     pub name: String,
@@ -126,6 +128,16 @@ impl Table {
         let columns = self.columns.iter().map(|column| column.number);
         let dropped = self.dropped.values().map(|column| column.number);
         columns.chain(dropped).max().map_or(0, |number| number + 1)
+    }
+
+    /// What the store calls an index. Another one whenever its terms are others. None: it is on no column.
+    pub fn index_id(&self, index: &Index) -> Option<IndexId> {
+        let column = self.column(&index.column)?;
+        let mut hash = DefaultHasher::new();
+        // Of a user-defined type the fields count too.
+        let terms = format!("{:?} {:?}", index.target, column.column_type);
+        (column.number, terms).hash(&mut hash);
+        Some(IndexId(hash.finish()))
     }
 
     pub fn is_virtual(&self) -> bool {

@@ -30,6 +30,7 @@ pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
             .bigint("misses", bigint(totals.misses))
             .bigint("expired_keys", bigint(totals.expired_keys))
             .bigint("evicted_keys", bigint(totals.evicted_keys))
+            .bigint("rows_examined", bigint(totals.rows_examined))
             .values()
     });
     reactors.collect()

@@ -47,7 +47,9 @@ impl Walk<'_> {
             *gate = (*gate).max(locked.gate_all());
             let mut keys: Vec<Vec<u8>> = Vec::new();
             locked.for_each_key(DB, |key| {
-                let is_shown = resume.as_ref().is_some_and(|state| *key < state.key[..]);
+                let is_shown = resume.as_ref().is_some_and(|state| {
+                    *key < state.key[..] || *key == state.key[..] && state.row.is_none()
+                });
                 if !is_shown && tokens.holds(token(key)) {
                     keys.push(key.to_vec());
                 }
@@ -60,6 +62,9 @@ impl Walk<'_> {
                 let next = self.visit(key, &partition, state)?;
                 if next.ends_walk() {
                     return Ok(next);
+                }
+                if self.results.pass_partition(key) == Next::Pause {
+                    return Ok(Next::Pause);
                 }
             }
             resume = None;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
-use reactor::{ConnId, Peer};
 use store::{Params, STRIPES, TableId};
 use uuid::Uuid;
 use wire::cql::{
@@ -20,6 +19,7 @@ use wire::resp::{self, RequestBatch};
 use crate::config::{Config, Durability};
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
+use crate::cql::execute::install_indexes;
 use crate::cql::schema::{ChangeContext, Changer, builtin, change, changes_schema};
 use crate::cql::statements::parse;
 use crate::cql::type_name::Native;
@@ -30,6 +30,7 @@ use crate::recovery::recover;
 use crate::resp::Session;
 use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, prepare};
+use crate::resp::session::{ConnId, Peer};
 use crate::serve::build_shared;
 use crate::shared::{Shared, params};
 use crate::simulation::{Disk, FaultDisk};
@@ -47,6 +48,12 @@ pub(super) struct Server {
     pub(super) now: Now,
     tables: u128,
     resp: Session,
+    /// Each as soon as it is made.
+    pub(super) builds_indexes: bool,
+    /// Rows that a SELECT looks at before it pauses; 0: it does not.
+    pub(super) turn_rows: usize,
+    /// How often one has paused.
+    pub(super) pauses: usize,
 }
 
 /// What came back.
@@ -96,7 +103,20 @@ impl Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
         let resp = Session::new(ConnId(1), &peer, now.mono, true, Durability::Always);
         let record = Record::default();
-        Server { shared, disk, params, worker, record, client, now, tables: 1, resp }
+        Server {
+            shared,
+            disk,
+            params,
+            worker,
+            record,
+            client,
+            now,
+            tables: 1,
+            resp,
+            builds_indexes: true,
+            turn_rows: 0,
+            pauses: 0,
+        }
     }
 
     /// The same data after a crash of the process.
@@ -105,6 +125,7 @@ impl Server {
             (self.now, self.client.clone(), self.shared.catalog.load_full());
         self.shared.log.close(&|| now.mono).unwrap();
         let mut server = Server::begin(self.disk, now);
+        install_indexes(&catalog, &server.shared.keyspace);
         server.shared.catalog.store(catalog);
         server.client = client;
         server
@@ -130,6 +151,26 @@ impl Server {
         while next < STRIPES {
             next = cycle.run(next, 1, STRIPES);
         }
+    }
+
+    /// Builds indexes, as the reactors do between requests.
+    pub(super) fn settle_indexes(&mut self) {
+        for stripe in 0..STRIPES {
+            self.worker.store_bytes += self.shared.keyspace.settle_indexes(stripe).1;
+        }
+    }
+
+    /// Rows that a statement looks at.
+    pub(super) fn examined(&mut self, text: &str) -> u64 {
+        let before = self.worker.tally.totals.rows_examined;
+        self.run(text).unwrap();
+        self.worker.tally.totals.rows_examined - before
+    }
+
+    /// Bytes of all data by the accounts of their changes, and counted.
+    pub(super) fn bytes(&self) -> (isize, isize) {
+        let (_, counted) = self.shared.keyspace.stats(self.now.unix);
+        (self.worker.store_bytes, counted.cast_signed())
     }
 
     /// Partitions that are kept of a table of keyspace `k`.
@@ -167,6 +208,9 @@ impl Server {
             client: self.client.clone(),
             now: self.now,
             tables: self.tables,
+            builds_indexes: true,
+            turn_rows: 0,
+            pauses: 0,
             resp: Session::new(ConnId(2), &peer, self.now.mono, true, Durability::Always),
         }
     }
@@ -222,7 +266,11 @@ impl Server {
             };
             let catalog = self.shared.catalog.load_full();
             if let Some(change) = change(&catalog, &parsed.statement, &cx)? {
+                install_indexes(&change.catalog, &self.shared.keyspace);
                 self.shared.catalog.store(change.catalog);
+                if self.builds_indexes {
+                    self.settle_indexes();
+                }
             }
             return Ok(Answer::default());
         }
@@ -251,16 +299,23 @@ impl Server {
         };
         let mut out = Vec::new();
         let mut client = self.client.clone();
-        let mut reply = Reply {
-            encoder: ResponseEncoder::plain(Version::V4),
-            stream: 0,
-            out: &mut out,
-            has_old_metadata: false,
-        };
-        let result = self.engine().execute(&mut client, statement, &parameters, &mut reply);
-        self.client = client;
-        result?;
-        Ok(decoded(&out))
+        loop {
+            let mut reply = Reply {
+                encoder: ResponseEncoder::plain(Version::V4),
+                stream: 0,
+                out: &mut out,
+                has_old_metadata: false,
+            };
+            self.worker.walks.rows_max = self.turn_rows;
+            let result = self.engine().execute(&mut client, statement, &parameters, &mut reply);
+            self.worker.walks.begun = self.worker.walks.paused.take();
+            if result.is_err() || self.worker.walks.begun.is_none() {
+                self.client = client;
+                return result.map(|_| decoded(&out));
+            }
+            assert!(out.is_empty(), "a response that is not whole");
+            self.pauses += 1;
+        }
     }
 
     /// Runs a batch of prepared statements.

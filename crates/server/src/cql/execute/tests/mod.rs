@@ -2,7 +2,9 @@
 
 mod dropping;
 mod harness;
+mod indexes;
 mod model;
+mod pausing;
 mod purging;
 mod reads;
 mod redis;

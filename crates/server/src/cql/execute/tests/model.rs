@@ -251,6 +251,11 @@ proptest! {
             let whole = server.run(&question.text()).unwrap().rows;
             prop_assert_eq!(&whole, &expected, "{}", question.text());
             prop_assert_eq!(&pages(&mut server, question), &expected, "{} page by page", question.text());
+            server.turn_rows = 2;
+            let in_pieces = server.run(&question.text()).unwrap().rows;
+            prop_assert_eq!(&in_pieces, &expected, "{} in pieces", question.text());
+            prop_assert_eq!(&pages(&mut server, question), &expected, "{} in pieces of pages", question.text());
+            server.turn_rows = 0;
         }
     }
 }

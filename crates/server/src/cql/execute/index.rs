@@ -1,0 +1,105 @@
+//! What indexes find rows by: cells and keys of tables as the store's terms.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use store::{CellView, Definitions, IndexId, Indexing, Keyspace, RowView, TableId};
+
+use super::filter::ordered;
+use super::keys::{split, table_id};
+use super::result::is_descending;
+use crate::cql::schema::{Catalog, ColumnKind, Index, IndexTarget, Table, TableSource};
+use crate::cql::types::CqlType;
+use crate::cql::value::comparable;
+
+/// An index of a table.
+#[derive(Debug)]
+struct Terms {
+    id: IndexId,
+    table: Arc<Table>,
+    /// The place of the column in the table.
+    column: usize,
+    target: IndexTarget,
+}
+
+/// Tells the store which indexes tables have from now on.
+pub(crate) fn install_indexes(catalog: &Catalog, keyspace: &Keyspace) {
+    let tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let indexed =
+        tables.filter(|table| table.source == TableSource::Stored && !table.indexes.is_empty());
+    let all: BTreeMap<TableId, Definitions> =
+        indexed.map(|table| (table_id(table), definitions(table))).collect();
+    keyspace.set_indexes(all);
+}
+
+/// One for each column and target: indexes that differ in nothing else have the same terms.
+fn definitions(table: &Arc<Table>) -> Definitions {
+    let mut found: BTreeMap<IndexId, Arc<dyn Indexing>> = BTreeMap::new();
+    for index in &table.indexes {
+        if let Some(terms) = Terms::new(table, index) {
+            found.insert(terms.id, Arc::new(terms));
+        }
+    }
+    found.into_values().collect()
+}
+
+impl Terms {
+    fn new(table: &Arc<Table>, index: &Index) -> Option<Terms> {
+        let column = table.columns.iter().position(|column| column.name == index.column)?;
+        let (id, target) = (table.index_id(index)?, index.target);
+        Some(Terms { id, table: Arc::clone(table), column, target })
+    }
+
+    fn of_cell(&self, cell: CellView<'_>, of: &CqlType, add: &mut dyn FnMut(&[u8])) {
+        match (cell.item, of) {
+            (Some(item), CqlType::Map(_, value)) => match self.target {
+                IndexTarget::Keys => add(item),
+                IndexTarget::Entries => {
+                    let mut entry = item.to_vec();
+                    comparable::encode(cell.bytes, value, false, &mut entry);
+                    add(&entry);
+                }
+                IndexTarget::Values | IndexTarget::Full => add(&ordered(cell.bytes, value)),
+            },
+            (Some(item), CqlType::Set(_)) => add(item),
+            (Some(_), CqlType::List(item)) => add(&ordered(cell.bytes, item)),
+            _ => add(&ordered(cell.bytes, of)),
+        }
+    }
+}
+
+impl Indexing for Terms {
+    fn id(&self) -> IndexId {
+        self.id
+    }
+
+    fn is_of_partitions(&self) -> bool {
+        let kind = self.table.columns[self.column].kind;
+        matches!(kind, ColumnKind::PartitionKey { .. } | ColumnKind::Static)
+    }
+
+    fn terms(&self, key: &[u8], row: RowView<'_>, add: &mut dyn FnMut(&[u8])) {
+        let column = &self.table.columns[self.column];
+        let of = column.column_type.unfrozen();
+        match column.kind {
+            ColumnKind::PartitionKey { position } => {
+                if let Some(part) = split(key, &self.table).get(position) {
+                    add(&ordered(part, of));
+                }
+            }
+            ColumnKind::Clustering { position, .. } => {
+                let mut rest = row.key;
+                let columns = self.table.clustering()[..=position].iter();
+                let value = columns.map_while(|column| {
+                    comparable::decode(&mut rest, &column.column_type, is_descending(column))
+                });
+                if let Some(value) = value.last() {
+                    add(&ordered(&value, of));
+                }
+            }
+            ColumnKind::Static | ColumnKind::Regular => {
+                row.column(column.number).for_each(|cell| self.of_cell(cell, of, add));
+            }
+        }
+    }
+}

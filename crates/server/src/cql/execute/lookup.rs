@@ -1,0 +1,162 @@
+//! SELECT by indexes: only the rows that one of them has found are looked at, again with all filters.
+
+use store::{IndexId, Locked, Partition, PartitionKey, Posting, Start, TableId};
+
+use super::filter::{Filters, ordered};
+use super::keys::split;
+use super::paging::PagingState;
+use super::result::Next;
+use super::ring::Ring;
+use super::row::RowCx;
+use super::values::Cx;
+use super::walk::Walk;
+use crate::cql::error::CqlError;
+use crate::cql::plan::{Choices, ClusteringRestriction, SelectPlan, Wanted};
+use crate::cql::token::token;
+
+/// Several indexes that find something are compared up to so many rows: the one with the fewest is
+/// taken.
+const COMPARED_ROWS_MAX: usize = 1024;
+
+/// What is looked up in an index.
+#[derive(Debug, Clone)]
+pub(super) struct Term {
+    index: IndexId,
+    bytes: Vec<u8>,
+}
+
+/// What the indexes of a plan are asked for. Rows from the last to the first are walked instead.
+pub(super) fn terms<'v>(
+    plan: &'v SelectPlan,
+    filters: &Filters<'v>,
+    cx: &Cx<'v>,
+) -> Result<Vec<Term>, CqlError> {
+    let mut terms = Vec::new();
+    if plan.is_reversed {
+        return Ok(terms);
+    }
+    for lookup in &plan.restrictions.lookups {
+        let bytes = match lookup.wanted {
+            Wanted::Filter(nth) => filters.term(nth),
+            Wanted::Clustering(nth) => {
+                let column = &plan.table.clustering()[nth];
+                match &plan.restrictions.clustering[nth] {
+                    ClusteringRestriction::Values { choices: Choices::One(value), .. } => {
+                        let value = cx.known(value, &column.name)?;
+                        Some(ordered(&value, column.column_type.unfrozen()))
+                    }
+                    _ => None,
+                }
+            }
+        };
+        terms.extend(bytes.map(|bytes| Term { index: lookup.index, bytes }));
+    }
+    Ok(terms)
+}
+
+/// Which part of an index is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look<'l> {
+    pub(super) start: Start<'l>,
+    pub(super) tokens: Ring,
+    /// One partition alone.
+    pub(super) only: Option<&'l [u8]>,
+}
+
+/// Where a walk goes on in an index.
+pub(super) fn start(state: &PagingState) -> Start<'_> {
+    match &state.row {
+        None => Start::Behind(token(&state.key), &state.key),
+        Some(row) => Start::Row(token(&state.key), &state.key, row),
+    }
+}
+
+impl Walk<'_> {
+    /// The term that the fewest rows of a stripe have. None: no index knows this stripe.
+    pub(super) fn best_term(
+        &self,
+        locked: &Locked<'_>,
+        table: TableId,
+        start: Start<'_>,
+    ) -> Option<Term> {
+        let found = |term: &Term| locked.find(table, term.index, &term.bytes, start);
+        let mut looks: Vec<_> =
+            self.terms.iter().filter_map(|term| Some((term, found(term)?))).collect();
+        if looks.len() > 1 {
+            for _ in 0..COMPARED_ROWS_MAX {
+                if let Some(at) = looks.iter_mut().position(|(_, look)| look.next().is_none()) {
+                    return Some(looks[at].0.clone());
+                }
+            }
+        }
+        looks.first().map(|(term, _)| (*term).clone())
+    }
+
+    /// The rows of a stripe that have a term, as long as they are in the wanted part.
+    pub(super) fn look_up(
+        &mut self,
+        locked: &Locked<'_>,
+        table: TableId,
+        term: &Term,
+        look: Look<'_>,
+        resume: &mut Option<PagingState>,
+    ) -> Result<Next, CqlError> {
+        let Some(found) = locked.find(table, term.index, &term.bytes, look.start) else {
+            return Ok(Next::GoOn);
+        };
+        let mut found = found.peekable();
+        while let Some(Posting { token, key, row }) = found.next() {
+            if !look.tokens.holds(token) || look.only.is_some_and(|only| *only != key[..]) {
+                break;
+            }
+            let place = PartitionKey { table, token, bytes: &key };
+            let Some(partition) = locked.partition(place) else { continue };
+            let state = resume.take().filter(|state| state.key[..] == key[..]);
+            let is_same = |other: &Posting| other.token == token && other.key == key;
+            let next = match row {
+                None => self.visit(&key, partition, state)?,
+                Some(first) => {
+                    let rest = || found.next_if(is_same).and_then(|posting| posting.row);
+                    let rows = std::iter::once(first).chain(std::iter::from_fn(rest));
+                    self.visit_rows(&key, partition, state, rows)?
+                }
+            };
+            if next.ends_walk() {
+                return Ok(next);
+            }
+            while found.next_if(is_same).is_some() {} // the partition has shown all it may
+            if self.results.pass_partition(&key) == Next::Pause {
+                return Ok(Next::Pause);
+            }
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// These rows of one partition, as far as they are wanted.
+    fn visit_rows(
+        &mut self,
+        key: &[u8],
+        partition: &Partition,
+        resume: Option<PagingState>,
+        rows: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<Next, CqlError> {
+        if resume.is_none() {
+            self.results.begin_partition();
+        } else if !self.results.allows_more_of_partition() {
+            return Ok(Next::GoOn);
+        }
+        let plan = self.plan;
+        let now = self.results.now();
+        let parts = split(key, &plan.table);
+        let statics = plan.table.has_statics().then(|| partition.statics(now));
+        for row in rows.filter(|row| self.rows.holds(row)) {
+            let Some(row) = partition.row(&row, now) else { continue };
+            let row = RowCx::new(&plan.table, &parts, statics, Some(row), now);
+            let next = self.results.offer(key, &row.with_extras(&plan.selection.extras))?;
+            if next != Next::GoOn {
+                return self.end_partition(next);
+            }
+        }
+        self.end_partition(Next::GoOn)
+    }
+}

@@ -1,0 +1,32 @@
+//! A SELECT between two of its pieces.
+
+use store::Seconds;
+
+use super::paging::PagingState;
+use super::result::Progress;
+use crate::cql::expression::Moment;
+
+/// All that a SELECT has done so far.
+#[derive(Debug)]
+pub(crate) struct Paused {
+    /// The last row that was looked at.
+    pub(super) at: PagingState,
+    pub(super) progress: Progress,
+    /// The log position that its response waits for.
+    pub(super) gate: u64,
+    pub(super) when: When,
+}
+
+/// The time that a statement began with is its time to the end.
+#[derive(Debug)]
+pub(super) struct When {
+    pub(super) moment: Moment,
+    pub(super) now: Seconds,
+}
+
+impl Paused {
+    /// What was gathered.
+    pub(crate) fn bytes(&self) -> usize {
+        self.progress.bytes()
+    }
+}

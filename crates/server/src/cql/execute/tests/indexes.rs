@@ -1,0 +1,278 @@
+//! Indexes: which rows they find, and how few are looked at.
+
+use proptest::prelude::*;
+
+use super::harness::{Asked, Server};
+
+const ROWS: i32 = 200;
+
+/// A table of 200 partitions; `v` has each of its values four times, `w` each 20 times.
+fn filled(indexes: &str) -> Server {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (p int, q int, c int, s int STATIC, v int, w int, l list<int>, e set<int>, \
+         m map<text, int>, f frozen<set<int>>, PRIMARY KEY ((p, q), c))",
+    );
+    server.check(indexes);
+    for p in 0..ROWS {
+        let (v, w) = (p % (ROWS / 4), p % (ROWS / 20));
+        let text = format!(
+            "INSERT INTO t (p, q, c, s, v, w, l, e, m, f) VALUES ({p}, {v}, {v}, {v}, {v}, {w}, \
+             [{v}, 1000], {{{v}, 1000}}, {{'a': {v}, 'b{v}': 1000}}, {{{v}, 1000}})"
+        );
+        server.run(&text).unwrap();
+    }
+    server
+}
+
+/// Asks what has four answers, and at how many rows it looks.
+#[track_caller]
+fn check(server: &mut Server, condition: &str, examined: u64) {
+    let text = format!("SELECT p FROM t WHERE {condition}");
+    let mut rows = server.run(&text).unwrap().rows;
+    rows.sort_by_key(|row| row.parse::<i32>().unwrap());
+    let expected = [7, 57, 107, 157].map(|p| p.to_string());
+    assert_eq!(rows, expected, "{text}");
+    assert_eq!(server.examined(&text), examined, "{text}");
+}
+
+#[test]
+fn a_query_looks_at_what_it_finds_and_at_nothing_else() {
+    let indexes = "
+        > CREATE INDEX ON t (v)
+        > CREATE INDEX ON t (w)
+        > CREATE INDEX ON t (q)
+        > CREATE INDEX ON t (c)
+        > CREATE INDEX ON t (s)
+        > CREATE INDEX ON t (l)
+        > CREATE INDEX ON t (e)
+        > CREATE INDEX ON t (m)
+        > CREATE INDEX ON t (KEYS(m))
+        > CREATE INDEX ON t (ENTRIES(m))
+        > CREATE INDEX ON t (FULL(f))
+        ";
+    // Built with the rows, and by a walk over them.
+    let mut late = filled("");
+    check(&mut late, "v = 7 ALLOW FILTERING", 200);
+    late.check(indexes);
+    for mut server in [filled(indexes), late] {
+        for condition in [
+            "v = 7",
+            "q = 7",
+            "c = 7",
+            "s = 7",
+            "l CONTAINS 7",
+            "e CONTAINS 7",
+            "m CONTAINS 7",
+            "m CONTAINS KEY 'b7'",
+            "m['a'] = 7",
+            "f = {7, 1000}",
+            // The index with the fewest rows is taken.
+            "v = 7 AND w = 7 ALLOW FILTERING",
+            "w = 7 AND v = 7 ALLOW FILTERING",
+            "e CONTAINS 1000 AND v = 7 ALLOW FILTERING",
+        ] {
+            check(&mut server, condition, 4);
+        }
+        check(&mut server, "w = 7 AND q > 6 AND q < 8 ALLOW FILTERING", 20);
+        assert_eq!(server.examined("SELECT p FROM t WHERE p = 7 AND q = 7 AND v = 7"), 1);
+        let halves = ["token(p, q) > 0", "token(p, q) <= 0"];
+        let examined =
+            halves.map(|half| server.examined(&format!("SELECT p FROM t WHERE v = 7 AND {half}")));
+        assert_eq!(examined.iter().sum::<u64>(), 4);
+        let (grown, counted) = server.bytes();
+        assert_eq!(grown, counted);
+    }
+}
+
+#[test]
+fn what_was_overwritten_deleted_or_has_expired_is_not_found() {
+    let mut server = filled(
+        "> CREATE INDEX by_v ON t (v)\n> CREATE INDEX by_e ON t (e)\n> CREATE INDEX by_s ON t (s)",
+    );
+    server.check(
+        "
+        > UPDATE t SET v = 8 WHERE p = 7 AND q = 7 AND c = 7
+        > DELETE v FROM t WHERE p = 57 AND q = 7 AND c = 7
+        > DELETE FROM t WHERE p = 107 AND q = 7
+        > UPDATE t USING TTL 10 SET v = 7 WHERE p = 157 AND q = 7 AND c = 7
+        > SELECT p FROM t WHERE v = 7
+        157
+        > UPDATE t SET e = e - {7} WHERE p = 7 AND q = 7 AND c = 7
+        > DELETE FROM t WHERE p = 157 AND q = 7 AND c > 3
+        > UPDATE t SET e = {9} WHERE p = 57 AND q = 7 AND c = 7
+        > SELECT p FROM t WHERE e CONTAINS 7
+        > SELECT p FROM t WHERE s = 7 AND p IN (157, 107, 57, 7) AND q = 7
+        7
+        57
+        157
+        > SELECT p, c FROM t WHERE s = 7 AND p = 157 AND q = 7
+        157 | null
+        > UPDATE t USING TTL 10 SET v = 1000 WHERE p = 1000 AND q = 0 AND c = 0
+        > SELECT p FROM t WHERE v = 1000
+        1000
+        ",
+    );
+    server.pass_seconds(20);
+    server.check("> SELECT p FROM t WHERE v = 1000");
+    server.purge();
+    assert_eq!(server.examined("SELECT p FROM t WHERE v = 1000"), 0);
+    let (grown, counted) = server.bytes();
+    assert_eq!(grown, counted);
+}
+
+#[test]
+fn an_index_that_is_dropped_gives_its_memory_back() {
+    let mut server = filled("");
+    let before = server.bytes();
+    server.check("> CREATE INDEX by_v ON t (v)");
+    let with = server.bytes();
+    assert!(with.0 > before.0 + 200 * 20, "{with:?} {before:?}");
+    assert_eq!(with.0, with.1);
+    server.check("> DROP INDEX by_v");
+    assert_eq!(server.bytes(), before);
+    server.check("> CREATE INDEX by_v ON t (v)\n> TRUNCATE t");
+    server.check("> SELECT p FROM t WHERE v = 7");
+    let (grown, counted) = server.bytes();
+    assert_eq!(grown, counted);
+}
+
+#[test]
+fn a_stripe_without_the_index_is_walked() {
+    let mut server = filled("");
+    server.builds_indexes = false;
+    server.check("> CREATE INDEX by_v ON t (v)");
+    check(&mut server, "v = 7", 200);
+    server.settle_indexes();
+    check(&mut server, "v = 7", 4);
+    // The same after a restart: what is not logged is built again.
+    let mut server = server.restart();
+    server.check("> SELECT count(*) FROM t\n200");
+    check(&mut server, "v = 7", 200);
+    server.settle_indexes();
+    check(&mut server, "v = 7", 4);
+}
+
+#[test]
+fn filtering_must_be_allowed_where_no_index_finds_all() {
+    let mut server = filled(
+        "> CREATE INDEX ON t (v)
+         > CREATE CUSTOM INDEX ON t (w) USING 'StorageAttachedIndex'
+         > CREATE CUSTOM INDEX ON t (s) USING 'sai'",
+    );
+    let refused = "Cannot execute this query as it might involve data filtering";
+    for condition in ["v = 7 AND w = 7", "v > 7", "c = 7", "token(p, q) > 0 AND c = 7"] {
+        let error = server.run(&format!("SELECT p FROM t WHERE {condition}")).unwrap_err();
+        assert!(error.to_string().starts_with(refused), "{condition}: {error}");
+    }
+    check(&mut server, "w = 7 AND s = 7", 4);
+}
+
+/// Pages of what a query finds.
+fn pages(server: &mut Server, text: &str, page_size: i32) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut state: Option<Vec<u8>> = None;
+    loop {
+        let page_size = Some(page_size);
+        let asked = Asked { page_size, paging_state: state.as_deref(), ..Asked::default() };
+        let page = server.ask(text, asked).unwrap();
+        rows.extend(page.rows);
+        state = page.paging_state;
+        if state.is_none() {
+            return rows;
+        }
+    }
+}
+
+/// A change of a table of a few rows.
+#[derive(Debug, Clone)]
+enum Step {
+    Set { p: u8, c: u8, column: &'static str, value: u8, ttl: u8 },
+    SetStatic { p: u8, value: u8 },
+    Delete { p: u8, c: Option<u8> },
+    Add { p: u8, c: u8, value: u8 },
+    Remove { p: u8, c: u8, value: u8 },
+    Purge,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (p, c, value) = (|| 0..3_u8, || 0..4_u8, || 0..3_u8);
+    let column = prop_oneof![Just("v"), Just("w")];
+    let ttl = prop_oneof![3 => Just(0_u8), 1 => Just(10)];
+    let step = prop_oneof![
+        6 => (p(), c(), column, value(), ttl)
+            .prop_map(|(p, c, column, value, ttl)| Step::Set { p, c, column, value, ttl }),
+        2 => (p(), value()).prop_map(|(p, value)| Step::SetStatic { p, value }),
+        2 => (p(), prop::option::of(c())).prop_map(|(p, c)| Step::Delete { p, c }),
+        3 => (p(), c(), value()).prop_map(|(p, c, value)| Step::Add { p, c, value }),
+        1 => (p(), c(), value()).prop_map(|(p, c, value)| Step::Remove { p, c, value }),
+        1 => Just(Step::Purge),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+impl Step {
+    fn text(&self, table: &str) -> Option<String> {
+        let place = |p: &u8, c: &u8| format!("WHERE p = {p} AND c = {c}");
+        Some(match self {
+            Step::Set { p, c, column, value, ttl } => {
+                format!("UPDATE {table} USING TTL {ttl} SET {column} = {value} {}", place(p, c))
+            }
+            Step::SetStatic { p, value } => format!("UPDATE {table} SET s = {value} WHERE p = {p}"),
+            Step::Delete { p, c: None } => format!("DELETE FROM {table} WHERE p = {p}"),
+            Step::Delete { p, c: Some(c) } => format!("DELETE FROM {table} {}", place(p, c)),
+            Step::Add { p, c, value } => {
+                format!("UPDATE {table} SET e = e + {{{value}}} {}", place(p, c))
+            }
+            Step::Remove { p, c, value } => {
+                format!("UPDATE {table} SET e = e - {{{value}}} {}", place(p, c))
+            }
+            Step::Purge => return None,
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// With indexes and without, whole or page by page, a query finds the same rows in the same order.
+    #[test]
+    fn indexes_find_what_a_walk_finds(before in steps(), after in steps(), page_size in 1..6_i32) {
+        let mut server = Server::new();
+        for table in ["t", "u"] {
+            let columns = "p int, c int, s int STATIC, v int, w int, e set<int>, PRIMARY KEY (p, c)";
+            server.run(&format!("CREATE TABLE {table} ({columns}) WITH gc_grace_seconds = 5")).unwrap();
+        }
+        let run = |server: &mut Server, steps: &[Step]| {
+            for step in steps {
+                match step.text("t") {
+                    Some(text) => {
+                        server.run(&text).unwrap();
+                        server.run(&step.text("u").unwrap()).unwrap();
+                    }
+                    None => {
+                        server.pass_seconds(4);
+                        server.purge();
+                    }
+                }
+            }
+        };
+        run(&mut server, &before);
+        server.check("> CREATE INDEX ON t (v)\n> CREATE INDEX ON t (s)\n> CREATE INDEX ON t (e)\n> CREATE INDEX ON t (c)");
+        run(&mut server, &after);
+        for condition in [
+            "v = 1", "s = 1", "e CONTAINS 1", "c = 1", "v = 1 AND w = 1", "v = 1 AND s = 1",
+            "p = 1 AND v = 1", "p IN (0, 2) AND e CONTAINS 1", "p = 1 AND c > 0 AND v = 1",
+            "v = 1 AND e CONTAINS 1 PER PARTITION LIMIT 1", "v = 1 LIMIT 3",
+        ] {
+            let text = |table: &str| {
+                format!("SELECT p, c, s, v, w, e FROM {table} WHERE {condition} ALLOW FILTERING")
+            };
+            let expected = server.run(&text("u")).unwrap().rows;
+            prop_assert_eq!(&server.run(&text("t")).unwrap().rows, &expected, "{}", condition);
+            prop_assert_eq!(&pages(&mut server, &text("t"), page_size), &expected, "{} in pages", condition);
+        }
+        let (grown, counted) = server.bytes();
+        prop_assert_eq!(grown, counted);
+    }
+}

@@ -1,0 +1,61 @@
+//! Long reads in pieces: what they answer does not depend on where they pause.
+
+use super::harness::Server;
+
+const QUESTIONS: [&str; 13] = [
+    "SELECT * FROM t",
+    "SELECT count(*), sum(v), min(c), max(v) FROM t",
+    "SELECT p, count(*), avg(v) FROM t GROUP BY p",
+    "SELECT p, c, sum(v) FROM t GROUP BY p, c LIMIT 7",
+    "SELECT DISTINCT p, s FROM t",
+    "SELECT p, v FROM t PER PARTITION LIMIT 2",
+    "SELECT p, v FROM t WHERE v > 3 LIMIT 6 ALLOW FILTERING",
+    "SELECT p, c FROM t WHERE p IN (3, 1, 2) ORDER BY c DESC",
+    "SELECT c FROM t WHERE p = 1 ORDER BY c DESC",
+    "SELECT p, c FROM t WHERE v = 3",
+    "SELECT count(*) FROM t WHERE token(p) > 0 AND c > 1 ALLOW FILTERING",
+    "SELECT count(*) FROM redis.hashes",
+    "SELECT key, field FROM redis.hashes",
+];
+
+#[test]
+fn pieces_make_up_the_whole() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (p int, c int, d int, s int STATIC, v int, PRIMARY KEY (p, c, d))",
+    );
+    server.check("> CREATE INDEX ON t (v)");
+    for (p, c, d) in (0..8).flat_map(|p| (0..3).flat_map(move |c| (0..3).map(move |d| (p, c, d)))) {
+        let v = (p + c + d) % 5;
+        server.run(&format!("INSERT INTO t (p, c, d, v) VALUES ({p}, {c}, {d}, {v})")).unwrap();
+        server.resp(&format!("HSET h{p} {c}{d} {v}"));
+    }
+    server.run("INSERT INTO t (p, s) VALUES (100, 1)").unwrap();
+    server.run("DELETE FROM t WHERE p = 4").unwrap();
+    for question in QUESTIONS {
+        server.turn_rows = 0;
+        let expected = server.run(question).unwrap();
+        assert!(!expected.rows.is_empty(), "{question}");
+        for turn_rows in [1, 2, 3, 5, 100] {
+            server.turn_rows = turn_rows;
+            assert_eq!(server.run(question).unwrap(), expected, "{question} {turn_rows}");
+        }
+    }
+    server.pauses = 0;
+    server.turn_rows = 10;
+    server.run("SELECT count(*) FROM t").unwrap();
+    assert!(server.pauses >= 6, "{}", server.pauses);
+}
+
+/// What is deleted under a walk ends nothing, and the time stays that of the beginning.
+#[test]
+fn a_walk_of_partitions_without_rows_pauses_too() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
+    for p in 0..50 {
+        server.run(&format!("DELETE FROM t WHERE p = {p}")).unwrap();
+    }
+    server.turn_rows = 10;
+    server.check("> SELECT count(*) FROM t\n0");
+    assert!(server.pauses >= 4, "{}", server.pauses);
+}
