@@ -23,6 +23,7 @@ if [[ $purpose == test ]]; then
     need redis-benchmark redis-tools
     need cmp diffutils
     need curl curl
+    need openssl openssl
     need wrk wrk
     need memcached memcached
     need python3 python3

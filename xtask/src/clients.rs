@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::process::{Server, Target};
+use crate::process::{MYRIAD, Server, Target};
 use crate::steps;
 use crate::tally::Tally;
 
@@ -25,13 +25,17 @@ const HTTP_SUITES: [&str; 2] = ["http-python", "http-node"];
 const ASKED_SUITE: &str = "cql-python";
 const ASKING_PASSWORD: &str = "first";
 
+/// One that starts a server of its own, with certificates that it makes.
+const TLS_SUITE: &str = "tls";
+
 /// A suite that takes longer hangs: most of it is fetching and building on the first run.
 const SUITE_TIMEOUT_S: &str = "600";
 
 /// Runs the suites that `only` names, or all; each against a server of its own.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {
     let others = CQL_SUITES.iter().chain(&HTTP_SUITES).filter(|_| *target != Target::Redis);
-    let suites: Vec<&str> = SUITES.iter().chain(others).copied().collect();
+    let own = [TLS_SUITE].into_iter().filter(|_| *target == Target::Myriad);
+    let suites: Vec<&str> = SUITES.iter().chain(others).copied().chain(own).collect();
     if let Some(unknown) = only.iter().find(|name| !suites.contains(&name.as_str())) {
         bail!("no suite {unknown:?}: there are {}", suites.join(", "));
     }
@@ -64,6 +68,7 @@ fn run_suite(root: &Path, target: &Target, name: &str) -> Result<Tally> {
             .env("HTTP_ADDR", server.http_address.as_deref().unwrap_or_default())
             .env("CQL_ASKING_ADDR", asking.unwrap_or_default())
             .env("CQL_ASKING_PASSWORD", ASKING_PASSWORD)
+            .env("MYRIAD", root.join(MYRIAD))
             .env("DIALECT", server.dialect.name()),
     )?;
     if counted == Tally::default() {

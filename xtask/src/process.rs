@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::resp::{Connection, Value};
 
+/// The program under test.
+pub(crate) const MYRIAD: &str = "target/release/myriad";
 /// A server that does not accept within this time has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a server that announces nothing is asked whether it is up.
@@ -200,7 +202,7 @@ fn try_start_redis() -> Result<Server> {
 }
 
 fn start_myriad(root: &Path, options: &[&str]) -> Result<Server> {
-    let binary = root.join("target/release/myriad");
+    let binary = root.join(MYRIAD);
     if !binary.exists() {
         bail!("{} is missing: cargo build --release -p myriad", binary.display());
     }

@@ -10,7 +10,7 @@ mod session;
 mod waits;
 
 use crate::accounts::Buffers;
-use crate::config::Settings;
+use crate::config::Endpoint;
 use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::cx::Record;
 use crate::resp::execute::Prepared;
@@ -80,7 +80,8 @@ pub(crate) struct Server {
     peer_patience: Patience,
     /// Reads of connections since the log last did as asked.
     served_since_group: u32,
-    protocols: Protocols,
+    /// By number of the listener.
+    endpoints: Vec<Endpoint>,
     cql: cql::Desk,
     http: http::Desk,
 }
@@ -115,7 +116,7 @@ impl Server {
             log_patience: Patience::default(),
             peer_patience: Patience::default(),
             served_since_group: 0,
-            protocols: Protocols::of(&worker.settings),
+            endpoints: worker.settings.endpoints().collect(),
             cql: cql::Desk::default(),
             http: http::Desk::default(),
             worker,
@@ -154,30 +155,6 @@ impl Server {
     }
 }
 
-/// What each listener speaks: those of RESP come first, then those of CQL and of HTTP.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Protocols {
-    cql_first: usize,
-    http_first: usize,
-}
-
-impl Protocols {
-    pub(crate) fn of(settings: &Settings) -> Protocols {
-        let cql_first = settings.resp.len();
-        Protocols { cql_first, http_first: cql_first + settings.cql.len() }
-    }
-
-    pub(crate) fn of_listener(self, listener: usize) -> ClientProtocol {
-        if listener < self.cql_first {
-            ClientProtocol::Resp
-        } else if listener < self.http_first {
-            ClientProtocol::Cql
-        } else {
-            ClientProtocol::Http
-        }
-    }
-}
-
 impl Handler for Server {
     type Session = Session;
     type Mail = Mail;
@@ -192,7 +169,8 @@ impl Handler for Server {
         self.refresh(cx.now());
         let durability = self.worker.settings.durability;
         let opened = self.now.mono;
-        let mut session = match self.protocols.of_listener(peer.listener) {
+        let Endpoint { protocol, is_tls, .. } = self.endpoints[peer.listener];
+        let mut session = match protocol {
             ClientProtocol::Resp => {
                 let authenticated = !self.worker.settings.requirepass.is_set();
                 let session =
@@ -208,6 +186,7 @@ impl Handler for Server {
         };
         let mut row = session.row(self.worker.index, opened);
         row.remote = peer.remote;
+        row.is_tls = is_tls;
         self.register(&session, row);
         session
     }
@@ -417,17 +396,23 @@ impl Handler for Server {
     }
 }
 
+/// What a client costs while it does nothing.
+fn client_bytes(row: &ClientRow) -> u64 {
+    CLIENT_BYTES + if row.is_tls { reactor::TLS_BYTES as u64 } else { 0 }
+}
+
 impl Server {
     fn register(&mut self, session: &Session, row: ClientRow) {
+        self.worker.accounts.client_came(client_bytes(&row));
         self.shared.published[self.worker.index].lock().clients.insert(row.id, row);
-        self.worker.accounts.client_came(CLIENT_BYTES);
         self.buffers_of(session).came(session.charges());
     }
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
-        self.worker.accounts.client_left(CLIENT_BYTES);
         self.buffers_of(session).left(session.charges());
-        self.shared.published[self.worker.index].lock().clients.remove(&session.id().0)
+        let row = self.shared.published[self.worker.index].lock().clients.remove(&session.id().0);
+        self.worker.accounts.client_left(row.as_ref().map_or(CLIENT_BYTES, client_bytes));
+        row
     }
 
     fn buffers_of(&mut self, session: &Session) -> &mut Buffers {

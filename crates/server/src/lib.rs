@@ -31,6 +31,7 @@ mod shared;
 mod simulation;
 mod slowlog;
 mod snapshots;
+mod tls;
 mod worker;
 
 pub use cql::markdown as cql_markdown;

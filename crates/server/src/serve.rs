@@ -13,10 +13,11 @@ use base::time::Now;
 use binlog::{Disk, FileDisk};
 use parking_lot::Mutex;
 use rand::RngCore as _;
-use reactor::{Control, Group, Limits, Links, Listener, Signal};
+use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
 
 use crate::config::{
-    Config, CqlAuthenticator, MemoryTrackers, Placement, ReplyPath, Settings, machine_memory_bytes,
+    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, ReplyPath, Settings,
+    machine_memory_bytes,
 };
 use crate::cql::execute::{WriteClock, install_indexes};
 use crate::cql::pool::Pool;
@@ -27,17 +28,17 @@ use crate::cql::roles::Logins;
 use crate::cql::schema;
 use crate::cql::traces::Traces;
 use crate::feeds::Feeds;
-use crate::handler::{Protocols, Server};
+use crate::handler::Server;
 use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
-use crate::published::Published;
+use crate::published::{ClientProtocol, Published};
 use crate::recovery::{self, Recovered};
 use crate::resp::Pause;
 use crate::shared::{Identity, Mail, Rates, Shared};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
-use crate::{clock, logging};
+use crate::{clock, logging, tls};
 
 /// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -66,6 +67,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         count => count,
     };
     let started = clock::now();
+    let tls = open_tls(&settings)?;
     let http = listen_http(&settings)?;
     let early = Early::start(&http).context("starting the thread of early HTTP")?;
     let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
@@ -73,6 +75,9 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
     let shared = Arc::new(build_shared(config, &disk, recovered, reactors, started, cycles));
+    if let Some(tls) = tls {
+        shared.tls.get_or_init(|| tls);
+    }
     shared.janitor.start().context("starting the janitor thread")?;
     schema::install(&shared, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;
@@ -83,7 +88,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     Feeds::start(&shared).context("starting the thread of change streams")?;
     start_pool(&shared, &settings)?;
     announce(&group, &shared)?;
-    let ran = group.run(on_signal);
+    let ran = group.run(|signal| on_signal(&shared, signal));
     shared.pool.stop();
     shared.password_pool.stop();
     shared.feeds.stop();
@@ -138,6 +143,7 @@ pub(crate) fn build_shared(
         published: (0..reactors).map(|_| Mutex::new(Published::new(commands_count()))).collect(),
         moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
+        tls: OnceLock::new(),
         identity,
         slowlog: Mutex::new(Slowlog::default()),
         latency: Mutex::new(LatencyEvents::default()),
@@ -171,6 +177,17 @@ fn random_hex() -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+/// What listeners with TLS present, if there are any.
+fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
+    if !settings.has_tls() {
+        return Ok(None);
+    }
+    match tls::load(settings) {
+        Ok(config) => Ok(Some(Arc::new(Tls::new(config)))),
+        Err(error) => Err(anyhow::anyhow!("{}: {error}", error.option())),
+    }
+}
+
 /// Binds the addresses of HTTP: they answer before the data is there.
 fn listen_http(settings: &Settings) -> anyhow::Result<Vec<TcpListener>> {
     let listen = |address: &SocketAddr| {
@@ -189,17 +206,25 @@ fn start_group(
     let limits = Arc::new(Limits::default());
     apply_limits(&limits, settings);
     let mut listeners = Vec::new();
+    let mut http = http.into_iter();
     // In the order in which the handler counts them.
-    let refusals = settings.resp.iter().map(|address| (address, REFUSAL));
-    // A client of CQL that is too many has not asked anything yet: there is no stream to answer on.
-    let refusals = refusals.chain(settings.cql.iter().map(|address| (address, &[][..])));
-    for (address, refusal) in refusals {
-        let listener = Listener::bind(*address, refusal);
-        listeners.push(listener.with_context(|| format!("listening on {address}"))?);
-    }
-    for listener in http {
-        let listener = Listener::from_std(listener, REFUSAL_HTTP);
-        listeners.push(listener.context("listening for HTTP")?);
+    for Endpoint { protocol, is_tls, address, .. } in settings.endpoints() {
+        let refusal = match protocol {
+            ClientProtocol::Resp => REFUSAL,
+            // It has not asked anything yet: there is no stream to answer on.
+            ClientProtocol::Cql => &[],
+            ClientProtocol::Http => REFUSAL_HTTP,
+        };
+        let listens = if protocol == ClientProtocol::Http && !is_tls { http.next() } else { None };
+        let listener = match listens {
+            Some(socket) => Listener::from_std(socket, refusal),
+            None => Listener::bind(address, refusal),
+        };
+        let listener = listener.with_context(|| format!("listening on {address}"))?;
+        listeners.push(match shared.tls.get() {
+            Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
+            _ => listener,
+        });
     }
     for listener in &listeners {
         let bytes = usize::try_from(settings.socket_receive_buffer_bytes).unwrap_or(usize::MAX);
@@ -239,7 +264,7 @@ fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
         let stub = settings.stub;
         tracing::warn!(stub, "CQL statements are answered without being carried out");
     }
-    if settings.cql.is_empty() {
+    if !settings.speaks_cql() {
         return Ok(());
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -282,16 +307,16 @@ pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
     });
     limits.idle_timeout_ms.set(settings.timeout_s.saturating_mul(1000));
     limits.tcp_keepalive_s.set(settings.tcp_keepalive_s);
+    limits.handshake_timeout_ms.set(settings.tls_handshake_timeout_ms);
+    limits.handshakes_max.set(settings.tls_handshakes_max as u64);
 }
 
 fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     let addresses = group.addresses();
-    let protocols = Protocols::of(&shared.settings.load());
-    let listeners: Vec<String> = addresses
-        .iter()
-        .enumerate()
-        .map(|(at, address)| format!("{}={address}", protocols.of_listener(at).name()))
-        .collect();
+    let settings = shared.settings.load();
+    let named = settings.endpoints().zip(&addresses);
+    let listeners: Vec<String> =
+        named.map(|(endpoint, address)| format!("{}={address}", endpoint.option)).collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready {}", listeners.join(" "))?;
     out.flush()?;
@@ -300,10 +325,31 @@ fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn on_signal(signal: Signal) -> Control {
+fn on_signal(shared: &Shared, signal: Signal) -> Control {
     tracing::info!(?signal, "signal");
     match signal {
         Signal::Terminate | Signal::Interrupt => Control::Stop,
-        Signal::Hangup | Signal::User1 | Signal::User2 => Control::Continue,
+        Signal::Hangup => {
+            reload_tls(shared);
+            Control::Continue
+        }
+        Signal::User1 | Signal::User2 => Control::Continue,
+    }
+}
+
+/// Reads the files of TLS again; those that were read before stay if it fails.
+fn reload_tls(shared: &Shared) {
+    let Some(tls) = shared.tls.get() else { return };
+    // So that no CONFIG SET comes in between.
+    let config = shared.config.lock();
+    match tls::load(config.settings()) {
+        Ok(loaded) => {
+            tls.replace(loaded);
+            tracing::info!("new connections use the certificates as they are now");
+        }
+        Err(error) => {
+            let option = error.option();
+            tracing::error!(option, %error, "the certificates stay as they were");
+        }
     }
 }

@@ -10,7 +10,7 @@ use base::stages::CycleClock;
 use base::time::{MonoNs, Now, UnixMs};
 use binlog::Log;
 use parking_lot::Mutex;
-use reactor::{ConnId, Links};
+use reactor::{ConnId, Links, Tls};
 use store::types::Compact;
 use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use wire::resp::Args;
@@ -142,6 +142,8 @@ pub(crate) struct Shared {
     /// and by who looks at all, so that nobody is missed.
     pub(crate) moving: Mutex<HashMap<u64, ClientRow>>,
     pub(crate) links: OnceLock<Links<Mail>>,
+    /// What listeners with TLS present, if there are any.
+    pub(crate) tls: OnceLock<Arc<Tls>>,
     pub(crate) identity: Identity,
     pub(crate) slowlog: Mutex<Slowlog>,
     pub(crate) latency: Mutex<LatencyEvents>,

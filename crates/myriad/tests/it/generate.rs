@@ -103,6 +103,7 @@ fn requests_that_are_interrupted_are_reported() {
         keys: Keys { prefix: "k".into(), count: 10, distribution: Distribution::Uniform },
         value_bytes: Sizes::Fixed(1),
         setup: Vec::new(),
+        cql: None,
     };
     let mut spec = spec(Work::Socket(work.clone()));
     spec.beside.insert("others".into(), work);

@@ -4,4 +4,5 @@
 mod generate;
 mod lab;
 mod pipeline;
+mod tls;
 mod web;

@@ -21,10 +21,11 @@ pub use cli::{Arguments, ArgumentsError, parse_arguments};
 pub use help::{help, markdown};
 pub use option::{Change, Kind, OptionSpec, Section, ValueError};
 pub use options::{OPTIONS, find, nearest_name};
+pub(crate) use settings::Endpoint;
 pub use settings::{
     Conflict, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat,
     LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, ProcessorSource,
-    ReplyPath, Settings,
+    ReplyPath, Settings, TlsAuthClients, TlsProtocols,
 };
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 

@@ -8,7 +8,7 @@ use base::units::{GIB, KIB, MIB};
 use super::option::{Change, Field, Kind, OptionSpec, Section};
 use super::settings::{
     CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat, LogLevel,
-    MaxmemoryPolicy, Placement, ProcessorSource, ReplyPath, Settings,
+    MaxmemoryPolicy, Placement, ProcessorSource, ReplyPath, Settings, TlsAuthClients, TlsProtocols,
 };
 
 /// Redis counts many things in an `int`.
@@ -107,6 +107,91 @@ pub static OPTIONS: &[OptionSpec] = &[
         "",
         Change::Start,
         "Addresses on which HTTP is spoken: the data by REST, health, metrics and the console; empty is none. Port 0 takes any free port.",
+    ),
+    option(
+        Section::Server,
+        "resp-tls",
+        Kind::Addresses { field: field!(resp_tls) },
+        "",
+        Change::Start,
+        "As `resp`, with TLS.",
+    ),
+    option(
+        Section::Server,
+        "cql-tls",
+        Kind::Addresses { field: field!(cql_tls) },
+        "",
+        Change::Start,
+        "As `cql`, with TLS.",
+    ),
+    option(
+        Section::Server,
+        "http-tls",
+        Kind::Addresses { field: field!(http_tls) },
+        "",
+        Change::Start,
+        "As `http`, with TLS.",
+    ),
+    option(
+        Section::Server,
+        "tls-cert-file",
+        Kind::Path { field: field!(tls_cert_file) },
+        "",
+        Change::Running,
+        "The server's certificate in PEM, with those between it and its authority behind it. Giving it again by CONFIG SET, or SIGHUP, reads it and the other `tls-` files anew: for new connections, and only if all are good.",
+    ),
+    option(
+        Section::Server,
+        "tls-key-file",
+        Kind::Path { field: field!(tls_key_file) },
+        "",
+        Change::Running,
+        "The key of the certificate in PEM, without a password.",
+    ),
+    option(
+        Section::Server,
+        "tls-ca-cert-file",
+        Kind::Path { field: field!(tls_ca_cert_file) },
+        "",
+        Change::Running,
+        "Certificates in PEM of the authorities whose clients are let in, with `tls-auth-clients` yes or optional.",
+    ),
+    option(
+        Section::Server,
+        "tls-auth-clients",
+        choice!(tls_auth_clients: TlsAuthClients),
+        "yes",
+        Change::Running,
+        "Whether a client with TLS must show a certificate of an authority in `tls-ca-cert-file`; with optional it may come without one, but not with a bad one.",
+    ),
+    option(
+        Section::Server,
+        "tls-protocols",
+        choice!(tls_protocols: TlsProtocols),
+        "TLSv1.2 TLSv1.3",
+        Change::Running,
+        "Versions of TLS that are spoken.",
+    ),
+    option(
+        Section::Server,
+        "tls-handshake-timeout-ms",
+        Kind::Duration {
+            unit: "milliseconds",
+            min: 0,
+            max: DAY_MS,
+            field: field!(tls_handshake_timeout_ms),
+        },
+        "10000",
+        Change::Running,
+        "Milliseconds in which a TLS handshake has to be over; the connection is closed after that. 0 is never.",
+    ),
+    option(
+        Section::Server,
+        "tls-handshakes-max",
+        count!(tls_handshakes_max, 1, u32::MAX as usize),
+        "1000",
+        Change::Running,
+        "TLS handshakes that are not over, of all reactors, which share it evenly. For one more the oldest is closed, so that a crowd of half handshakes does not keep others out.",
     ),
     option(
         Section::Server,
@@ -784,6 +869,12 @@ pub static OPTIONS: &[OptionSpec] = &[
         |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
         "6379",
         "The port of the first address in `resp`.",
+    ),
+    view(
+        "tls-port",
+        |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
+        "0",
+        "The port of the first address in `resp-tls`; 0 is none.",
     ),
     view(
         "bind",

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use base::units::Limit;
 
+use crate::published::ClientProtocol;
+
 /// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
 pub const DATABASES: usize = 16;
 
@@ -153,6 +155,35 @@ choice! {
     }
 }
 
+choice! {
+    /// Whether clients with TLS have to show a certificate.
+    TlsAuthClients {
+        Yes = "yes",
+        No = "no",
+        /// They need not, but one that is shown must be good.
+        Optional = "optional",
+    }
+}
+
+choice! {
+    /// Versions of TLS that are spoken.
+    TlsProtocols {
+        Both = "TLSv1.2 TLSv1.3",
+        Tls12 = "TLSv1.2",
+        Tls13 = "TLSv1.3",
+    }
+}
+
+/// An address to listen on, and what is spoken there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    /// The option that lists it, which is its name in the line that starts with `ready`.
+    pub(crate) option: &'static str,
+    pub(crate) protocol: ClientProtocol,
+    pub(crate) is_tls: bool,
+    pub(crate) address: SocketAddr,
+}
+
 /// The password of the default user; empty is none. Never shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Password(pub String);
@@ -209,6 +240,17 @@ settings! {
     cql: Vec<SocketAddr>,
     /// Empty: HTTP is not spoken.
     http: Vec<SocketAddr>,
+    resp_tls: Vec<SocketAddr>,
+    cql_tls: Vec<SocketAddr>,
+    http_tls: Vec<SocketAddr>,
+    tls_cert_file: PathBuf,
+    tls_key_file: PathBuf,
+    tls_ca_cert_file: PathBuf,
+    tls_auth_clients: TlsAuthClients,
+    tls_protocols: TlsProtocols,
+    /// Zero: for ever.
+    tls_handshake_timeout_ms: u64,
+    tls_handshakes_max: usize,
     /// Zero: one per core.
     reactors: usize,
     placement: Placement,
@@ -322,6 +364,7 @@ impl Settings {
     pub fn validate(&self) -> Result<(), Conflict> {
         self.validate_addresses()?;
         self.validate_protection()?;
+        self.validate_tls()?;
         self.validate_log()?;
         if !self.memory_tracking && self.maxmemory_bytes != 0 {
             let reason = "what is not counted cannot be limited: set maxmemory to 0".to_owned();
@@ -334,32 +377,72 @@ impl Settings {
     }
 
     fn validate_addresses(&self) -> Result<(), Conflict> {
-        if self.resp.is_empty() {
+        if self.resp.is_empty() && self.resp_tls.is_empty() {
             return Err(conflict("resp", "at least one address to listen on is needed".to_owned()));
         }
         let mut listed = Vec::new();
-        for (option, address) in self.listeners() {
+        for Endpoint { option, address, .. } in self.endpoints() {
             // Port 0 asks the kernel for a free port, each time another one.
-            if address.port() != 0 && listed.contains(address) {
+            if address.port() != 0 && listed.contains(&address) {
                 return Err(conflict(option, format!("{address} is listed twice")));
             }
-            listed.push(*address);
+            listed.push(address);
         }
         Ok(())
     }
 
-    /// Every address to listen on, with its option.
-    fn listeners(&self) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
-        let resp = self.resp.iter().map(|address| ("resp", address));
-        let cql = self.cql.iter().map(|address| ("cql", address));
-        let http = self.http.iter().map(|address| ("http", address));
-        resp.chain(cql).chain(http)
+    /// Every address to listen on, in the order in which listeners are counted.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let groups = [
+            ("resp", ClientProtocol::Resp, false, &self.resp),
+            ("resp-tls", ClientProtocol::Resp, true, &self.resp_tls),
+            ("cql", ClientProtocol::Cql, false, &self.cql),
+            ("cql-tls", ClientProtocol::Cql, true, &self.cql_tls),
+            ("http", ClientProtocol::Http, false, &self.http),
+            ("http-tls", ClientProtocol::Http, true, &self.http_tls),
+        ];
+        groups.into_iter().flat_map(|(option, protocol, is_tls, addresses)| {
+            let endpoint = move |&address| Endpoint { option, protocol, is_tls, address };
+            addresses.iter().map(endpoint)
+        })
+    }
+
+    pub(crate) fn speaks_cql(&self) -> bool {
+        !self.cql.is_empty() || !self.cql_tls.is_empty()
+    }
+
+    /// Whether any connection is to be encrypted.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.endpoints().any(|endpoint| endpoint.is_tls)
+    }
+
+    fn validate_tls(&self) -> Result<(), Conflict> {
+        let Some(endpoint) = self.endpoints().find(|endpoint| endpoint.is_tls) else {
+            return Ok(());
+        };
+        let missing = |name, what| {
+            conflict(name, format!("{} {} needs {what}", endpoint.option, endpoint.address))
+        };
+        if self.tls_cert_file.as_os_str().is_empty() {
+            return Err(missing("tls-cert-file", "a certificate"));
+        }
+        if self.tls_key_file.as_os_str().is_empty() {
+            return Err(missing("tls-key-file", "the certificate's key"));
+        }
+        let checks_clients = self.tls_auth_clients != TlsAuthClients::No;
+        if checks_clients && self.tls_ca_cert_file.as_os_str().is_empty() {
+            let what = "the authorities of its clients' certificates, or tls-auth-clients no";
+            return Err(missing("tls-ca-cert-file", what));
+        }
+        Ok(())
     }
 
     fn validate_protection(&self) -> Result<(), Conflict> {
-        let open = self.listeners().find(|(_, address)| !address.ip().is_loopback());
+        let open = self.endpoints().find(|endpoint| !endpoint.address.ip().is_loopback());
         match open {
-            Some((option, address)) if self.protected_mode && !self.requirepass.is_set() => {
+            Some(Endpoint { option, address, .. })
+                if self.protected_mode && !self.requirepass.is_set() =>
+            {
                 Err(conflict(
                     option,
                     format!(
@@ -374,14 +457,17 @@ impl Settings {
 
     fn validate_cql_protection(&self) -> Result<(), Conflict> {
         let is_open = self.protected_mode && self.cql_authenticator == CqlAuthenticator::AllowAll;
-        let reached = self.cql.iter().find(|address| is_open && !address.ip().is_loopback());
-        let Some(address) = reached else { return Ok(()) };
+        let reached = self.endpoints().find(|endpoint| {
+            let is_cql = endpoint.protocol == ClientProtocol::Cql;
+            is_open && is_cql && !endpoint.address.ip().is_loopback()
+        });
+        let Some(Endpoint { option, address, .. }) = reached else { return Ok(()) };
         let reason = format!(
             "{address} can be reached from other machines and everybody may use it: set \
              cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
              protected-mode to no"
         );
-        Err(conflict("cql", reason))
+        Err(conflict(option, reason))
     }
 
     fn validate_log(&self) -> Result<(), Conflict> {
@@ -480,6 +566,41 @@ mod tests {
         );
         check(|s| s.resp = addresses(&["127.0.0.1:0", "127.0.0.1:0"]), None);
         check(|s| s.cql.clone_from(&s.resp), Some(("cql", "127.0.0.1:6379 is listed twice")));
+    }
+
+    #[test]
+    fn tls_needs_its_files() {
+        let tls = || addresses(&["127.0.0.1:6380"]);
+        check(|s| s.cql_tls = tls(), Some(("tls-cert-file", "cql-tls 127.0.0.1:6380 needs")));
+        let with_files = |s: &mut Settings| {
+            s.resp.clear();
+            s.resp_tls = tls();
+            s.tls_cert_file = PathBuf::from("cert.pem");
+            s.tls_key_file = PathBuf::from("key.pem");
+        };
+        check(with_files, Some(("tls-ca-cert-file", "or tls-auth-clients no")));
+        check(
+            |s| {
+                with_files(s);
+                s.tls_auth_clients = TlsAuthClients::No;
+            },
+            None,
+        );
+        check(
+            |s| {
+                with_files(s);
+                s.tls_ca_cert_file = PathBuf::from("ca.pem");
+            },
+            None,
+        );
+        check(
+            |s| {
+                with_files(s);
+                s.tls_auth_clients = TlsAuthClients::No;
+                s.resp = tls();
+            },
+            Some(("resp-tls", "127.0.0.1:6380 is listed twice")),
+        );
     }
 
     #[test]

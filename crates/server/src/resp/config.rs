@@ -10,8 +10,11 @@ use super::cx::Cx;
 use super::fail::Fail;
 use super::help;
 use crate::baseline::Baseline;
+use crate::config::Settings;
 use crate::recovery::sync_policy;
 use crate::serve::apply_limits;
+use crate::shared::Shared;
+use crate::tls;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
@@ -74,8 +77,11 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let mut config = cx.shared.config.lock();
-    let changed = config.set(&pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
-    let settings = Arc::new(config.settings().clone());
+    let mut next = config.clone();
+    let changed = next.set(&pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    let settings = Arc::new(next.settings().clone());
+    reload_tls(cx.shared, &pairs, &settings)?;
+    *config = next;
     drop(config);
     cx.shared.memory.apply(&settings);
     apply_limits(cx.shared.links().limits(), &settings);
@@ -86,6 +92,24 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     cx.worker.take_settings(Arc::clone(&settings));
     cx.shared.settings.store(settings);
     cx.reply.ok();
+    Ok(())
+}
+
+/// Takes over what TLS options say, if one is given. Reads files, as REWRITE writes one: the reactor
+/// waits for the disk, once in the life of a certificate.
+fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) -> Result<(), Fail> {
+    let Some(tls) = shared.tls.get() else { return Ok(()) };
+    if !pairs.iter().any(|(name, _)| tls::is_concerned(name)) {
+        return Ok(());
+    }
+    let loaded = tls::load(settings).map_err(|error| {
+        let option = error.option();
+        Fail::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{option}') - {error}"
+        ))
+    })?;
+    tls.replace(loaded);
+    tracing::info!("new connections use the certificates as they are now");
     Ok(())
 }
 

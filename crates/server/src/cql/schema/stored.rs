@@ -226,7 +226,7 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
 /// nobody can ask. `random` seeds the identity.
 pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Result<()> {
     let settings = shared.settings.load_full();
-    if settings.cql.is_empty() {
+    if !settings.speaks_cql() {
         return Ok(());
     }
     let params = &params(&settings, now, shared.keyspace.seed(), random);

@@ -99,6 +99,33 @@ const ROWS: &[Row] = &[
     ("myriad_reactor_idle_timeouts_total", Kind::Counter, "Connections closed as idle.", |c| {
         number(c.idle_timeouts)
     }),
+    ("myriad_reactor_tls_handshakes_total", Kind::Counter, "TLS handshakes finished.", |c| {
+        number(c.tls_handshakes)
+    }),
+    (
+        "myriad_reactor_tls_failures_total",
+        Kind::Counter,
+        "Connections broken off because what came was no TLS, or was refused.",
+        |c| number(c.tls_failures),
+    ),
+    (
+        "myriad_reactor_tls_timeouts_total",
+        Kind::Counter,
+        "TLS handshakes that took too long.",
+        |c| number(c.tls_timeouts),
+    ),
+    (
+        "myriad_reactor_tls_crowded_out_total",
+        Kind::Counter,
+        "TLS handshakes ended because there were too many.",
+        |c| number(c.tls_crowded_out),
+    ),
+    (
+        "myriad_reactor_tls_truncated_total",
+        Kind::Counter,
+        "TLS connections that ended without a goodbye.",
+        |c| number(c.tls_truncated),
+    ),
 ];
 
 pub(super) fn reactors(page: &mut Page, shared: &Shared) {

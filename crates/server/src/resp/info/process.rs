@@ -33,8 +33,10 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     page.field("executable", &identity.executable);
     let file = cx.shared.config.lock().file().map(|path| path.display().to_string());
     page.field("config_file", file.unwrap_or_default());
-    for (index, address) in addresses.iter().enumerate() {
-        let value = format!("name=tcp,bind={},port={}", address.ip(), address.port());
+    for (index, (endpoint, address)) in settings.endpoints().zip(addresses).enumerate() {
+        // Redis's word for both: it has one protocol.
+        let name = if endpoint.is_tls { "tls" } else { "tcp" };
+        let value = format!("name={name},bind={},port={}", address.ip(), address.port());
         page.field(&format!("listener{index}"), value);
     }
     page.field("reactors", cx.shared.published.len());

@@ -50,6 +50,11 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("client_query_buffer_limit_disconnections", counters.input_overflows);
     page.field("client_output_buffer_limit_disconnections", counters.output_overflows);
     page.field("idle_timeout_disconnections", counters.idle_timeouts);
+    page.field("tls_handshakes", counters.tls_handshakes);
+    page.field("tls_failures", counters.tls_failures);
+    page.field("tls_handshake_timeouts", counters.tls_timeouts);
+    page.field("tls_handshakes_crowded_out", counters.tls_crowded_out);
+    page.field("tls_truncated_connections", counters.tls_truncated);
     page.field("migrated_connections", counters.migrated_in);
     page.field("slowlog_entries", shared.slowlog.lock().iter().len());
 }

@@ -1,0 +1,228 @@
+//! `myriad serve` with TLS: clients of all protocols, certificates of both sides, certificates that
+//! change under load, and peers that mean no good.
+
+mod harness;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use harness::{Server, Stream, ask, dial, request, wait_for};
+
+const OPEN: [&str; 2] = ["--tls-auth-clients", "no"];
+/// Changes of the certificate under load.
+const RELOADS: usize = 20;
+/// Handshakes that are begun and not finished.
+const HALVES: usize = 600;
+
+/// Whether a client gets an answer, or the end.
+fn is_let_in(mut stream: Stream) -> bool {
+    let asked = stream.write_all(&request(&["PING"])).and_then(|()| {
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).map(|()| assert_eq!(&answer, b"+PONG\r\n"))
+    });
+    asked.is_ok()
+}
+
+#[test]
+fn every_protocol_is_spoken() {
+    let server = Server::start("protocols", &OPEN);
+    let client = server.files.client(None);
+    let mut resp = server.dial("resp-tls", &client);
+    let value = "v".repeat(10_000_000);
+    assert_eq!(ask(&mut resp, &["SET", "k", &value]), "+OK");
+    assert_eq!(ask(&mut resp, &["GET", "k"]), value);
+
+    let mut cql = server.dial("cql-tls", &client);
+    // OPTIONS of version 4 on stream 1, answered by SUPPORTED.
+    cql.write_all(&[4, 0, 0, 1, 5, 0, 0, 0, 0]).unwrap();
+    let mut header = [0; 9];
+    cql.read_exact(&mut header).unwrap();
+    assert_eq!(header[..5], [0x84, 0, 0, 1, 6]);
+
+    let mut http = server.dial("http-tls", &client);
+    http.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    // To the end: the server says goodbye before it closes, else this is an error.
+    http.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn clients_show_certificates_as_they_are_asked_to() {
+    let server = Server::start("clients", &[]);
+    let dial = |identity| server.dial("resp-tls", &server.files.client(identity));
+    for (auth, expected) in [("yes", [true, false, false]), ("optional", [true, true, false])] {
+        assert_eq!(server.ask(&["CONFIG", "SET", "tls-auth-clients", auth]), "+OK");
+        let found = [Some("client"), None, Some("stranger")].map(|who| is_let_in(dial(who)));
+        assert_eq!(found, expected, "{auth}: of ours, none, a stranger's");
+    }
+    server.await_counters(&["tls_failures"], 3);
+}
+
+#[test]
+fn wrong_files_stop_the_start_and_change_nothing_later() {
+    let said = Server::refuse("missing", &["--tls-cert-file", "no/such.pem"]);
+    assert!(said.contains("tls-cert-file: no/such.pem: No such file"), "{said}");
+    let said = Server::refuse("absent", &["--tls-key-file", ""]);
+    assert!(
+        said.contains("tls-key-file: resp-tls 127.0.0.1:0 needs the certificate's key"),
+        "{said}"
+    );
+
+    let server = Server::start("wrong", &OPEN);
+    let other_key = server.files.text("two.key");
+    let said = server.ask(&["CONFIG", "SET", "tls-key-file", &other_key]);
+    assert!(
+        said.starts_with("-ERR CONFIG SET failed (possibly related to argument 'tls-key-file')")
+    );
+    let said = server.ask(&["CONFIG", "SET", "tls-cert-file", "no/such.pem", "hz", "20"]);
+    assert!(said.contains("'tls-cert-file') - no/such.pem: No such file"), "{said}");
+    assert_eq!(server.counter("hz"), 10, "all or nothing");
+    // A file that went bad meanwhile: SIGHUP is logged, and the old one stays.
+    std::fs::write(server.files.path("one.pem"), "nonsense").unwrap();
+    server.hang_up();
+    for _ in 0..10 {
+        assert!(is_let_in(server.dial("resp-tls", &server.files.client(None))));
+    }
+}
+
+#[test]
+fn certificates_change_under_load_and_no_request_fails() {
+    let server = Server::start("reload", &OPEN);
+    let client = server.files.client(None);
+    let address = server.address("resp-tls");
+    let is_over = AtomicBool::new(false);
+    let rounds = AtomicUsize::new(0);
+    let begun = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (client, is_over, rounds, begun) = (&client, &is_over, &rounds, &begun);
+            scope.spawn(move || {
+                let mut stays = dial(address, client);
+                begun.wait();
+                while !is_over.load(Ordering::Relaxed) {
+                    // One that lives through all of it, and new ones all the time.
+                    let key = format!("k{worker}");
+                    assert_eq!(ask(&mut stays, &["SET", &key, "v"]), "+OK");
+                    let mut fresh = dial(address, client);
+                    assert_eq!(ask(&mut fresh, &["GET", &key]), "v");
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        begun.wait();
+        for reload in 0..RELOADS {
+            let name = ["two", "one"][reload % 2];
+            let (cert, key) = (
+                server.files.text(&format!("{name}.pem")),
+                server.files.text(&format!("{name}.key")),
+            );
+            let said = server.ask(&["CONFIG", "SET", "tls-cert-file", &cert, "tls-key-file", &key]);
+            assert_eq!(said, "+OK");
+            // At once: the very next handshake. With keys of its own, or it would come back.
+            let mut next = dial(address, &server.files.client(None));
+            assert_eq!(ask(&mut next, &["PING"]), "+PONG");
+            assert_eq!(next.conn.peer_certificates().unwrap()[0], server.files.certificate(name));
+            let seen = rounds.load(Ordering::Relaxed);
+            wait_for("the load to go on", || rounds.load(Ordering::Relaxed) >= seen + 3);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(server.counter("tls_failures"), 0);
+}
+
+#[test]
+fn a_hangup_reads_the_files_again() {
+    let server = Server::start("hangup", &OPEN);
+    let shown = || {
+        let mut stream = server.dial("resp-tls", &server.files.client(None));
+        assert_eq!(ask(&mut stream, &["PING"]), "+PONG");
+        stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
+    };
+    assert_eq!(shown(), server.files.certificate("one"));
+    for suffix in ["pem", "key"] {
+        let (from, to) = (format!("two.{suffix}"), format!("one.{suffix}"));
+        std::fs::copy(server.files.path(&from), server.files.path(&to)).unwrap();
+    }
+    let two = server.files.certificate("two");
+    server.hang_up();
+    wait_for("the signal to be heeded", || shown() == two);
+}
+
+#[test]
+fn hostile_peers_are_bounded_and_others_are_served() {
+    let options = ["--tls-handshakes-max", "40", "--tls-handshake-timeout-ms", "3000"];
+    let server = Server::start("hostile", &[&OPEN[..], &options[..]].concat());
+    let client = server.files.client(None);
+    let mut good = server.dial("resp-tls", &client);
+    assert_eq!(ask(&mut good, &["PING"]), "+PONG");
+
+    // Plain bytes where TLS is spoken: an alert and the end.
+    let mut plain = server.connect("resp-tls");
+    plain.write_all(&request(&["PING"])).unwrap();
+    let mut answer = Vec::new();
+    plain.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[0], 0x15, "{answer:?}");
+
+    // TLS where plain bytes are spoken: no handshake, and no harm.
+    let mut lost = server.connect("resp");
+    server.dial("resp-tls", &client).conn.write_tls(&mut lost).unwrap();
+    lost.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    lost.read_to_end(&mut answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with(b"-ERR"), "{answer:?}");
+
+    // Records that are too large, and the end in the middle of one.
+    let mut large = server.connect("cql-tls");
+    large.write_all(&[0x16, 3, 1, 0xff, 0xff]).unwrap();
+    let mut answer = Vec::new();
+    large.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[0], 0x15, "{answer:?}");
+    let mut cut = server.dial("resp-tls", &client);
+    assert_eq!(ask(&mut cut, &["PING"]), "+PONG");
+    cut.sock.write_all(&[0x17, 3, 3, 0, 100, 1, 2, 3]).unwrap();
+    drop(cut);
+
+    // Half handshakes: few are kept, the others are closed at once.
+    let mut halves: Vec<_> = (0..HALVES)
+        .map(|_| {
+            let mut half = server.connect("resp-tls");
+            half.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).unwrap();
+            half
+        })
+        .collect();
+    assert!(is_let_in(server.dial("resp-tls", &client)), "somebody who means it");
+    for half in &mut halves {
+        // The oldest go for the newer ones, the last ones when their time is over.
+        match half.read(&mut [0; 1]) {
+            Ok(0) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+            Ok(_) => panic!("nothing was said that could be answered"),
+        }
+    }
+    let ended = ["tls_handshake_timeouts", "tls_handshakes_crowded_out"];
+    server.await_counters(&ended, HALVES as u64);
+    assert!(server.counter(ended[0]) <= 40);
+    server.await_counters(&["tls_truncated_connections"], 1);
+    assert_eq!(ask(&mut good, &["PING"]), "+PONG");
+}
+
+#[test]
+fn clients_come_back_with_tickets() {
+    let server = Server::start("tickets", &OPEN);
+    let client = server.files.client(None);
+    for _ in 0..2 {
+        let mut first = server.dial("resp-tls", &client);
+        assert_eq!(ask(&mut first, &["PING"]), "+PONG");
+        let mut second = server.dial("resp-tls", &client);
+        assert_eq!(ask(&mut second, &["PING"]), "+PONG");
+        assert_eq!(second.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+        let cert = server.files.text("one.pem");
+        assert_eq!(server.ask(&["CONFIG", "SET", "tls-cert-file", &cert]), "+OK");
+        let mut third = server.dial("resp-tls", &client);
+        assert_eq!(ask(&mut third, &["PING"]), "+PONG");
+        assert_eq!(third.conn.handshake_kind(), Some(rustls::HandshakeKind::Full));
+    }
+}
