@@ -115,7 +115,7 @@ impl Worker {
     /// Remembers a request for the clients that run MONITOR.
     pub(crate) fn feed_monitors(
         &mut self,
-        place: impl Display,
+        place: &dyn Display,
         remote: Option<SocketAddr>,
         now: Now,
         args: Args<'_>,

@@ -183,8 +183,8 @@ fn values(scene: &Scene<'_>) -> Result<Outcome> {
 
 fn forged(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
-    let long = vec![0; 60_000];
-    for id in [&[7; 16][..], &[], &[1; 3], &long] {
+    let long = vec![0_u8; 60_000];
+    for id in [&[7; 16][..], &[], &[1; 3], &long[..]] {
         let mut bytes = Vec::new();
         encoder(Version::V4).execute(5, id, &[], &nothing(), &mut bytes);
         refused(&stage.address, &bytes, UNPREPARED)?;

@@ -43,7 +43,7 @@ impl Requests<'_> {
             self.shared.note_slow(remote, &name, self.now, ns, words.as_args());
         }
         if self.shared.is_monitored() {
-            self.worker.feed_monitors("cql", remote, self.now, words.as_args());
+            self.worker.feed_monitors(&"cql", remote, self.now, words.as_args());
         }
     }
 

@@ -398,7 +398,7 @@ impl Cx<'_> {
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
             let remote = self.session.details.remote;
-            self.worker.feed_monitors(self.session.db, remote, self.now, args);
+            self.worker.feed_monitors(&self.session.db, remote, self.now, args);
         }
     }
 

@@ -46,7 +46,7 @@ fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 ///
 /// `place` is the database, or the protocol if it knows none.
 pub(crate) fn monitor_line(
-    place: impl Display,
+    place: &dyn Display,
     remote: Option<SocketAddr>,
     now: UnixMs,
     args: Args<'_>,
@@ -115,7 +115,7 @@ mod tests {
         let remote = remote.map(|text| text.parse().unwrap());
         let args: OwnedArgs = args.iter().collect();
         let mut out = Vec::new();
-        monitor_line(0, remote, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
+        monitor_line(&0, remote, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
