@@ -93,7 +93,7 @@ pub(crate) fn threads() -> Vec<Thread> {
     threads
 }
 
-/// `7 (name with ) inside) S 1 ...`. Source: proc_pid_stat(5).
+/// `7 (name with ) inside) S 1 ...`. Source: `proc_pid_stat(5)`.
 fn parse_thread(text: &str, ticks_per_second: u64) -> Option<Thread> {
     let (before, after) = text.rsplit_once(')')?;
     let (id, name) = before.split_once('(')?;

@@ -23,6 +23,7 @@ const ITEMS_MAX: usize = 1024;
 /// What says nothing, now and then, so that both sides know of each other.
 pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
 
+#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let from = target::parameter(request.query(), "from");
     let from = from.as_deref().or_else(|| request.header("last-event-id"));

@@ -50,6 +50,7 @@ enum Given<'a> {
     Named(BTreeMap<String, &'a RawValue>),
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     match durability(request) {
         Ok(Some(durability)) => exchange.choose_durability(durability),

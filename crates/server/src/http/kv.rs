@@ -1,4 +1,4 @@
-//! `/kv/{key}`: values as they are, with ETag, conditions and a time to live.
+//! `/kv/{key}`: values as they are, with `ETag`, conditions and a time to live.
 //!
 //! A value is bytes: it comes back as `application/octet-stream`, whatever type it was sent with.
 

@@ -23,7 +23,7 @@ enum Head<'a> {
     Array(usize),
 }
 
-/// The error that a reply of this server is, with the bytes behind it. None: it is no error.
+/// The text of the error that a reply is; none: it is no error.
 pub(super) fn error(reply: &[u8]) -> Option<&[u8]> {
     match head(reply).0 {
         Head::Error(text) => Some(text),

@@ -102,7 +102,8 @@ impl Client {
 pub(super) fn request(head: &str, body: &str) -> String {
     let mut parts = head.split('|');
     let line = parts.next().unwrap();
-    let lines: String = parts.map(|line| format!("{line}\r\n")).collect();
+    let lines: Vec<_> = parts.map(|line| format!("{line}\r\n")).collect();
+    let lines = lines.concat();
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     format!("{line} HTTP/1.1\r\nHost: localhost\r\n{lines}{length}\r\n{body}")

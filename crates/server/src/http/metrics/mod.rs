@@ -43,8 +43,12 @@ fn write(shared: &Shared, now: Now) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric is a double")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
 fn seconds(ns: u64) -> f64 {
-    ns as f64 / NS_PER_SECOND
+    number(ns) / NS_PER_SECOND
 }
 
 fn process(page: &mut Page, shared: &Shared, now: Now) {
@@ -155,22 +159,19 @@ fn log(page: &mut Page, shared: &Shared) {
     page.histogram(&[], buckets, stats.syncs, seconds(stats.sync_ns_sum));
 }
 
+/// Upper bounds of the buckets of a group's size: the first, and so many more, each four times larger.
+const SIZE_BOUNDS: usize = 8;
+
 fn log_groups(page: &mut Page, shared: &Shared) {
     let sizes = shared.log.group_sizes();
-    let families = [
-        ("myriad_log_group_records", "Records of each group.", &sizes.records, 4_u32),
-        ("myriad_log_group_bytes", "Bytes of each group.", &sizes.bytes, 8),
-    ];
-    for (name, help, histogram, step) in families {
+    for (name, help, histogram, first) in [
+        ("myriad_log_group_records", "Records of each group.", &sizes.records, 1_u64),
+        ("myriad_log_group_bytes", "Bytes of each group.", &sizes.bytes, 256_u64),
+    ] {
         page.family(name, Kind::Histogram, help);
-        let bounds = (0..8).map(|at| 1_u64 << (at * (step / 4) * 3 + if step > 4 { 6 } else { 0 }));
-        let buckets = bounds.map(|bound| {
-            #[expect(clippy::cast_precision_loss, reason = "small powers of two")]
-            let label = bound as f64;
-            (label, histogram.count_between(0, bound))
-        });
-        #[expect(clippy::cast_precision_loss, reason = "a metric is a double")]
-        let sum = histogram.mean() * histogram.len() as f64;
+        let bounds = std::iter::successors(Some(first), |bound| Some(*bound * 4)).take(SIZE_BOUNDS);
+        let buckets = bounds.map(|bound| (number(bound), histogram.count_between(0, bound)));
+        let sum = histogram.mean() * number(histogram.len());
         page.histogram(&[], buckets, histogram.len(), sum);
     }
 }

@@ -2,8 +2,8 @@
 
 use base::stages::{Stage, StageCell, StageTimers};
 
-use super::seconds;
 use super::text::{Kind, Page};
+use super::{number, seconds};
 use crate::baseline::Counters;
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::published::{ClientProtocol, CommandCounts};
@@ -32,11 +32,6 @@ const STAGE_BOUNDS_NS: [u64; 16] = [
 
 /// A family of the reactors: name, kind, help, value.
 type Row = (&'static str, Kind, &'static str, fn(&Counters) -> f64);
-
-#[expect(clippy::cast_precision_loss, reason = "a metric is a double")]
-fn number(value: u64) -> f64 {
-    value as f64
-}
 
 const ROWS: &[Row] = &[
     ("myriad_reactor_busy_seconds_total", Kind::Counter, "Time outside of waiting.", |c| {
