@@ -25,6 +25,7 @@ while [[ $# -gt 1 ]]; do
     esac
     shift 2
 done
+[[ $# -eq 0 ]] || command=
 cql_port=${CQL_PORT:-19042}
 # Beside CQL's, so that several can run.
 storage_port=$((cql_port + 1))
