@@ -12,6 +12,8 @@ const PAGES = [
   "overview", "reactors", "memory", "requests", "connections", "log", "statements", "configuration",
   "threads", "logs",
 ];
+/// Views in which every page is looked at: each width and each theme once. In the others, the first.
+const WHOLE = ["light", "phone-dark"];
 /// What is waited for comes within a second or two; a machine may be busy.
 const WAIT_MS = 30_000;
 const POLL_MS = 100;
@@ -102,7 +104,7 @@ async function use(page) {
 async function look(browser, folder, url, view) {
   const page = await Page.open(browser, url, view);
   if (view.name === "light") await use(page);
-  for (const name of PAGES) {
+  for (const name of WHOLE.includes(view.name) ? PAGES : PAGES.slice(0, 1)) {
     const label = `${name}, ${view.name}`;
     await go(page, name);
     await until(page, `${label}: is shown`, isShown, name);
