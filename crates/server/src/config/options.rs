@@ -114,7 +114,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::Addresses { field: field!(resp_tls) },
         "",
         Change::Start,
-        "As `resp`, with TLS.",
+        "As `resp`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
@@ -122,7 +122,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::Addresses { field: field!(cql_tls) },
         "",
         Change::Start,
-        "As `cql`, with TLS.",
+        "As `cql`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
@@ -130,7 +130,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::Addresses { field: field!(http_tls) },
         "",
         Change::Start,
-        "As `http`, with TLS.",
+        "As `http`, but with TLS: see the `tls-` options.",
     ),
     option(
         Section::Server,
