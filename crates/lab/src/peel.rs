@@ -66,19 +66,16 @@ const LEVELS: [Level; 7] = [
 pub(crate) fn command(parser: &mut Parser) -> Result<()> {
     let program = std::env::current_exe().context("find this program's file")?;
     let Some((mut options, folder)) = parse(parser, program)? else { return print(HELP) };
-    let rows = match folder {
-        Some(folder) => RunFolder::open(&folder)?.rows()?,
-        None => {
-            options.stop = stop_on_signals()?;
-            let definition = definitions::find(DEFINITION)?;
-            let folder = run(&definition, &options, &mut Terminal::default())?;
-            if !folder.is_complete {
-                bail!("interrupted; what is there: myriad lab peel {}", folder.path().display());
-            }
-            folder.rows()?
-        }
-    };
-    print(&text(&rows)?)
+    if let Some(folder) = folder {
+        return print(&text(&RunFolder::open(&folder)?.rows()?)?);
+    }
+    options.stop = stop_on_signals()?;
+    let definition = definitions::find(DEFINITION)?;
+    let folder = run(&definition, &options, &mut Terminal::default())?;
+    if !folder.is_complete {
+        bail!("interrupted; what is there: myriad lab peel {}", folder.path().display());
+    }
+    print(&text(&folder.rows()?)?)
 }
 
 /// `None`: help is wanted. A folder, if rows are there already.
@@ -113,14 +110,14 @@ fn text(rows: &[Row]) -> Result<String> {
             requests.push(mix);
         }
     }
-    let mut text = String::new();
+    let mut sheets = Vec::new();
     for mix in requests {
         let of_mix = |row: &&Row| row.parameters.get("load.mix") == Some(mix);
         let of_mix: Vec<&Row> = rows.iter().filter(of_mix).collect();
         let name = mix[0]["words"][0].as_str().unwrap_or_default();
-        text += &format!("{name}\n\n{}\n", sheet(&of_mix).text());
+        sheets.push(format!("{name}\n\n{}\n", sheet(&of_mix).text()));
     }
-    Ok(text)
+    Ok(sheets.concat())
 }
 
 /// One line for each level.

@@ -106,11 +106,11 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
             },
             value_bytes: options.column_bytes,
             setup: Vec::new(),
-            cql: Some(CqlWork {
+            cql: Some(Box::new(CqlWork {
                 user: options.user.clone(),
                 consistency: options.consistency,
                 schema: schema(options),
-            }),
+            })),
         }),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms: options.duration_s.map_or(DURATION_MS, |seconds| seconds * 1_000),

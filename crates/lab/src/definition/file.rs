@@ -222,7 +222,7 @@ impl SocketLoad {
         let keys = self.keys;
         Ok(SocketWork {
             protocol,
-            cql: (protocol == Protocol::Cql).then(|| self.cql.unwrap_or_default()),
+            cql: (protocol == Protocol::Cql).then(|| Box::new(self.cql.unwrap_or_default())),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             password: self.password,
             threads: within("threads", &threads, THREADS_MAX)?,

@@ -190,7 +190,7 @@ kind = \"myriad\"
         let [cell] = definition.cells.as_slice() else { panic!("one cell") };
         let work = socket(&cell.load);
         assert_eq!(work.mix[0].words, [crate::load::CqlWork::INSERT]);
-        assert_eq!(work.cql, Some(crate::load::CqlWork::default()));
+        assert_eq!(work.cql, Some(Box::default()));
         assert_eq!(cell.subject.options["cql"].to_string(), "127.0.0.1:0");
         let text = "[load]\ncql = { schema = [], consistency = \"quorum\" }\n[grid]\n\
                     \"subject.kind\" = [\"cassandra\"]\n";

@@ -66,9 +66,9 @@ pub(crate) struct Streams {
     /// By stream: its flight.
     of_stream: Vec<Place>,
     /// Streams without a request; the one used last is used next.
-    free_streams: Vec<u16>,
+    free: Vec<u16>,
     flights: Vec<Flight>,
-    free_flights: Vec<u16>,
+    free_places: Vec<u16>,
 }
 
 /// Where the flight of a stream is; none while the stream is free.
@@ -76,7 +76,7 @@ type Place = Option<u16>;
 
 impl Streams {
     pub(crate) fn in_use(&self) -> usize {
-        self.of_stream.len() - self.free_streams.len()
+        self.of_stream.len() - self.free.len()
     }
 
     /// Gives each request of a flight a stream, and tells it to `send`.
@@ -85,7 +85,7 @@ impl Streams {
     pub(crate) fn launch(&mut self, flight: Flight, mut send: impl FnMut(u16)) {
         let place = self.place(flight);
         for _ in 0..flight.left {
-            let stream = self.free_streams.pop().unwrap_or_else(|| {
+            let stream = self.free.pop().unwrap_or_else(|| {
                 let next = u16::try_from(self.of_stream.len()).unwrap_or(u16::MAX);
                 assert!(usize::from(next) < STREAMS_MAX, "more requests than streams");
                 self.of_stream.push(None);
@@ -97,7 +97,7 @@ impl Streams {
     }
 
     fn place(&mut self, flight: Flight) -> u16 {
-        if let Some(place) = self.free_flights.pop() {
+        if let Some(place) = self.free_places.pop() {
             self.flights[usize::from(place)] = flight;
             return place;
         }
@@ -109,11 +109,11 @@ impl Streams {
     /// A reply has come on this stream: its flight as it is then. `None` if nobody asked there.
     pub(crate) fn land(&mut self, stream: u16) -> Option<Flight> {
         let place = self.of_stream.get_mut(usize::from(stream))?.take()?;
-        self.free_streams.push(stream);
+        self.free.push(stream);
         let flight = &mut self.flights[usize::from(place)];
         flight.left -= 1;
         if flight.left == 0 {
-            self.free_flights.push(place);
+            self.free_places.push(place);
         }
         Some(*flight)
     }

@@ -76,7 +76,7 @@ pub struct SocketWork {
     pub setup: Vec<Vec<String>>,
     /// With [`Protocol::Cql`], and only there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cql: Option<CqlWork>,
+    pub cql: Option<Box<CqlWork>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -395,7 +395,7 @@ pub(crate) mod tests {
         SocketWork {
             protocol: Protocol::Cql,
             mix: vec![Operation { weight: 1.0, words: vec![CqlWork::SELECT.to_owned()] }],
-            cql: Some(CqlWork::default()),
+            cql: Some(Box::default()),
             ..work()
         }
     }

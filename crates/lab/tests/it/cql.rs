@@ -223,7 +223,7 @@ fn work(address: SocketAddr) -> SocketWork {
         keys: Keys { prefix: "key:".to_owned(), count: 1000, distribution: Distribution::Uniform },
         value_bytes: Sizes::Fixed(80),
         setup: Vec::new(),
-        cql: Some(CqlWork::default()),
+        cql: Some(Box::default()),
     }
 }
 

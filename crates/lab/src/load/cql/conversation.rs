@@ -15,7 +15,7 @@ use super::{ENCODER, STARTUP, error_name, login_token};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A change of the schema takes Cassandra seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Answers of this connection are short.
 const ANSWER: Limits = Limits { body_bytes_max: 16 << 20 };
 

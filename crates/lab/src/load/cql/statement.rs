@@ -143,17 +143,14 @@ impl Statements {
     }
 
     fn prepared(&mut self, position: usize, id: &[u8], binds: Vec<Bind>) {
-        let request = match self.frame(id, &binds) {
-            Some((frame, holes)) => Request::Fixed { frame, holes },
-            None => Request::Varying(binds),
-        };
+        let request = self.fixed(id, &binds).unwrap_or(Request::Varying(binds));
         let statement = &mut self.list[position];
         statement.id = id.to_vec();
         statement.request = request;
     }
 
-    /// A request whose values are always as long, and where in it they stand.
-    fn frame(&self, id: &[u8], binds: &[Bind]) -> Option<(Vec<u8>, Vec<(usize, Bind)>)> {
+    /// The request, if its values are always as long.
+    fn fixed(&self, id: &[u8], binds: &[Bind]) -> Option<Request> {
         let key = [&self.prefix[..], &[b'0'; KEY_DIGITS]].concat();
         let mut values = Vec::with_capacity(binds.len());
         for bind in binds {
@@ -190,7 +187,7 @@ impl Statements {
         }
         // Keys are drawn in the order in which they stand.
         holes.reverse();
-        Some((frame, holes))
+        Some(Request::Fixed { frame, holes })
     }
 
     /// Appends a request of the operation at `position`, which was prepared.
