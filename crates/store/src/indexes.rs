@@ -47,19 +47,17 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Replaces all. Returns whether they differ from what they were.
-    pub(crate) fn set(&self, tables: BTreeMap<TableId, Definitions>) -> bool {
+    /// Replaces all.
+    pub(crate) fn set(&self, tables: BTreeMap<TableId, Definitions>) {
         let mut own = self.tables.write();
         let ids = |tables: &BTreeMap<TableId, Definitions>| -> Vec<(TableId, Vec<IndexId>)> {
             let ids = |all: &Definitions| all.iter().map(|one| one.id()).collect();
             tables.iter().map(|(table, all)| (*table, ids(all))).collect()
         };
-        if ids(&own) == ids(&tables) {
-            return false;
+        if ids(&own) != ids(&tables) {
+            *own = tables;
+            self.generation.fetch_add(1, Ordering::Release);
         }
-        *own = tables;
-        self.generation.fetch_add(1, Ordering::Release);
-        true
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -334,7 +332,7 @@ mod tests {
 
     /// With zeros, as those are escaped.
     fn bytes(token: i64) -> Vec<u8> {
-        [0, u8::try_from(token).unwrap(), 0][..].to_vec()
+        vec![0, u8::try_from(token).unwrap(), 0]
     }
 
     fn row_key(row: u8) -> [u8; 2] {

@@ -276,7 +276,7 @@ impl<'a> Locked<'a> {
             }
             Mutation::Purge { key, now, gc_before } => {
                 self.change_partition(*key, Touch::All, |partition| {
-                    partition.purge(*now, *gc_before)
+                    partition.purge(*now, *gc_before);
                 });
                 Ok(())
             }
@@ -342,8 +342,7 @@ impl<'a> Locked<'a> {
         term: &[u8],
         start: Start<'_>,
     ) -> Option<impl Iterator<Item = Posting> + use<'s, 'a>> {
-        let index = self.guards.first()?.stripe.tables.index(table, index)?;
-        Some(index.map(|index| index.find(term, start)).into_iter().flatten())
+        self.guards.first()?.stripe.tables.look_up(table, index, term, start)
     }
 
     /// Token and key of those partitions of a table in the first locked stripe in which a

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::indexes::{Definitions, Entries, Index, IndexId, Registry, Touch};
+use crate::indexes::{Definitions, Entries, Index, IndexId, Posting, Registry, Start, Touch};
 use crate::stripe::stripe_of;
 use crate::trash::{Garbage, Trash};
 use crate::types::{Partition, Seconds, allocation_bytes};
@@ -98,9 +98,9 @@ impl Table {
     }
 
     /// A table without partitions.
-    fn new(definitions: Option<Definitions>) -> Table {
-        let definitions = definitions.iter().flat_map(|all| all.iter());
-        let indexes = definitions.map(|one| Index::new(Arc::clone(one))).collect();
+    fn new(definitions: Option<&Definitions>) -> Table {
+        let all = definitions.iter().flat_map(|all| all.iter());
+        let indexes = all.map(|one| Index::new(Arc::clone(one))).collect();
         Table { indexes, ..Table::default() }
     }
 
@@ -263,7 +263,7 @@ impl Tables {
         change: impl FnOnce(&mut Partition),
     ) -> isize {
         let at = self.find(key.table).unwrap_or_else(|at| {
-            self.tables.insert(at, (key.table, Table::new(registry.of(key.table))));
+            self.tables.insert(at, (key.table, Table::new(registry.of(key.table).as_ref())));
             at
         });
         let table = &mut self.tables[at].1;
@@ -296,13 +296,20 @@ impl Tables {
         grown_bytes
     }
 
-    /// An index of a table. None: there is no such index here yet; what a table without partitions has
-    /// is nothing.
-    pub(crate) fn index(&self, table: TableId, index: IndexId) -> Option<Option<&Index>> {
-        match self.table(table) {
-            None => Some(None),
-            Some(table) => table.index(index).map(Some),
-        }
+    /// What an index of a table finds for a term. None: there is no such index here yet; a table without
+    /// partitions has nothing to find.
+    pub(crate) fn look_up<'s>(
+        &'s self,
+        table: TableId,
+        index: IndexId,
+        term: &[u8],
+        start: Start<'_>,
+    ) -> Option<impl Iterator<Item = Posting> + use<'s>> {
+        let index = match self.table(table) {
+            None => None,
+            Some(table) => Some(table.index(index)?),
+        };
+        Some(index.map(|index| index.find(term, start)).into_iter().flatten())
     }
 
     /// The partitions of a table from a place on, in token order.

@@ -118,7 +118,7 @@ impl Walk<'_> {
                 Some(first) => {
                     let rest = || found.next_if(is_same).and_then(|posting| posting.row);
                     let rows = std::iter::once(first).chain(std::iter::from_fn(rest));
-                    self.visit_rows(&key, partition, state, rows)?
+                    self.visit_rows(&key, partition, state.as_ref(), rows)?
                 }
             };
             if next.ends_walk() {
@@ -137,7 +137,7 @@ impl Walk<'_> {
         &mut self,
         key: &[u8],
         partition: &Partition,
-        resume: Option<PagingState>,
+        resume: Option<&PagingState>,
         rows: impl Iterator<Item = Vec<u8>>,
     ) -> Result<Next, CqlError> {
         if resume.is_none() {

@@ -9,12 +9,18 @@ use crate::cql::expression::Moment;
 /// All that a SELECT has done so far.
 #[derive(Debug)]
 pub(crate) struct Paused {
+    pub(super) done: Done,
+    pub(super) when: When,
+}
+
+/// What there is of its response.
+#[derive(Debug)]
+pub(super) struct Done {
     /// The last row that was looked at.
     pub(super) at: PagingState,
     pub(super) progress: Progress,
-    /// The log position that its response waits for.
+    /// The log position that it waits for.
     pub(super) gate: u64,
-    pub(super) when: When,
 }
 
 /// The time that a statement began with is its time to the end.
@@ -27,6 +33,6 @@ pub(super) struct When {
 impl Paused {
     /// What was gathered.
     pub(crate) fn bytes(&self) -> usize {
-        self.progress.bytes()
+        self.done.progress.bytes()
     }
 }

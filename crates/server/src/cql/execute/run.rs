@@ -35,10 +35,9 @@ impl Engine<'_> {
         match &statement.plan {
             Plan::Select(plan) => {
                 match self.select(client, statement, plan, parameters, cx, reply)? {
-                    Outcome::Done(gate) => Ok(gate),
-                    Outcome::Pause { at, progress, gate } => {
-                        let when = When { moment, now };
-                        let paused = Paused { at, progress, gate, when };
+                    Outcome::Answered(gate) => Ok(gate),
+                    Outcome::Paused(done) => {
+                        let paused = Paused { done: *done, when: When { moment, now } };
                         self.worker.walks.paused = Some(Box::new(paused));
                         Ok(0)
                     }

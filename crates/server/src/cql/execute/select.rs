@@ -7,8 +7,9 @@ use super::filter::Filters;
 use super::keys::partition_keys;
 use super::lookup::terms;
 use super::paging::PagingState;
+use super::pause::Done;
 use super::ranges::rows;
-use super::result::{Next, Progress, Results};
+use super::result::{Next, Results};
 use super::ring::Ring;
 use super::source;
 use super::values::Cx;
@@ -23,12 +24,8 @@ use crate::worker::is_gated;
 /// What has become of a SELECT.
 pub(super) enum Outcome {
     /// The log position that the response waits for.
-    Done(u64),
-    Pause {
-        at: PagingState,
-        progress: Progress,
-        gate: u64,
-    },
+    Answered(u64),
+    Paused(Box<Done>),
 }
 
 impl Engine<'_> {
@@ -48,7 +45,7 @@ impl Engine<'_> {
             .filter(|size| *size > 0);
         let begun = self.worker.walks.begun.take();
         let resume = match &begun {
-            Some(paused) => Some(paused.at.clone()),
+            Some(paused) => Some(paused.done.at.clone()),
             None => {
                 let state = parameters.paging_state;
                 state.map(|state| PagingState::decode(state, &plan.table)).transpose()?
@@ -67,8 +64,8 @@ impl Engine<'_> {
         walk.check_sorted(page_rows_max)?;
         let mut gate = 0;
         if let Some(paused) = begun {
-            gate = paused.gate;
-            walk.results.go_on(paused.progress);
+            gate = paused.done.gate;
+            walk.results.go_on(paused.done.progress);
         } else if let Some(state) = &walk.resume {
             walk.results.resume(state);
         }
@@ -78,7 +75,7 @@ impl Engine<'_> {
         let end = self.walk(client, &mut walk, &cx, &mut gate)?;
         if end == Next::Pause {
             let (at, progress) = walk.results.pause();
-            return Ok(Outcome::Pause { at, progress, gate });
+            return Ok(Outcome::Paused(Box::new(Done { at, progress, gate })));
         }
         self.worker.tally.totals.rows_examined += walk.results.examined();
         let next_page = walk.results.finish(end)?.map(|state| state.encode(&plan.table));
@@ -98,7 +95,7 @@ impl Engine<'_> {
         rows.encoded(&walk.results.out, walk.results.count);
         rows.finish();
         self.record.keep_rows(std::mem::take(&mut walk.results.out));
-        Ok(Outcome::Done(if is_gated(client.durability) { gate } else { 0 }))
+        Ok(Outcome::Answered(if is_gated(client.durability) { gate } else { 0 }))
     }
 
     /// Visits what is asked for. Adds to the log position that the response waits for.

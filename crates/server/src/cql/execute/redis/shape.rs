@@ -1,8 +1,5 @@
 //! A value of the Redis protocol as a partition.
 
-use std::borrow::Cow;
-
-use store::types::{Hash, List, Set, ZSet};
 use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
 
 use super::DB;
@@ -91,23 +88,32 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
     }
 }
 
-/// What a row with this key holds: none if there is no such row, otherwise its cell.
-fn cell<'v>(value: Value<'v>, row: &[u8]) -> Option<Option<Cow<'v, [u8]>>> {
-    let of_hash = |hash: &'v Hash| hash.get(row).map(|bytes| Some(Cow::Borrowed(bytes)));
-    let of_set = |set: &Set| set.contains(row).then_some(None);
-    let of_zset =
-        |zset: &ZSet| zset.score(row).map(|score| Some(Cow::Owned(score.to_be_bytes().to_vec())));
-    let of_list = |list: &'v List| {
-        let place = i32::from_be_bytes(row.try_into().ok()?);
-        let item = list.get(usize::try_from(place).ok()?)?;
-        Some(Some(Cow::Borrowed(item)))
-    };
+/// Calls `visit` with the cell of one row, if the value has that row.
+fn one_row(value: Value<'_>, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
     match value {
-        Value::String(bytes) => Some(Some(Cow::Borrowed(bytes))),
-        Value::Hash(hash) => of_hash(hash),
-        Value::Set(set) => of_set(set),
-        Value::ZSet(zset) => of_zset(zset),
-        Value::List(list) => of_list(list),
+        Value::String(bytes) => visit(Some(bytes)),
+        Value::Hash(hash) => {
+            if let Some(bytes) = hash.get(row) {
+                visit(Some(bytes));
+            }
+        }
+        Value::Set(set) => {
+            if set.contains(row) {
+                visit(None);
+            }
+        }
+        Value::ZSet(zset) => {
+            if let Some(score) = zset.score(row) {
+                visit(Some(&score.to_be_bytes()));
+            }
+        }
+        Value::List(list) => {
+            let place = <[u8; 4]>::try_from(row).map(i32::from_be_bytes);
+            let place = place.ok().and_then(|place| usize::try_from(place).ok());
+            if let Some(item) = place.and_then(|place| list.get(place)) {
+                visit(Some(item));
+            }
+        }
     }
 }
 
@@ -162,9 +168,7 @@ pub(in crate::cql::execute) fn partition(
     match rows {
         Rows::Points(points) if shape != Shape::Strings => {
             for key in points.iter().filter_map(|point| shape.row_value(point)) {
-                if let Some(cell) = cell(value, &key) {
-                    maker.add(&key, cell.as_deref());
-                }
+                one_row(value, &key, |cell| maker.add(&key, cell));
             }
         }
         _ => each_row(value, |key, cell| maker.add(key, cell)),
