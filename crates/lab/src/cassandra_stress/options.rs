@@ -166,8 +166,11 @@ impl Options {
             ("-node", _) => self.node = one_node(word)?,
             ("-port", "native") => self.port = number(value)?,
             // What is always so, and what a generator without a driver has no use for.
-            ("-mode", "native" | "cql3" | "prepared" | "protocolVersion")
-            | ("-mode", "connectionsPerHost" | "maxPending")
+            (
+                "-mode",
+                "native" | "cql3" | "prepared" | "protocolVersion" | "connectionsPerHost"
+                | "maxPending",
+            )
             | ("-port", "thrift" | "jmx")
             | ("-log", "level" | "no-settings" | "no-progress") => {}
             ("-mode", "user") => value.clone_into(&mut self.user),
