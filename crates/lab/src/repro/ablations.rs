@@ -1,6 +1,7 @@
 //! Steps by which a program was tuned, measured in the naive way and in the right one: by the
 //! program itself, which says what it found as JSON.
 
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -96,7 +97,8 @@ impl Ablation {
             self.teaches
         );
         if !self.otherwise.is_empty() {
-            text += &format!("\nWhy it differs here: {}\n", self.otherwise);
+            writeln!(text, "\nWhy it differs here: {}", self.otherwise)
+                .expect("a string takes all");
         }
         text
     }

@@ -157,7 +157,9 @@ fn wrong(
             (0..SHARING_THREADS).map(|thread| scope.spawn(move || check(thread))).collect();
         threads.into_iter().map(join).collect()
     });
-    let results: Vec<u8> = results.concat().into_iter().map(u8::from).collect();
+    let results = results.concat();
+    let wrong = results.iter().filter(|is_right| !**is_right).count();
+    let results: Vec<u8> = results.into_iter().map(u8::from).collect();
     let mut reservoir = Reservoir::new(SAMPLE, 1);
     let count = u32::try_from(results.len())?;
     reservoir.offer(count, |index| {
@@ -166,7 +168,6 @@ fn wrong(
     });
     let (sample, _) = reservoir.take();
     let found = sample.iter().filter(|record| record.first() == Some(&0)).count();
-    let wrong = results.iter().filter(|is_right| **is_right == 0).count();
     Ok(Sample::with_note(
         real(u64::try_from(wrong)?) / real(u64::from(count.max(1))) * 100.0,
         format!("{found} of a sample of {} are wrong", sample.len()),

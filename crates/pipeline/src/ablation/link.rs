@@ -125,8 +125,8 @@ fn measured(role: Role, name: impl Into<String>, bits_per_second: u64) -> Varian
 
 fn one_core() -> Sample {
     let found = Kernel::calibrate();
-    let ns = found.ns_per_task.iter().filter(|(kernel, _)| *kernel == found.best);
-    let ns = ns.filter_map(|(_, ns)| *ns).next().unwrap_or(f64::INFINITY);
+    let best = found.ns_per_task.iter().find(|(kernel, _)| *kernel == found.best);
+    let ns = best.and_then(|(_, ns)| *ns).unwrap_or(f64::INFINITY);
     Sample::with_note(
         1e9 / ns,
         format!("{} ({}), {ns:.1} ns", found.best, found.best.instructions()),

@@ -157,8 +157,7 @@ impl Ablation {
                 }
             }
         }
-        let rows = variants.iter().zip(samples);
-        Ok(Outcome::new(self, rows.map(|(variant, samples)| (variant, samples)).collect()))
+        Ok(Outcome::new(self, variants.iter().zip(samples).collect()))
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) const D07: Ablation = Ablation {
                 let found = line.run(time.max(BURST_TICK))?;
                 Ok(Sample::with_note(
                     real(found.refused) / real(found.offered.max(1)) * 100.0,
-                    format!("up to {} tasks waited", found.longest),
+                    format!("{} done, up to {} waited", found.done, found.longest),
                 ))
             })
         };
@@ -113,14 +113,14 @@ pub(super) const D15: Ablation = Ablation {
                 let able =
                     QueueLine { policy: Policy::Wait, ..naive(None) }.run(time)?.per_second();
                 let found = naive(Some(whole_rate(able * OVERLOAD))).run(time)?;
-                Ok(goodput(able, found.per_second(), format!("{} refused", found.refused)))
+                Ok(goodput(able, found.per_second(), &format!("{} refused", found.refused)))
             }),
             Variant::new(Role::Right, "credits, and shedding at the source", move |time| {
                 let able = right(Rate::Max, Overload::Queue).run(time)?.per_second();
                 let rate = Rate::PerSecond(whole_rate(able * OVERLOAD));
                 let found = right(rate, Overload::Shed).run(time)?;
                 let shed = found.summary.generator.status.shed;
-                Ok(goodput(able, found.per_second(), format!("{shed} shed")))
+                Ok(goodput(able, found.per_second(), &format!("{shed} shed")))
             }),
             line("batches of 1000, 2000, 4096, read whole", [1_000, 2_000, 4_096], Reading::Whole),
             line("batches of 4096, read whole", [4_096; 3], Reading::Whole),
@@ -129,7 +129,7 @@ pub(super) const D15: Ablation = Ablation {
     },
 };
 
-fn goodput(able: f64, found: f64, note: String) -> Sample {
+fn goodput(able: f64, found: f64, note: &str) -> Sample {
     Sample::with_note(
         found / able.max(1.0) * 100.0,
         format!("{found:.0} of {able:.0} tasks/s; {note}"),
