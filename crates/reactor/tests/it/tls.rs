@@ -250,7 +250,8 @@ fn a_changed_record_is_told_and_closed() {
 
 #[test]
 fn what_is_no_tls_gets_an_alert_and_the_end() {
-    let long = [&[0x16, 3, 1, 0xff, 0xff][..], &[0; 70_000]].concat();
+    let mut long = vec![0x16, 3, 1, 0xff, 0xff];
+    long.resize(70_000, 0);
     // A message of the handshake that says it is 16 MB long, in records that are small.
     let endless = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0xff, 0xff, 0xff], &[0; 16_380]].concat();
     let tls = Arc::new(Tls::new(identity().server));
