@@ -44,12 +44,11 @@ impl Engine<'_> {
             .and_then(|size| usize::try_from(size).ok())
             .filter(|size| *size > 0);
         let begun = self.worker.walks.begun.take();
-        let resume = match &begun {
-            Some(paused) => Some(paused.done.at.clone()),
-            None => {
-                let state = parameters.paging_state;
-                state.map(|state| PagingState::decode(state, &plan.table)).transpose()?
-            }
+        let resume = if let Some(paused) = &begun {
+            Some(paused.done.at.clone())
+        } else {
+            let state = parameters.paging_state;
+            state.map(|state| PagingState::decode(state, &plan.table)).transpose()?
         };
         let filters = Filters::new(&plan.restrictions.filters, &plan.table, &cx)?;
         let terms = terms(plan, &filters, &cx)?;

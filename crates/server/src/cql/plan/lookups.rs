@@ -43,15 +43,15 @@ pub(super) fn find(
         let index = best(table, filter.column, targets(filter));
         found.extend(index.and_then(|index| Lookup::new(table, index, Wanted::Filter(nth))));
     }
-    let mut column = table.partition_key().len();
+    let keys = table.partition_key().len();
+    // Up to the first that is not the one value of one column, places of columns follow each other.
     for (nth, restriction) in clustering.iter().enumerate() {
         let ClusteringRestriction::Values { tuple: None, choices: Choices::One(_) } = restriction
         else {
             break;
         };
-        let index = best(table, column, &[IndexTarget::Values, IndexTarget::Full]);
+        let index = best(table, keys + nth, &[IndexTarget::Values, IndexTarget::Full]);
         found.extend(index.and_then(|index| Lookup::new(table, index, Wanted::Clustering(nth))));
-        column += 1;
     }
     found
 }

@@ -77,7 +77,9 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
             set.iter().for_each(|member| member.with_bytes(|member| visit(member, None)));
         }
         Value::ZSet(zset) => {
-            zset.iter().for_each(|(member, score)| visit(member, Some(&score.to_be_bytes())))
+            for (member, score) in zset.iter() {
+                visit(member, Some(&score.to_be_bytes()));
+            }
         }
         Value::List(list) => {
             // More items than numbers of the type cannot be named.

@@ -245,15 +245,12 @@ proptest! {
         }
         let run = |server: &mut Server, steps: &[Step]| {
             for step in steps {
-                match step.text("t") {
-                    Some(text) => {
-                        server.run(&text).unwrap();
-                        server.run(&step.text("u").unwrap()).unwrap();
-                    }
-                    None => {
-                        server.pass_seconds(4);
-                        server.purge();
-                    }
+                if let Some(text) = step.text("t") {
+                    server.run(&text).unwrap();
+                    server.run(&step.text("u").unwrap()).unwrap();
+                } else {
+                    server.pass_seconds(4);
+                    server.purge();
                 }
             }
         };

@@ -309,7 +309,8 @@ fn the_schema_says_that_the_keyspace_is_there_and_nobody_changes_it() {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |number: u8| char::from_digit(u32::from(number), 16).unwrap();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 proptest! {
