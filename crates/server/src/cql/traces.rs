@@ -111,16 +111,16 @@ impl Requests<'_> {
     fn trace_id(&mut self) -> Uuid {
         let [counter_high, counter_low, node @ ..] = self.worker.random().to_be_bytes();
         let counter = u16::from_be_bytes([counter_high, counter_low]);
-        time_uuid(self.now.unix_us(), 0, counter, &node)
+        time_uuid(self.now.unix_us(), 0, counter, node)
     }
 }
 
 /// A UUID of version 1 at some microseconds since 1970, and some tenths of one.
-pub(super) fn time_uuid(unix_us: i64, tenths: u64, counter: u16, node: &[u8; 6]) -> Uuid {
+pub(super) fn time_uuid(unix_us: i64, tenths: u64, counter: u16, node: [u8; 6]) -> Uuid {
     /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
     const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
     let ticks = unix_us.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH).wrapping_add(tenths);
-    uuid::Builder::from_gregorian_timestamp(ticks, counter, node).into_uuid()
+    uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
 }
 
 /// Whether a client wants its request traced.

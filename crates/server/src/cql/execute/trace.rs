@@ -129,7 +129,7 @@ fn put_events(
         let at = now_us.saturating_add(i64::from(*us));
         let mut row = RowBuilder::new(table)
             .uuid("session_id", trace.id)
-            .uuid("event_id", time_uuid(at, nth, counter, &node))
+            .uuid("event_id", time_uuid(at, nth, counter, node))
             .text("activity", activity)
             .int("source_elapsed", *us)
             .text("thread", thread.name().unwrap_or_default());

@@ -47,8 +47,8 @@ pub struct RolesChange {
 }
 
 impl RolesChange {
-    fn to(roles: Roles) -> Option<RolesChange> {
-        Some(RolesChange { roles, warning: None })
+    fn to(roles: Roles) -> RolesChange {
+        RolesChange { roles, warning: None }
     }
 }
 
@@ -186,7 +186,7 @@ fn create(performer: &Performer<'_>, statement: &CreateRole, cx: &ChangeContext<
         let applicable = resource.applicable();
         roles.grant(creator, resource, applicable);
     }
-    Ok(RolesChange::to(roles))
+    Ok(Some(RolesChange::to(roles)))
 }
 
 fn apply_options(roles: &mut Roles, name: &str, options: &RoleOptions, cx: &ChangeContext<'_>) {
@@ -213,7 +213,7 @@ fn alter(performer: &Performer<'_>, statement: &AlterRole, cx: &ChangeContext<'_
     }
     let mut roles = performer.roles.clone();
     apply_options(&mut roles, name, options, cx);
-    Ok(RolesChange::to(roles))
+    Ok(Some(RolesChange::to(roles)))
 }
 
 fn may_alter(performer: &Performer<'_>, name: &str, options: &RoleOptions) -> Result<(), CqlError> {
@@ -259,7 +259,7 @@ fn drop_role(performer: &Performer<'_>, name: &str, if_exists: bool) -> Outcome 
     }
     let mut roles = roles.clone();
     roles.remove(name);
-    Ok(RolesChange::to(roles))
+    Ok(Some(RolesChange::to(roles)))
 }
 
 // Source: Cassandra 5.0, RoleManagementStatement and CassandraRoleManager.grantRole, revokeRole
@@ -278,7 +278,7 @@ fn change_members(performer: &Performer<'_>, statement: &GrantRole) -> Outcome {
         if !changed.edit(grantee).member_of.remove(role) {
             return invalid(format!("{grantee} is not a member of {role}"));
         }
-        return Ok(RolesChange::to(changed));
+        return Ok(Some(RolesChange::to(changed)));
     }
     if roles.roles_of(grantee).contains(role.as_str()) {
         return invalid(format!("{grantee} is a member of {role}"));
@@ -287,7 +287,7 @@ fn change_members(performer: &Performer<'_>, statement: &GrantRole) -> Outcome {
         return invalid(format!("{role} is a member of {grantee}"));
     }
     changed.edit(grantee).member_of.insert(role.clone());
-    Ok(RolesChange::to(changed))
+    Ok(Some(RolesChange::to(changed)))
 }
 
 /// What of the system's own keyspaces may be granted.
@@ -387,7 +387,9 @@ pub fn follow_schema(
                 resources.extend(tables.map(|name| of_table(name)));
                 resources.push(Resource::Tables(keyspace.clone()));
             }
-            resources.iter().for_each(|resource| changed.revoke_all_on(resource));
+            for resource in &resources {
+                changed.revoke_all_on(resource);
+            }
         }
         _ => return None,
     }

@@ -169,9 +169,12 @@ impl Resource {
 
     pub fn exists(&self, catalog: &Catalog, roles: &Roles) -> bool {
         match self {
-            Resource::Data | Resource::Roles | Resource::Functions => true,
-            // There are none; that one may grant them is for scripts that do so.
-            Resource::Mbeans | Resource::Mbean(_) => true,
+            // There are no mbeans; that one may grant them is for scripts that do so.
+            Resource::Data
+            | Resource::Roles
+            | Resource::Functions
+            | Resource::Mbeans
+            | Resource::Mbean(_) => true,
             Resource::Keyspace(keyspace)
             | Resource::Tables(keyspace)
             | Resource::FunctionsOf(keyspace) => catalog.keyspace(keyspace).is_some(),

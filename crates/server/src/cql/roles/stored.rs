@@ -8,6 +8,7 @@ use super::role::{Role, Roles};
 use crate::cql::schema::{
     Cells, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Table, builtin_table,
 };
+use crate::cql::statements::Permission;
 use crate::cql::value::comparable;
 
 const KEYSPACE: &str = "system_auth";
@@ -41,7 +42,7 @@ pub(in crate::cql) fn role_rows(name: &str, role: &Role) -> ItemRows {
     for (resource, permissions) in &role.grants {
         let resource = resource.name();
         let row = RowBuilder::new(&granted).text("role", name).text("resource", &resource);
-        let names = permissions.iter().map(|permission| permission.name());
+        let names = permissions.iter().map(Permission::name);
         put(row, "permissions", names, &granted, &mut rows);
         put_plain(
             RowBuilder::new(&index).text("resource", &resource).text("role", name),

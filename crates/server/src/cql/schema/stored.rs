@@ -258,7 +258,9 @@ pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Resu
     if host_id(&shared.keyspace, params).is_none() {
         batch.put(&local_id, &local);
     }
-    first_rows.iter().for_each(|(id, cells)| batch.put_items(id, cells));
+    for (id, cells) in &first_rows {
+        batch.put_items(id, cells);
+    }
     let mut locked = shared.keyspace.lock_all(params);
     // A record for each: the next start finds what a crash has left out.
     for mutation in batch.mutations() {
