@@ -124,7 +124,9 @@ fn each_column(selector: &Selector, found: &mut dyn FnMut(&str)) {
     match selector {
         Selector::Column(name) => found(name),
         Selector::Call { arguments, .. } => {
-            arguments.iter().for_each(|argument| each_column(argument, found));
+            for argument in arguments {
+                each_column(argument, found);
+            }
         }
         Selector::Cast(inner, _)
         | Selector::Element(inner, _)
