@@ -24,7 +24,7 @@ const MAILBOX_REST: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(crate) struct Feeds {
     signal: Arc<Signal>,
-    feeds: Mutex<HashMap<ConnId, Feed>>,
+    followers: Mutex<HashMap<ConnId, Feed>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -97,7 +97,7 @@ impl Feeds {
 
     /// Whether one more client may follow.
     pub(crate) fn has_room(&self) -> bool {
-        self.feeds.lock().len() < FEEDS_MAX
+        self.followers.lock().len() < FEEDS_MAX
     }
 
     /// Reads for this client from now on.
@@ -105,13 +105,13 @@ impl Feeds {
         let signal = Arc::clone(&self.signal);
         follower.set_waker(Box::new(move || signal.raise()));
         let feed = Feed { reactor, follower: Some(follower), is_ready: true };
-        self.feeds.lock().insert(id, feed);
+        self.followers.lock().insert(id, feed);
         self.signal.raise();
     }
 
     /// The client has taken what it was sent.
     pub(crate) fn taken(&self, id: ConnId) {
-        if let Some(feed) = self.feeds.lock().get_mut(&id) {
+        if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.is_ready = true;
             self.signal.raise();
         }
@@ -119,15 +119,15 @@ impl Feeds {
 
     /// The client is gone.
     pub(crate) fn close(&self, id: ConnId) {
-        self.feeds.lock().remove(&id);
+        self.followers.lock().remove(&id);
     }
 
     /// One part for each client that can take one.
     pub(crate) fn serve(&self, shared: &Shared, batch: &mut Batch) {
         let ready = |(id, feed): (&ConnId, &Feed)| feed.is_ready.then_some((*id, feed.reactor));
-        let ids: Vec<_> = self.feeds.lock().iter().filter_map(ready).collect();
+        let ids: Vec<_> = self.followers.lock().iter().filter_map(ready).collect();
         for (id, reactor) in ids {
-            let taken = self.feeds.lock().get_mut(&id).and_then(|feed| feed.follower.take());
+            let taken = self.followers.lock().get_mut(&id).and_then(|feed| feed.follower.take());
             let Some(mut follower) = taken else { continue };
             let (part, is_last) = match follower.next_batch(batch) {
                 Ok(true) => (changes::encode(batch), false),
@@ -150,7 +150,7 @@ impl Feeds {
 
     fn give_back(&self, id: ConnId, follower: Box<Follower>, is_ready: bool) {
         // A client that is gone meanwhile is not there any more.
-        if let Some(feed) = self.feeds.lock().get_mut(&id) {
+        if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.follower = Some(follower);
             feed.is_ready = is_ready;
         }

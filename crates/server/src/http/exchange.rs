@@ -183,7 +183,9 @@ impl Exchange<'_> {
     pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<u64, Postponed> {
         let mut args = std::mem::take(&mut self.scratch.args);
         args.clear();
-        words.iter().for_each(|word| args.push(word));
+        for word in words {
+            args.push(word);
+        }
         let gate = self.run(&args);
         self.scratch.args = args;
         gate

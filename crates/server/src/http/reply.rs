@@ -90,15 +90,14 @@ pub(super) fn write_error(text: &str, out: &mut Vec<u8>) {
 fn write_value<'a>(reply: &'a [u8], encoding: Encoding, out: &mut Vec<u8>) -> &'a [u8] {
     let (head, mut rest) = head(reply);
     match head {
-        Head::Simple(text @ b"OK") => write_text(text, out),
+        // An error inside of an array is a text, as EXEC gives it.
+        Head::Simple(text @ b"OK") | Head::Error(text) => write_text(text, out),
         Head::Simple(text) | Head::Bulk(text) => match encoding {
             Encoding::Text => write_text(text, out),
             Encoding::Base64 => write_base64(text, out),
         },
         Head::Integer(digits) => out.extend_from_slice(digits),
         Head::Null => out.extend_from_slice(b"null"),
-        // Inside of an array, as EXEC gives it.
-        Head::Error(text) => write_text(text, out),
         Head::Array(count) => {
             out.push(b'[');
             for index in 0..count {

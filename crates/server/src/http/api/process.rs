@@ -13,10 +13,9 @@ const REDACTED: &str = "(redacted)";
 pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
     let settings = exchange.shared.settings.load();
     let rows = OPTIONS.iter().map(|option| {
-        let mut value = option.text(&settings);
-        if matches!(option.kind, Kind::Password { .. }) && !value.is_empty() {
-            value = REDACTED.to_owned();
-        }
+        let value = option.text(&settings);
+        let is_secret = matches!(option.kind, Kind::Password { .. }) && !value.is_empty();
+        let value = if is_secret { REDACTED } else { value.as_str() };
         json!({
             "name": option.name,
             "section": option.section.title(),

@@ -179,9 +179,13 @@ fn log_groups(page: &mut Page, shared: &Shared) {
 fn memory(page: &mut Page, shared: &Shared) {
     let tree = shared.memory.server.tree();
     page.family("myriad_memory_bytes", Kind::Gauge, "What memory trackers hold, parts included.");
-    tree.iter().for_each(|node| page.sample(&[("tracker", &node.path)], node.current_bytes));
+    for node in &tree {
+        page.sample(&[("tracker", &node.path)], node.current_bytes);
+    }
     page.family("myriad_memory_peak_bytes", Kind::Gauge, "The most that each of them held.");
-    tree.iter().for_each(|node| page.sample(&[("tracker", &node.path)], node.peak_bytes));
+    for node in &tree {
+        page.sample(&[("tracker", &node.path)], node.peak_bytes);
+    }
     page.family("myriad_memory_limit_bytes", Kind::Gauge, "The most that each of them may hold.");
     for node in &tree {
         if let Some(limit) = node.limit_bytes {
