@@ -77,7 +77,7 @@ pub(super) fn each_row(value: Value<'_>, mut visit: impl FnMut(&[u8], Option<&[u
             set.iter().for_each(|member| member.with_bytes(|member| visit(member, None)));
         }
         Value::ZSet(zset) => {
-            for (member, score) in zset.iter() {
+            for (member, score) in zset {
                 visit(member, Some(&score.to_be_bytes()));
             }
         }
