@@ -153,7 +153,9 @@ fn permissions_count_from_the_next_statement_on() {
         let warned = run(&mut world, &mut root, change);
         assert!(warned.starts_with("VOID"), "{change}: {warned}");
         execute(&ann, 3, &id, &[]);
-        assert_eq!(answers(&mut world, &mut ann), [expected], "{change}");
+        // The client says that it knows other columns, and may be told the names besides.
+        let replies = answers(&mut world, &mut ann);
+        assert!(replies[0].starts_with(expected), "{change}: {replies:?}");
     }
 }
 
