@@ -636,7 +636,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         count!(stub, 0, 5),
         "0",
         Change::Start,
-        "Answer prepared CQL statements and batches early, to see what each layer costs; queries are run all the same, so that tables can be made. 1: run, and not waited for the log. 2: found, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are, from the first one on. NOTHING IS KEPT from 2 on: never for data.",
+        "Answer prepared CQL statements and batches early, to see what each layer costs; queries run. 1: run, and not waited for the log. 2: found, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are. NOTHING IS KEPT from 2 on: never for data.",
     ),
     option(
         Section::Comparison,
