@@ -19,6 +19,9 @@ pub(super) enum Column {
 pub(super) struct Items {
     pub(super) deletion: Stamp,
     pub(super) cells: BTreeMap<Box<[u8]>, Cell>,
+    /// What `cells` take on the heap. Kept, as counting them at each write would make a collection of
+    /// n items cost n * n.
+    bytes: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,10 +145,7 @@ impl Row {
 
     /// The items of a column. One that was a plain cell, before its type was another, is none.
     pub(super) fn items(&mut self, column: u32) -> &mut Items {
-        let make = || {
-            let cells = BTreeMap::new();
-            Column::Items(Box::new(Items { deletion: Stamp::NONE, cells }))
-        };
+        let make = || Column::Items(Box::new(Items::new()));
         let slot = self.column(column, make);
         if matches!(slot, Column::Cell(_)) {
             *slot = make();
@@ -171,14 +171,14 @@ impl Row {
         let is_covered = items.deletion.covers(cell.timestamp);
         let wins = items.cells.get(item).is_none_or(|own| cell.wins_over(own));
         if !is_covered && wins {
-            items.cells.insert(item.into(), cell);
+            items.insert(item, cell);
         }
     }
 
     pub(super) fn delete_items(&mut self, column: u32, stamp: Stamp) {
         let items = self.items(column);
         items.deletion.merge(stamp);
-        items.cells.retain(|_, cell| !stamp.covers(cell.timestamp));
+        items.retain(|cell| !stamp.covers(cell.timestamp));
     }
 
     /// Drops what a deletion covers, smaller deletions included.
@@ -193,7 +193,7 @@ impl Row {
                 if stamp.covers(items.deletion.timestamp) {
                     items.deletion = Stamp::NONE;
                 }
-                items.cells.retain(|_, cell| !stamp.covers(cell.timestamp));
+                items.retain(|cell| !stamp.covers(cell.timestamp));
                 !items.is_empty()
             }
         });
@@ -222,7 +222,7 @@ impl Row {
                 if items.deletion.at < gc_before {
                     items.deletion = Stamp::NONE;
                 }
-                items.cells.retain(|_, cell| cell.survives(now, gc_before));
+                items.retain(|cell| cell.survives(now, gc_before));
                 !items.is_empty()
             }
         });
@@ -262,17 +262,42 @@ impl Row {
 }
 
 impl Items {
+    fn new() -> Items {
+        Items { deletion: Stamp::NONE, cells: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Puts a cell in the place of the one that is there.
+    fn insert(&mut self, item: &[u8], cell: Cell) {
+        let bytes = cell.heap_bytes();
+        if let Some(own) = self.cells.get_mut(item) {
+            self.bytes = self.bytes - own.heap_bytes() + bytes;
+            *own = cell;
+            return;
+        }
+        self.bytes += Self::place_bytes(item) + bytes;
+        self.cells.insert(item.into(), cell);
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&mut Cell) -> bool) {
+        self.cells.retain(|_, cell| keeps(cell));
+        self.bytes = self.counted_bytes();
+    }
+
+    /// Of an item beside its cell's own.
+    fn place_bytes(item: &[u8]) -> usize {
+        allocation_bytes(item.len()) + size_of::<(Box<[u8]>, Cell)>() + NODE_BYTES
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.cells.is_empty() && self.deletion == Stamp::NONE
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let bytes = self.cells.iter().map(|(item, cell)| {
-            allocation_bytes(item.len())
-                + cell.heap_bytes()
-                + size_of::<(Box<[u8]>, Cell)>()
-                + NODE_BYTES
-        });
-        bytes.sum()
+        self.bytes
+    }
+
+    /// The same, counted anew.
+    pub(super) fn counted_bytes(&self) -> usize {
+        self.cells.iter().map(|(item, cell)| Self::place_bytes(item) + cell.heap_bytes()).sum()
     }
 }

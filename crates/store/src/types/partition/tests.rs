@@ -13,8 +13,21 @@ fn cell<'a>(row: &'a [u8], column: u32, timestamp: i64, value: CellValue<'a>) ->
     Write::Cell { row: RowKey::Clustering(row), column, item: None, timestamp, value }
 }
 
+/// What a collection keeps of its size is what it has.
+fn check_items(row: &super::row::Row) {
+    for (_, column) in &row.columns {
+        if let super::row::Column::Items(items) = column {
+            assert_eq!(items.heap_bytes(), items.counted_bytes());
+        }
+    }
+}
+
 /// What the accounts must say: everything counted anew.
 fn counted_heap_bytes(partition: &Partition) -> usize {
+    for (_, row) in partition.rows.iter() {
+        check_items(row);
+    }
+    check_items(&partition.statics);
     let rows =
         partition.rows.iter().map(|(key, row)| allocation_bytes(key.len()) + row.heap_bytes());
     let ranges = partition.ranges.iter().map(Range::heap_bytes);
