@@ -225,6 +225,7 @@ fn the_log_is_told_as_it_becomes_durable() {
     feed(&mut world);
     assert_eq!(text(&first), "", "what a crash could undo is not told");
     run(&mut world);
+    assert_eq!(writer.answers().len(), 1);
     feed(&mut world);
     let told = text(&first);
     assert_eq!(told, text(&late), "all are told the same");
