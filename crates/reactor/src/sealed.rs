@@ -17,6 +17,9 @@ const READ_BYTES: usize = 128 * 1024;
 /// Most that is sealed and sent before other connections get their turn.
 const SEND_TURN_BYTES_MAX: usize = 1024 * 1024;
 
+/// Finished handshakes that may be listed without being looked for.
+const OVER_MAX: usize = 64;
+
 /// Handshakes that are not over, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
@@ -74,6 +77,14 @@ impl<H: Handler> Reactor<H> {
                 self.remove(token);
             }
             self.handshakes.began.pop_front();
+        }
+        let Self { handshakes: Handshakes { began, unfinished }, table, .. } = self;
+        if began.len() > 2 * *unfinished + OVER_MAX {
+            // Those that are over, behind one that is not.
+            began.retain(|(_, token)| {
+                let channel = table.get_mut(*token).and_then(|one| one.channel.as_ref());
+                channel.is_some_and(|channel| channel.is_counted)
+            });
         }
         any
     }
@@ -150,7 +161,10 @@ impl<H: Handler> Reactor<H> {
     /// Closes when the peer has said that nothing more comes, and what came before is done with.
     pub(crate) fn heed_end(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
-        let has_ended = connection.channel.as_ref().is_some_and(|channel| channel.has_ended());
+        let has_ended = connection
+            .channel
+            .as_ref()
+            .is_some_and(|channel| channel.has_ended() || channel.is_worn_out());
         if has_ended && connection.phase == Phase::Open && connection.wants_read() {
             self.close(token);
         }

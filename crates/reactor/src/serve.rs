@@ -413,7 +413,9 @@ impl<H: Handler> Reactor<H> {
         let Some(connection) = table.get_mut(token) else { return };
         handler.closing(connection.id, &mut connection.session, &mut connection.output);
         connection.phase = Phase::Closing;
-        connection.must_linger = !connection.input.is_empty();
+        // The rest of a record that has begun is on its way, too.
+        let has_part = connection.channel.as_ref().is_some_and(|one| !one.partial().is_empty());
+        connection.must_linger = has_part || !connection.input.is_empty();
         connection.input.free();
         if let Some(channel) = &mut connection.channel
             && !channel.is_established()

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{ServerConfig, SupportedCipherSuite};
 
 /// Most plain bytes that are sealed at once: four records. What the kernel does not take of them is
 /// kept with the connection.
@@ -18,6 +18,9 @@ pub(crate) const SEAL_BYTES_MAX: usize = 64 * 1024;
 /// Most sealed bytes that are kept because a record, or a message of the handshake over several
 /// records, has not come whole. The library refuses longer ones: 64 KiB of a message, 18 KiB of a record.
 pub(crate) const PARTIAL_BYTES_MAX: usize = 96 * 1024;
+/// The same after the handshake: a record. Nothing longer is said then.
+// Source: RFC 5246 6.2.3 (16 KiB and 2 KiB), RFC 8446 5.2
+const LIVE_PARTIAL_BYTES_MAX: usize = 20 * 1024;
 /// What a record adds to its content: header, nonce, type and tag.
 // Source: RFC 8446 5.2, RFC 5288 3
 const RECORD_EXTRA_BYTES: usize = 5 + 8 + 1 + 16;
@@ -114,6 +117,11 @@ impl Outbox {
     }
 }
 
+/// Whether so many records leave a sixteenth of what keys allow, or less.
+fn is_worn_out(records: u64, records_max: u64) -> bool {
+    records >= records_max - records_max / 16
+}
+
 /// The state of one connection between its socket and its session.
 pub(crate) struct Channel {
     library: UnbufferedServerConnection,
@@ -126,6 +134,7 @@ pub(crate) struct Channel {
     has_ended: bool,
     /// We have said it, or may not say anything any more.
     said_goodbye: bool,
+    sealed_records: u64,
 }
 
 impl std::fmt::Debug for Channel {
@@ -149,6 +158,7 @@ impl Channel {
             is_counted: false,
             has_ended: false,
             said_goodbye: false,
+            sealed_records: 0,
         }
     }
 
@@ -160,6 +170,16 @@ impl Channel {
     /// Whether the peer has said that nothing more comes.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    /// Whether the keys are nearly used up, and cannot be changed (TLS 1.2): the connection is to be
+    /// closed in good order while it can be.
+    pub(crate) fn is_worn_out(&self) -> bool {
+        let Some(SupportedCipherSuite::Tls12(suite)) = self.library.negotiated_cipher_suite()
+        else {
+            return false;
+        };
+        is_worn_out(self.sealed_records, suite.common.confidentiality_limit)
     }
 
     /// Sealed bytes that came before and are to be shown again in front of the next ones.
@@ -189,10 +209,15 @@ impl Channel {
                 Err(error) => break Err(error),
             }
         };
-        let rest = &sealed[start..];
+        // What comes behind the goodbye counts for nothing.
+        // Source: RFC 8446 6.1
+        let rest = if self.has_ended { &[][..] } else { &sealed[start..] };
         // The library looks at it again, even if there is nothing new: see `give_up` and `seal`.
+        let rest_bytes = rest.len();
         self.keep(rest);
-        if rest.len() > PARTIAL_BYTES_MAX {
+        let rest_bytes_max =
+            if self.is_established() { LIVE_PARTIAL_BYTES_MAX } else { PARTIAL_BYTES_MAX };
+        if rest_bytes > rest_bytes_max {
             return Err(rustls::Error::General("a message without end".to_owned()));
         }
         result
@@ -258,6 +283,7 @@ impl Channel {
     pub(crate) fn seal(&mut self, plain: &[u8]) -> Result<(), EncryptError> {
         assert!(plain.len() <= SEAL_BYTES_MAX, "the outbox is bounded by what is sealed at once");
         let records = plain.len().div_ceil(RECORD_BYTES_MAX);
+        self.sealed_records += records as u64;
         let room = plain.len() + records * RECORD_EXTRA_BYTES + OWN_WORDS_BYTES;
         let Channel { library, partial, outbox, .. } = self;
         // Whole records were opened when they came, so this says no more than what may be done.
@@ -317,5 +343,18 @@ fn append_words(
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_wear_out_before_their_end() {
+        assert!(!is_worn_out(0, 1 << 24));
+        assert!(!is_worn_out((1 << 24) - (1 << 20) - 1, 1 << 24));
+        assert!(is_worn_out((1 << 24) - (1 << 20), 1 << 24));
+        assert!(!is_worn_out(u64::MAX / 2, u64::MAX), "keys without an end");
     }
 }

@@ -13,6 +13,7 @@ pub(crate) use binlog::{Batch, FollowError, Follower, Lsn, Scope};
 use parking_lot::{Condvar, Mutex};
 use reactor::ConnId;
 
+use crate::config::CqlAuthenticator;
 use crate::http::changes;
 use crate::shared::{Mail, Shared};
 
@@ -126,11 +127,15 @@ impl Feeds {
     pub(crate) fn serve(&self, shared: &Shared, batch: &mut Batch) {
         let ready = |(id, feed): (&ConnId, &Feed)| feed.is_ready.then_some((*id, feed.reactor));
         let ids: Vec<_> = self.followers.lock().iter().filter_map(ready).collect();
+        let hides_tables = shared.settings.load().cql_authenticator == CqlAuthenticator::Password;
         for (id, reactor) in ids {
             let taken = self.followers.lock().get_mut(&id).and_then(|feed| feed.follower.take());
             let Some(mut follower) = taken else { continue };
             let (part, is_last) = match follower.next_batch(batch) {
-                Ok(true) => (changes::encode(batch), false),
+                Ok(true) => (changes::encode(batch, hides_tables), false),
+                Ok(false) if shared.log.poisoned().is_some() => {
+                    (changes::encode_end("the log has failed: nothing follows"), true)
+                }
                 Ok(false) => {
                     follower.wake_when_readable();
                     self.give_back(id, follower, true);

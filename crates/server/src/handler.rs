@@ -389,9 +389,17 @@ impl Handler for Server {
 
     /// Requests that CLIENT PAUSE put off are not run any more: the end would come in the middle of
     /// the pause.
-    fn draining(&mut self, cx: &mut Context<'_, Mail>, _: &mut Connections<'_, Session>) {
+    fn draining(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
         for id in &self.postponed {
             cx.close(*id);
+        }
+        // Who follows the log has no end of his own.
+        for (info, session) in connections.list() {
+            if let Session::Http(session) = session
+                && session.wait == Some(crate::http::Wait::Feed)
+            {
+                cx.close(info.id);
+            }
         }
     }
 }

@@ -237,6 +237,10 @@ impl<'a> Parser<'a> {
             Kind::QuotedName => unquoted(token.text, '"'),
             _ => return self.unexpected("a name"),
         };
+        // The protocol counts their bytes with 16 bits.
+        if name.len() > usize::from(u16::MAX) {
+            return self.fault(token, "a name of more than 65535 bytes");
+        }
         self.at += 1;
         Ok(name)
     }

@@ -19,7 +19,7 @@ pub(crate) const ROWS_PER_TURN: usize = if cfg!(test) { 256 } else { 4096 };
 /// Walks of one reactor that may wait; when there are more, the next one goes to its end at once.
 const WAITING_MAX: usize = 1024;
 
-/// The same for the rows that they have gathered.
+/// The same for the rows that they have gathered, and their requests.
 const GATHERED_BYTES_MAX: usize = 256 << 20;
 
 /// A request whose statement goes on later.
@@ -35,6 +35,13 @@ pub(crate) struct Walking {
     pub(crate) paused: Box<Paused>,
     /// Time spent on it so far.
     pub(crate) ns: u64,
+}
+
+impl Walking {
+    /// What it keeps while it waits.
+    fn bytes(&self) -> usize {
+        self.paused.bytes() + self.body.len()
+    }
 }
 
 /// The walks of one reactor.
@@ -68,14 +75,14 @@ impl Walks {
     }
 
     pub(crate) fn push(&mut self, walking: Walking) {
-        self.gathered_bytes += walking.paused.bytes();
+        self.gathered_bytes += walking.bytes();
         self.waiting.push_back(walking);
     }
 
     /// The one that has waited the longest.
     pub(crate) fn pop(&mut self) -> Option<Walking> {
         let walking = self.waiting.pop_front()?;
-        self.gathered_bytes -= walking.paused.bytes();
+        self.gathered_bytes -= walking.bytes();
         Some(walking)
     }
 

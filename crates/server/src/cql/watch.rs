@@ -89,16 +89,17 @@ impl Requests<'_> {
     }
 }
 
-/// A statement up to the password in it.
-fn without_password(text: &str) -> Vec<u8> {
+/// A statement up to the password in it. Only what surely begins as one on data is shown whole:
+/// comments may stand anywhere.
+pub(super) fn without_password(text: &str) -> Vec<u8> {
     const WORD: &[u8] = b"password";
-    let mut words = text.split_whitespace();
-    let second = words.nth(1).unwrap_or_default();
-    let is_of_role = ["role", "user"].iter().any(|word| second.eq_ignore_ascii_case(word));
+    const OF_DATA: [&str; 6] = ["select", "insert", "update", "delete", "begin", "truncate"];
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let is_of_data = OF_DATA.iter().any(|word| first.eq_ignore_ascii_case(word));
     let place =
         text.as_bytes().windows(WORD.len()).position(|part| part.eq_ignore_ascii_case(WORD));
     match place {
-        Some(place) if is_of_role => {
+        Some(place) if !is_of_data => {
             [&text.as_bytes()[..place + WORD.len()], b" ", REDACTED].concat()
         }
         _ => text.as_bytes().to_vec(),
@@ -114,6 +115,10 @@ mod tests {
         for (text, expected) in [
             ("CREATE ROLE a WITH PASSWORD = 'secret'", "CREATE ROLE a WITH PASSWORD (redacted)"),
             ("alter user b with password 'secret'", "alter user b with password (redacted)"),
+            (
+                "/* 1 */ CREATE ROLE a WITH PASSWORD = 's'",
+                "/* 1 */ CREATE ROLE a WITH PASSWORD (redacted)",
+            ),
             ("CREATE ROLE a WITH LOGIN = true", "CREATE ROLE a WITH LOGIN = true"),
             ("SELECT password FROM t", "SELECT password FROM t"),
         ] {

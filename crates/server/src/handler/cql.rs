@@ -462,10 +462,18 @@ impl Server {
     ) {
         let started = self.worker.clock.now();
         self.worker.stamp = started;
+        let pause_bytes = self.output_pause_bytes();
+        let mut has_moved = false;
         for _ in 0..self.worker.walks.len() {
             let Some(walking) = self.worker.walks.pop() else { break };
             // Nobody waits for it if its connection is gone.
             if let Some((AnySession::Cql(session), out)) = connections.get_mut(walking.id) {
+                if out.pending_bytes() > pause_bytes || session.parked.bytes() > pause_bytes {
+                    // Its peer takes the replies before first; the turn that sends them comes here.
+                    self.worker.walks.push(walking);
+                    continue;
+                }
+                has_moved = true;
                 let before = session.parked.bytes();
                 let limits = self.cql_limits(session);
                 let Server { shared, params, worker, cql: desk, now, .. } = self;
@@ -489,7 +497,7 @@ impl Server {
                 break;
             }
         }
-        if self.worker.walks.len() > 0 {
+        if has_moved && self.worker.walks.len() > 0 {
             cx.poll();
         }
     }

@@ -348,7 +348,7 @@ impl Server {
 fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -> Verdict {
     const MS: u64 = 1_000_000;
     let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause));
-    if waits || session.closing {
+    if waits && !session.closing {
         return Verdict::Stay;
     }
     if info.output_bytes > 0 {
@@ -356,7 +356,7 @@ fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -
             && now.since(info.last_activity) > settings.http_write_timeout_ms.saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
     }
-    if session.wait == Some(Wait::Feed) {
+    if session.closing || session.wait == Some(Wait::Feed) {
         return Verdict::Stay;
     }
     let waited_ns = now.since(session.since);

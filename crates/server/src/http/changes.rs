@@ -57,23 +57,35 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     }
 }
 
-/// Records as events.
-pub(crate) fn encode(batch: &Batch) -> Vec<u8> {
+/// Records as events. `hides_tables`: leaves out those of CQL, because roles say who may read them, and
+/// HTTP knows no roles.
+pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records().filter(|record| record.kind == records::MUTATIONS) {
-        let mut changes = Vec::new();
+        // Written one by one: a record may hold a million.
+        let head = format!("event: change\nid: {}\ndata: {{\"changes\":[", record.end);
+        out.extend_from_slice(head.as_bytes());
+        let mut is_first = true;
+        let mut put = |change: &Value| {
+            if !std::mem::take(&mut is_first) {
+                out.push(b',');
+            }
+            serde_json::to_writer(&mut out, change).expect("memory takes all");
+        };
         let mut input = record.payload;
         while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
-                Ok(mutation) => changes.push(describe(&mutation)),
+                Ok(
+                    Mutation::Partition { .. } | Mutation::Purge { .. } | Mutation::Truncate { .. },
+                ) if hides_tables => {}
+                Ok(mutation) => put(&describe(&mutation)),
                 Err(error) => {
-                    changes.push(json!({ "error": error.to_string() }));
+                    put(&json!({ "error": error.to_string() }));
                     break;
                 }
             }
         }
-        let data = json!({ "position": record.start.0, "changes": changes });
-        put_event(&mut out, "change", Some(record.end), &data);
+        out.extend_from_slice(format!("],\"position\":{}}}\n\n", record.start.0).as_bytes());
     }
     out
 }

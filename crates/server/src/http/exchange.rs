@@ -39,13 +39,14 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn new() -> Scratch {
         let nobody = Peer { remote: None, local: None, listener: 0 };
-        let runner = resp::Session::new(
+        let mut runner = resp::Session::new(
             ConnId(0),
             &nobody,
             base::time::MonoNs::default(),
             true,
             Durability::default(),
         );
+        runner.is_lent = true;
         Scratch { runner, args: OwnedArgs::new(), replies: Vec::new(), body: Vec::new() }
     }
 

@@ -173,7 +173,8 @@ impl Route {
         if self.access == Access::Token {
             // The setting is read anew: CONFIG SET may stand in the same pipeline.
             let settings = exchange.shared.settings.load();
-            if let Err(refusal) = access::check(request, &settings) {
+            let is_command = matches!(self.path, Path::Other);
+            if let Err(refusal) = access::check(request, &settings, is_command) {
                 return Ok(exchange.refuse(refusal));
             }
         }

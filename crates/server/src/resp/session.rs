@@ -92,6 +92,8 @@ pub(crate) struct Session {
     pub(crate) monitor: bool,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
+    /// Made for one request whose commands are in memory already: to queue them takes no room.
+    pub(crate) is_lent: bool,
     /// Set by QUIT and by errors after which the peer cannot be understood.
     pub(crate) closing: bool,
     pub(crate) last_command: CommandId,
@@ -126,6 +128,7 @@ impl Session {
             monitor: false,
             no_evict: false,
             no_touch: false,
+            is_lent: false,
             closing: false,
             last_command: 0,
             commands: 0,

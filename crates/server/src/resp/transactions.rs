@@ -204,7 +204,7 @@ pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
             return any_queued(open, Flags::DENYOOM);
         }
         let ends = [&DISCARD, &connection::QUIT, &connection::RESET];
-        ends.iter().all(|known| known.name != command.name)
+        !session.is_lent && ends.iter().all(|known| known.name != command.name)
     })
 }
 

@@ -320,9 +320,14 @@ impl<'s> Results<'s> {
         });
         if !is_same {
             if let Some(group) = self.group.take() {
+                // A walk that goes on behind the last row of a partition has not ended that.
+                let is_of_other = group.key != key;
                 let next = self.show_group(group)?;
                 if next.ends_walk() {
                     return Ok(next);
+                }
+                if is_of_other {
+                    self.in_partition = 0;
                 }
             }
             if self.in_partition >= self.per_partition_max {

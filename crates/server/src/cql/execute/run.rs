@@ -110,7 +110,9 @@ impl Engine<'_> {
     ) -> Result<(), CqlError> {
         let Some(access) = &mut client.access else { return Ok(()) };
         access.refresh(&self.shared.roles);
-        access.check(&statement.plan, &statement.catalog, statement.keyspace.as_deref())
+        // Of now, not that of PREPARE: what a name stands for may have changed since.
+        let catalog = self.shared.catalog.load();
+        access.check(&statement.plan, &catalog, statement.keyspace.as_deref())
     }
 
     /// The time of a statement: of one that goes on that with which it began.

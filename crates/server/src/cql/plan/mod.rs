@@ -36,7 +36,7 @@ pub(crate) use write::{Target, WritePlan};
 
 use super::engine::{Description, PreparedStatement, statement_id};
 use super::error::CqlError;
-use super::expression::{Expression, Markers};
+use super::expression::{Expression, Marker, Markers};
 use super::schema::{Catalog, Table, TableSource};
 use super::statements::{self, Statement};
 use planner::Planner;
@@ -119,6 +119,7 @@ impl PreparedStatement {
         let markers = planner.markers.finish().ok_or_else(|| {
             CqlError::invalid("A bind variable stands where its type is not known")
         })?;
+        check_lengths(&markers, result.as_deref().unwrap_or_default())?;
         let describe = |columns: Vec<Shown>| {
             let table = plan.table();
             Description {
@@ -145,6 +146,22 @@ impl PreparedStatement {
             catalog,
         })
     }
+}
+
+/// The protocol counts bind variables, and the bytes of names, with 16 bits.
+fn check_lengths(markers: &[Marker], shown: &[Shown]) -> Result<(), CqlError> {
+    const MAX: usize = u16::MAX as usize;
+    if markers.len() > MAX {
+        return Err(CqlError::invalid(format!("A statement has at most {MAX} bind variables")));
+    }
+    let mut names = markers.iter().map(|marker| &marker.name);
+    if names.any(|name| name.len() > MAX) || shown.iter().any(|column| column.name.len() > MAX) {
+        return Err(CqlError::invalid(format!("A name has more than {MAX} bytes")));
+    }
+    if shown.len() > MAX {
+        return Err(CqlError::invalid(format!("A result has at most {MAX} columns")));
+    }
+    Ok(())
 }
 
 fn plan(

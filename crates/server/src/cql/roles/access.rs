@@ -230,7 +230,13 @@ fn needed(
         }
         Statement::CreateTable(create) => (Permission::Create, tables(&create.name)?),
         Statement::AlterTable(alter) => (Permission::Alter, table(&alter.name)?),
-        Statement::CreateIndex(create) => (Permission::Alter, table(&create.table)?),
+        Statement::CreateIndex(create) => {
+            // The index may name the keyspace of a table that does not: `schema::indexes::create`.
+            let of_index = create.name.as_ref().and_then(|name| name.keyspace.clone());
+            let keyspace = create.table.keyspace.clone().or(of_index);
+            let keyspace = keyspace.or_else(|| keyspace_of(&create.table))?;
+            (Permission::Alter, Resource::Table { keyspace, name: create.table.name.clone() })
+        }
         Statement::CreateType(create) => (Permission::Create, tables(&create.name)?),
         Statement::AlterType(alter) => (Permission::Alter, tables(&alter.name)?),
         Statement::Drop(drop) => match &drop.what {

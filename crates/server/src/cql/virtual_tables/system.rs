@@ -3,6 +3,7 @@
 use super::VirtualCx;
 use crate::cql::handshake::CQL_VERSION;
 use crate::cql::schema::{DATA_CENTER, RowBuilder, Table, Values, host_id};
+use crate::cql::watch::without_password;
 
 /// Drivers and cqlsh look at it to know what they may ask.
 const RELEASE_VERSION: &str = "5.0.0";
@@ -60,7 +61,7 @@ pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)
             .bytes("prepared_id", statement.id.to_vec())
-            .text("query_string", &statement.text);
+            .text("query_string", &String::from_utf8_lossy(&without_password(&statement.text)));
         match &statement.keyspace {
             Some(keyspace) => row.text("logged_keyspace", keyspace).values(),
             None => row.values(),

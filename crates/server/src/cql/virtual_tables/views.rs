@@ -5,6 +5,7 @@ use base::stages::StageTimers;
 use super::VirtualCx;
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::cql::schema::{RowBuilder, Table, Values};
+use crate::cql::watch::without_password;
 use crate::published::ClientRow;
 use crate::resp::CommandId;
 
@@ -147,7 +148,7 @@ pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)
             .bytes("prepared_id", statement.id.to_vec())
-            .text("query", &statement.text);
+            .text("query", &String::from_utf8_lossy(&without_password(&statement.text)));
         match &statement.keyspace {
             Some(keyspace) => row.text("keyspace_name", keyspace).values(),
             None => row.values(),
