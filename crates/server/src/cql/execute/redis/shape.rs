@@ -160,10 +160,11 @@ pub(in crate::cql::execute) fn partition(
     let shape = Shape::of(table);
     let value = locked.get(DB, key).filter(|value| value.kind() == shape.kind())?;
     let now_ms = locked.params().now.0;
-    let expiry = locked.expiry(DB, key).flatten().map(|at| Expiry {
-        // Not before the key is gone.
-        at: Seconds::try_from(at.0.div_ceil(1000)).unwrap_or(Seconds::MAX),
-        ttl: Seconds::try_from(at.0.saturating_sub(now_ms).div_ceil(1000)).unwrap_or(Seconds::MAX),
+    let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
+    let expiry = locked.expiry(DB, key).flatten().map(|at| {
+        // What is left, rounded up: never more than was asked for, and not before the key is gone.
+        let left = at.0.saturating_sub(now_ms).div_ceil(1000);
+        Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
     });
     let column = table.cells().first().map_or(0, |column| column.number);
     let mut maker = Maker { shape, column, expiry, partition: Partition::new(), row: Vec::new() };

@@ -132,10 +132,12 @@ impl Server {
     }
 
     pub(super) fn pass_seconds(&mut self, seconds: u64) {
-        self.now = Now::new(
-            START_NS + (self.now.mono.0 - 1) + seconds * 1_000_000_000,
-            MonoNs(self.now.mono.0 + seconds * 1_000_000_000),
-        );
+        self.pass_ms(seconds * 1000);
+    }
+
+    pub(super) fn pass_ms(&mut self, ms: u64) {
+        let mono = self.now.mono.0 + ms * 1_000_000;
+        self.now = Now::new(START_NS + (mono - 1), MonoNs(mono));
         self.params.now = self.now.unix;
     }
 

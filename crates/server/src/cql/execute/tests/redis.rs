@@ -177,6 +177,16 @@ fn a_row_lives_as_long_as_its_key() {
         100
         ",
     );
+    // Between two seconds the life of a key is not longer than what was asked for.
+    server.pass_ms(700);
+    server.check(
+        "
+        # EXPIRE h 200
+        :1
+        > SELECT TTL(value) FROM hashes WHERE key = 0x68 AND field = 0x67
+        200
+        ",
+    );
     server.pass_seconds(150);
     server.check(
         "
