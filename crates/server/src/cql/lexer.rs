@@ -81,7 +81,7 @@ const UNITS: [&str; 11] = ["mo", "ms", "us", "µs", "ns", "y", "w", "d", "h", "m
 
 /// All tokens of `text`, the last one with [`Kind::End`].
 pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
-    let mut lexer = Lexer { text, at: 0, line: 1, line_start: 0 };
+    let mut lexer = Lexer { text, at: 0, position: Position { line: 1, column: 0 } };
     let mut tokens = Vec::new();
     loop {
         let token = lexer.next_token()?;
@@ -95,15 +95,15 @@ pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    line: u32,
-    /// Where the line began.
-    line_start: usize,
+    /// Of `at`: it goes along, as counting from the start of the line for each token would make a
+    /// line of n tokens cost n * n.
+    position: Position,
 }
 
 impl<'a> Lexer<'a> {
     fn next_token(&mut self) -> Result<Token<'a>, SyntaxError> {
         self.skip_blanks()?;
-        let position = self.position();
+        let position = self.position;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
             return Ok(Token { kind: Kind::End, text: "", position });
@@ -126,17 +126,17 @@ impl<'a> Lexer<'a> {
         &self.text[self.at..]
     }
 
-    fn position(&self) -> Position {
-        let column = self.text[self.line_start..self.at].chars().count();
-        Position { line: self.line, column: u32::try_from(column).unwrap_or(u32::MAX) }
-    }
-
     fn advance(&mut self, bytes: usize) {
         let passed = &self.text[self.at..self.at + bytes];
-        for (at, _) in passed.match_indices('\n') {
-            self.line += 1;
-            self.line_start = self.at + at + 1;
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let Position { line, column } = &mut self.position;
+        let mut tail = passed;
+        if let Some((before, behind)) = passed.rsplit_once('\n') {
+            *line = line.saturating_add(count(before.matches('\n').count() + 1));
+            *column = 0;
+            tail = behind;
         }
+        *column = column.saturating_add(count(tail.chars().count()));
         self.at += bytes;
     }
 
@@ -146,8 +146,8 @@ impl<'a> Lexer<'a> {
             let bytes = if rest.starts_with("--") || rest.starts_with("//") {
                 rest.find('\n').unwrap_or(rest.len())
             } else if rest.starts_with("/*") {
-                let end = rest.find("*/").ok_or_else(|| self.unfinished("comment"))?;
-                end + "*/".len()
+                let end = rest[2..].find("*/").ok_or_else(|| self.unfinished("comment"))?;
+                2 + end + 2
             } else {
                 rest.len() - rest.trim_start().len()
             };
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn unfinished(&self, what: &str) -> SyntaxError {
-        SyntaxError { position: self.position(), reason: format!("{what} without an end") }
+        SyntaxError { position: self.position, reason: format!("{what} without an end") }
     }
 }
 
