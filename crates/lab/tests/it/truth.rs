@@ -161,21 +161,29 @@ fn requests_of_a_schedule_are_sent_whether_replies_come_or_not() {
 #[test]
 fn a_pause_shows_in_corrected_times_and_hides_in_raw_ones() {
     let pause = Duration::from_millis(600);
-    let server = Server::start(move |number| match number {
-        200 => Act::PauseAll(pause),
-        _ => Act::Reply,
-    });
-    let work = SocketWork { arrival: open(1000.0), ..work(server.address) };
-    let report = run(&spec(work, 2000)).unwrap();
-    assert_eq!(server.account().requests, 2000);
-    assert_eq!(report.unsent, 0);
     let longer = |text: &str, ms: u64| {
         let histogram = decode(text).unwrap();
         histogram.len() - histogram.count_between(0, ms * 1_000_000)
     };
-    // A request due when so much of the pause was left waited as long.
-    let paused_ms = server.account().paused.as_secs_f64() * 1e3;
-    check_close(real(longer(&report.latency_corrected, 200)), paused_ms - 200.0, 0.1);
+    let paused_run = || {
+        let server = Server::start(move |number| match number {
+            200 => Act::PauseAll(pause),
+            _ => Act::Reply,
+        });
+        let work = SocketWork { arrival: open(1000.0), ..work(server.address) };
+        let report = run(&spec(work, 2000)).unwrap();
+        assert_eq!(server.account().requests, 2000);
+        assert_eq!(report.unsent, 0);
+        // A request due when so much of the pause was left waited as long.
+        let expected = server.account().paused.as_secs_f64() * 1e3 - 200.0;
+        let found = real(longer(&report.latency_corrected, 200));
+        assert!(found >= 0.9 * expected, "{found} of {expected} waited");
+        (report, found <= 1.1 * expected)
+    };
+    // More waited where something else took the processor, too: that is so, but no measure.
+    let mut runs = (0..5).map(|_| paused_run());
+    let undisturbed = runs.find(|(_, is_undisturbed)| *is_undisturbed);
+    let (report, _) = undisturbed.expect("one of five runs is left alone");
     assert!(longer(&report.latency_raw, 200) <= 8);
     let quantile = |text: &str| decode(text).unwrap().value_at_quantile(0.9);
     assert!(quantile(&report.latency_corrected) > 4 * quantile(&report.latency_raw));
