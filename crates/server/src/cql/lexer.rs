@@ -145,8 +145,8 @@ impl<'a> Lexer<'a> {
             let rest = self.rest();
             let bytes = if rest.starts_with("--") || rest.starts_with("//") {
                 rest.find('\n').unwrap_or(rest.len())
-            } else if rest.starts_with("/*") {
-                let end = rest[2..].find("*/").ok_or_else(|| self.unfinished("comment"))?;
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                let end = comment.find("*/").ok_or_else(|| self.unfinished("comment"))?;
                 2 + end + 2
             } else {
                 rest.len() - rest.trim_start().len()
