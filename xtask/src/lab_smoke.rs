@@ -188,7 +188,7 @@ fn compare(lab: &Lab) -> Result<()> {
         "--blocks",
         "2",
         "--block-ms",
-        "200",
+        "800",
         "--precision",
         "1",
     ])?;
