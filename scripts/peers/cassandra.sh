@@ -14,7 +14,7 @@ home=${CARGO_TARGET_DIR:-$root/target}/peers/cassandra
 # Data and settings.
 place=$home
 command=${1:-}
-shift || true
+[[ $# == 0 ]] || shift
 while [[ $# -gt 1 ]]; do
     case $1 in
     --port) CQL_PORT=$2 ;;
