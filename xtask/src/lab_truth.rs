@@ -1,6 +1,6 @@
 //! Whether `lab compare` tells the truth: a server beside itself, many times, is never called
-//! different. Takes a quarter of a minute per try, and judges by figures of this machine: no part of
-//! `ci`.
+//! different; a server that costs a twentieth more, because it was told to, always is. Takes a third
+//! of a minute per try, and judges by figures of this machine: no part of `ci`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +13,18 @@ use crate::tally::Tally;
 pub(crate) const TRIES_DEFAULT: usize = 20;
 /// Both of a pair.
 const SERVER: &str = "this:durability=never,reactors=1";
+/// Of servers that know what a request costs: an echo spends so much at each read.
+const PLANTED_TRIES: usize = 5;
+const PLANTED_NS: [f64; 2] = [50_000.0, 53_000.0];
+/// What is measured may differ by so much from what was planted.
+const PLANTED_ERROR_MAX: f64 = 0.02;
+/// Each request is a read of its own.
+const PLANTED_FLAGS: [&str; 6] = ["--pipeline", "1", "--keys", "1000", "--block-ms", "400"];
+/// What is said of the second of such a pair.
+const COSTS_MORE: &str = "B costs more";
+/// The figure that was planted.
+const CPU: &str = "server CPU, ns per operation";
+
 /// As a user compares, but for shorter runs of fewer keys, and content with less precision.
 const FLAGS: [&str; 8] =
     ["--pipeline", "16", "--keys", "100000", "--block-ms", "400", "--precision", "0.03"];
@@ -28,7 +40,7 @@ pub(crate) fn run(root: &Path, tries: usize) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut figures_open = 0;
     for number in 1..=tries {
-        let text = compare(&program)?;
+        let text = compare(&program, [SERVER, SERVER], &FLAGS)?;
         let found = Found::read(&text)?;
         println!("try {number:>2}: {}; {} of {FIGURES} figures open", found.last, found.open);
         figures_open += found.open;
@@ -39,12 +51,30 @@ pub(crate) fn run(root: &Path, tries: usize) -> Result<Tally> {
         }
     }
     println!("{figures_open} of {} figures without a difference", tries * FIGURES);
+    find_planted(&program, &mut tally)?;
     Ok(tally)
 }
 
-fn compare(program: &Path) -> Result<String> {
+/// Passes if the slower one is called so, by as much as it was made slower.
+fn find_planted(program: &Path, tally: &mut Tally) -> Result<()> {
+    let servers = PLANTED_NS.map(|ns| format!("echo:read-cost-ns={ns}"));
+    for number in 1..=PLANTED_TRIES {
+        let text = compare(program, [&servers[0], &servers[1]], &PLANTED_FLAGS)?;
+        let (found, costs) = (Found::read(&text)?, Costs::read(&text)?);
+        let truth = costs.planted_ratio();
+        println!("planted {number}: {}; the truth is {truth:.3}", found.last);
+        if found.last.ends_with(COSTS_MORE) && (costs.ratio - truth).abs() <= PLANTED_ERROR_MAX {
+            tally.passed += 1;
+        } else {
+            tally.failed += 1;
+        }
+    }
+    Ok(())
+}
+
+fn compare(program: &Path, servers: [&str; 2], flags: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    command.args(["lab", "compare", SERVER, SERVER]).args(FLAGS).stdin(Stdio::null());
+    command.args(["lab", "compare"]).args(servers).args(flags).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
@@ -74,6 +104,30 @@ impl Found {
 
     fn is_open(&self) -> bool {
         self.last.ends_with(OPEN)
+    }
+}
+
+/// The row of processor time.
+#[derive(Debug, PartialEq)]
+struct Costs {
+    /// Nanoseconds of an operation on A.
+    a_ns: f64,
+    /// B over A.
+    ratio: f64,
+}
+
+impl Costs {
+    fn read(text: &str) -> Result<Costs> {
+        let row = text.lines().find_map(|line| line.strip_prefix(CPU)?.strip_prefix(' '));
+        let row = row.with_context(|| format!("no row of processor time in {text}"))?;
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let [a, _, ratio, ..] = words.as_slice() else { bail!("too short: {row}") };
+        Ok(Costs { a_ns: a.parse()?, ratio: ratio.parse()? })
+    }
+
+    /// What B must cost over A, as nothing but the planted part tells them apart.
+    fn planted_ratio(&self) -> f64 {
+        1.0 + (PLANTED_NS[1] - PLANTED_NS[0]) / self.a_ns
     }
 }
 
@@ -112,6 +166,18 @@ mod tests {
         let different = Found::read(&text("B costs more")).unwrap();
         assert_eq!((different.open, different.is_open()), (3, false));
         assert!(different.last.starts_with("server CPU, ns per operation: B/A = 1.003"));
+    }
+
+    #[test]
+    fn the_row_of_processor_time_is_read() {
+        let row = format!(
+            "{CPU}        25000        26250   1.048 [1.041, 1.055]   0.0005  {COSTS_MORE}"
+        );
+        let costs = Costs::read(&format!("A: echo\n{row}\n{CPU}: B/A = 1.048")).unwrap();
+        assert_eq!(costs, Costs { a_ns: 25_000.0, ratio: 1.048 });
+        assert!((costs.planted_ratio() - 1.05).abs() < 1e-9);
+        assert!(Costs::read(&format!("{CPU}: B/A = 1.048")).is_err());
+        assert!(Costs::read(&format!("{CPU} 25000")).is_err());
     }
 
     #[test]

@@ -45,8 +45,9 @@ Chores of the project.
                                              kill -9 under load, restart, compare; 20 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              clients that mean harm; about a minute
-  cargo xtask lab-truth [--tries N]          a server compared with itself is not called different;
-                                             on a quiet machine, 20 tries, about 6 minutes
+  cargo xtask lab-truth [--tries N]          a server compared with itself is not called different,
+                                             one made 5 % slower is; on a quiet machine, about
+                                             9 minutes
   cargo xtask report                         the lab's pages in headless Chromium
   cargo xtask console                        the server's console in headless Chromium, under load
 

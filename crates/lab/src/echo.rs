@@ -1,6 +1,9 @@
-//! `lab echo`: the least that a server can do, as a bound for all others and for the generator.
+//! `lab echo`: the least that a server can do, as a bound for all others and for the generator; and,
+//! with a cost that is told to it, a server whose cost is known.
 
+use std::hint;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use lexopt::Parser;
@@ -9,42 +12,67 @@ use reactor::{
 };
 
 const HELP: &str = "\
-Usage: myriad lab echo [--port PORT] [--threads COUNT]
+Usage: myriad lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
 
 Listens on 127.0.0.1 and sends back all bytes as they come, until it gets SIGTERM or SIGINT. Arrays
 of bulk strings are requests and replies at once, so a generator can take it for a server.
 
       --port <PORT>      0: any free one; the first line of output is the address [0]
       --threads <COUNT>  Reactors [1]
+      --read-cost-ns <NS>  Keep the core busy for so long at each read, up to 1 s [0]
 ";
+
+/// A second per read: whoever wants more mistook the unit.
+const READ_COST_NS_MAX: u64 = 1_000_000_000;
 
 /// `lab echo`.
 pub(crate) fn command(parser: &mut Parser) -> Result<()> {
     use lexopt::prelude::*;
-    let (mut port, mut threads) = (0, 1);
+    let (mut port, mut threads, mut read_cost_ns) = (0, 1, 0);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("port") => port = parser.value()?.parse()?,
             Long("threads") => threads = parser.value()?.parse()?,
+            Long("read-cost-ns") => read_cost_ns = parser.value()?.parse()?,
             Short('h') | Long("help") => return crate::cli::print(HELP),
             other => return Err(other.unexpected().into()),
         }
     }
     anyhow::ensure!((1..=256).contains(&threads), "--threads must be from 1 to 256");
-    serve(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), threads)
+    anyhow::ensure!(
+        read_cost_ns <= READ_COST_NS_MAX,
+        "--read-cost-ns must be at most {READ_COST_NS_MAX}"
+    );
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    serve(address, threads, Duration::from_nanos(read_cost_ns))
 }
 
-fn serve(address: SocketAddr, reactors: usize) -> Result<()> {
+fn serve(address: SocketAddr, reactors: usize, read_cost: Duration) -> Result<()> {
     let listener = Listener::bind(address, b"").with_context(|| format!("listen on {address}"))?;
     let config = Config { reactors, drain_timeout_ms: 100, ..Config::default() };
-    let group = Group::start(&config, vec![listener], |_, _| Echo)?;
+    let group = Group::start(&config, vec![listener], move |_, _| Echo { read_cost })?;
     for address in group.addresses() {
         crate::cli::print(&format!("{address}\n"))?;
     }
     Ok(group.run(|_| Control::Stop)?)
 }
 
-struct Echo;
+struct Echo {
+    read_cost: Duration,
+}
+
+impl Echo {
+    /// By the clock, not by a count of steps: what a step takes differs from machine to machine.
+    fn spend(&self) {
+        if self.read_cost.is_zero() {
+            return;
+        }
+        let start = Instant::now();
+        while start.elapsed() < self.read_cost {
+            hint::spin_loop();
+        }
+    }
+}
 
 impl Handler for Echo {
     type Session = ();
@@ -60,6 +88,7 @@ impl Handler for Echo {
         input: &[u8],
         out: &mut Output,
     ) -> Flow {
+        self.spend();
         out.buffer().extend_from_slice(input);
         Flow::read(input.len())
     }
