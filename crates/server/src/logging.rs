@@ -1,9 +1,10 @@
 //! Where events go: text or JSON, to a file or to standard error. The last ones are kept for the console.
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io;
-use std::sync::Mutex;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
@@ -27,10 +28,29 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
             .append(true)
             .open(path)
             .with_context(|| format!("opening the log file {}", path.display()))?;
-        let builder = builder.with_writer(Mutex::new(file).and(Keeper::new)).with_ansi(false);
+        let file = Arc::clone(FILE.get_or_init(|| Arc::new(file)));
+        let builder = builder.with_writer(file.and(Keeper::new)).with_ansi(false);
         if json { builder.json().try_init() } else { builder.try_init() }
     };
     installed.map_err(|error| anyhow::anyhow!("installing the logger: {error}"))
+}
+
+/// Where events go, if not to standard error.
+static FILE: OnceLock<Arc<File>> = OnceLock::new();
+/// Lines were lost, and that was said.
+static HAS_LOST_LINES: AtomicBool = AtomicBool::new(false);
+
+/// Writes complete lines to where events go. That some could not be written is said once.
+pub(crate) fn write_lines(lines: &[u8]) {
+    let written = match FILE.get() {
+        Some(file) => file.as_ref().write_all(lines),
+        None => io::stderr().write_all(lines),
+    };
+    if let Err(error) = written
+        && !HAS_LOST_LINES.swap(true, Ordering::Relaxed)
+    {
+        tracing::error!(%error, "lines of the log are lost");
+    }
 }
 
 /// Events that are kept.
@@ -75,8 +95,6 @@ impl io::Write for Keeper {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
 
     #[test]

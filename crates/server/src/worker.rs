@@ -2,6 +2,7 @@
 
 use crate::accounts::Accounts;
 use crate::config::{Durability, Settings};
+use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
 use crate::published::Tally;
 use crate::records;
@@ -45,6 +46,7 @@ pub(crate) struct Worker {
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
     pub(crate) write_ns: u64,
+    pub(crate) request_lines: RequestLines,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl Worker {
             monitor_feed: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,
+            request_lines: RequestLines::new(settings.log_format),
         };
         worker.take_settings(settings);
         worker

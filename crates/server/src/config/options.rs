@@ -644,7 +644,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::YesNo { field: field!(log_cql_requests) },
         "no",
         Change::Running,
-        "Log a line for each CQL request.",
+        "Log a line for each CQL request, up to a tick (`hz`) late: when, connection/stream, kind, bytes.",
     ),
     // --- Encodings
     with_aliases(

@@ -11,7 +11,7 @@
 //! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
 //! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `walks`
 //! (long reads, piece by piece), `events` (what clients are told without asking), `watch` (what SLOWLOG
-//! and MONITOR see), `traces` (what became of a request).
+//! and MONITOR see), `request_lines` (a line per request), `traces` (what became of a request).
 
 mod auth;
 pub(crate) mod engine;
@@ -32,6 +32,7 @@ pub(crate) mod prepared;
 pub(crate) mod processor;
 pub mod relation;
 pub(crate) mod request_kind;
+pub(crate) mod request_lines;
 pub(crate) mod requests;
 pub mod roles;
 pub mod schema;

@@ -6,6 +6,9 @@ use crate::http::ROUTES;
 use crate::resp::CommandId;
 use crate::resp::registry::REGISTRY;
 
+/// Of all names of requests.
+const PREFIX: &str = "cql|";
+
 /// What a request is, by its opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
@@ -58,6 +61,11 @@ impl RequestKind {
         )
     }
 
+    /// Its name without the protocol's.
+    pub(crate) fn word(self) -> &'static str {
+        &Self::NAMES[self as usize][PREFIX.len()..]
+    }
+
     /// Its number in counters and timers.
     pub(crate) fn command_id(self) -> CommandId {
         CommandId::try_from(REGISTRY.len() + self as usize).expect("fewer than 65,536 commands")
@@ -99,6 +107,7 @@ mod tests {
             (RequestKind::of(0xFF), "cql|other"),
         ] {
             assert_eq!(command_name(kind.command_id()), name);
+            assert_eq!(kind.word(), name.strip_prefix(PREFIX).unwrap());
             assert!(usize::from(kind.command_id()) < commands_count());
         }
         assert_eq!(command_name(route_id(0)), ROUTES[0].name);

@@ -16,6 +16,7 @@ use super::pool::{Call, Pool, PoolReply};
 use super::prepared::PreparedLimits;
 use super::processor::Processor;
 use super::request_kind::RequestKind;
+use super::request_lines::Seen;
 use super::session::{Phase, Session, Wait};
 use super::traces;
 use super::walks::Walking;
@@ -86,8 +87,8 @@ impl Requests<'_> {
         session.last_request = kind;
         let settings = &self.worker.settings;
         if settings.log_cql_requests {
-            let stream = header.stream;
-            tracing::info!(id = session.id.0, stream, bytes = body.len(), ?kind, "CQL request");
+            let seen = Seen { id: session.id, stream: header.stream, bytes: body.len(), kind };
+            self.worker.request_lines.note(seen, self.now);
         }
         let start = out.len();
         let clock_start = self.worker.stamp;
