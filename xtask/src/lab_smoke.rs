@@ -78,13 +78,43 @@ load = { mix = [{ weight = 1, words = [\"INSERT INTO lab.rows (key, value) VALUE
 \"subject.options\" = { threads = 1 }
 ";
 
+/// Pages over connections that stay, pages over new ones, and keys by REST.
+const HTTP_DEFINITION: &str = "\
+name = \"http\"
+title = \"HTTP once\"
+repeats = 1
+cell_ms = 100
+warmup = { fixed = { ms = 20 } }
+
+[subject]
+kind = \"web\"
+
+[load]
+protocol = \"http\"
+connections = 4
+keys = { count = 100 }
+
+[[cell]]
+\"subject.options\" = { workers = 2 }
+\"load.http.body_bytes\" = 4096
+\"load.mix\" = [{ weight = 1, words = [\"GET\", \"/4k.bin\"] }]
+[[cell]]
+\"subject.options\" = { workers = 1, mode = \"thread\" }
+\"load.http.connection\" = \"close\"
+\"load.mix\" = [{ weight = 1, words = [\"GET\", \"/hello\"] }]
+[[cell]]
+\"subject.kind\" = \"myriad\"
+\"subject.options\" = { durability = \"never\", reactors = 1 }
+\"load.mix\" = [{ weight = 1, words = [\"PUT\", \"/kv/{key}\", \"{value}\"] }]
+";
+
 /// One thing that is tried.
 struct Check {
     name: &'static str,
     run: fn(&Lab) -> Result<()>,
 }
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check { name: "run a definition", run: run_definition },
     Check { name: "make its report", run: make_report },
     Check { name: "list the tables of the sources", run: list_tables },
@@ -93,6 +123,7 @@ const CHECKS: [Check; 8] = [
     Check { name: "find the highest rate", run: find_max },
     Check { name: "load servers of CQL", run: run_cql },
     Check { name: "do as cassandra-stress does", run: stress },
+    Check { name: "load servers of HTTP", run: run_http },
 ];
 
 /// Where the program is and where results go.
@@ -267,6 +298,19 @@ fn stress(lab: &Lab) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn run_http(lab: &Lab) -> Result<()> {
+    fs::write(lab.path("http.toml"), HTTP_DEFINITION)?;
+    lab.ask(&["run", "http.toml", "--out", "http", "--quiet-wait", "0"])?;
+    let rows = rows(&lab.path("http/rows.jsonl"))?;
+    ensure!(rows.len() == 3, "{} rows instead of 3", rows.len());
+    for row in rows.iter().filter(|row| row["subject"]["kind"] == "web") {
+        let threads = row["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let workers = threads.iter().filter(|thread| thread["name"] == "w00");
+        ensure!(workers.count() == 1, "no worker of its own in {row}");
+    }
+    rows.iter().try_for_each(check_row)
 }
 
 /// Lines of JSON.

@@ -111,6 +111,7 @@ fn spec(options: &Options, address: SocketAddr) -> LoadSpec {
                 consistency: options.consistency,
                 schema: schema(options),
             })),
+            http: None,
         }),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms: options.duration_s.map_or(DURATION_MS, |seconds| seconds * 1_000),

@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::grid::{self, Node, Point};
 use super::{Cell, Definition, REPEATS_MAX, set_duration};
 use crate::load::{
-    AppendWork, Arrival, Commit, CqlWork, Distribution, Keys, LoadSpec, LogMode, Operation,
-    Protocol, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, Commit, CqlWork, Distribution, HttpWork, Keys, LoadSpec, LogMode,
+    Operation, Protocol, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
 use crate::subject::{Kind, OptionValue, SubjectSpec};
 
@@ -117,6 +117,7 @@ struct SocketLoad {
     value_bytes: Sizes,
     setup: Vec<Vec<String>>,
     cql: Option<CqlWork>,
+    http: Option<HttpWork>,
 }
 
 impl Default for SocketLoad {
@@ -139,14 +140,16 @@ impl Default for SocketLoad {
             value_bytes: Sizes::Fixed(80),
             setup: Vec::new(),
             cql: None,
+            http: None,
         }
     }
 }
 
-/// A write of one key.
+/// A write of one key; of web servers, a small page.
 fn write_of(protocol: Protocol) -> Vec<Operation> {
     let words: &[&str] = match protocol {
         Protocol::Cql => &[CqlWork::INSERT],
+        Protocol::Http => &["GET", "/hello"],
         _ => &["SET", "{key}", "{value}"],
     };
     vec![Operation { weight: 1.0, words: words.iter().map(ToString::to_string).collect() }]
@@ -212,6 +215,7 @@ impl SocketLoad {
         let native = match subject.kind {
             Kind::Memcached => Protocol::Memcached,
             Kind::Cassandra => Protocol::Cql,
+            Kind::Web | Kind::Nginx => Protocol::Http,
             _ => Protocol::Resp,
         };
         let protocol = self.protocol.unwrap_or(native);
@@ -223,6 +227,7 @@ impl SocketLoad {
         Ok(SocketWork {
             protocol,
             cql: (protocol == Protocol::Cql).then(|| Box::new(self.cql.unwrap_or_default())),
+            http: (protocol == Protocol::Http).then(|| Box::new(self.http.unwrap_or_default())),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             password: self.password,
             threads: within("threads", &threads, THREADS_MAX)?,
@@ -351,7 +356,7 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
     load.beside = beside::<L>(&tree, &file.subject)?;
     set_duration(&mut load, file.cell_ms.into_inner());
     let mut subject = file.subject;
-    add_cql_address(&mut subject, &load);
+    add_addresses(&mut subject, &load);
     let cell = Cell { parameters: grid::parameters(point)?, subject, phases, load };
     let definition = Definition {
         name: file.name.into_inner(),
@@ -365,13 +370,18 @@ fn cell_of<L: Load>(mut tree: DeTable<'_>, point: &Point<'_>) -> Result<(Definit
     Ok((definition, cell))
 }
 
-/// A Myriad that is loaded over CQL must be told to speak it.
-fn add_cql_address(subject: &mut SubjectSpec, load: &LoadSpec) {
-    let is_cql = |work: &SocketWork| work.protocol == Protocol::Cql;
-    let first = matches!(&load.work, Work::Socket(work) if is_cql(work));
-    if subject.kind == Kind::Myriad && (first || load.beside.values().any(is_cql)) {
-        let any = OptionValue::Text("127.0.0.1:0".into());
-        subject.options.entry("cql".to_owned()).or_insert(any);
+/// A Myriad that is loaded over CQL or HTTP must be told to speak it.
+fn add_addresses(subject: &mut SubjectSpec, load: &LoadSpec) {
+    if subject.kind != Kind::Myriad {
+        return;
+    }
+    for (protocol, option) in [(Protocol::Cql, "cql"), (Protocol::Http, "http")] {
+        let speaks = |work: &SocketWork| work.protocol == protocol;
+        let first = matches!(&load.work, Work::Socket(work) if speaks(work));
+        if first || load.beside.values().any(speaks) {
+            let any = OptionValue::Text("127.0.0.1:0".into());
+            subject.options.entry(option.to_owned()).or_insert(any);
+        }
     }
 }
 

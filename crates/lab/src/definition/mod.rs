@@ -202,6 +202,27 @@ kind = \"myriad\"
     }
 
     #[test]
+    fn http_is_what_web_servers_speak_and_myriad_where_it_is_asked_to() {
+        let text = "[grid]\n\"subject.kind\" = [\"web\", \"nginx\"]\n\
+                    \"load.http.connection\" = [\"keep-alive\", \"close\"]\n";
+        let definition = parsed(text);
+        let work = socket(&definition.cells[3].load);
+        assert_eq!(work.protocol, crate::load::Protocol::Http);
+        assert_eq!(work.mix[0].words, ["GET", "/hello"]);
+        let http = work.http.as_deref().unwrap();
+        assert_eq!(http.connection, crate::load::HttpConnection::Close);
+        assert!(definition.cells[3].subject.options.is_empty());
+        let definition = parsed(
+            "[load]\nprotocol = \"http\"\nhttp = { version = \"1.0\", headers = [[\"A\", \"b\"]] }\n",
+        );
+        let cell = &definition.cells[0];
+        assert_eq!(cell.subject.options["http"].to_string(), "127.0.0.1:0");
+        let http = socket(&cell.load).http.as_deref().unwrap();
+        assert_eq!(http.version, crate::load::HttpVersion::V1_0);
+        assert_eq!(http.headers, [("A".to_owned(), "b".to_owned())]);
+    }
+
+    #[test]
     fn a_product_varies_its_last_list_fastest() {
         let definition = parsed(
             "[grid]\n\"load.pipeline\" = [1, 16]\n\"load.connections\" = [1, 8, 64]\n\
@@ -334,14 +355,14 @@ kind = \"myriad\"
         check_fault(
             "cpu = [0]\n",
             "a.toml:6: unknown field `cpu`, expected one of `kind`, \
-            `binary`, `cpus`, `options`, `directory`",
+            `label`, `binary`, `cpus`, `options`, `directory`",
         );
         check_fault(
             "[load]\nwarmup = 1\n",
             "a.toml:7: unknown field `warmup`, expected one of \
             `cpus`, `seed`, `window_ms`, `operations_max`, `protocol`, `password`, `threads`, \
             `connections`, `users`, `sharing`, `pipeline`, `arrival`, `mix`, `keys`, \
-            `value_bytes`, `setup`, `cql`",
+            `value_bytes`, `setup`, `cql`, `http`",
         );
         check_fault(
             "[grids]\n",
@@ -356,7 +377,7 @@ kind = \"myriad\"
             "[grid]\n\"load.conections\" = [1]\n",
             "a.toml:7: unknown field `conections`, expected one of `cpus`, `seed`, `window_ms`, \
              `operations_max`, `protocol`, `password`, `threads`, `connections`, `users`, \
-             `sharing`, `pipeline`, `arrival`, `mix`, `keys`, `value_bytes`, `setup`, `cql`",
+             `sharing`, `pipeline`, `arrival`, `mix`, `keys`, `value_bytes`, `setup`, `cql`, `http`",
         );
         check_fault(
             "[grid]\n\"name\" = [\"a\"]\n",
@@ -402,7 +423,7 @@ kind = \"myriad\"
         check(
             "name = \"x\"\ntitle = \"t\"\n[subject]\nkind = \"mongo\"\n",
             "b.toml:4: unknown variant `mongo`, expected one of `myriad`, `redis-server`, \
-             `valkey-server`, `memcached`, `cassandra`, `echo`, `log`",
+             `valkey-server`, `memcached`, `cassandra`, `web`, `nginx`, `echo`, `log`",
         );
         let rest = "title = \"t\"\n[subject]\nkind = \"myriad\"\n";
         check(

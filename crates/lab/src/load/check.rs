@@ -6,7 +6,8 @@ use super::cql::Statements;
 use super::draws::{KEYS_MAX, longest};
 use super::flights::STREAMS_MAX;
 use super::spec::{
-    Arrival, Distribution, LoadSpec, Operation, Protocol, Sharing, Sizes, SocketWork, Warmup,
+    Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, LoadSpec, Operation, Protocol,
+    Sharing, Sizes, SocketWork, Warmup,
 };
 use super::template::Mix;
 
@@ -24,6 +25,8 @@ const OPERATIONS_MAX: usize = 1_000;
 const PER_SECOND_MAX: f64 = 1e9;
 /// A day: a run that forgets to end.
 const DURATION_MS_MAX: u64 = 86_400_000;
+/// Lines that a load adds to the heads of its requests of HTTP.
+const HEADERS_MAX: usize = 64;
 
 /// Refuses what makes no sense, before anything is started.
 pub(super) fn check(spec: &LoadSpec, work: &SocketWork) -> Result<()> {
@@ -108,10 +111,15 @@ fn check_mix(work: &SocketWork) -> Result<()> {
         ),
         Protocol::Memcached => check_memcached(work)?,
         Protocol::Cql => check_cql(work)?,
+        Protocol::Http => check_http(work)?,
     }
     ensure!(
         work.cql.is_some() == (work.protocol == Protocol::Cql),
         "what is said of cql belongs to its protocol"
+    );
+    ensure!(
+        work.http.is_some() == (work.protocol == Protocol::Http),
+        "what is said of http belongs to its protocol"
     );
     let request_bytes = if work.cql.is_some() {
         Statements::bytes_max(work)
@@ -164,6 +172,48 @@ fn check_memcached(work: &SocketWork) -> Result<()> {
     Ok(())
 }
 
+fn check_http(work: &SocketWork) -> Result<()> {
+    let is_target =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
+    for Operation { words, .. } in &work.mix {
+        ensure!(
+            matches!(words.len(), 2 | 3) && words[..2].iter().all(|word| is_target(word)),
+            "for HTTP, an operation is a method, a target, and a body if there is one"
+        );
+    }
+    let is_head = |operation: &Operation| operation.words[0] == "HEAD";
+    ensure!(
+        work.mix.iter().all(is_head) || !work.mix.iter().any(is_head),
+        "a mix of HTTP has HEAD alone or not at all: its answers have no body"
+    );
+    ensure!(work.setup.is_empty(), "HTTP's connections need no setup");
+    ensure!(work.password.is_none(), "HTTP's password is a line of its head: http.headers");
+    ensure!(
+        work.sharing == Sharing::Blocking,
+        "callers of HTTP borrow connections: sharing is blocking"
+    );
+    let default = HttpWork::default();
+    let http = work.http.as_deref().unwrap_or(&default);
+    let is_short = http.connection == HttpConnection::Close;
+    ensure!(work.pipeline == 1 || !is_short, "a connection for one request has no pipeline");
+    ensure!(
+        is_short || (http.version != HttpVersion::V0_9 && !http.ignores_answers),
+        "without answers, or with HTTP/0.9, a connection is for one request: http.connection = \"close\""
+    );
+    ensure!(
+        (1..=DURATION_MS_MAX).contains(&http.timeout_ms),
+        "http.timeout_ms must be from 1 to {DURATION_MS_MAX}"
+    );
+    let is_line = |text: &str| text.bytes().all(|byte| (b' '..0x7f).contains(&byte));
+    let is_header = |(name, value): &(String, String)| is_plain(name) && is_line(value);
+    ensure!(
+        is_line(&http.host) && http.headers.iter().all(is_header),
+        "http.host and http.headers are printable ASCII"
+    );
+    ensure!(http.headers.len() <= HEADERS_MAX, "http.headers must be at most {HEADERS_MAX}");
+    Ok(())
+}
+
 /// Neither empty nor in need of quotes.
 fn is_plain(word: &str) -> bool {
     let is_special = |byte: u8| byte <= b' ' || byte == b'"' || byte == b'\'' || byte == 0x7f;
@@ -172,7 +222,7 @@ fn is_plain(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::tests::{cql_work, spec, work};
+    use super::super::spec::tests::{cql_work, http_work, spec, work};
     use super::*;
 
     #[track_caller]
@@ -230,6 +280,61 @@ mod tests {
             work.mix[0].words.push("{key}".to_owned());
         };
         check_refused(two_words, "an operation is one word");
+    }
+
+    #[test]
+    fn requests_of_http_are_method_target_and_body() {
+        assert!(check(&spec(), &http_work()).is_ok());
+        let refused = |change: fn(&mut SocketWork), expected: &str| {
+            check_refused(
+                |_, work| {
+                    *work = http_work();
+                    change(work);
+                },
+                expected,
+            );
+        };
+        refused(|work| work.mix[0].words.truncate(1), "a method, a target");
+        refused(|work| work.mix[0].words[1] = "/a b".to_owned(), "a method, a target");
+        refused(
+            |work| {
+                let mut head = work.mix[0].clone();
+                "HEAD".clone_into(&mut head.words[0]);
+                work.mix.push(head);
+            },
+            "HEAD alone",
+        );
+        refused(|work| work.sharing = Sharing::Multiplexed, "sharing is blocking");
+        refused(|work| work.password = Some("p".to_owned()), "http.headers");
+        refused(|work| work.http = None, "belongs to its protocol");
+        let http = |work: &mut SocketWork, change: fn(&mut HttpWork)| {
+            change(work.http.as_mut().unwrap());
+        };
+        check_refused(
+            |_, work| {
+                *work = SocketWork { pipeline: 2, ..http_work() };
+                http(work, |http| http.connection = HttpConnection::Close);
+            },
+            "has no pipeline",
+        );
+        let changes: [fn(&mut HttpWork); 2] =
+            [|http| http.version = HttpVersion::V0_9, |http| http.ignores_answers = true];
+        for change in changes {
+            check_refused(
+                |_, work| {
+                    *work = http_work();
+                    http(work, change);
+                },
+                "for one request",
+            );
+        }
+        check_refused(
+            |_, work| {
+                *work = http_work();
+                http(work, |http| http.headers = vec![("a".to_owned(), "b\r\n".to_owned())]);
+            },
+            "printable ASCII",
+        );
     }
 
     #[test]

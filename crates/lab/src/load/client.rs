@@ -2,6 +2,7 @@
 
 mod cql;
 mod dispatch;
+mod http;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use std::sync::mpsc::Sender;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
 
+use self::http::Dialer;
+pub(crate) use self::http::HttpPlan;
 use super::arrivals::{Arrivals, Share};
 use super::cql::Statements;
 use super::draws::Draws;
@@ -27,6 +30,7 @@ const STALL_LOOK_NS: u64 = 500_000_000;
 const TIMER_ARRIVAL: u64 = 0;
 const TIMER_STALL: u64 = 1;
 const TIMER_BEGIN: u64 = 2;
+const TIMER_GIVE_UP: u64 = 3;
 
 /// What every thread is given.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) setup_count: usize,
     /// What answers a request for user and password, in CQL.
     pub(crate) login: Option<Vec<u8>>,
+    /// With HTTP, whose connections a thread opens by itself.
+    pub(crate) http: Option<HttpPlan>,
     pub(crate) users: usize,
     pub(crate) sharing: Sharing,
     pub(crate) pipeline: u32,
@@ -62,6 +68,8 @@ pub(crate) struct Session {
     flights: Flights,
     /// Of a connection of CQL.
     cql: cql::State,
+    /// Of a connection of HTTP.
+    http: http::State,
     /// When the last reply came, or nothing was on its way.
     heard_ns: u64,
     is_stalled: bool,
@@ -89,6 +97,8 @@ pub(crate) struct Client {
     waiting: VecDeque<Waiting>,
     /// Of an open loop.
     arrivals: Option<Arrivals>,
+    /// With HTTP.
+    dialer: Option<Dialer>,
     /// The earliest time for which a timer is set.
     timer_ns: u64,
     /// Whose turn it is in an open loop with multiplexed connections.
@@ -134,8 +144,10 @@ impl Client {
         requests: Requests,
         draws: Draws,
     ) -> Client {
+        let dialer = plan.http.clone().map(Dialer::new);
         Client {
             plan,
+            dialer,
             shared,
             notices,
             requests,
@@ -222,18 +234,20 @@ impl Client {
 
     /// Sends the next requests of a user of a closed loop. False if there are none to send any more.
     fn launch(&mut self, session: &mut Session, user: Waiting, at: At, out: &mut Output) -> bool {
+        let Some(flight) = self.next_flight(user, at) else { return false };
+        self.send(session, flight, at, out);
+        true
+    }
+
+    /// The next requests of a user of a closed loop, if there are any to send.
+    fn next_flight(&mut self, user: Waiting, at: At) -> Option<Flight> {
         if self.stage != Stage::Running || at.now_ns >= at.phase.until_ns {
-            return false;
+            return None;
         }
         let is_measuring = at.phase.has(at.now_ns);
         let count = self.shared.grant(self.plan.pipeline, is_measuring);
-        if count == 0 {
-            return false;
-        }
         let (due_ns, sent_ns) = (user.since_ns, at.now_ns);
-        let flight = Flight { left: count, user: user.user, due_ns, sent_ns };
-        self.send(session, flight, at, out);
-        true
+        (count > 0).then_some(Flight { left: count, user: user.user, due_ns, sent_ns })
     }
 
     fn send(&mut self, session: &mut Session, flight: Flight, at: At, out: &mut Output) {
@@ -275,20 +289,41 @@ impl Client {
     ) -> usize {
         let mut sent = 0;
         while sent < most {
-            let Some(due_ns) = self.due(at) else { break };
-            let is_measuring = at.phase.has(at.now_ns);
-            if self.shared.grant(1, is_measuring) == 0 {
-                break;
-            }
-            self.advance();
-            let flight = Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns };
+            let Some(flight) = self.next_due(ready_ns, at) else { break };
             self.send(session, flight, at, out);
-            if is_measuring {
-                self.tally.lag.saturating_record(at.now_ns - due_ns.max(ready_ns).min(at.now_ns));
-            }
             sent += 1;
         }
         sent
+    }
+
+    /// The next request of an open loop, if it is due; `ready_ns`: when there was room for it.
+    fn next_due(&mut self, ready_ns: u64, at: At) -> Option<Flight> {
+        let due_ns = self.due(at)?;
+        let is_measuring = at.phase.has(at.now_ns);
+        if self.shared.grant(1, is_measuring) == 0 {
+            return None;
+        }
+        self.advance();
+        if is_measuring {
+            self.tally.lag.saturating_record(at.now_ns - due_ns.max(ready_ns).min(at.now_ns));
+        }
+        Some(Flight { left: 1, user: 0, due_ns, sent_ns: at.now_ns })
+    }
+
+    /// Replies that came at `at`, and lay in the kernel when the turn began at `turn_ns`.
+    fn count_done(&mut self, count: u32, turn_ns: u64, at: At) {
+        self.tally.heard_ns = at.now_ns;
+        let progress = &self.shared.progress[self.plan.share.index].0;
+        progress.store(progress.load(Ordering::Relaxed) + u64::from(count), Ordering::Relaxed);
+        if at.phase.has(at.now_ns) {
+            let position = (at.now_ns - at.phase.from_ns) / self.plan.window_ns;
+            self.tally.count(position, u64::from(count));
+            if self.arrivals.is_none() {
+                // How long the replies lay here, because others were served first.
+                let lag_ns = at.now_ns.saturating_sub(turn_ns);
+                self.tally.lag.saturating_record_n(lag_ns, u64::from(count));
+            }
+        }
     }
 
     /// When the next request was due, if it was.
@@ -331,8 +366,10 @@ impl Client {
     /// Tells once that this thread has nothing more to do.
     fn look_idle(&mut self, reactor: usize) {
         let is_finishing = self.stage == Stage::Finishing;
-        let may_end = is_finishing || self.shared.is_spent() || self.ids.is_empty();
-        if may_end && self.in_flight == 0 && !self.has_told_idle {
+        let has_none = self.ids.is_empty() && self.dialer.is_none();
+        let may_end = is_finishing || self.shared.is_spent() || has_none;
+        let is_dialing = self.dialer.as_ref().is_some_and(Dialer::is_dialing);
+        if may_end && self.in_flight == 0 && !is_dialing && !self.has_told_idle {
             self.has_told_idle = true;
             self.tell(Notice::Idle { reactor });
         }
@@ -372,7 +409,11 @@ impl Client {
         self.stage = Stage::Over;
         self.count_unsent();
         for (_, session) in connections.list() {
-            self.tally.lost += session.flights.requests();
+            let requests = session.flights.requests();
+            match self.dialer {
+                None => self.tally.lost += requests,
+                Some(_) => self.tally.unfinished += requests,
+            }
         }
         let tally = std::mem::replace(&mut self.tally, Tally::new());
         self.tell(Notice::Report { reactor, tally: Box::new(tally) });
@@ -482,6 +523,9 @@ impl Handler for Client {
         _peer: &Peer,
         out: &mut Output,
     ) -> Session {
+        if self.dialer.is_some() {
+            return self.open_dialed(cx, id, out);
+        }
         self.ids.push(id);
         out.buffer().extend_from_slice(&self.plan.setup);
         if self.plan.setup_count == 0 {
@@ -495,6 +539,7 @@ impl Handler for Client {
             setup_left: self.plan.setup_count,
             flights,
             cql: cql::State::default(),
+            http: http::State::default(),
             heard_ns: cx.now().mono.0,
             is_stalled: false,
         }
@@ -510,6 +555,9 @@ impl Handler for Client {
     ) -> Flow {
         if session.setup_left > 0 {
             return self.set_up(session, input, out);
+        }
+        if self.dialer.is_some() {
+            return self.take_answers(cx, id, session, input, out);
         }
         let at = At { now_ns: now_ns(), phase: self.phase() };
         let is_measuring = at.phase.has(at.now_ns);
@@ -528,23 +576,23 @@ impl Handler for Client {
         if self.arrivals.is_some() {
             self.reuse(id, session, at, out);
         }
-        self.tally.heard_ns = at.now_ns;
-        let progress = &self.shared.progress[self.plan.share.index].0;
-        progress.store(progress.load(Ordering::Relaxed) + u64::from(count), Ordering::Relaxed);
+        self.count_done(count, cx.now().mono.0, at);
         if is_measuring {
             self.tally.received_bytes += consumed as u64;
-            let position = (at.now_ns - at.phase.from_ns) / self.plan.window_ns;
-            self.tally.count(position, u64::from(count));
-            if self.arrivals.is_none() {
-                // How long the replies lay here, because others were served first.
-                let lag_ns = at.now_ns.saturating_sub(cx.now().mono.0);
-                self.tally.lag.saturating_record_n(lag_ns, u64::from(count));
-            }
         }
         Flow::read(consumed)
     }
 
+    fn closing(&mut self, _id: ConnId, session: &mut Session, _out: &mut Output) {
+        if self.dialer.is_some() {
+            self.end_of_answers(session);
+        }
+    }
+
     fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Session) {
+        if self.dialer.is_some() {
+            return self.hung_up(id, session);
+        }
         if let Some(position) = self.ids.iter().position(|open| *open == id) {
             self.ids.swap_remove(position);
         }
@@ -585,6 +633,9 @@ impl Handler for Client {
             Mail::Finish => {
                 self.stage = Stage::Finishing;
                 self.has_told_idle = false;
+                if self.dialer.is_some() {
+                    cx.set_timer(MonoNs(now_ns() + http::GIVE_UP_NS), TIMER_GIVE_UP);
+                }
             }
             Mail::Report => self.report(connections, cx.index()),
         }
@@ -601,7 +652,9 @@ impl Handler for Client {
             TIMER_ARRIVAL => self.timer_ns = u64::MAX,
             TIMER_BEGIN => self.begin(connections),
             _ if self.stage == Stage::Over => {}
+            TIMER_GIVE_UP => self.give_up(cx.index()),
             _ => {
+                self.end_overdue(cx, connections);
                 self.look_for_stalls(connections, cx.index());
                 cx.set_timer(MonoNs(cx.now().mono.0 + STALL_LOOK_NS), TIMER_STALL);
             }
@@ -616,9 +669,11 @@ impl Handler for Client {
         if matches!(self.stage, Stage::Idle | Stage::Over) {
             return;
         }
-        if self.arrivals.is_some() || (!self.waiting.is_empty() && !self.free.is_empty()) {
+        let has_room = !self.free.is_empty() || self.can_dial();
+        if self.arrivals.is_some() || (!self.waiting.is_empty() && has_room) {
             let at = At { now_ns: now_ns(), phase: self.phase() };
             self.dispatch(connections, at);
+            self.dial_waiting(cx, at);
             self.set_alarm(cx, at);
         }
         self.look_idle(cx.index());

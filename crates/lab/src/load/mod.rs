@@ -23,9 +23,9 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 pub(crate) use cql::Conversation;
 pub use spec::{
-    AppendWork, Arrival, Commit, CqlConsistency, CqlWork, Distribution, Keys, LoadEvent,
-    LoadReport, LoadSpec, LogMode, LogReport, Operation, Protocol, Schedule, Sharing, Sizes,
-    SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, Commit, CqlConsistency, CqlWork, Distribution, HttpConnection,
+    HttpVersion, HttpWork, Keys, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, Operation,
+    Protocol, Schedule, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
 
 const HELP: &str = "\

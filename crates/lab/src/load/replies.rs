@@ -38,6 +38,7 @@ pub(crate) fn next(protocol: Protocol, input: &[u8]) -> Result<Option<(usize, Ki
         }
         Protocol::Memcached => memcached(input),
         Protocol::Cql => unreachable!("messages of CQL are told apart by their streams"),
+        Protocol::Http => unreachable!("answers of HTTP come in pieces"),
     }
 }
 

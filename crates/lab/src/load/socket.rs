@@ -15,11 +15,13 @@ use reactor::{Config, Control, Group, GroupError, GroupStopper, Limits, Links, P
 
 use super::arrivals::Share;
 use super::check::check;
-use super::client::{Client, Plan, Requests};
+use super::client::{Client, HttpPlan, Plan, Requests};
 use super::cql::{self, Statements};
 use super::draws::{Draws, SharedDraws, filler};
 use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
-use super::spec::{LoadEvent, LoadReport, LoadSpec, Protocol, SocketWork, Warmup};
+use super::spec::{
+    HttpConnection, HttpVersion, LoadEvent, LoadReport, LoadSpec, Protocol, SocketWork, Warmup,
+};
 use super::tally::Tally;
 use super::template::Mix;
 use crate::measure::threads::{ThreadSample, threads, uses_between};
@@ -143,20 +145,23 @@ impl<'a> Director<'a> {
             is_interrupted: false,
         };
         let connected = (|| {
-            let connections = works.iter().map(|work| work.connections).sum();
+            let connections: usize = works.iter().map(|work| work.connections).sum();
             ensure!(
                 connections as u64 <= possible,
                 "{connections} connections are more than the {possible} that open files allow"
             );
+            let mut opened = 0;
             for (work, part) in works.iter().zip(&director.parts) {
-                for (number, reactor) in
-                    part.reactors.clone().cycle().take(work.connections).enumerate()
-                {
+                // Those of HTTP are opened with the load that is sent on them.
+                let count = if work.http.is_some() { 0 } else { work.connections };
+                let reactors = part.reactors.clone().cycle().take(count);
+                for (number, reactor) in reactors.enumerate() {
                     let stream = connect(work.address, number, work.connections)?;
                     adopter.adopt(reactor, stream)?;
                 }
+                opened += count;
             }
-            director.wait_until_ready(connections)
+            director.wait_until_ready(opened)
         })();
         if let Err(error) = connected {
             director.end()?;
@@ -434,7 +439,8 @@ fn clients_of(
                 let password = work.password.as_deref().unwrap_or_default();
                 cql::login_token(&cql.user, password)
             }),
-            users: users / threads + usize::from(index < users % threads),
+            http: http_plan(work, share(work.connections, threads, index)),
+            users: share(users, threads, index),
             sharing: work.sharing,
             pipeline: u32::try_from(work.pipeline).expect("PIPELINE_MAX was checked"),
             arrival: work.arrival,
@@ -456,12 +462,35 @@ fn clients_of(
     part.reactors.clone().enumerate().map(client).collect()
 }
 
+/// What the thread of this number has of what all have together.
+fn share(all: usize, threads: usize, index: usize) -> usize {
+    all / threads + usize::from(index < all % threads)
+}
+
+/// What a thread with so many connections is told of HTTP; `None` for other protocols.
+fn http_plan(work: &SocketWork, connections: usize) -> Option<HttpPlan> {
+    let http = work.http.as_deref()?;
+    Some(HttpPlan {
+        address: work.address,
+        connections,
+        is_kept: http.connection == HttpConnection::KeepAlive,
+        is_headless: http.version == HttpVersion::V0_9,
+        is_to_head: work.mix.iter().all(|operation| operation.words[0] == "HEAD"),
+        ignores_answers: http.ignores_answers,
+        body_bytes: http.body_bytes,
+        timeout_ns: http.timeout_ms * 1_000_000,
+    })
+}
+
 /// What every connection begins with, and how many requests that is.
 fn setup(work: &SocketWork) -> (Arc<[u8]>, usize) {
     let mut bytes = Vec::new();
     if work.protocol == Protocol::Cql {
         cql::ENCODER.startup(0, &cql::STARTUP, &mut bytes);
         return (bytes.into(), 1);
+    }
+    if work.protocol == Protocol::Http {
+        return (bytes.into(), 0);
     }
     let password = work.password.as_ref().map(|password| vec!["AUTH", password]);
     let others = work.setup.iter().map(|words| words.iter().map(String::as_str).collect());
@@ -487,6 +516,7 @@ fn report(tally: &Tally, shared: &Shared, window_ns: u64) -> LoadReport {
         operations: tally.operations,
         errors: tally.errors.clone(),
         lost: tally.lost,
+        unfinished: tally.unfinished,
         unsent: tally.unsent,
         rows_missing: tally.rows_missing,
         prepared_again: tally.prepared_again,

@@ -77,6 +77,9 @@ pub struct SocketWork {
     /// With [`Protocol::Cql`], and only there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cql: Option<Box<CqlWork>>,
+    /// With [`Protocol::Http`], and only there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Box<HttpWork>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +93,63 @@ pub enum Protocol {
     /// Cassandra's native protocol, version 4: an operation is one word, a statement, which is prepared
     /// once on each connection; what stands in braces is bound.
     Cql,
+    /// An operation is a method, a target, and a body where there is one: `["PUT", "/kv/{key}", "{value}"]`.
+    Http,
+}
+
+/// What load over HTTP needs besides.
+///
+/// An answer counts when it is there whole, with a status of 2xx. Everything else is counted as an error,
+/// by what happened, and never as an operation: `refused`, `reset`, `closed`, `cut short`, `timed out`,
+/// `status 503`. What has neither been answered nor timed out when the load ends is neither.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpWork {
+    pub connection: HttpConnection,
+    pub version: HttpVersion,
+    pub host: String,
+    /// Further lines of each head: name and value.
+    pub headers: Vec<(String, String)>,
+    /// Length of each body; another one is an error (`length`). Without, any will do.
+    pub body_bytes: Option<u64>,
+    /// From when a request is sent, or its connection begun, to its whole answer.
+    pub timeout_ms: u64,
+    /// Close without waiting for an answer: a request that has been sent counts.
+    pub ignores_answers: bool,
+}
+
+impl Default for HttpWork {
+    fn default() -> Self {
+        HttpWork {
+            connection: HttpConnection::KeepAlive,
+            version: HttpVersion::V1_1,
+            host: "localhost".to_owned(),
+            headers: Vec::new(),
+            body_bytes: None,
+            timeout_ms: 5_000,
+            ignores_answers: false,
+        }
+    }
+}
+
+/// How long a connection lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HttpConnection {
+    KeepAlive,
+    /// For one request. The server closes first; its caller goes on when that has been seen.
+    Close,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HttpVersion {
+    /// A request is a line, an answer all that comes until the end.
+    #[serde(rename = "0.9")]
+    V0_9,
+    #[serde(rename = "1.0")]
+    V1_0,
+    #[serde(rename = "1.1")]
+    V1_1,
 }
 
 /// What load over CQL needs besides.
@@ -311,6 +371,10 @@ pub struct LoadReport {
     pub errors: BTreeMap<String, u64>,
     /// Requests without a reply, the whole run through.
     pub lost: u64,
+    /// Requests of HTTP whose time was not over when the load ended: neither done nor lost. Many of them are
+    /// connections whose beginning the kernel tries again after seconds.
+    #[serde(default)]
+    pub unfinished: u64,
     /// Requests that were due in the measured phase and could not be sent before its end, because
     /// no connection was free.
     pub unsent: u64,
@@ -387,6 +451,20 @@ pub(crate) mod tests {
             value_bytes: Sizes::Fixed(80),
             setup: Vec::new(),
             cql: None,
+            http: None,
+        }
+    }
+
+    /// GET of `/hello` over one connection that is kept.
+    pub(crate) fn http_work() -> SocketWork {
+        SocketWork {
+            protocol: Protocol::Http,
+            mix: vec![Operation {
+                weight: 1.0,
+                words: vec!["GET".to_owned(), "/hello".to_owned()],
+            }],
+            http: Some(Box::default()),
+            ..work()
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) struct Tally {
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
     pub(crate) lost: u64,
+    pub(crate) unfinished: u64,
     pub(crate) unsent: u64,
     pub(crate) rows_missing: u64,
     pub(crate) prepared_again: u64,
@@ -53,6 +54,7 @@ impl Tally {
             sent_bytes: 0,
             received_bytes: 0,
             lost: 0,
+            unfinished: 0,
             unsent: 0,
             rows_missing: 0,
             prepared_again: 0,
@@ -73,9 +75,13 @@ impl Tally {
     }
 
     pub(crate) fn count_error(&mut self, word: String) {
+        self.count_errors(word, 1);
+    }
+
+    pub(crate) fn count_errors(&mut self, word: String, count: u64) {
         let is_known = self.errors.contains_key(&word) || self.errors.len() < WORDS_MAX;
         let word = if is_known { word } else { OTHER_WORDS.to_owned() };
-        *self.errors.entry(word).or_default() += 1;
+        *self.errors.entry(word).or_default() += count;
     }
 
     pub(crate) fn merge(&mut self, other: &Tally) {
@@ -93,6 +99,7 @@ impl Tally {
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
         self.lost += other.lost;
+        self.unfinished += other.unfinished;
         self.unsent += other.unsent;
         self.rows_missing += other.rows_missing;
         self.prepared_again += other.prepared_again;

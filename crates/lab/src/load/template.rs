@@ -1,7 +1,7 @@
 //! Requests, encoded as far as they are known before they are sent.
 
 use super::draws::{Draws, KEY_DIGITS, longest};
-use super::spec::{Operation, Protocol, Sizes, SocketWork};
+use super::spec::{HttpConnection, HttpVersion, HttpWork, Operation, Protocol, Sizes, SocketWork};
 
 /// One operation of the mix. Without values or numbers of changing length a request is one copy and
 /// the digits of its keys.
@@ -22,6 +22,8 @@ enum Piece {
     Counted(Vec<Part>),
     /// A word of changing length.
     Bare(Vec<Part>),
+    /// The end of a head from the length of the body on, and a body of changing length.
+    Body(Vec<Part>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +123,13 @@ impl Template {
                     out.extend_from_slice(word);
                 }
                 Piece::Bare(parts) => self.append_parts(parts, draws, out),
+                Piece::Body(parts) => {
+                    word.clear();
+                    self.append_parts(parts, draws, word);
+                    append_number(word.len() as u64, out);
+                    out.extend_from_slice(b"\r\n\r\n");
+                    out.extend_from_slice(word);
+                }
             }
         }
     }
@@ -165,6 +174,12 @@ fn append_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(number.to_string().as_bytes());
 }
 
+/// Bytes of a head of HTTP beside its request line, at most.
+fn head_bytes(http: &HttpWork) -> usize {
+    let lines = http.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+    http.host.len() + lines.sum::<usize>() + 128
+}
+
 struct Builder<'a> {
     work: &'a SocketWork,
     /// If all values are the same.
@@ -176,7 +191,7 @@ impl Builder<'_> {
         let words: Vec<Vec<Part>> =
             operation.words.iter().map(|word| parts(word, &self.work.keys.prefix)).collect();
         let writes = words.iter().flatten().any(|part| *part == Part::Value);
-        let mut bytes_max = 32;
+        let mut bytes_max = 32 + self.work.http.as_deref().map_or(0, head_bytes);
         for part in words.iter().flatten() {
             bytes_max += self.part_bytes_max(part) + 32;
         }
@@ -185,6 +200,7 @@ impl Builder<'_> {
             Protocol::Resp => self.resp(&words, &mut pieces),
             Protocol::RespInline => self.inline(&words, &mut pieces),
             Protocol::Memcached => self.memcached(&words, &mut pieces),
+            Protocol::Http => self.http(&words, &mut pieces),
             Protocol::Cql => unreachable!("statements are no words"),
         }
         Template { pieces: pieces.finish(), writes, bytes_max }
@@ -230,6 +246,43 @@ impl Builder<'_> {
         } else {
             pieces.text(b"\r\n");
         }
+    }
+
+    /// Method, target, and the body if there is one.
+    // Source: RFC 9112 3 (request line), 5 (field syntax), 6.2 (Content-Length), 9.6 (close)
+    fn http(&self, words: &[Vec<Part>], pieces: &mut Pieces) {
+        let default = HttpWork::default();
+        let http = self.work.http.as_deref().unwrap_or(&default);
+        self.bare(&words[0], pieces);
+        pieces.text(b" ");
+        self.bare(&words[1], pieces);
+        let version: &[u8] = match http.version {
+            HttpVersion::V0_9 => return pieces.text(b"\r\n"),
+            HttpVersion::V1_0 => b" HTTP/1.0\r\n",
+            HttpVersion::V1_1 => b" HTTP/1.1\r\n",
+        };
+        pieces.text(version);
+        pieces.text(format!("Host: {}\r\n", http.host).as_bytes());
+        for (name, value) in &http.headers {
+            pieces.text(format!("{name}: {value}\r\n").as_bytes());
+        }
+        // What each version does without a word is not said.
+        match (http.connection, http.version) {
+            (HttpConnection::Close, HttpVersion::V1_1) => pieces.text(b"Connection: close\r\n"),
+            (HttpConnection::KeepAlive, HttpVersion::V1_0) => {
+                pieces.text(b"Connection: keep-alive\r\n");
+            }
+            _ => {}
+        }
+        if let Some(body) = words.get(2) {
+            pieces.text(b"Content-Length: ");
+            let lengths: Option<usize> = body.iter().map(|part| self.fixed_bytes(part)).sum();
+            // An empty line ends the head, where `counted` ends the word.
+            let Some(length) = lengths else { return pieces.piece(Piece::Body(body.clone())) };
+            pieces.text(format!("{length}\r\n\r\n").as_bytes());
+            return self.bare(body, pieces);
+        }
+        pieces.text(b"\r\n");
     }
 
     /// Length, CR LF, word, CR LF.
@@ -347,7 +400,7 @@ mod tests {
     use super::*;
     use crate::load::draws::tests::draws;
     use crate::load::spec::Distribution;
-    use crate::load::spec::tests::work;
+    use crate::load::spec::tests::{http_work, work};
 
     /// The requests that a mix of one operation makes, one after the other.
     fn check(protocol: Protocol, sizes: Sizes, words: &[&str], expected: &[&str]) {
@@ -446,6 +499,51 @@ mod tests {
             &["get", "{key}"],
             &["get key:000000000000\r\n"],
         );
+    }
+
+    /// The requests that HTTP makes of these words.
+    fn check_http(change: impl FnOnce(&mut HttpWork), words: &[&str], expected: &str) {
+        let mut work = http_work();
+        change(work.http.as_mut().unwrap());
+        work.value_bytes = Sizes::Fixed(3);
+        work.keys.distribution = Distribution::Sequential;
+        work.mix[0].words = words.iter().map(|&word| word.to_owned()).collect();
+        let (mut draws, mut mix) = (draws(&work), Mix::new(&work, b"vvv"));
+        let mut out = Vec::new();
+        mix.encode(&mut draws, &mut out);
+        assert!(out.len() <= mix.bytes_max());
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn requests_of_http_say_what_their_version_does_not() {
+        let hello = &["GET", "/hello"][..];
+        check_http(|_| (), hello, "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let close = |http: &mut HttpWork| http.connection = HttpConnection::Close;
+        let expected = "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        check_http(close, hello, expected);
+        let old = |http: &mut HttpWork| http.version = HttpVersion::V1_0;
+        let expected = "GET /hello HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n";
+        check_http(old, hello, expected);
+        let both = |http: &mut HttpWork| {
+            close(http);
+            old(http);
+            http.headers = vec![("User-Agent".to_owned(), "a b".to_owned())];
+        };
+        let expected = "GET / HTTP/1.0\r\nHost: localhost\r\nUser-Agent: a b\r\n\r\n";
+        check_http(both, &["GET", "/"], expected);
+        check_http(|http| http.version = HttpVersion::V0_9, hello, "GET /hello\r\n");
+    }
+
+    #[test]
+    fn bodies_of_http_carry_their_length() {
+        let head = "PUT /kv/key:000000000000 HTTP/1.1\r\nHost: localhost\r\n";
+        let expected = format!("{head}Content-Length: 3\r\n\r\nvvv");
+        check_http(|_| (), &["PUT", "/kv/{key}", "{value}"], &expected);
+        let expected = format!("{head}Content-Length: 2\r\n\r\nn0");
+        check_http(|_| (), &["PUT", "/kv/{key}", "n{operation}"], &expected);
+        let expected = format!("{head}Content-Length: 0\r\n\r\n");
+        check_http(|_| (), &["PUT", "/kv/{key}", ""], &expected);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use machine::{Build, Machine, build, set_build};
 pub use network::{added, tcp_counters};
 pub use noise::NoiseSample;
-pub use process::resident_bytes;
+pub use process::{process_tree, resident_bytes};
 
 /// What one thread has used between two looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,29 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     parse_resident(&fs::read_to_string(format!("/proc/{pid}/status"))?)
 }
 
+/// A process, and then all that descend from it in the order of their numbers. Costs about 10 us for
+/// each process of the machine.
+pub fn process_tree(pid: u32) -> io::Result<Vec<u32>> {
+    let pairs: Vec<(u32, u32)> =
+        processes()?.into_iter().map(|process| (process.pid, process.parent)).collect();
+    Ok(tree_of(pid, &pairs))
+}
+
+/// By pairs of process and parent.
+fn tree_of(pid: u32, pairs: &[(u32, u32)]) -> Vec<u32> {
+    let mut tree = vec![pid];
+    let mut looked_at = 0;
+    while let Some(&parent) = tree.get(looked_at) {
+        // A number may be given again meanwhile: nobody is in the tree twice.
+        let children = pairs.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child);
+        let new: Vec<u32> = children.filter(|child| !tree.contains(child)).collect();
+        tree.extend(new);
+        looked_at += 1;
+    }
+    tree[1..].sort_unstable();
+    tree
+}
+
 // Source: proc_pid_status(5), VmRSS
 fn parse_resident(text: &str) -> io::Result<u64> {
     let Some(line) = text.lines().find_map(|line| line.strip_prefix("VmRSS:")) else {
@@ -24,6 +47,7 @@ fn parse_resident(text: &str) -> io::Result<u64> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
+    pub(super) parent: u32,
     pub(super) name: String,
     pub(super) is_kernel_thread: bool,
     /// Time on processors, of ended threads too, in hundredths of a second.
@@ -50,7 +74,7 @@ pub(super) fn processes() -> io::Result<Vec<Process>> {
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// The name in brackets may hold blanks and brackets; fields are counted from behind its end.
-// Source: proc_pid_stat(5), fields 2 (comm), 9 (flags), 14 (utime) and 15 (stime)
+// Source: proc_pid_stat(5), fields 2 (comm), 4 (ppid), 9 (flags), 14 (utime) and 15 (stime)
 fn parse_stat(pid: u32, text: &str) -> io::Result<Process> {
     let (head, fields) = text.rsplit_once(')').ok_or_else(|| malformed("stat"))?;
     let (_, name) = head.split_once('(').ok_or_else(|| malformed("stat"))?;
@@ -61,6 +85,7 @@ fn parse_stat(pid: u32, text: &str) -> io::Result<Process> {
     };
     Ok(Process {
         pid,
+        parent: u32::try_from(field(4)?).map_err(|_| malformed("stat"))?,
         name: name.to_owned(),
         is_kernel_thread: field(9)? & KERNEL_THREAD != 0,
         ticks: field(14)? + field(15)?,
@@ -85,8 +110,23 @@ mod tests {
         let text = "7 (a) b (c) R 1 7 7 0 -1 2129984 0 0 0 0 21 43 0 0 20 0 1 0 11 31 39";
         let process = parse_stat(7, text).unwrap();
         assert_eq!((process.name.as_str(), process.ticks), ("a) b (c", 64));
+        assert_eq!(process.parent, 1);
         assert!(process.is_kernel_thread);
         assert!(parse_stat(7, "7 (a) R 1").is_err());
+    }
+
+    #[test]
+    fn a_tree_has_children_and_theirs() {
+        let pairs = [(9, 3), (4, 3), (3, 1), (5, 9), (8, 1), (1, 0)];
+        assert_eq!(tree_of(3, &pairs), [3, 4, 5, 9]);
+        assert_eq!(tree_of(8, &pairs), [8]);
+        assert_eq!(tree_of(7, &[(7, 7)]), [7]);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let tree = process_tree(std::process::id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree[0], std::process::id());
+        assert!(tree.contains(&child.id()), "{tree:?}");
     }
 
     #[test]

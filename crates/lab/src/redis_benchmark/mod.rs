@@ -148,6 +148,7 @@ fn spec(options: &Options, address: SocketAddr, test: &Test) -> LoadSpec {
             value_bytes: Sizes::Fixed(options.data_bytes),
             setup,
             cql: None,
+            http: None,
         }),
         warmup: Warmup::Fixed { ms: 0 },
         duration_ms: DURATION_MS,

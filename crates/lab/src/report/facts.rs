@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::load::{
-    AppendWork, Arrival, Commit, Distribution, LogMode, Protocol, Schedule, Sharing, Sizes,
-    SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, Commit, Distribution, HttpConnection, LogMode, Protocol, Schedule,
+    Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
 use crate::report::grid;
 use crate::report::measurement::exact;
@@ -81,9 +81,13 @@ fn of_socket(work: &SocketWork) -> Vec<Fact> {
         Protocol::RespInline => "RESP, inline requests",
         Protocol::Memcached => "memcached, text",
         Protocol::Cql => "CQL, version 4",
+        Protocol::Http => "HTTP",
     };
+    let closes = work.http.as_ref().is_some_and(|http| http.connection == HttpConnection::Close);
+    let protocol =
+        if closes { format!("{protocol}, a connection per request") } else { protocol.to_owned() };
     vec![
-        ("Protocol", protocol.to_owned()),
+        ("Protocol", protocol),
         ("Requests", mix(work)),
         ("Connections", work.connections.to_string()),
         ("Callers", callers(work)),

@@ -92,7 +92,7 @@ pub(crate) const CLIENT_CPU: Figure = Figure {
 };
 
 /// All of them, in the order of the CSV's columns.
-pub(crate) const FIGURES: [Figure; 25] = [
+pub(crate) const FIGURES: [Figure; 27] = [
     THROUGHPUT,
     Figure {
         name: "window_low_per_second",
@@ -150,6 +150,18 @@ pub(crate) const FIGURES: [Figure; 25] = [
         title: "Requests without a reply",
         unit: Unit::Count,
         of: |measurement| Some(exact(measurement.row.report.lost)),
+    },
+    Figure {
+        name: "unfinished",
+        title: "Requests under way at the end",
+        unit: Unit::Count,
+        of: |measurement| Some(exact(measurement.row.report.unfinished)),
+    },
+    Figure {
+        name: "listen_overflows",
+        title: "Overflows of listen queues",
+        unit: Unit::Count,
+        of: |measurement| measurement.row.tcp.get("ListenOverflows").copied().map(exact),
     },
     Figure {
         name: "resident_bytes",
@@ -210,7 +222,7 @@ const OF_ANY_LOAD: [&str; 9] = [
 
 /// The figures that a load beside the first has of its own, in the order of the CSV's columns.
 pub(crate) fn of_any_load() -> impl Iterator<Item = &'static Figure> {
-    static ALL: [Figure; 25] = FIGURES;
+    static ALL: [Figure; 27] = FIGURES;
     ALL.iter().filter(|figure| OF_ANY_LOAD.contains(&figure.name))
 }
 
@@ -224,7 +236,7 @@ const OTHER_UNITS: [(&str, &str, f64); 3] = [
 
 /// The figure of a source document's column, and how many of its units one of the column's is.
 pub(crate) fn of_column(name: &str) -> Option<(&'static Figure, f64)> {
-    static ALL: [Figure; 25] = FIGURES;
+    static ALL: [Figure; 27] = FIGURES;
     let other = OTHER_UNITS.iter().find(|(column, _, _)| *column == name);
     let (name, factor) = other.map_or((name, 1.0), |(_, figure, factor)| (*figure, *factor));
     ALL.iter().find(|figure| figure.name == name).map(|figure| (figure, factor))

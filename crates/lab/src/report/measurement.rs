@@ -124,7 +124,7 @@ impl Workers {
 }
 
 fn is_reactor(name: &str) -> bool {
-    let digits = name.strip_prefix('r').unwrap_or_default();
+    let digits = name.strip_prefix(['r', 'w']).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 

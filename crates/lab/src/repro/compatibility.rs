@@ -52,6 +52,7 @@ impl Compatibility {
     pub fn measure(program: &Path, is_quick: bool) -> Result<Self> {
         let spec = SubjectSpec {
             kind: Kind::Myriad,
+            label: None,
             binary: Some(program.to_owned()),
             cpus: vec![SERVER_CPU],
             options: std::collections::BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! One load on one subject, with everything that is looked at around it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -40,8 +41,9 @@ pub fn measure(
     on_rate: &mut dyn FnMut(f64),
 ) -> Result<Measurement, GeneratorError> {
     let mut generator = Generator::start(program, load)?;
-    let pid = subject.map_or(generator.pid(), Subject::pid);
-    let ours = [generator.pid(), pid];
+    // Of the subject, or of what is its own subject.
+    let pids = subject.map_or_else(|| Ok(vec![generator.pid()]), Subject::processes)?;
+    let ours = [vec![generator.pid()], pids.clone()].concat();
     let noise = NoiseSample::take(&ours)?;
     let mut warmup = 0;
     let mut looks: [Option<Look>; 2] = [None, None];
@@ -51,10 +53,10 @@ pub fn measure(
             LoadEvent::Connected | LoadEvent::Interrupted(_) => {}
             LoadEvent::Measuring { warmup_ms } => {
                 warmup = warmup_ms;
-                looks[0] = Some(Look::take(pid, subject)?);
+                looks[0] = Some(Look::take(&pids, subject)?);
             }
             LoadEvent::Window { operations } => on_rate(per_second(operations, load.window_ms)),
-            LoadEvent::Measured => looks[1] = Some(Look::take(pid, subject)?),
+            LoadEvent::Measured => looks[1] = Some(Look::take(&pids, subject)?),
             LoadEvent::Failed { reason } => return Err(GeneratorError::Failed(reason)),
             LoadEvent::Done(report) => {
                 let [Some(first), Some(last)] = looks else {
@@ -101,16 +103,46 @@ struct Look {
 
 impl Look {
     /// Times first: they change while the rest is asked for.
-    fn take(pid: u32, subject: Option<&Subject>) -> Result<Self, GeneratorError> {
+    fn take(pids: &[u32], subject: Option<&Subject>) -> Result<Self, GeneratorError> {
         Ok(Self {
             // A log's hundreds of threads are not looked at while they are measured: the generator
             // knows what it has used.
-            threads: subject.map(|_| threads(pid)).transpose()?.unwrap_or_default(),
+            threads: subject.map(|_| threads_of(pids)).transpose()?.unwrap_or_default(),
             counters: subject.map(Subject::counters).transpose()?.unwrap_or_default(),
             tcp: tcp_counters()?,
-            resident_bytes: resident_bytes(pid)?,
+            resident_bytes: resident_bytes_of(pids)?,
         })
     }
+}
+
+/// The threads of a server and of its workers, where it has some: the first of each worker is called
+/// `w00`, `w01`, ... in their order. A worker that has ended is left out.
+fn threads_of(pids: &[u32]) -> io::Result<Vec<ThreadSample>> {
+    let Some((first, workers)) = pids.split_first() else { return Ok(Vec::new()) };
+    let mut all = threads(*first)?;
+    for (number, worker) in workers.iter().enumerate() {
+        let mut samples = match threads(*worker) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            samples => samples?,
+        };
+        if let Some(main) = samples.iter_mut().find(|sample| sample.tid == *worker) {
+            main.name = format!("w{number:02}");
+        }
+        all.append(&mut samples);
+    }
+    Ok(all)
+}
+
+/// Pages that processes share count for each of them.
+fn resident_bytes_of(pids: &[u32]) -> io::Result<u64> {
+    let mut sum = 0;
+    for (index, pid) in pids.iter().enumerate() {
+        sum += match resident_bytes(*pid) {
+            Err(error) if index > 0 && error.kind() == io::ErrorKind::NotFound => 0,
+            bytes => bytes?,
+        };
+    }
+    Ok(sum)
 }
 
 /// Named as in rows: `syscalls_read` is `syscalls.read`.
@@ -151,6 +183,22 @@ mod tests {
         let known = ThreadUse { name: "append-0".into(), system_ns: 50, ..ThreadUse::default() };
         report.threads = vec![known.clone()];
         assert_eq!(own_use(&report), [known]);
+    }
+
+    #[test]
+    fn workers_are_told_apart_by_their_numbers() {
+        let us = std::process::id();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = threads_of(&[us, child.id(), u32::MAX]);
+        let resident = resident_bytes_of(&[us, child.id(), u32::MAX]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = found.unwrap();
+        let worker = found.iter().find(|thread| thread.tid == child.id()).unwrap();
+        assert_eq!(worker.name, "w00");
+        assert!(found.iter().any(|thread| thread.tid == us && thread.name != "w00"));
+        assert!(resident.unwrap() > resident_bytes(us).unwrap() / 2);
+        assert!(threads_of(&[u32::MAX]).is_err());
     }
 
     #[test]

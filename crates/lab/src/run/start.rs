@@ -90,9 +90,10 @@ fn aim_socket(work: &mut SocketWork, subject: &Subject) {
     // One that has no place for CQL says so by what it answers.
     work.address = match work.protocol {
         Protocol::Cql => subject.cql_address().unwrap_or(subject.address()),
+        Protocol::Http => subject.http_address().unwrap_or(subject.address()),
         _ => subject.address(),
     };
-    if work.password.is_none() {
+    if work.password.is_none() && work.protocol != Protocol::Http {
         work.password = subject.password().map(String::from);
     }
 }

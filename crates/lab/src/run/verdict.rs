@@ -2,7 +2,9 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::{Arrival, LoadReport, LoadSpec, Sharing, SocketWork, Work};
+use crate::load::{
+    Arrival, HttpConnection, HttpWork, LoadReport, LoadSpec, Sharing, SocketWork, Work,
+};
 use crate::measure::{Noise, ThreadUse};
 use crate::row::{Row, Verdict};
 use crate::stats::histogram::{HistogramError, decode};
@@ -112,7 +114,7 @@ fn losses(evidence: &Evidence<'_>, reasons: &mut Vec<String>) {
             reasons.push(format!("{of}the server closed {count} connections"));
         }
         for (word, count) in &report.errors {
-            reasons.push(format!("{of}{count} replies were errors: {word}"));
+            reasons.push(format!("{of}{count} requests failed: {word}"));
         }
     }
 }
@@ -218,6 +220,11 @@ fn little_fault(work: &SocketWork, report: &LoadReport) -> Option<String> {
     if work.pipeline != 1 || work.arrival != Arrival::Closed {
         return None;
     }
+    // Who waits for a connection that the kernel begins again and again is in no latency yet.
+    let is_short = |http: &HttpWork| http.connection == HttpConnection::Close;
+    if work.http.as_deref().is_some_and(is_short) {
+        return None;
+    }
     let users = if work.users == 0 { work.connections } else { work.users };
     let on_their_way = match work.sharing {
         Sharing::Blocking => users.min(work.connections),
@@ -249,7 +256,8 @@ fn real_ns(ns: u64) -> f64 {
     ns as f64
 }
 
-/// How the subject's reactors, the threads `r00`, `r01`, ..., shared the work.
+/// How the subject's reactors, the threads `r00`, `r01`, ..., or the workers `w00`, `w01`, ... of a web
+/// server, shared the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BusyReactors {
     /// Those that used more than 5 % of a core.
@@ -279,7 +287,7 @@ pub fn busy_reactors(row: &Row) -> BusyReactors {
 }
 
 fn is_reactor(name: &str) -> bool {
-    let digits = name.strip_prefix('r').unwrap_or_default();
+    let digits = name.strip_prefix(['r', 'w']).unwrap_or_default();
     digits.len() >= 2 && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -379,7 +387,7 @@ mod tests {
                 "3 requests without a reply",
                 "301 requests found no free connection",
                 "the server closed 1 connections",
-                "7 replies were errors: OOM",
+                "7 requests failed: OOM",
                 "the hypervisor took 50.0 % of the time",
             ],
         );
@@ -525,6 +533,20 @@ mod tests {
     }
 
     #[test]
+    fn connections_that_begin_again_are_no_fault_of_the_client() {
+        check(
+            |case| {
+                case.report.latency_raw = latencies(100_000);
+                let Work::Socket(work) = &mut case.load.work else { panic!("sockets") };
+                let http = HttpWork { connection: HttpConnection::Close, ..HttpWork::default() };
+                work.http = Some(Box::new(http));
+            },
+            Verdict::Ok,
+            &[],
+        );
+    }
+
+    #[test]
     fn an_unsteady_rate_is_noise() {
         check(
             |case| {
@@ -539,7 +561,9 @@ mod tests {
 
     #[test]
     fn reactors_are_known_by_their_names() {
-        for (name, expected) in [("r00", true), ("r123", true), ("r0", false), ("redis", false)] {
+        for (name, expected) in
+            [("r00", true), ("r123", true), ("w01", true), ("r0", false), ("redis", false)]
+        {
             assert_eq!(is_reactor(name), expected, "{name}");
         }
     }

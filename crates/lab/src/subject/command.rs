@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -67,14 +67,18 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// The program of a subject: a path as it is given, a name looked up on PATH, this program for
-/// Myriad and an echo.
+/// Myriad, its web server and an echo. Debian keeps nginx where only root's PATH has it.
 pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
     let found = match &spec.binary {
         Some(path) if path.components().count() > 1 => {
             path.is_file().then(|| env::current_dir().map(|here| here.join(path)).ok()).flatten()
         }
         Some(name) => find_program(&name.to_string_lossy()),
-        None if matches!(spec.kind, Kind::Myriad | Kind::Echo) => env::current_exe().ok(),
+        None if spec.kind.is_this_program() => env::current_exe().ok(),
+        None if spec.kind == Kind::Nginx => {
+            let debian = PathBuf::from("/usr/sbin/nginx");
+            find_program(spec.kind.program()).or_else(|| debian.is_file().then_some(debian))
+        }
         None => find_program(spec.kind.program()),
     };
     found.ok_or(SubjectError::NotInstalled(spec.kind))
@@ -88,9 +92,18 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 
 /// The first line that the program says of itself; empty if it says nothing.
 pub(super) fn version(program: &Path, kind: Kind) -> String {
-    let flag = if kind == Kind::Memcached { "-V" } else { "--version" };
+    let flag = match kind {
+        Kind::Memcached => "-V",
+        Kind::Nginx => "-v",
+        _ => "--version",
+    };
     let output = Command::new(program).arg(flag).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    // nginx says it where others complain.
+    let said = |output: Output| match kind {
+        Kind::Nginx => output.stderr,
+        _ => output.stdout,
+    };
+    let text = output.map(|output| String::from_utf8_lossy(&said(output)).into_owned());
     let line = text.unwrap_or_default();
     line.lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -5,6 +5,7 @@ mod command;
 mod probe;
 mod scratch;
 mod spec;
+mod web;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,13 +16,14 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 pub(crate) use command::ending_with_us;
 pub use command::{available_cpus, find_program, spawn_pinned};
 pub use scratch::Scratch;
 pub use spec::{Kind, OptionValue, SubjectSpec};
 
+use crate::measure::process_tree;
 use crate::row::SubjectRow;
 use command::Launch;
 
@@ -63,6 +65,8 @@ pub struct Subject {
     address: SocketAddr,
     /// Where it speaks CQL, if it does.
     cql: Option<SocketAddr>,
+    /// And HTTP.
+    http: Option<SocketAddr>,
     password: Option<String>,
     row: SubjectRow,
     kind: Kind,
@@ -95,6 +99,10 @@ impl Subject {
         let scratch = Scratch::new(&parent).map_err(|e| prepare("a directory", e))?;
         let launch = Launch::new(spec, program, scratch.path())
             .map_err(|error| prepare("a free port", error))?;
+        if spec.kind.is_web() {
+            web::prepare(spec.kind, scratch.path(), launch.address, &spec.options)
+                .map_err(|error| prepare("a web server", error))?;
+        }
         let output_path = scratch.path().join("output");
         let output = File::create(&output_path).map_err(|e| prepare("a file for output", e))?;
         let errors = output.try_clone().map_err(|e| prepare("a file for output", e))?;
@@ -107,6 +115,7 @@ impl Subject {
             child,
             address: launch.address,
             cql: matches!(spec.kind, Kind::Cassandra | Kind::Echo).then_some(launch.address),
+            http: spec.kind.is_web().then_some(launch.address),
             password: spec.password(),
             row: SubjectRow {
                 kind: spec.kind.to_string(),
@@ -129,9 +138,10 @@ impl Subject {
         let deadline = now() + timeout;
         loop {
             let said = read_lossy(output);
-            if let Some(address) = self.kind.announced("resp", &said) {
+            if let Some(address) = self.kind.announced(self.kind.first_protocol(), &said) {
                 self.address = address;
                 self.cql = self.kind.announced("cql", &said);
+                self.http = self.kind.announced("http", &said);
             }
             if self.address.port() != 0 && probe::answers(self.kind, self.address).is_ok() {
                 return Ok(());
@@ -154,6 +164,12 @@ impl Subject {
         self.child.id()
     }
 
+    /// The processes that do its work: the one that was started, and of a web server all that it has
+    /// started in turn.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        if self.kind.is_web() { process_tree(self.pid()) } else { Ok(vec![self.pid()]) }
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -161,6 +177,11 @@ impl Subject {
     /// Where it speaks CQL, if it does.
     pub fn cql_address(&self) -> Option<SocketAddr> {
         self.cql
+    }
+
+    /// Where it speaks HTTP, if it does.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http
     }
 
     /// What stands in rows about it.
@@ -212,6 +233,10 @@ pub fn stop(child: &mut Child) {
             Ok(Some(_)) | Err(_) => return,
         }
     }
+    // With what it has started, in its own group where it was started as `ending_with_us` does.
+    if let Some(pid) = pid {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -253,6 +278,7 @@ mod tests {
     fn spec(kind: Kind) -> SubjectSpec {
         SubjectSpec {
             kind,
+            label: None,
             binary: None,
             cpus: Vec::new(),
             options: BTreeMap::new(),

@@ -24,11 +24,13 @@ pub(super) fn answers(kind: Kind, address: SocketAddr) -> io::Result<()> {
     let mut stream = connect(address)?;
     let question: &[u8] = match kind {
         Kind::Memcached => b"version\r\n",
+        Kind::Web | Kind::Nginx => b"GET /hello HTTP/1.0\r\n\r\n",
         _ => b"PING\r\n",
     };
     stream.get_mut().write_all(question)?;
     let line = read_line(&mut stream)?;
-    if line.starts_with("-LOADING") {
+    let is_wrong = kind.is_web() && !line.starts_with("HTTP/1.1 200");
+    if is_wrong || line.starts_with("-LOADING") {
         return Err(io::Error::other(line));
     }
     Ok(())
@@ -119,6 +121,8 @@ mod tests {
         answers(Kind::RedisServer, answering(b"+PONG\r\n")).unwrap();
         answers(Kind::RedisServer, answering(b"-NOAUTH Authentication required.\r\n")).unwrap();
         answers(Kind::Memcached, answering(b"VERSION 1.6.18\r\n")).unwrap();
+        answers(Kind::Nginx, answering(b"HTTP/1.1 200 OK\r\n\r\n")).unwrap();
+        assert!(answers(Kind::Web, answering(b"HTTP/1.1 404 Not Found\r\n\r\n")).is_err());
         for bytes in [&b"-LOADING Redis is loading\r\n"[..], b"", b"+PON"] {
             assert!(answers(Kind::RedisServer, answering(bytes)).is_err(), "{bytes:?}");
         }

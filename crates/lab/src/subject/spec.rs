@@ -7,11 +7,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::web;
+
 /// A server to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectSpec {
     pub kind: Kind,
+    /// What tables call it; changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Its program; without, this one for Myriad, and for others what is found on PATH.
     pub binary: Option<PathBuf>,
     /// Cores that it may use; empty: all. Cores that this machine lacks are left out.
@@ -40,6 +45,11 @@ pub enum Kind {
     Memcached,
     /// By `scripts/peers/cassandra.sh`.
     Cassandra,
+    /// `myriad web`, with files of some sizes to serve: `/1k.bin`, `/4k.bin`, `/64k.bin`, `/1m.bin`.
+    Web,
+    /// The same files and the same `/hello`, by a configuration that the lab writes; it knows the options
+    /// `workers`, `backlog` and `root`.
+    Nginx,
     /// `myriad lab echo`: sends back what it gets, whatever the protocol.
     Echo,
     /// A log without a server: the generator's own process is what is measured.
@@ -93,6 +103,8 @@ impl Kind {
             Self::ValkeyServer => "valkey-server",
             Self::Memcached => "memcached",
             Self::Cassandra => "cassandra.sh",
+            Self::Web => "web",
+            Self::Nginx => "nginx",
             Self::Echo => "echo",
             Self::Log => "log",
         }
@@ -100,7 +112,22 @@ impl Kind {
 
     /// Whether the server chooses its own port and says which.
     pub(super) fn announces(self) -> bool {
-        self == Self::Myriad
+        matches!(self, Self::Myriad | Self::Web)
+    }
+
+    /// The protocol that it is asked in whether it is there.
+    pub(super) fn first_protocol(self) -> &'static str {
+        if self == Self::Web { "http" } else { "resp" }
+    }
+
+    /// A web server: a master with processes that do the work.
+    pub(super) fn is_web(self) -> bool {
+        matches!(self, Self::Web | Self::Nginx)
+    }
+
+    /// Whether its program is this one, where no other is named.
+    pub(super) fn is_this_program(self) -> bool {
+        matches!(self, Self::Myriad | Self::Web | Self::Echo)
     }
 
     /// The address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
@@ -123,6 +150,9 @@ impl Kind {
         options: &BTreeMap<String, OptionValue>,
     ) -> Vec<String> {
         let (host, port) = (place.address.ip().to_string(), place.address.port().to_string());
+        let address = place.address.to_string();
+        let root = format!("{}/{}", place.directory, web::ROOT);
+        let configuration = format!("{}/{}", place.directory, web::CONFIGURATION);
         let mut words: Vec<&str> = Vec::new();
         let mut defaults: Vec<(&str, &str)> = Vec::new();
         match self {
@@ -143,6 +173,11 @@ impl Kind {
             Self::Cassandra => {
                 words.extend(["run", "--port", &port, "--dir", place.directory]);
             }
+            Self::Web => {
+                words.extend(["web", "--listen", &address]);
+                defaults.push(("root", root.as_str()));
+            }
+            Self::Nginx => words.extend(["-p", place.directory, "-c", &configuration]),
             Self::Echo => words.extend(["lab", "echo", "--port", &port]),
             Self::Log => {}
         }
@@ -158,6 +193,9 @@ impl Kind {
         for (name, value) in options {
             match self {
                 Self::Memcached => words.push(format!("--{name}={value}")),
+                // They are in its configuration.
+                Self::Nginx => {}
+                Self::Web => words.extend([format!("--{name}"), web::option(value)]),
                 _ => words.extend([format!("--{name}"), value.to_string()]),
             }
         }
@@ -207,6 +245,17 @@ mod tests {
         let sync = [("commitlog-sync", OptionValue::Text("batch".into()))];
         check(Kind::Cassandra, &sync, "run --port 7000 --dir /d --commitlog-sync batch");
         check(Kind::Echo, &threads, "lab echo --port 7000 --threads 2");
+        let web = [
+            ("compress", OptionValue::Switch(false)),
+            ("accept", OptionValue::Text("serial".into())),
+        ];
+        check(
+            Kind::Web,
+            &web,
+            "web --listen 127.0.0.1:0 --root /d/root --accept serial --compress false",
+        );
+        let workers = [("workers", OptionValue::Whole(2))];
+        check(Kind::Nginx, &workers, "-p /d -c /d/nginx.conf");
         check(Kind::Memcached, &threads, "-l 127.0.0.1 -p 7000 -U 0 -u root --threads=2");
     }
 
@@ -223,6 +272,8 @@ mod tests {
         let both = "ready cql=127.0.0.1:1 resp=[::1]:2\n";
         assert_eq!(Kind::Myriad.announced("cql", both), Some(([127, 0, 0, 1], 1).into()));
         assert_eq!(Kind::RedisServer.announced("resp", "ready resp=127.0.0.1:1\n"), None);
+        let web = Kind::Web.announced("http", "ready http=127.0.0.1:3\n");
+        assert_eq!(web, Some(([127, 0, 0, 1], 3).into()));
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::subject::Kind;
 
 /// The part of a help text that says what [`LoadFlags`] and servers are.
 pub(crate) const HELP: &str = "\
-A server is `this` (this program), redis-server, valkey-server, memcached, cassandra.sh, echo (which
-sends back what it gets), or the path of a program of one of these names or of Myriad. Options of its command line follow a colon:
-this:durability=never,reactors=1
+A server is `this` (this program), redis-server, valkey-server, memcached, cassandra.sh, web (myriad web),
+nginx, echo (which sends back what it gets), or the path of a program of one of these names or of Myriad.
+Options of its command line follow a colon: this:durability=never,reactors=1
 
 Load:
   --load FILE          Load and phases of a definition, without its grid; the flags below are
@@ -24,8 +24,12 @@ Load:
   --pipeline N         [1]
   --command WORDS      [SET {key} {value}]; for GET and SET all keys are written first. Over CQL
                        it is a statement [INSERT INTO lab.rows (key, value) VALUES ({key}, {value})],
-                       and that table is there, with all keys
+                       and that table is there, with all keys. Over HTTP it is a method, a target,
+                       and a body if there is one [GET /hello]; all keys below /kv/ are there
   --cql                Speak CQL, as to cassandra.sh, which knows nothing else
+  --http               Speak HTTP, as to web and nginx, which know nothing else. These have /hello and
+                       /1k.bin, /4k.bin, /64k.bin, /1m.bin
+  --close              Over HTTP: a new connection for each request
   --users N            Callers that share the connections, their requests on their way together
                        [one per connection]
   --keys N             [1000000]
@@ -45,6 +49,8 @@ pub(crate) struct LoadFlags {
     pipeline: Option<i64>,
     command: Option<String>,
     is_cql: bool,
+    is_http: bool,
+    closes: bool,
     users: Option<i64>,
     keys: Option<i64>,
     value_bytes: Option<i64>,
@@ -60,6 +66,8 @@ impl Default for LoadFlags {
             pipeline: None,
             command: None,
             is_cql: false,
+            is_http: false,
+            closes: false,
             users: None,
             keys: None,
             value_bytes: None,
@@ -78,6 +86,8 @@ impl LoadFlags {
             "pipeline" => self.pipeline = Some(parser.value()?.parse()?),
             "command" => self.command = Some(parser.value()?.string()?),
             "cql" => self.is_cql = true,
+            "http" => self.is_http = true,
+            "close" => self.closes = true,
             "users" => self.users = Some(parser.value()?.parse()?),
             "keys" => self.keys = Some(parser.value()?.parse()?),
             "value-bytes" => self.value_bytes = Some(parser.value()?.parse()?),
@@ -92,6 +102,9 @@ impl LoadFlags {
     pub(crate) fn definition(&self, name: &str, server: &ServerWords) -> Result<Definition> {
         let mut table = match &self.file {
             Some(path) => self.table_of_file(path)?,
+            None if self.is_http || matches!(server.kind, Kind::Web | Kind::Nginx) => {
+                self.table_of_http()
+            }
             None => self.table_of_flags(self.is_cql || server.kind == Kind::Cassandra),
         };
         table.insert("name".to_owned(), name.into());
@@ -122,6 +135,8 @@ impl LoadFlags {
             ("--pipeline", self.pipeline.is_some()),
             ("--command", self.command.is_some()),
             ("--cql", self.is_cql),
+            ("--http", self.is_http),
+            ("--close", self.closes),
             ("--users", self.users.is_some()),
             ("--keys", self.keys.is_some()),
             ("--value-bytes", self.value_bytes.is_some()),
@@ -137,6 +152,34 @@ impl LoadFlags {
             table.remove(left_out);
         }
         Ok(table)
+    }
+
+    fn table_of_http(&self) -> Table {
+        let command = self.command.as_deref().unwrap_or("GET /hello");
+        let mut load = Table::new();
+        load.insert("protocol".to_owned(), "http".into());
+        let connection = if self.closes { "close" } else { "keep-alive" };
+        load.insert("http".to_owned(), one("connection", connection.into()));
+        if let Some(users) = self.users {
+            load.insert("users".to_owned(), users.into());
+        }
+        load.insert("connections".to_owned(), self.connections.unwrap_or(50).into());
+        load.insert("pipeline".to_owned(), self.pipeline.unwrap_or(1).into());
+        load.insert("mix".to_owned(), mix(command));
+        let keys = self.keys.unwrap_or(1_000_000);
+        load.insert("keys".to_owned(), one("count", keys.into()));
+        load.insert("value_bytes".to_owned(), one("fixed", self.value_bytes.unwrap_or(80).into()));
+        let mut table = Table::new();
+        table.insert("load".to_owned(), load.into());
+        if command.contains("/kv/{key}") {
+            let mut fill = Table::new();
+            fill.insert("mix".to_owned(), mix("PUT /kv/{key} {value}"));
+            fill.insert("keys".to_owned(), one("distribution", "sequential".into()));
+            fill.insert("http".to_owned(), Table::new().into());
+            fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
+            table.insert("phase".to_owned(), phase(keys, fill));
+        }
+        table
     }
 
     fn table_of_flags(&self, is_cql: bool) -> Table {
@@ -171,13 +214,18 @@ impl LoadFlags {
             fill.insert("pipeline".to_owned(), FILL_PIPELINE.into());
             // Batches of all users together would be more than a connection has streams.
             fill.insert("users".to_owned(), 0.into());
-            let mut phase = Table::new();
-            phase.insert("operations".to_owned(), keys.into());
-            phase.insert("load".to_owned(), fill.into());
-            table.insert("phase".to_owned(), Value::Array(vec![phase.into()]));
+            table.insert("phase".to_owned(), phase(keys, fill));
         }
         table
     }
+}
+
+/// One phase that writes all keys.
+fn phase(keys: i64, fill: Table) -> Value {
+    let mut phase = Table::new();
+    phase.insert("operations".to_owned(), keys.into());
+    phase.insert("load".to_owned(), fill.into());
+    Value::Array(vec![phase.into()])
 }
 
 /// One command, by its words.
@@ -239,7 +287,7 @@ impl std::str::FromStr for ServerWords {
                 Some(kind) => (kind, None),
                 None => bail!(
                     "{program:?} is no server: name this, redis-server, valkey-server, memcached, \
-                     cassandra.sh, echo, or a path like ./myriad"
+                     cassandra.sh, web, nginx, echo, or a path like ./myriad"
                 ),
             },
         };
@@ -250,9 +298,16 @@ impl std::str::FromStr for ServerWords {
 }
 
 fn kind_of(name: &str) -> Option<Kind> {
-    [Kind::RedisServer, Kind::ValkeyServer, Kind::Memcached, Kind::Cassandra, Kind::Echo]
-        .into_iter()
-        .find(|kind| kind.program() == name)
+    let kinds = [
+        Kind::RedisServer,
+        Kind::ValkeyServer,
+        Kind::Memcached,
+        Kind::Cassandra,
+        Kind::Web,
+        Kind::Nginx,
+        Kind::Echo,
+    ];
+    kinds.into_iter().find(|kind| kind.program() == name)
 }
 
 fn option(pair: &str) -> Result<(String, Value)> {
@@ -267,7 +322,7 @@ fn option(pair: &str) -> Result<(String, Value)> {
 mod tests {
     use super::*;
     use crate::definition::Cell;
-    use crate::load::{Protocol, Work};
+    use crate::load::{HttpConnection, Protocol, Work};
 
     fn cell(flags: &LoadFlags, server: &str) -> Cell {
         let definition = flags.definition("compare", &server.parse().unwrap()).unwrap();
@@ -353,6 +408,24 @@ mod tests {
         let myriad = cell(&flags(&words).unwrap(), "this:reactors=1");
         assert_eq!(myriad.subject.options["cql"].to_string(), "127.0.0.1:0");
         assert!(!cell(&LoadFlags::default(), "this").subject.options.contains_key("cql"));
+    }
+
+    #[test]
+    fn http_is_spoken_where_it_is_asked_for_and_to_web_servers() {
+        let short = cell(&flags(&["--close", "--connections", "9"]).unwrap(), "web:accept=serial");
+        let Work::Socket(work) = &short.load.work else { panic!("sockets") };
+        assert_eq!((short.subject.kind, work.protocol), (Kind::Web, Protocol::Http));
+        assert_eq!(work.mix[0].words, ["GET", "/hello"]);
+        let http = work.http.as_deref().unwrap();
+        assert_eq!((http.connection, work.connections), (HttpConnection::Close, 9));
+        assert!(short.phases.is_empty());
+        let rest = flags(&["--http", "--command", "GET /kv/{key}", "--keys", "7"]).unwrap();
+        let rest = cell(&rest, "this");
+        assert_eq!(rest.subject.options["http"].to_string(), "127.0.0.1:0");
+        let [fill] = rest.phases.as_slice() else { panic!("one phase") };
+        let Work::Socket(work) = &fill.work else { panic!("sockets") };
+        assert_eq!(work.mix[0].words, ["PUT", "/kv/{key}", "{value}"]);
+        assert_eq!(cell(&LoadFlags::default(), "nginx").subject.kind, Kind::Nginx);
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub(crate) fn fault(row: &Row) -> Option<String> {
 
 fn fault_of(report: &LoadReport) -> Option<String> {
     if let Some((word, count)) = report.errors.iter().next() {
-        return Some(format!("{count} error replies {word}"));
+        return Some(format!("{count} requests failed: {word}"));
     }
     let counts = [
         (report.lost, "requests without a reply"),

@@ -224,6 +224,7 @@ fn work(address: SocketAddr) -> SocketWork {
         value_bytes: Sizes::Fixed(80),
         setup: Vec::new(),
         cql: Some(Box::default()),
+        http: None,
     }
 }
 

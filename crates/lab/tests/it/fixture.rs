@@ -197,6 +197,7 @@ pub(crate) fn socket(connections: usize, users: usize, words: &[&str], arrival: 
         value_bytes: Sizes::Fixed(80),
         setup: Vec::new(),
         cql: None,
+        http: None,
     })
 }
 

@@ -9,6 +9,7 @@
 
 mod cql;
 mod fixture;
+mod http;
 mod report;
 mod serve;
 mod server;

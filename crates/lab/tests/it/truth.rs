@@ -29,6 +29,7 @@ fn work(address: SocketAddr) -> SocketWork {
         value_bytes: Sizes::Fixed(80),
         setup: Vec::new(),
         cql: None,
+        http: None,
     }
 }
 

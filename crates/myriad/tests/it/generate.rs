@@ -104,6 +104,7 @@ fn requests_that_are_interrupted_are_reported() {
         value_bytes: Sizes::Fixed(1),
         setup: Vec::new(),
         cql: None,
+        http: None,
     };
     let mut spec = spec(Work::Socket(work.clone()));
     spec.beside.insert("others".into(), work);

@@ -105,7 +105,7 @@ impl Client {
     /// Whether a connection is free, as far as is known.
     fn can_send(&self) -> bool {
         match self.plan.sharing {
-            Sharing::Blocking => !self.free.is_empty(),
+            Sharing::Blocking => !self.free.is_empty() || self.can_dial(),
             Sharing::Multiplexed => !self.ids.is_empty(),
         }
     }

@@ -1,0 +1,490 @@
+//! Connections of HTTP: a thread opens them by itself, for many requests or for one, and takes answers
+//! in pieces.
+//!
+//! A connection for one request costs `socket`, `connect`, `send`, the reads of the answer and of its end,
+//! and `close`. It is the server that closes first, so that what the kernel remembers of it is remembered
+//! by the server's port, and the load does not run out of its own.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use base::time::MonoNs;
+use reactor::{ConnId, Connections, Context, Flow, Next, Output, Peer};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use wire::http::{Event, Limits, ResponseDecoder, ResponseError};
+
+use super::super::flights::{Flight, Flights};
+use super::super::shared::{Mail, Notice, now_ns};
+use super::{At, Client, Session, Stage, TIMER_ARRIVAL, Waiting, cql, record};
+
+/// Connections begun in a turn. A load that begins with thousands of clients would fill any queue at once;
+/// in between answers are taken.
+const DIALS_MAX: usize = 64;
+/// After a connection could not even be begun: who tries again at once only counts errors.
+const PAUSE_NS: u64 = 1_000_000;
+/// How long answers are awaited that are on their way when the load ends.
+pub(super) const GIVE_UP_NS: u64 = 200_000_000;
+
+/// What a thread is told of HTTP.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about a load")]
+pub(crate) struct HttpPlan {
+    pub(crate) address: SocketAddr,
+    /// Open at once, at most.
+    pub(crate) connections: usize,
+    /// A connection takes request after request.
+    pub(crate) is_kept: bool,
+    /// An answer is all that comes until the end.
+    pub(crate) is_headless: bool,
+    pub(crate) is_to_head: bool,
+    pub(crate) ignores_answers: bool,
+    pub(crate) body_bytes: Option<u64>,
+    pub(crate) timeout_ns: u64,
+}
+
+/// Opens connections.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    plan: HttpPlan,
+    /// Connections that may still be opened.
+    permits: usize,
+    /// Since when there are some.
+    room_since_ns: u64,
+    /// Connections that are about to be opened, in this order, with their first requests.
+    dialed: VecDeque<(ConnId, Flight)>,
+    paused_until_ns: u64,
+}
+
+impl Dialer {
+    pub(super) fn new(plan: HttpPlan) -> Dialer {
+        let permits = plan.connections;
+        Dialer { plan, permits, room_since_ns: 0, dialed: VecDeque::new(), paused_until_ns: 0 }
+    }
+
+    pub(super) fn is_dialing(&self) -> bool {
+        !self.dialed.is_empty()
+    }
+
+    /// A connection is gone.
+    fn give_back(&mut self, now_ns: u64) {
+        if self.permits == 0 {
+            self.room_since_ns = now_ns;
+        }
+        self.permits += 1;
+    }
+}
+
+/// What a connection of HTTP knows besides.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    decoder: ResponseDecoder,
+    status: u16,
+    body_bytes: u64,
+    /// What follows the answer is the end.
+    is_last: bool,
+    /// Who goes on when the connection is closed.
+    parked: Option<u32>,
+    /// The peer has closed, in whatever state.
+    has_ended: bool,
+    /// Why its requests have failed, where that is known before it is gone.
+    failure: Option<&'static str>,
+}
+
+impl Client {
+    fn http(&mut self) -> &mut Dialer {
+        self.dialer.as_mut().expect("this is asked of loads over HTTP only")
+    }
+
+    /// Whether a connection may be opened.
+    pub(super) fn can_dial(&self) -> bool {
+        self.dialer.as_ref().is_some_and(|dialer| dialer.permits > 0)
+    }
+
+    /// Opens connections for those who wait for one, as far as there may be more.
+    pub(super) fn dial_waiting(&mut self, cx: &mut Context<'_, Mail>, at: At) {
+        for _ in 0..DIALS_MAX {
+            if !self.can_dial() || at.now_ns < self.http().paused_until_ns {
+                return;
+            }
+            let Some(flight) = self.next_to_dial(at) else { return };
+            self.dial(cx, flight, at);
+        }
+        cx.poll();
+    }
+
+    fn next_to_dial(&mut self, at: At) -> Option<Flight> {
+        if self.arrivals.is_some() {
+            let ready_ns = self.http().room_since_ns;
+            return self.next_due(ready_ns, at);
+        }
+        let user = self.waiting.pop_front()?;
+        let flight = self.next_flight(user, at);
+        if flight.is_none() {
+            // Nobody sends any more.
+            self.waiting.clear();
+        }
+        flight
+    }
+
+    fn dial(&mut self, cx: &mut Context<'_, Mail>, flight: Flight, at: At) {
+        let dialer = self.http();
+        match connect(dialer.plan.address, dialer.plan.is_kept) {
+            Ok(socket) => {
+                let peer = Peer { remote: None, local: None, listener: Peer::ADOPTED };
+                let id = cx.adopt(socket, peer, false);
+                dialer.permits -= 1;
+                dialer.dialed.push_back((id, flight));
+            }
+            Err(error) => {
+                let until_ns = at.now_ns + PAUSE_NS;
+                dialer.paused_until_ns = until_ns;
+                cx.set_timer(MonoNs(until_ns), TIMER_ARRIVAL);
+                self.count_failed(failure_of(error), u64::from(flight.left), at);
+                self.wait_again(flight.user, at);
+            }
+        }
+    }
+
+    /// A connection that was dialed begins, with its first requests.
+    pub(super) fn open_dialed(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        out: &mut Output,
+    ) -> Session {
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        let dialer = self.http();
+        let (dialed, flight) = dialer.dialed.pop_front().expect("connections open as dialed");
+        assert_eq!(dialed, id, "connections open in the order in which they were dialed");
+        let (is_kept, ignores_answers) = (dialer.plan.is_kept, dialer.plan.ignores_answers);
+        let mut state = State::default();
+        state.decoder.expect_to_head(dialer.plan.is_to_head);
+        let mut session = Session {
+            setup_left: 0,
+            flights: Flights::Ordered(VecDeque::new()),
+            cql: cql::State::default(),
+            http: state,
+            heard_ns: at.now_ns,
+            is_stalled: false,
+        };
+        if is_kept {
+            self.ids.push(id);
+        }
+        self.send(&mut session, flight, at, out);
+        if ignores_answers {
+            cx.close(id);
+        }
+        session
+    }
+
+    /// Takes what has come of answers; users of those that are complete go on.
+    pub(super) fn take_answers(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        session: &mut Session,
+        input: &[u8],
+        out: &mut Output,
+    ) -> Flow {
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        session.heard_ns = at.now_ns;
+        let before = session.flights.requests();
+        let decoded = if self.http().plan.is_headless {
+            session.http.body_bytes += input.len() as u64;
+            Ok(input.len())
+        } else {
+            self.decode(session, input, cx.now().mono.0, at, out)
+        };
+        let consumed = match decoded {
+            Ok(consumed) => consumed,
+            Err(failure) => {
+                session.http.failure = Some(failure);
+                return Flow { consumed: input.len(), next: Next::Abort };
+            }
+        };
+        if at.phase.has(at.now_ns) {
+            self.tally.received_bytes += consumed as u64;
+        }
+        let is_answered = session.flights.requests() < before;
+        let is_kept = self.http().plan.is_kept && !session.http.is_last;
+        if is_answered && is_kept && self.arrivals.is_some() {
+            self.reuse(id, session, at, out);
+        }
+        Flow::read(consumed)
+    }
+
+    /// Returns the bytes that are done with.
+    fn decode(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        turn_ns: u64,
+        at: At,
+        out: &mut Output,
+    ) -> Result<usize, &'static str> {
+        let mut consumed = 0;
+        loop {
+            let http = &mut session.http;
+            let decoded = http.decoder.decode(&input[consumed..], &Limits::DEFAULT);
+            let (used, event) = decoded.map_err(failure_of_answer)?;
+            consumed += used;
+            match event {
+                Event::Unfinished if used == 0 => return Ok(consumed),
+                Event::Unfinished => {}
+                Event::Head(head) => {
+                    (http.status, http.is_last) = (head.status, !head.keeps_alive);
+                    http.body_bytes = 0;
+                }
+                Event::Body(piece) => http.body_bytes += piece.len() as u64,
+                Event::End => self.end_answer(session, turn_ns, at, out)?,
+            }
+        }
+    }
+
+    /// An answer is there whole.
+    fn end_answer(
+        &mut self,
+        session: &mut Session,
+        turn_ns: u64,
+        at: At,
+        out: &mut Output,
+    ) -> Result<(), &'static str> {
+        let flight = take_one(session).ok_or("an answer without a request")?;
+        self.in_flight -= 1;
+        let plan = &self.http().plan;
+        let is_kept = plan.is_kept && !session.http.is_last;
+        match fault(plan, &session.http) {
+            None => {
+                record(&mut self.tally, self.arrivals.is_some(), flight, 1, at);
+                self.count_done(1, turn_ns, at);
+            }
+            Some(failure) => self.count_failed(failure, 1, at),
+        }
+        if flight.left > 0 || self.arrivals.is_some() {
+            return Ok(());
+        }
+        if is_kept {
+            self.go_on(session, flight.user, at, out);
+        } else {
+            session.http.parked = Some(flight.user);
+        }
+        Ok(())
+    }
+
+    /// The peer has closed: an answer without another end is complete now.
+    pub(super) fn end_of_answers(&mut self, session: &mut Session) {
+        session.http.has_ended = true;
+        let plan = &self.http().plan;
+        if plan.ignores_answers {
+            return;
+        }
+        let is_over = if plan.is_headless {
+            Ok(session.http.body_bytes > 0)
+        } else {
+            session.http.decoder.end_of_input()
+        };
+        match is_over {
+            Ok(true) => self.end_last(session),
+            Ok(false) => {}
+            Err(error) => session.http.failure = Some(failure_of_answer(error)),
+        }
+    }
+
+    /// The last answer of a connection ends with it.
+    fn end_last(&mut self, session: &mut Session) {
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        let plan = &self.http().plan;
+        if plan.ignores_answers || plan.is_headless {
+            // Without a head there is no status: what has come is the answer.
+            session.http.status = 200;
+        }
+        session.http.is_last = true;
+        // Nobody sends here any more, so nothing is appended.
+        let ended = self.end_answer(session, at.now_ns, at, &mut Output::default());
+        session.http.failure = ended.err();
+    }
+
+    /// A connection is gone: what it has not answered has failed, and whoever used it goes on.
+    pub(super) fn hung_up(&mut self, id: ConnId, mut session: Session) {
+        let at = At { now_ns: now_ns(), phase: self.phase() };
+        self.http().give_back(at.now_ns);
+        if let Some(position) = self.ids.iter().position(|open| *open == id) {
+            self.ids.swap_remove(position);
+        }
+        if self.stage == Stage::Over {
+            return;
+        }
+        // It was closed when its request was sent.
+        let ignores_answers = self.http().plan.ignores_answers && session.http.has_ended;
+        if ignores_answers && session.http.failure.is_none() {
+            self.end_last(&mut session);
+        }
+        let requests = session.flights.requests();
+        self.in_flight -= requests;
+        if requests > 0 {
+            let gone = if session.http.has_ended { "closed" } else { "reset" };
+            self.count_failed(session.http.failure.unwrap_or(gone).to_owned(), requests, at);
+        }
+        let users: Vec<u32> = session.flights.list().map(|flight| flight.user).collect();
+        for user in users.into_iter().chain(session.http.parked) {
+            self.wait_again(user, at);
+        }
+    }
+
+    /// Ends connections whose time is over. O(connections), twice a second.
+    pub(super) fn end_overdue(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        let Some(dialer) = &self.dialer else { return };
+        let oldest_ns = now_ns().saturating_sub(dialer.plan.timeout_ns);
+        for (info, session) in connections.list() {
+            let sent_ns = session.flights.list().map(|flight| flight.sent_ns).min();
+            // One that has answered and does not close has to do it in that time, too.
+            let since_ns = sent_ns.or(session.http.parked.map(|_| session.heard_ns));
+            if since_ns.is_some_and(|since_ns| since_ns < oldest_ns) {
+                session.http.failure = Some("timed out");
+                cx.abort(info.id);
+            }
+        }
+    }
+
+    /// What is not answered by now is left unfinished.
+    pub(super) fn give_up(&mut self, reactor: usize) {
+        if self.stage == Stage::Finishing && !self.has_told_idle {
+            self.has_told_idle = true;
+            self.tell(Notice::Idle { reactor });
+        }
+    }
+
+    /// Failures count in the measured phase, as operations do.
+    fn count_failed(&mut self, failure: String, count: u64, at: At) {
+        if at.phase.has(at.now_ns) {
+            self.tally.count_errors(failure, count);
+        }
+    }
+
+    /// A user of a closed loop looks for another connection.
+    fn wait_again(&mut self, user: u32, at: At) {
+        if self.arrivals.is_none() {
+            self.waiting.push_back(Waiting { user, since_ns: at.now_ns });
+        }
+    }
+}
+
+/// The oldest request of a connection, answered: its flight as it is then.
+fn take_one(session: &mut Session) -> Option<Flight> {
+    let Flights::Ordered(flights) = &mut session.flights else {
+        unreachable!("HTTP has no streams")
+    };
+    let flight = flights.front_mut()?;
+    flight.left -= 1;
+    let taken = *flight;
+    if taken.left == 0 {
+        flights.pop_front();
+    }
+    Some(taken)
+}
+
+/// What is wrong with a whole answer.
+fn fault(plan: &HttpPlan, answer: &State) -> Option<String> {
+    let has_body = !plan.is_to_head && !plan.ignores_answers;
+    let is_other = has_body && plan.body_bytes.is_some_and(|bytes| bytes != answer.body_bytes);
+    match answer.status {
+        200..=299 if !is_other => None,
+        200..=299 => Some("length".to_owned()),
+        status => Some(format!("status {status}")),
+    }
+}
+
+fn failure_of_answer(error: ResponseError) -> &'static str {
+    match error {
+        ResponseError::Truncated => "cut short",
+        ResponseError::Malformed | ResponseError::HeadTooLarge | ResponseError::Framing(_) => {
+            "malformed"
+        }
+    }
+}
+
+fn failure_of(error: Errno) -> String {
+    match error {
+        Errno::CONNREFUSED => "refused".to_owned(),
+        Errno::ADDRNOTAVAIL => "no free port".to_owned(),
+        Errno::MFILE | Errno::NFILE => "no free descriptor".to_owned(),
+        error => error.to_string(),
+    }
+}
+
+/// A socket that is connected, or about to be. On one machine a refusal is known at once.
+fn connect(address: SocketAddr, is_kept: bool) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if is_kept {
+        rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::INPROGRESS) => rustix::net::sockopt::socket_error(&socket)?.map(|()| socket),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> HttpPlan {
+        HttpPlan {
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            connections: 1,
+            is_kept: true,
+            is_headless: false,
+            is_to_head: false,
+            ignores_answers: false,
+            body_bytes: None,
+            timeout_ns: 1,
+        }
+    }
+
+    #[test]
+    fn an_answer_is_good_by_its_status_and_its_length() {
+        let answer = |status, body_bytes| State { status, body_bytes, ..State::default() };
+        let strict = HttpPlan { body_bytes: Some(27), ..plan() };
+        let to_head = HttpPlan { is_to_head: true, ..strict.clone() };
+        for (plan, status, bytes, expected) in [
+            (&plan(), 200, 5, None),
+            (&plan(), 404, 5, Some("status 404")),
+            (&plan(), 301, 0, Some("status 301")),
+            (&strict, 200, 27, None),
+            (&strict, 206, 26, Some("length")),
+            (&strict, 503, 27, Some("status 503")),
+            (&to_head, 200, 0, None),
+        ] {
+            let found = fault(plan, &answer(status, bytes));
+            assert_eq!(found.as_deref(), expected, "{status} {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_on_this_machine_is_known_at_once() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(connect(address, true).is_ok());
+        drop(listener);
+        assert_eq!(failure_of(connect(address, false).unwrap_err()), "refused");
+    }
+
+    #[test]
+    fn permits_come_back_and_say_since_when() {
+        let mut dialer = Dialer::new(plan());
+        dialer.permits = 0;
+        dialer.give_back(7);
+        dialer.give_back(9);
+        assert_eq!((dialer.permits, dialer.room_since_ns), (2, 7));
+        assert!(!dialer.is_dialing());
+    }
+}
