@@ -27,6 +27,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::command },
     Subcommand { name: "results", about: "Print what was measured beside the source documents", run: crate::repro::results_command },
     Subcommand { name: "serve", about: "Show a run in a browser while it goes on", run: crate::serve::run },
+    Subcommand { name: "webbench", about: "Load a web server with that tool's options, reported in its form", run: crate::webbench::command },
 ];
 
 /// The text of `myriad lab --help`.

@@ -28,6 +28,7 @@ pub mod serve;
 pub mod stats;
 pub mod subject;
 mod trial;
+mod webbench;
 
 pub use cli::{help, run};
 pub use row::{Row, Verdict};
