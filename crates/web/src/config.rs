@@ -13,6 +13,9 @@ use crate::{UsageError, unexpected};
 /// Each has a descriptor in every message to a worker, and a message carries 253.
 pub(crate) const WORKERS_MAX: usize = 64;
 
+/// A worker that computes for longer looks like one that hangs.
+const WORK_US_MAX: u64 = 1_000_000;
+
 /// What a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,6 +83,7 @@ pub(crate) struct Config {
     pub(crate) write_timeout_ms: u64,
     pub(crate) upstream_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
+    pub(crate) work_us: u64,
 }
 
 impl Default for Config {
@@ -108,6 +112,7 @@ impl Default for Config {
             write_timeout_ms: 30_000,
             upstream_timeout_ms: 30_000,
             drain_timeout_ms: 10_000,
+            work_us: 0,
         }
     }
 }
@@ -121,7 +126,7 @@ enum Kind {
 }
 
 /// Options with what stands in the help.
-const OPTIONS: [(&str, Kind, &str); 22] = [
+const OPTIONS: [(&str, Kind, &str); 23] = [
     ("listen", Kind::Text, "Address and port to listen on; port 0 is any free one"),
     ("root", Kind::Text, "Directory whose files are served; none without it"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
@@ -152,6 +157,7 @@ const OPTIONS: [(&str, Kind, &str); 22] = [
         "Silence of the upstream after which it is given up: 504",
     ),
     ("drain-timeout-ms", Kind::Number, "Time for requests under way when a worker ends"),
+    ("work-us", Kind::Number, "Processor time wasted before each answer, to be measured with"),
 ];
 
 /// Text of `myriad web --help`.
@@ -263,6 +269,9 @@ impl Config {
                 return Err(usage(format!("{name}: {value} is not from {least} to {most}")));
             }
         }
+        if self.work_us > WORK_US_MAX {
+            return Err(usage(format!("work-us: {} is not from 0 to {WORK_US_MAX}", self.work_us)));
+        }
         let times = [
             ("head-timeout-ms", self.head_timeout_ms),
             ("body-rate-min", self.body_rate_min),
@@ -334,6 +343,7 @@ mod tests {
             (&["--fast", "1"], "invalid option '--fast'"),
             (&["--listen", "here"], "invalid socket address"),
             (&["--idle-timeout-ms", "0"], "idle-timeout-ms: 0 is not from 1 to 86400000"),
+            (&["--work-us", "1000001"], "work-us: 1000001 is not from 0 to 1000000"),
             (&["--config", "/nonexistent/web.toml"], "read /nonexistent/web.toml"),
         ] {
             let error = read(words).unwrap_err();

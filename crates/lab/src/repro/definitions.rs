@@ -13,7 +13,7 @@ macro_rules! definitions {
 }
 
 /// By name, their texts.
-const TEXTS: [(&str, &str); 33] = definitions![
+const TEXTS: [(&str, &str); 42] = definitions![
     "cassandra.cpu",
     "durability.cost",
     "redis.connections",
@@ -42,11 +42,20 @@ const TEXTS: [(&str, &str); 33] = definitions![
     "s1.t5",
     "s1.t6",
     "s1.t7",
+    "s2.p2",
+    "s2.r1",
+    "s2.r2",
+    "s2.r3",
+    "s2.t1",
+    "s2.t2",
+    "s2.t3",
+    "s2.t4",
     "s4.r2",
     "s4.r3",
     "s4.t1",
     "s4.t2",
     "s4.t3",
+    "web.cpu",
 ];
 
 /// The definition of this name.

@@ -17,6 +17,8 @@ const BALANCED_MAX: f64 = 1.15;
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     OperationsPerSecond,
+    /// As the tools of older days count.
+    OperationsPerMinute,
     /// Of the subject.
     CpuNsPerOperation,
     /// Of the subject; 100 is one core.
@@ -34,9 +36,31 @@ pub enum Figure {
     OperationsPerSync,
     /// Resident memory per key that the load may touch.
     BytesPerKey,
+    /// Requests that failed, in whatever way.
+    Failed,
+    /// Requests that were under way when the load ended.
+    Unfinished,
+    /// Of the machine: connections that found a listening socket's queue full.
+    ListenOverflows,
+    /// Of the machine: beginnings of connections that were sent again.
+    SynRetransmits,
+    /// Of the subject's threads, by themselves or not.
+    SwitchesPerOperation,
+    /// Time in which threads of the subject could have run and did not.
+    ReadyNsPerOperation,
+    /// The kernel's part of the subject's processor time.
+    SystemPercent,
 }
 
 impl Figure {
+    /// What tells of losses is told of measurements that are not to be believed otherwise.
+    pub fn is_of_losses(self) -> bool {
+        matches!(
+            self,
+            Figure::Failed | Figure::Unfinished | Figure::ListenOverflows | Figure::SynRetransmits
+        )
+    }
+
     /// The figure over the repeats of a cell: their median, or, of a single one, the mean of its
     /// windows where it has them. `None` when no row has it.
     pub fn estimate(self, rows: &[&Row]) -> Option<Estimate> {
@@ -53,6 +77,7 @@ impl Figure {
     pub fn value(self, row: &Row) -> Option<f64> {
         match self {
             Figure::OperationsPerSecond => Some(row.operations_per_second()),
+            Figure::OperationsPerMinute => Some(row.operations_per_second() * 60.0),
             Figure::CpuNsPerOperation => Some(cpu_ns(row) / real(row.report.operations_of_all())),
             Figure::CpuPercent => Some(cpu_ns(row) / real(row.report.duration_ns) * 100.0),
             Figure::DurationMs(operations) => {
@@ -66,6 +91,18 @@ impl Figure {
             Figure::BytesPerWrite => log(row, |log| (log.bytes, log.writes)),
             Figure::OperationsPerSync => log(row, |log| (row.report.operations, log.syncs)),
             Figure::BytesPerKey => Some(real(row.resident_bytes) / real(key_count(row)?)),
+            Figure::Failed => Some(real(row.report.errors.values().sum::<u64>() + row.report.lost)),
+            Figure::Unfinished => Some(real(row.report.unfinished)),
+            Figure::ListenOverflows => row.tcp.get("ListenOverflows").copied().map(real),
+            Figure::SynRetransmits => row.tcp.get("TCPSynRetrans").copied().map(real),
+            Figure::SwitchesPerOperation => {
+                per_operation(row, |thread| thread.voluntary_switches + thread.involuntary_switches)
+            }
+            Figure::ReadyNsPerOperation => per_operation(row, |thread| thread.wait_ns),
+            Figure::SystemPercent => {
+                let system = row.threads.iter().map(|thread| thread.system_ns).sum();
+                Some(real(system) / cpu_ns(row) * 100.0)
+            }
         }
         .filter(|value| value.is_finite())
     }
@@ -75,6 +112,12 @@ impl Figure {
         match self {
             _ if estimate.low <= 0.0 => None,
             Figure::OperationsPerSecond => Some(estimate),
+            Figure::OperationsPerMinute => Some(Estimate {
+                median: estimate.median * 60.0,
+                low: estimate.low * 60.0,
+                high: estimate.high * 60.0,
+                ..estimate
+            }),
             Figure::DurationMs(operations) => {
                 let ms = |rate: f64| real(operations) / rate * 1e3;
                 Some(Estimate {
@@ -95,7 +138,8 @@ pub fn window_rates(row: &Row) -> Vec<f64> {
     row.report.windows.iter().map(|operations| real(*operations) / seconds).collect()
 }
 
-/// What the source documents write beside a row: `2 of 4 reactors busy; unbalanced (max/mean 1.8)`.
+/// What the source documents write beside a row: `2 of 4 reactors busy; unbalanced (max/mean 1.8)`. Workers of
+/// a web server are reactors here.
 /// Empty for what has no reactors.
 pub fn remark(row: &Row) -> String {
     let count = reactor_shares(row).len();
@@ -113,9 +157,9 @@ fn reactor_shares(row: &Row) -> Vec<f64> {
     reactors.map(|thread| real(thread.cpu_ns()) / duration_ns).collect()
 }
 
-/// Reactors are called `r00`, `r01`, ...
+/// Reactors are called `r00`, `r01`, ...; workers of web servers `w00`, `w01`, ...
 pub fn is_reactor(thread: &ThreadUse) -> bool {
-    let number = thread.name.strip_prefix('r').unwrap_or_default();
+    let number = thread.name.strip_prefix(['r', 'w']).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -135,6 +179,13 @@ fn cpu_ns(row: &Row) -> f64 {
     let log = row.report.log.as_ref();
     let of_threads = || row.threads.iter().map(ThreadUse::cpu_ns).sum();
     real(log.map_or_else(of_threads, |log| log.process_cpu_ns))
+}
+
+/// Of all threads of the subject together; `None` without an operation.
+fn per_operation(row: &Row, of: impl Fn(&ThreadUse) -> u64) -> Option<f64> {
+    let operations = row.report.operations_of_all();
+    let sum: u64 = row.threads.iter().map(of).sum();
+    (operations > 0).then(|| real(sum) / real(operations))
 }
 
 fn latency_ns(row: &Row, part: f64) -> Option<f64> {
@@ -196,6 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_what_went_wrong_and_of_waiting() {
+        let mut row = fixture::server_row();
+        check(Figure::OperationsPerMinute, &row, Some(3_000_000.0));
+        check(Figure::Failed, &row, Some(0.0));
+        check(Figure::ListenOverflows, &row, None);
+        row.report.errors = [("refused".to_owned(), 3), ("reset".to_owned(), 4)].into();
+        row.report.unfinished = 5;
+        row.tcp = [("ListenOverflows".to_owned(), 6), ("TCPSynRetrans".to_owned(), 7)].into();
+        check(Figure::Failed, &row, Some(7.0));
+        check(Figure::Unfinished, &row, Some(5.0));
+        check(Figure::ListenOverflows, &row, Some(6.0));
+        check(Figure::SynRetransmits, &row, Some(7.0));
+        row.threads[0].voluntary_switches = 150_000;
+        row.threads[1].involuntary_switches = 50_000;
+        row.threads[2].wait_ns = 400_000_000;
+        row.threads[2].system_ns = 300_000_000;
+        check(Figure::SwitchesPerOperation, &row, Some(2.0));
+        check(Figure::ReadyNsPerOperation, &row, Some(4_000.0));
+        check(Figure::SystemPercent, &row, Some(20.0));
+    }
+
+    #[test]
     fn figures_of_a_log() {
         let row = fixture::log_row("lanes", 15);
         check(Figure::CpuPercent, &row, Some(150.0));
@@ -248,6 +321,7 @@ mod tests {
     fn only_reactors_are_reactors() {
         let named = |name: &str| ThreadUse { name: name.into(), ..ThreadUse::default() };
         assert!(is_reactor(&named("r00")) && is_reactor(&named("r128")));
+        assert!(is_reactor(&named("w01")) && !is_reactor(&named("writer")));
         assert!(!is_reactor(&named("r")) && !is_reactor(&named("redis-server")));
     }
 }

@@ -42,9 +42,10 @@ use source::{Run, Table};
 const HELP: &str = "\
 Runs tables of the source documents again, beside what they published.
 
-Usage: myriad lab repro (TABLE|DOCUMENT|all|redis|cassandra)... [OPTIONS]
+Usage: myriad lab repro (TABLE|DOCUMENT|all|redis|cassandra|web)... [OPTIONS]
 
-  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra: beside these
+  TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra, web: beside these
+                     servers, of the last beside nginx
   -l, --list         Print all tables, and how each is run
       --quick        One repeat, measured phases of half a second
       --out <DIR>    Put results there, a folder per table; what is there already is kept
@@ -176,7 +177,7 @@ fn list(tables: &[&Table]) -> String {
 
 /// How the table is run, or why it cannot be.
 fn how(table: &Table) -> String {
-    if let Some(missing) = table.system.missing() {
+    if let Some(missing) = table.missing() {
         return format!("not yet: {missing}");
     }
     match &table.run {
@@ -201,7 +202,7 @@ struct Session {
 impl Session {
     /// Runs the table, and says what came of it.
     fn run(&self, table: &'static Table) -> Result<String> {
-        if let Some(missing) = table.system.missing() {
+        if let Some(missing) = table.missing() {
             return Ok(format!("not yet: {missing}\n"));
         }
         match &table.run {
@@ -341,6 +342,9 @@ fn of_cell(
             let Range { low, high } = *source.get(&column.name)?;
             match column.figure? {
                 Figure::OperationsPerSecond => Some(("operations_per_second", [low, high])),
+                Figure::OperationsPerMinute => {
+                    Some(("operations_per_second", [low / 60.0, high / 60.0]))
+                }
                 Figure::DurationMs(operations) => {
                     #[allow(clippy::cast_precision_loss)]
                     let rate = |ms: f64| operations as f64 / ms * 1e3;
@@ -369,7 +373,8 @@ mod tests {
         assert_eq!(ids(&["s0"]).len(), 11);
         assert_eq!(ids(&["redis"]).len(), 6);
         assert_eq!(ids(&["cassandra"]), ["cassandra.cpu"]);
-        let peers = ids(&["redis", "cassandra"]).len();
+        assert_eq!(ids(&["web"]), ["web.cpu"]);
+        let peers = ids(&["redis", "cassandra", "web"]).len();
         assert_eq!(ids(&["all"]).len() + peers, ids(&[]).len());
         assert!(chosen(&["s9".into()]).unwrap_err().to_string().contains("no table s9"));
     }

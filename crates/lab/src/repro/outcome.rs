@@ -147,6 +147,7 @@ fn line(table: &Table, source: SourceRow, ours: Vec<&Row>, core_count: usize) ->
     for row in &ours {
         *verdicts.entry(row.verdict).or_insert(0) += 1;
     }
+    let measured: Vec<&Row> = ours.iter().copied().filter(|row| has_result(row)).collect();
     let usable: Vec<&Row> = ours.into_iter().filter(|row| is_usable(row)).collect();
     let first = table.columns.iter().chain(&table.ours).find(|column| column.figure.is_some());
     let of_first = first.map(|column| of_column(column, &usable)).unwrap_or_default();
@@ -154,7 +155,7 @@ fn line(table: &Table, source: SourceRow, ours: Vec<&Row>, core_count: usize) ->
         parameters: source.parameters,
         source: source.figures,
         source_remark: source.remark,
-        ours: estimates(table, &usable),
+        ours: estimates(table, &usable, &measured),
         remark: of_first.first().map(|row| figure::remark(row)).unwrap_or_default(),
         seen: seen(&of_first),
         verdicts,
@@ -170,6 +171,10 @@ fn is_usable(row: &Row) -> bool {
     }
 }
 
+fn has_result(row: &Row) -> bool {
+    !matches!(row.verdict, Verdict::Failed | Verdict::Skipped)
+}
+
 /// The rows of a column, as the load saw them that the column is of.
 fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>> {
     let chosen = rows.iter().filter(|row| matches(&column.cells, &row.parameters));
@@ -179,16 +184,17 @@ fn of_column<'rows>(column: &Column, rows: &[&'rows Row]) -> Vec<Cow<'rows, Row>
     }
 }
 
-fn estimates(table: &Table, rows: &[&Row]) -> BTreeMap<String, Estimate> {
+/// `usable` is for figures, `measured` for those of losses.
+fn estimates(table: &Table, usable: &[&Row], measured: &[&Row]) -> BTreeMap<String, Estimate> {
     let columns = || table.columns.iter().chain(&table.ours);
     let estimate = |column: &Column| match (&column.figure, &column.ratio) {
         (Some(figure), _) => {
-            let rows = of_column(column, rows);
+            let rows = of_column(column, if figure.is_of_losses() { measured } else { usable });
             figure.estimate(&rows.iter().map(AsRef::as_ref).collect::<Vec<&Row>>())
         }
         (None, Some([over, under])) => {
             let find = |name: &String| columns().find(|column| column.name == *name);
-            ratio(find(over)?, find(under)?, rows)
+            ratio(find(over)?, find(under)?, usable)
         }
         (None, None) => None,
     };

@@ -144,7 +144,7 @@ impl Results {
     }
 
     fn summary(&self, table: &'static Table) -> (String, String) {
-        if let Some(missing) = table.system.missing() {
+        if let Some(missing) = table.missing() {
             return (String::new(), missing.to_owned());
         }
         match (&table.run, self.outcome(table)) {

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::time::{MonoNs, Now};
+use rustix::time::{ClockId, clock_gettime};
 use wire::http::{Method, Request, RequestError, ResponseWriter, reason};
 
 use super::client::Terms;
@@ -46,19 +47,43 @@ pub(crate) struct Sent {
     pub(crate) body_bytes: u64,
 }
 
+/// Uses so much of a processor: time that this thread does not run does not count.
+fn compute(ns: u64) {
+    let until_ns = thread_ns().saturating_add(ns);
+    while thread_ns() < until_ns {
+        for _ in 0..16 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Everything that is served from here.
 #[derive(Debug)]
 pub(crate) struct Site {
     files: Option<Files>,
     has_upstream: bool,
     date: DateText,
+    /// Wasted before each answer.
+    work_ns: u64,
 }
 
 impl Site {
     pub(crate) fn new(config: &Config) -> anyhow::Result<Site> {
         let open = |root: &std::path::PathBuf| Files::open(root, config.compress);
         let files = config.root.as_ref().map(open).transpose()?;
-        Ok(Site { files, has_upstream: config.upstream.is_some(), date: DateText::default() })
+        Ok(Site {
+            files,
+            has_upstream: config.upstream.is_some(),
+            date: DateText::default(),
+            work_ns: config.work_us * 1_000,
+        })
     }
 
     /// Appends the answer to `request`.
@@ -69,6 +94,9 @@ impl Site {
         now: Now,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
+        if self.work_ns > 0 {
+            compute(self.work_ns);
+        }
         let is_plain = request.method() == Method::Get && !terms.says_keep_alive;
         if request.target() == b"/hello" && is_plain {
             // HTTP/1.0 clients know that the connection ends.
@@ -357,6 +385,16 @@ mod tests {
         }
         assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);
         text
+    }
+
+    #[test]
+    fn an_answer_may_be_made_to_cost_processor_time() {
+        let config = Config { work_us: 300, ..Config::default() };
+        let mut site = Site::new(&config).unwrap();
+        let before_ns = thread_ns();
+        let found = answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n");
+        assert!(thread_ns() - before_ns >= 300_000);
+        assert_eq!(found.as_bytes(), HELLO);
     }
 
     #[test]
