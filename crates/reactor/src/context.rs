@@ -107,6 +107,11 @@ impl<M> Links<M> {
         self.commons.stations.iter().map(|station| station.waker.clone())
     }
 
+    /// Has one reactor run a turn; see [`Waker::wake`].
+    pub fn wake(&self, reactor: usize) {
+        self.commons.stations[reactor].waker.wake();
+    }
+
     pub fn limits(&self) -> &Arc<Limits> {
         &self.commons.limits
     }

@@ -12,6 +12,10 @@ use crate::config::MemoryTrackers;
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
 
+/// What a subscription costs beside its name, by estimate: its places in the trees of its connection
+/// and of its reactor.
+const SUBSCRIPTION_BYTES: u64 = 64;
+
 /// What one connection is charged for, beyond being there. Moves with it between reactors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charges {
@@ -100,6 +104,16 @@ impl Accounts {
         }
     }
 
+    /// A connection has subscribed to something whose name takes so many bytes.
+    pub(crate) fn subscribed(&mut self, name_bytes: usize) {
+        self.client_came(SUBSCRIPTION_BYTES + name_bytes as u64);
+    }
+
+    /// Such subscriptions are over, with names of so many bytes together.
+    pub(crate) fn unsubscribed(&mut self, count: usize, name_bytes: usize) {
+        self.client_left(SUBSCRIPTION_BYTES * count as u64 + name_bytes as u64);
+    }
+
     /// The log's lanes hold this much now.
     pub(crate) fn log_holds(&mut self, bytes: u64) {
         if self.is_on {
@@ -144,15 +158,8 @@ impl Buffers {
         input_bytes: usize,
         output_bytes: usize,
     ) -> Result<(), LimitReached> {
-        let is_on = self.is_on;
-        let charged = |bytes: usize| {
-            if bytes < CHARGED_BYTES_MIN || !is_on { 0 } else { bytes as u64 }
-        };
-        let (input, output) = (charged(input_bytes), charged(output_bytes));
-        if output != charges.output {
-            self.output.consume(output);
-            self.output.release(std::mem::replace(&mut charges.output, output));
-        }
+        self.charge_output(charges, output_bytes);
+        let input = self.charged(input_bytes);
         if input > charges.input {
             self.input.try_consume(input - charges.input)?;
             charges.input = input;
@@ -161,6 +168,20 @@ impl Buffers {
             charges.input = input;
         }
         Ok(())
+    }
+
+    /// The connection now keeps this much of what its peer has not taken.
+    #[inline]
+    pub(crate) fn charge_output(&mut self, charges: &mut Charges, output_bytes: usize) {
+        let output = self.charged(output_bytes);
+        if output != charges.output {
+            self.output.consume(output);
+            self.output.release(std::mem::replace(&mut charges.output, output));
+        }
+    }
+
+    fn charged(&self, bytes: usize) -> u64 {
+        if bytes < CHARGED_BYTES_MIN || !self.is_on { 0 } else { bytes as u64 }
     }
 
     /// A command of this many bytes is queued.
@@ -203,6 +224,9 @@ mod tests {
         assert_eq!(charges, Charges::default());
         accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
         accounts.resp.queue(&mut charges, 77).expect("no limit");
+        accounts.subscribed(10);
+        accounts.subscribed(20);
+        accounts.unsubscribed(2, 30);
         accounts.flush();
         assert_eq!(memory.read_buffer.current_bytes(), 200_000);
         assert_eq!(memory.output.current_bytes(), 50_000);

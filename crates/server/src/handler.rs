@@ -5,6 +5,7 @@ mod gates;
 mod housekeeping;
 mod http;
 mod patience;
+mod pubsub;
 mod resp;
 mod session;
 mod waits;
@@ -263,8 +264,9 @@ impl Handler for Server {
 
     fn may_migrate(&self, session: &Session) -> bool {
         match session {
-            Session::Resp(_) => true,
-            Session::Http(session) => session.wait != Some(crate::http::Wait::Feed),
+            // Messages come to this reactor.
+            Session::Resp(session) => session.subscriptions.is_none(),
+            Session::Http(session) => !session.is_stream(),
             // Its responses come to this reactor.
             Session::Cql(session) => session.in_flight == 0,
         }
@@ -272,7 +274,7 @@ impl Handler for Server {
 
     fn may_expire(&self, session: &Session) -> bool {
         match session {
-            Session::Resp(session) => !session.monitor,
+            Session::Resp(session) => !session.monitor && session.subscriptions.is_none(),
             Session::Cql(session) => session.parked.is_empty() && session.in_flight == 0,
             // It has times of its own.
             Session::Http(_) => false,
@@ -376,6 +378,7 @@ impl Handler for Server {
         }
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
+        self.deliver_messages(cx, connections);
         self.note_taken(connections);
         self.settle_indexes(cx);
         if self.worker.walks.len() > 0 {
@@ -393,10 +396,10 @@ impl Handler for Server {
         for id in &self.postponed {
             cx.close(*id);
         }
-        // Who follows the log has no end of his own.
+        // Who follows the log or listens has no end of his own.
         for (info, session) in connections.list() {
             if let Session::Http(session) = session
-                && session.wait == Some(crate::http::Wait::Feed)
+                && session.is_stream()
             {
                 cx.close(info.id);
             }
@@ -431,7 +434,7 @@ impl Server {
         }
     }
 
-    /// A RESP connection is gone, whatever it waited for.
+    /// A RESP connection is gone, whatever it waited or listened for.
     fn end_waits(&mut self, id: ConnId, session: &crate::resp::Session) {
         if session.wait.is_some_and(|wait| wait != Wait::Room) {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
@@ -444,6 +447,9 @@ impl Server {
         }
         if session.monitor {
             self.shared.monitors.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(subscriptions) = &session.subscriptions {
+            self.worker.forget_subscriptions(&self.shared, id, subscriptions);
         }
     }
 }

@@ -21,6 +21,7 @@ mod logging;
 pub mod logtool;
 mod process;
 mod published;
+mod pubsub;
 mod purge;
 mod records;
 mod recovery;

@@ -12,6 +12,7 @@ use base::time::MonoNs;
 
 use crate::config::Durability;
 use crate::handler::CLIENT_BYTES;
+use crate::pubsub::{Kind, Subscriptions};
 use crate::resp::session::{ConnId, Wait};
 use crate::resp::{CommandId, Session};
 
@@ -83,6 +84,30 @@ impl ClientProtocol {
     }
 }
 
+/// How much a client has subscribed to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SubscriptionCounts {
+    pub(crate) channels: u32,
+    pub(crate) patterns: u32,
+    pub(crate) shard_channels: u32,
+}
+
+impl SubscriptionCounts {
+    pub(crate) fn of(subscriptions: Option<&Subscriptions>) -> SubscriptionCounts {
+        let Some(all) = subscriptions else { return SubscriptionCounts::default() };
+        let count = |kind| u32::try_from(all.count(kind)).unwrap_or(u32::MAX);
+        SubscriptionCounts {
+            channels: count(Kind::Channel),
+            patterns: count(Kind::Pattern),
+            shard_channels: count(Kind::ShardChannel),
+        }
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == SubscriptionCounts::default()
+    }
+}
+
 /// One client as CLIENT LIST shows it.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, each a letter of the list")]
@@ -105,6 +130,7 @@ pub(crate) struct ClientRow {
     pub(crate) queued: i64,
     pub(crate) queued_bytes: usize,
     pub(crate) watched: usize,
+    pub(crate) subscriptions: SubscriptionCounts,
     pub(crate) monitor: bool,
     pub(crate) is_tls: bool,
     pub(crate) no_evict: bool,
@@ -160,6 +186,7 @@ impl ClientRow {
             queued: -1,
             queued_bytes: 0,
             watched: 0,
+            subscriptions: SubscriptionCounts::default(),
             monitor: false,
             is_tls: false,
             no_evict: false,
@@ -190,6 +217,7 @@ impl ClientRow {
         self.queued = transaction.map_or(-1, |t| i64::try_from(t.queued.len()).unwrap_or(i64::MAX));
         self.queued_bytes = transaction.map_or(0, |t| t.queued_bytes);
         self.watched = session.watched.as_ref().map_or(0, |watched| watched.keys.len());
+        self.subscriptions = SubscriptionCounts::of(session.subscriptions.as_deref());
         self.monitor = session.monitor;
         self.no_evict = session.no_evict;
         self.no_touch = session.no_touch;

@@ -33,6 +33,7 @@ use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientProtocol, Published};
+use crate::pubsub::Directory;
 use crate::recovery::{self, Recovered};
 use crate::resp::Pause;
 use crate::shared::{Identity, Mail, Rates, Shared};
@@ -151,6 +152,7 @@ pub(crate) fn build_shared(
         janitor: Janitor::default(),
         snapshots,
         feeds: Feeds::default(),
+        pubsub: Directory::new(reactors),
         recovery: recovered.report,
         pause: Pause::default(),
         monitors: AtomicUsize::new(0),

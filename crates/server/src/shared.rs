@@ -29,6 +29,7 @@ use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::published::{ClientRow, Published};
+use crate::pubsub::Directory;
 use crate::resp::Pause;
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
@@ -152,6 +153,8 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     /// Clients that follow the log.
     pub(crate) feeds: Feeds,
+    /// Who has subscribed to what, and messages on their way.
+    pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,

@@ -5,8 +5,9 @@ use crate::config::{Durability, Settings};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
 use crate::published::Tally;
+use crate::pubsub::{Desk, Kind, Post, Refusal, Subscriptions};
 use crate::records;
-use crate::resp::session::Session;
+use crate::resp::session::{ConnId, Session};
 use crate::resp::{CommandId, monitor_line};
 use crate::shared::Shared;
 use base::stages::CycleClock;
@@ -42,6 +43,8 @@ pub(crate) struct Worker {
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     pub(crate) gate_max: u64,
     pub(crate) monitor_feed: Vec<u8>,
+    /// Messages, and which of this reactor's connections get them.
+    pub(crate) pubsub: Desk,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
@@ -77,6 +80,7 @@ impl Worker {
             walks: Walks::default(),
             gate_max: 0,
             monitor_feed: Vec::new(),
+            pubsub: Desk::new(index),
             log_waits: VecDeque::new(),
             write_ns: 0,
             request_lines: RequestLines::new(settings.log_format),
@@ -124,6 +128,69 @@ impl Worker {
         args: Args<'_>,
     ) {
         monitor_line(place, remote, now.unix, args, &mut self.monitor_feed);
+    }
+
+    /// Subscribes a connection of this reactor. False if it had subscribed already.
+    pub(crate) fn subscribe(
+        &mut self,
+        shared: &Shared,
+        id: ConnId,
+        subscriptions: &mut Subscriptions,
+        kind: Kind,
+        name: &[u8],
+    ) -> Result<bool, Refusal> {
+        let is_new = self.pubsub.subscribe(&shared.pubsub, id, subscriptions, kind, name)?;
+        if is_new {
+            self.accounts.subscribed(name.len());
+        }
+        Ok(is_new)
+    }
+
+    /// Ends one subscription, if there is such a one.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        shared: &Shared,
+        id: ConnId,
+        subscriptions: &mut Subscriptions,
+        kind: Kind,
+        name: &[u8],
+    ) {
+        if self.pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name) {
+            self.accounts.unsubscribed(1, name.len());
+        }
+    }
+
+    /// Ends all subscriptions of a connection, which keeps none.
+    pub(crate) fn forget_subscriptions(
+        &mut self,
+        shared: &Shared,
+        id: ConnId,
+        subscriptions: &Subscriptions,
+    ) {
+        self.pubsub.forget(&shared.pubsub, id, subscriptions);
+        self.accounts.unsubscribed(subscriptions.total(), subscriptions.name_bytes());
+    }
+
+    /// Publishes a message that may be shown when the log is durable up to `gate`: what its sender has
+    /// written or seen before. Returns how many connections get it.
+    pub(crate) fn publish_message(&self, shared: &Shared, post: &Post<'_>, gate: u64) -> usize {
+        // A log that has failed never gets there: then nobody is made to wait for it.
+        let is_waited_for = gate > self.durable && shared.log.poisoned().is_none();
+        let gate = if is_waited_for { gate } else { 0 };
+        shared.pubsub.publish(post, gate, |reactor| {
+            // This one looks for messages at the end of its turn anyway.
+            if reactor != self.index {
+                shared.links().wake(reactor);
+            }
+        })
+    }
+
+    /// Publishes what a transaction has put off, now that its place in the log is known.
+    #[cold]
+    pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: u64) {
+        for deferred in self.pubsub.take_deferred() {
+            self.publish_message(shared, &deferred.as_post(), gate);
+        }
     }
 
     /// From now on these settings count here; other reactors take them at their next turn.

@@ -150,6 +150,32 @@ plain("a password is a token", async () => {
   assert.equal((await ask("/ping")).status, 200);
 });
 
+test("messages of channels", async (r) => {
+  const got = [];
+  const subscriber = r.subscribe(["news", "weather"]);
+  const seer = r.psubscribe("n*");
+  const arrived = new Promise((resolve) => {
+    const note = (message) => got.push(message) === 4 && resolve();
+    subscriber.on("message", note);
+    seer.on("pmessage", note);
+  });
+  // The SDK asks for each channel by a connection of its own.
+  const deadline = Date.now() + 30_000;
+  while ((await r.exec(["PUBSUB", "NUMSUB", "news", "weather"])).join() !== "news,1,weather,1" || (await r.exec(["PUBSUB", "NUMPAT"])) !== 1) {
+    assert.ok(Date.now() < deadline, "the subscriptions are there");
+  }
+  assert.equal(await r.publish("news", { text: "hällo", list: [1, "two"] }), 2);
+  assert.equal(await r.publish("weather", "rain"), 1);
+  assert.deepEqual(await r.multi().set("k", "v").publish("weather", 7).exec(), ["OK", 1]);
+  await arrived;
+  const value = { text: "hällo", list: [1, "two"] };
+  const sorted = got.map((one) => JSON.stringify([one.pattern, one.channel, one.message])).sort();
+  const wanted = [[undefined, "news", value], [undefined, "weather", "rain"], [undefined, "weather", 7], ["n*", "news", value]];
+  assert.deepEqual(sorted, wanted.map((one) => JSON.stringify(one)).sort());
+  await subscriber.unsubscribe();
+  await seer.unsubscribe();
+});
+
 plain("values as bytes, with tags and conditions", async () => {
   const blob = Buffer.from(Array.from({ length: 300_000 }, (_, index) => (index * 7) % 256));
   const created = await fetch(`${url}/kv/blob%00x`, { method: "PUT", body: blob, headers: { "Myriad-TTL-Ms": "60000" } });

@@ -178,6 +178,52 @@ nodeRedis("pipelines and transactions", async (r, RESP) => {
   other.destroy();
 });
 
+ioredis("messages of channels", async (r) => {
+  const listener = await openIoredis();
+  const got = [];
+  const arrived = new Promise((resolve) => {
+    const note = (...message) => got.push(message) === 4 && resolve();
+    listener.on("message", note);
+    listener.on("pmessage", note);
+  });
+  assert.equal(await listener.subscribe("news", "weather"), 2);
+  assert.equal(await listener.psubscribe("n*"), 3);
+  assert.equal(await r.publish("news", "hello"), 2);
+  assert.equal(await r.publish("weather", "rain"), 1);
+  assert.deepEqual(await r.multi().set("k", "v").publish("weather", "sun").exec(), [[null, "OK"], [null, 1]]);
+  await arrived;
+  assert.deepEqual(got, [["news", "hello"], ["n*", "news", "hello"], ["weather", "rain"], ["weather", "sun"]]);
+  assert.equal(await listener.unsubscribe(), 1);
+  assert.equal(await listener.punsubscribe(), 0);
+  assert.equal(await listener.get("k"), "v");
+  assert.equal(await r.publish("news", "nobody"), 0);
+  listener.disconnect();
+});
+
+nodeRedis("messages of channels", async (r, RESP) => {
+  const listener = await openNodeRedis(RESP);
+  const got = [];
+  const arrived = new Promise((resolve) => {
+    const note = (message, channel) => got.push([channel, message]) === 4 && resolve();
+    got.note = note;
+  });
+  await listener.subscribe(["news", "weather"], got.note);
+  await listener.pSubscribe("n*", got.note);
+  await listener.sSubscribe("shard", got.note);
+  assert.equal(await r.publish("news", "hello"), 2);
+  assert.equal(await r.publish("weather", "rain"), 1);
+  assert.equal(await r.sPublish("shard", "piece"), 1);
+  await arrived;
+  assert.deepEqual(got.slice(), [["news", "hello"], ["news", "hello"], ["weather", "rain"], ["shard", "piece"]]);
+  assert.deepEqual((await r.pubSubChannels()).sort(), ["news", "weather"]);
+  await listener.unsubscribe();
+  await listener.pUnsubscribe();
+  await listener.sUnsubscribe();
+  assert.equal(await listener.ping(), "PONG");
+  assert.equal(await r.publish("news", "nobody"), 0);
+  listener.destroy();
+});
+
 nodeRedis("the server and its clients", async (r) => {
   assert.equal(await r.ping(), "PONG");
   assert.equal(await r.clientSetName("suite"), "OK");

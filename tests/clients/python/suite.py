@@ -403,6 +403,61 @@ def no_increment_is_lost(r):
     equal(r.strlen("s"), WORKERS * ROUNDS)
 
 
+def messages(listener, count):
+    """The next messages of a listener, as (type, pattern, channel, data)."""
+    got = []
+    while len(got) < count:
+        message = listener.get_message(timeout=60)
+        if message is None:
+            raise AssertionError(f"only {got!r} came")
+        got.append((message["type"], message["pattern"], message["channel"], message["data"]))
+    return got
+
+
+@test
+def messages_of_channels(r):
+    equal(r.publish("news", "nobody"), 0)
+    listener = r.pubsub()
+    listener.subscribe("news", "weather")
+    listener.psubscribe("n*")
+    equal([m[0] for m in messages(listener, 3)], ["subscribe", "subscribe", "psubscribe"])
+    equal(r.pubsub_numsub("news", "none"), [(b"news", 1), (b"none", 0)])
+    equal(sorted(r.pubsub_channels()), [b"news", b"weather"])
+    equal(r.pubsub_numpat(), 1)
+    equal(r.publish("news", b"\x00\r\n\xff"), 2)
+    blob = b"\x00\r\n\xff"
+    equal(
+        messages(listener, 2),
+        [("message", None, b"news", blob), ("pmessage", b"n*", b"news", blob)],
+    )
+    equal(r.pipeline().set("k", "v").publish("weather", "rain").execute(), [True, 1])
+    equal(messages(listener, 1), [("message", None, b"weather", b"rain")])
+    listener.ping("are you there")
+    equal(messages(listener, 1)[0][::3], ("pong", b"are you there"))
+    listener.unsubscribe()
+    listener.punsubscribe("n*")
+    kinds = sorted(m[0] for m in messages(listener, 3))
+    equal(kinds, ["punsubscribe", "unsubscribe", "unsubscribe"])
+    equal(r.publish("news", "nobody"), 0)
+    listener.close()
+
+
+@test_once
+def every_listener_gets_every_message_in_order(r):
+    listeners = [connect(2 + index % 2).pubsub() for index in range(WORKERS)]
+    for listener in listeners:
+        listener.subscribe("numbers")
+        messages(listener, 1)
+    with r.pipeline(transaction=False) as pipe:
+        for number in range(ROUNDS):
+            pipe.publish("numbers", number)
+        equal(pipe.execute(), [WORKERS] * ROUNDS)
+    for listener in listeners:
+        got = [int(m[3]) for m in messages(listener, ROUNDS)]
+        equal(got, list(range(ROUNDS)))
+        listener.close()
+
+
 @test_once
 def several_keys_change_at_once(r):
     keys = [f"key:{number}" for number in range(10)]

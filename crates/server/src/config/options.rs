@@ -478,7 +478,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::OutputLimits { field: field!(client_output_buffer_limit) },
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         Change::Running,
-        "Bytes of replies that a peer has not read before its connection is closed, by class (normal, replica, and pubsub, to which MONITOR counts): above HARD, or after SECONDS above SOFT, looked at once a second. 0 is no limit; classes that are not named keep theirs.",
+        "Bytes of replies that a peer has not read before its connection is closed, by class (normal, replica, and pubsub: subscribers and MONITOR): above HARD, or after SECONDS above SOFT, looked at once a second. 0 is no limit; classes that are not named keep theirs.",
     ),
     option(
         Section::Limits,

@@ -28,6 +28,17 @@ impl Server {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
             }
+            // What they get is not what they asked for, so nothing else looks at it when it has left.
+            let accounts = &mut self.worker.accounts;
+            match session {
+                Session::Resp(session) if session.monitor || session.subscriptions.is_some() => {
+                    accounts.resp.charge_output(&mut session.charges, info.output_bytes);
+                }
+                Session::Http(session) if session.subscription.is_some() => {
+                    accounts.http.charge_output(&mut session.charges, info.output_bytes);
+                }
+                Session::Resp(_) | Session::Http(_) | Session::Cql(_) => {}
+            }
             if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
                 cx.abort(info.id);
             }

@@ -17,7 +17,7 @@ use crate::shared::Mail;
 /// Requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
 
-/// How often a client that follows the log hears something.
+/// How often a client that follows the log or listens hears something.
 const HEARTBEAT_NS: u64 = 15_000_000_000;
 
 /// What one reactor keeps for its HTTP connections.
@@ -51,7 +51,7 @@ enum Why {
     /// CLIENT PAUSE.
     Pause,
     /// The answer goes on for ever.
-    Feed,
+    Stream,
     /// Others want to be served too, or the peer has to take its answers first.
     Turn,
 }
@@ -134,6 +134,9 @@ impl Server {
             if !self.shared.log.has_room(self.worker.index) {
                 return (index, Some(Why::Room));
             }
+            if self.shared.pubsub.is_full() {
+                return (index, Some(Why::Turn)); // until reactors have handed some messages out
+            }
             let request = batch.get(index, input);
             let mut terms = Terms::of(&request);
             let Some(gate) = self.answer(session, &request, &mut terms, out) else {
@@ -146,8 +149,8 @@ impl Server {
             } else {
                 out.hold(0);
             }
-            if session.wait == Some(Wait::Feed) {
-                return (index + 1, Some(Why::Feed));
+            if session.is_stream() {
+                return (index + 1, Some(Why::Stream));
             }
             if terms.closes {
                 return (index + 1, Some(Why::Close));
@@ -183,13 +186,17 @@ impl Server {
         session.durability = exchange.durability();
         session.requests += 1;
         session.last_request = route_id(number);
-        if outcome.follower.is_some() {
+        if outcome.is_stream() {
             *terms = terms.until_close();
         }
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
         if let Some(follower) = outcome.follower.take() {
             session.wait = Some(Wait::Feed);
             shared.feeds.open(session.id, worker.index, follower);
+        }
+        if let Some(subscription) = outcome.subscription.take() {
+            session.wait = Some(Wait::Subscription);
+            session.subscription = Some(subscription);
         }
         let stamp = worker.clock.now();
         let ns = worker.clock.delta_ns(clock_start, stamp);
@@ -205,7 +212,7 @@ impl Server {
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
             Why::Turn => return Next::Again,
-            Why::Feed => {}
+            Why::Stream => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
@@ -256,7 +263,7 @@ impl Server {
         }
     }
 
-    /// A connection is gone, whatever it waited for.
+    /// A connection is gone, whatever it waited or listened for.
     pub(super) fn forget_http(&mut self, session: &Session) {
         match session.wait {
             Some(Wait::Pause) => {
@@ -264,7 +271,10 @@ impl Server {
                 self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             }
             Some(Wait::Feed) => self.shared.feeds.close(session.id),
-            Some(Wait::Room) | None => {}
+            Some(Wait::Subscription | Wait::Room) | None => {}
+        }
+        if let Some(subscription) = &session.subscription {
+            self.worker.forget_subscriptions(&self.shared, session.id, subscription.names());
         }
     }
 
@@ -329,7 +339,7 @@ impl Server {
         let now = self.now.mono;
         for (_, _, session, out) in connections.iter() {
             let AnySession::Http(session) = session else { continue };
-            if session.wait == Some(Wait::Feed) && now.since(session.since) >= HEARTBEAT_NS {
+            if session.is_stream() && now.since(session.since) >= HEARTBEAT_NS {
                 session.since = now;
                 if out.pending_bytes() == 0 {
                     out.buffer().extend_from_slice(HEARTBEAT);
@@ -356,7 +366,7 @@ fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -
             && now.since(info.last_activity) > settings.http_write_timeout_ms.saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
     }
-    if session.closing || session.wait == Some(Wait::Feed) {
+    if session.closing || session.is_stream() {
         return Verdict::Stay;
     }
     let waited_ns = now.since(session.since);

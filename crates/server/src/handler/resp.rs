@@ -22,6 +22,9 @@ impl Server {
         out: &mut Output,
     ) -> Flow {
         let started = self.begin_read(cx);
+        if session.subscriptions.is_some() && !self.catch_up(session, out) {
+            return Flow { consumed: 0, next: Next::Abort };
+        }
         let mut decode_start = started;
         let mut consumed = 0;
         let next = loop {
@@ -30,6 +33,9 @@ impl Server {
                 self.roomless.push(session.id);
                 self.shared.log.request_write();
                 break Next::Pause;
+            }
+            if self.shared.pubsub.is_full() {
+                break Next::Again; // until reactors have handed some messages out
             }
             let rest = &input[consumed..];
             let limits = self.limits(session);

@@ -7,6 +7,7 @@ use crate::accounts::Charges;
 use crate::config::OutputLimit;
 use crate::config::Settings;
 use crate::published::ClientRow;
+use crate::pubsub::Subscriptions;
 use crate::{cql, http, resp};
 
 /// See the module. RESP's state is in place, as it was before there was another protocol: it is
@@ -49,6 +50,15 @@ impl Session {
         }
     }
 
+    /// What the connection has subscribed to, if it has.
+    pub(super) fn subscriptions(&mut self) -> Option<&mut Subscriptions> {
+        match self {
+            Session::Resp(session) => session.subscriptions.as_deref_mut(),
+            Session::Cql(_) => None,
+            Session::Http(session) => session.subscription.as_mut().map(|one| one.names_mut()),
+        }
+    }
+
     pub(super) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
         match self {
             Session::Resp(session) => ClientRow::of(session, reactor, now),
@@ -74,11 +84,16 @@ impl Session {
         match self {
             Session::Resp(session) => {
                 // A connection in MONITOR gets what it did not ask for: that is class pubsub.
-                let limit = if session.monitor { limits.pubsub } else { limits.normal };
+                let listens = session.monitor || session.subscriptions.is_some();
+                let limit = if listens { limits.pubsub } else { limits.normal };
                 (&mut session.details.above_soft_since, limit)
             }
             Session::Cql(session) => (&mut session.above_soft_since, limits.normal),
-            Session::Http(session) => (&mut session.above_soft_since, limits.normal),
+            Session::Http(session) => {
+                let listens = session.subscription.is_some();
+                let limit = if listens { limits.pubsub } else { limits.normal };
+                (&mut session.above_soft_since, limit)
+            }
         }
     }
 }

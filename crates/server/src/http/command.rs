@@ -226,9 +226,11 @@ fn refusal(args: Args<'_>) -> Option<String> {
     let is_of_connection = match command.group {
         Group::Connection => !matches!(command.name, "ping" | "echo"),
         Group::Transactions => true,
+        // Who listens does so by a path of its own.
+        Group::PubSub => !matches!(command.name, "publish" | "spublish" | "pubsub"),
         _ => matches!(command.name, "monitor" | "save"),
     };
-    let waits = command.flags.has(Flags::BLOCKING.and(Flags::PUBSUB));
+    let waits = command.flags.has(Flags::BLOCKING);
     (is_of_connection || waits)
         .then(|| format!("ERR Command is not available: '{}'", command.name.to_ascii_uppercase()))
 }
@@ -271,10 +273,14 @@ mod tests {
         {
             assert!(refused(name), "{name}");
         }
-        for name in ["monitor", "wait", "waitaof", "save"] {
+        for name in
+            ["monitor", "wait", "waitaof", "save", "subscribe", "PUNSUBSCRIBE", "ssubscribe"]
+        {
             assert!(refused(name), "{name}");
         }
-        for name in ["get", "ping", "echo", "config", "info", "nosuch", "bgsave"] {
+        for name in
+            ["get", "ping", "echo", "config", "info", "nosuch", "bgsave", "publish", "pubsub"]
+        {
             assert!(!refused(name), "{name}");
         }
     }

@@ -8,8 +8,10 @@ use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
 use super::access::Refusal;
 use super::reply;
 use super::session::Session;
+use super::subscribe::Subscription;
 use crate::config::Durability;
 use crate::feeds::Follower;
+use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
 use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, prepare};
@@ -91,11 +93,14 @@ pub(crate) struct Outcome {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// What follows the content until the connection ends.
     pub(crate) follower: Option<Box<Follower>>,
+    /// The same.
+    pub(crate) subscription: Option<Box<Subscription>>,
 }
 
 impl Outcome {
     pub(super) fn new(status: u16, media: &'static str) -> Outcome {
-        Outcome { status, media, gate: 0, headers: Vec::new(), follower: None }
+        let headers = Vec::new();
+        Outcome { status, media, gate: 0, headers, follower: None, subscription: None }
     }
 
     /// An error in the words of the dialect; its content goes to `body`.
@@ -104,6 +109,11 @@ impl Outcome {
         reply::write_error(text, body);
         let outcome = Outcome::new(status, JSON);
         if status == 503 { outcome.with("Retry-After", "1") } else { outcome }
+    }
+
+    /// Whether something follows the content until the connection ends.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.follower.is_some() || self.subscription.is_some()
     }
 
     pub(super) fn gated(mut self, gate: u64) -> Outcome {
@@ -173,6 +183,21 @@ impl Exchange<'_> {
 
     pub(crate) fn durability(&self) -> Durability {
         self.scratch.runner.durability
+    }
+
+    /// Subscribes the connection that the request came by.
+    pub(super) fn subscribe(
+        &mut self,
+        names: &mut Subscriptions,
+        kind: Kind,
+        name: &[u8],
+    ) -> Result<bool, pubsub::Refusal> {
+        self.worker.subscribe(self.shared, self.scratch.runner.id, names, kind, name)
+    }
+
+    /// Takes that back.
+    pub(super) fn forget_subscriptions(&mut self, names: &Subscriptions) {
+        self.worker.forget_subscriptions(self.shared, self.scratch.runner.id, names);
     }
 
     /// The address that the client has dialled.
@@ -266,7 +291,7 @@ impl Terms {
             .header("Content-Type", outcome.media.as_bytes())
             .header("Cache-Control", b"no-store")
             .header("X-Content-Type-Options", b"nosniff");
-        if outcome.follower.is_some() {
+        if outcome.is_stream() {
             head.end().extend_from_slice(body);
         } else if self.is_head {
             head.length(body.len() as u64);

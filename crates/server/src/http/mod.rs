@@ -4,7 +4,7 @@
 //! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
 //! queries); then what is answered: `command` (one command or several, by the REST dialect of hosted
 //! Redis), `reply` (RESP to JSON), `kv` (values as they are), `cql` (statements; `column` their types),
-//! `changes` (the log as events),
+//! `changes` (the log as events), `subscribe` (channels as events),
 //! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
 //!
 //! A connection serves one request after the other and remembers nothing of them: commands run in a
@@ -25,8 +25,10 @@ mod metrics;
 mod reply;
 mod route;
 mod session;
+mod subscribe;
 mod target;
 
 pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
+pub(crate) use reply::Encoding;
 pub(crate) use route::{ROUTES, find};
 pub(crate) use session::{Phase, Session, Wait};

@@ -5,11 +5,20 @@ use base64::engine::general_purpose::STANDARD;
 
 /// How strings are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// As text; bytes that are none become U+FFFD.
     Text,
     /// All in base64 but the reply OK, as SDKs of the dialect expect it.
     Base64,
+}
+
+impl Encoding {
+    pub(crate) const COUNT: usize = 2;
+
+    /// Its place in a table with a row for each.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
 }
 
 /// The reply at the front of some bytes.

@@ -4,7 +4,7 @@
 use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange};
-use super::{access, api, changes, command, console, cql, health, kv, metrics};
+use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +112,20 @@ pub(crate) static ROUTES: &[Route] = &[
         methods: GET,
         access: Access::Token,
         run: changes::answer,
+    },
+    Route {
+        name: "http|subscribe",
+        path: Path::Below(subscribe::CHANNELS),
+        methods: ANY,
+        access: Access::Token,
+        run: subscribe::channels,
+    },
+    Route {
+        name: "http|psubscribe",
+        path: Path::Below(subscribe::PATTERNS),
+        methods: ANY,
+        access: Access::Token,
+        run: subscribe::patterns,
     },
     Route {
         name: "http|cql",

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use base::time::MonoNs;
 use wire::http::RequestDecoder;
 
+use super::subscribe::Subscription;
 use crate::accounts::Charges;
 use crate::config::Durability;
-use crate::published::{ClientProtocol, ClientRow};
+use crate::published::{ClientProtocol, ClientRow, SubscriptionCounts};
 use crate::resp::CommandId;
 use crate::resp::session::{ConnId, Peer};
 
@@ -31,6 +32,8 @@ pub(crate) enum Wait {
     Pause,
     /// It follows the log, to its end.
     Feed,
+    /// It listens to channels, to its end.
+    Subscription,
 }
 
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub(crate) struct Session {
     /// When the phase began.
     pub(crate) since: MonoNs,
     pub(crate) wait: Option<Wait>,
+    pub(crate) subscription: Option<Box<Subscription>>,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) requests: u64,
@@ -65,6 +69,7 @@ impl Session {
             phase: Phase::Head,
             since: now,
             wait: None,
+            subscription: None,
             closing: false,
             requests: 0,
             last_request: 0,
@@ -73,6 +78,11 @@ impl Session {
             charges: Charges::default(),
             above_soft_since: None,
         }
+    }
+
+    /// Whether its answer goes on for ever.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.wait, Some(Wait::Feed | Wait::Subscription))
     }
 
     /// Notes what is awaited after all input is served; `has_served`: a request was answered.
@@ -111,6 +121,8 @@ impl Session {
         row.active = now;
         row.resp = 0;
         row.durability = self.durability;
+        let names = self.subscription.as_ref().map(|subscription| subscription.names());
+        row.subscriptions = SubscriptionCounts::of(names);
         row.blocked = self.wait.is_some();
         row.closing = self.closing;
         row.commands = self.requests;

@@ -88,6 +88,7 @@ pub(crate) enum Group {
     Connection,
     Server,
     Transactions,
+    PubSub,
 }
 
 impl Group {
@@ -102,6 +103,7 @@ impl Group {
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
         }
     }
 }
@@ -316,7 +318,11 @@ impl Command {
             Group::SortedSet => names.push("@sortedset"),
             Group::Connection => names.push("@connection"),
             Group::Transactions => names.push("@transaction"),
-            Group::Server => {}
+            // What is about messages has the flag.
+            Group::Server | Group::PubSub => {}
+        }
+        if flags.has(Flags::PUBSUB) {
+            names.push("@pubsub");
         }
         if flags.has(Flags::ADMIN) {
             names.push("@admin");

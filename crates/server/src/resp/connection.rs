@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use store::DATABASES;
 use wire::resp::{Args, Protocol};
 
-use super::client;
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer, is_option};
 use super::fail::Fail;
 use super::session::ReplyMode;
 use super::transactions::forget_watches;
+use super::{client, pubsub};
 
 /// The version of Redis whose commands and replies these are: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";
@@ -205,8 +205,15 @@ pub(crate) const PING: Command = Command {
     ..Command::EMPTY
 };
 
+// Source: Redis 7.2 `server.c`, `pingCommand`
 fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     match args.len() {
+        // In the form of a message: nothing else comes from such a connection.
+        1 | 2 if pubsub::only_listens(cx.session) => {
+            cx.reply.array(2);
+            cx.reply.bulk(b"pong");
+            cx.reply.bulk(args.try_get(1).unwrap_or_default());
+        }
         1 => cx.reply.simple("PONG"),
         2 => cx.reply.bulk(args.get(1)),
         _ => return Err(Fail::arity(PING.name)),
@@ -253,6 +260,7 @@ fn reset(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     cx.session.transaction = None;
     cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
     forget_watches(cx);
+    pubsub::forget_all(cx);
     let settings = cx.shared.settings.load();
     let session = &mut *cx.session;
     session.db = 0;

@@ -10,7 +10,7 @@ use super::cx::{Cx, Record};
 use super::fail::Fail;
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
-use super::{generic, transactions};
+use super::{generic, pubsub, transactions};
 use crate::evict::{Eviction, NoRoom};
 use crate::latency::LatencyEvent;
 use crate::shared::Shared;
@@ -179,6 +179,9 @@ impl<'a> Executor<'a> {
             }
             session.authenticated = true; // the password was taken away
         }
+        if pubsub::only_listens(session) {
+            pubsub::check_listener(command, &entry.full_name)?;
+        }
         if self.shared.pause.stops(self.now.mono, session, command) {
             return Ok(Admitted::Later);
         }
@@ -291,7 +294,7 @@ impl<'a> Executor<'a> {
             reply: ReplyWriter { out, protocol },
             now: self.now,
             shared: self.shared,
-            session,
+            session: &mut *session,
             worker: self.worker,
             record: self.record,
             gate: 0,
@@ -305,6 +308,9 @@ impl<'a> Executor<'a> {
         cx.feed_monitors(command, args);
         cx.unlock();
         self.record.trim();
+        if self.worker.pubsub.has_deferred() {
+            self.worker.publish_deferred(self.shared, gate.max(session.last_gate));
+        }
         gate
     }
 

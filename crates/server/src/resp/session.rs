@@ -11,6 +11,7 @@ use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 use super::registry::CommandId;
 use crate::accounts::Charges;
 use crate::config::Durability;
+use crate::pubsub::Subscriptions;
 
 /// Queued commands of a transaction; further ones are refused.
 pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
@@ -104,6 +105,8 @@ pub(crate) struct Session {
     pub(crate) last_gate: u64,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Option<Box<Watched>>,
+    /// None: it has subscribed to nothing. While there are some it stays on its reactor.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) wait: Option<Wait>,
     pub(crate) details: Box<Details>,
     pub(crate) charges: Charges,
@@ -136,6 +139,7 @@ impl Session {
             last_gate: 0,
             transaction: None,
             watched: None,
+            subscriptions: None,
             wait: None,
             charges: Charges::default(),
             details: Box::new(Details {

@@ -5,7 +5,7 @@
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
 //! clients of `cql_client`; `http` and `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may
-//! do what in it; `groups` those of a log on a slow disk, `hostile`
+//! do what in it; `pubsub` messages of channels; `groups` those of a log on a slow disk, `hostile`
 //! those that keep clients from harming others.
 
 mod behaviour;
@@ -21,6 +21,7 @@ mod http_client;
 mod http_routes;
 mod model;
 mod oracle;
+mod pubsub;
 mod roles;
 mod schema;
 mod slow_disk;

@@ -210,4 +210,8 @@ fn cql(page: &mut Page, shared: &Shared) {
     let help = "Clients that see every request.";
     let monitors = shared.monitors.load(Ordering::Relaxed);
     page.one("myriad_monitor_clients", Kind::Gauge, help, monitors);
+    let help = "Clients that have subscribed to channels or patterns.";
+    page.one("myriad_pubsub_clients", Kind::Gauge, help, shared.pubsub.clients());
+    let help = "Subscribers that were closed because they left too much unread.";
+    page.one("myriad_pubsub_clients_cut_total", Kind::Counter, help, shared.pubsub.cut_clients());
 }

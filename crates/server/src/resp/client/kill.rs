@@ -52,6 +52,7 @@ struct Filter {
     id: Option<u64>,
     remote: Option<SocketAddr>,
     local: Option<SocketAddr>,
+    kind: Option<ClientType>,
     age_seconds_min: u64,
     /// A filter that no connection here fits.
     nobody: bool,
@@ -64,6 +65,7 @@ impl Default for Filter {
             id: None,
             remote: None,
             local: None,
+            kind: None,
             age_seconds_min: 0,
             nobody: false,
             skips_me: true,
@@ -90,7 +92,7 @@ impl Filter {
             let id = id.filter(|id| *id > 0);
             self.id = Some(id.ok_or(Fail::text("ERR client-id should be greater than 0"))?);
         } else if is_option(option, "TYPE") {
-            self.nobody |= ClientType::parse(value)? != ClientType::Normal;
+            self.kind = Some(ClientType::parse(value)?);
         } else if is_option(option, "ADDR") {
             self = self.with_remote(value);
         } else if is_option(option, "LADDR") {
@@ -130,6 +132,7 @@ impl Filter {
             && self.id.is_none_or(|id| id == row.id)
             && self.remote.is_none_or(|remote| Some(remote) == row.remote)
             && self.local.is_none_or(|local| Some(local) == row.local)
+            && self.kind.is_none_or(|kind| kind == ClientType::of(row))
             && now.since(row.opened) / 1_000_000_000 >= self.age_seconds_min
     }
 }

@@ -64,8 +64,8 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let rows = match option {
         None => all_rows(cx, |_| true),
         Some(option) if args.len() == 4 && is_option(option, "TYPE") => {
-            let is_wanted = ClientType::parse(args.get(3))? == ClientType::Normal;
-            all_rows(cx, |_| is_wanted)
+            let wanted = ClientType::parse(args.get(3))?;
+            all_rows(cx, |row| ClientType::of(row) == wanted)
         }
         Some(option) if args.len() > 3 && is_option(option, "ID") => rows_by_id(cx, args.skip(3))?,
         Some(_) => return Err(Fail::Syntax),
@@ -106,7 +106,7 @@ fn rows_by_id(cx: &Cx<'_>, ids: Args<'_>) -> Result<Vec<ClientRow>, Fail> {
     Ok(rows)
 }
 
-/// What Redis tells apart. Here, all clients are normal.
+/// What Redis tells apart. Here, clients are normal or have subscribed to something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -116,6 +116,11 @@ pub(super) enum ClientType {
 }
 
 impl ClientType {
+    // Source: Redis 7.2 `networking.c`, `getClientType`; MONITOR is normal there, too
+    pub(super) fn of(row: &ClientRow) -> ClientType {
+        if row.subscriptions.is_none() { ClientType::Normal } else { ClientType::Pubsub }
+    }
+
     pub(super) fn parse(text: &[u8]) -> Result<ClientType, Fail> {
         const NAMES: [(&str, ClientType); 5] = [
             ("NORMAL", ClientType::Normal),
@@ -143,7 +148,7 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
     writeln!(
         out,
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
-         flags={flags} db={db} sub=0 psub=0 ssub=0 multi={queued} watch={watched} qbuf={input} \
+         flags={flags} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl={output} oll=0 \
          omem={output} tot-mem={memory} events=r cmd={command} user={USER} redir=-1 resp={resp} \
          lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
@@ -156,6 +161,9 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
         idle = seconds_since(row.active),
         flags = flags(row),
         db = row.db,
+        channels = row.subscriptions.channels,
+        patterns = row.subscriptions.patterns,
+        shard_channels = row.subscriptions.shard_channels,
         queued = row.queued,
         watched = row.watched,
         input = row.query_bytes,
@@ -178,6 +186,7 @@ fn address(address: Option<SocketAddr>) -> String {
 fn flags(row: &ClientRow) -> String {
     let known = [
         (row.monitor, 'O'),
+        (!row.subscriptions.is_none(), 'P'),
         (row.queued >= 0, 'x'),
         (row.blocked, 'b'),
         (row.closing, 'c'),
@@ -192,6 +201,7 @@ fn flags(row: &ClientRow) -> String {
 mod tests {
     use super::*;
     use crate::config::Durability;
+    use crate::published::SubscriptionCounts;
     use crate::resp::session::{ConnId, Peer, Session};
 
     #[test]
@@ -222,6 +232,12 @@ mod tests {
         row.monitor = true;
         row.no_touch = true;
         assert_eq!(flags(&row), "OT");
+        assert_eq!(ClientType::of(&row), ClientType::Normal);
+        row.subscriptions = SubscriptionCounts { channels: 1, patterns: 2, shard_channels: 3 };
+        assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("OPT", ClientType::Pubsub));
+        text.clear();
+        write_row(&row, MonoNs(4_600_000_000), &mut text);
+        assert!(text.contains(" flags=OPT db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Page;
+use crate::pubsub::Kind;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
@@ -19,6 +20,8 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("client_recent_max_output_buffer", output_bytes_max);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
+    page.field("pubsub_clients", shared.pubsub.clients());
+    page.field("pubsub_clients_cut", shared.pubsub.cut_clients());
     let prepared = shared.prepared.stats();
     page.field("cql_prepared_statements", prepared.statements);
     page.field("cql_prepared_statements_bytes", prepared.bytes);
@@ -44,6 +47,9 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
+    page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
+    page.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
+    page.field("pubsubshard_channels", shared.pubsub.names(Kind::ShardChannel));
     page.field("total_error_replies", totals.error_replies);
     page.field("total_reads_processed", counters.reads);
     page.field("total_writes_processed", counters.writes);

@@ -14,6 +14,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::SortedSet, "Sorted sets"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
+    (Group::PubSub, "Publish and subscribe"),
     (Group::Connection, "Connections"),
     (Group::Server, "Server"),
 ];
@@ -37,6 +38,7 @@ What differs from Redis 7.2:
 - COMMAND DOCS says things in its own words, without the history of a command and without marks of
   deprecation. Arguments come from the syntax below: a choice or a block is named after its parts,
   and a value that is a number with some commands only is a `string`.
+- A message is shown to subscribers when what its sender wrote before is on disk, as a reply would be.
 - HELP is made from the summaries below.
 ";
 

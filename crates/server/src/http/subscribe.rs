@@ -1,0 +1,177 @@
+//! `/subscribe/{channel}` and `/psubscribe/{pattern}`: messages as server-sent events, in the dialect of
+//! hosted Redis: `data: message,CHANNEL,MESSAGE`.
+
+// Source: Upstash documentation, "REST API" (SUBSCRIBE); HTML Living Standard 9.2.6 (event streams)
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use wire::http::{Method, Request};
+
+use super::exchange::{Answered, Exchange, Outcome};
+use super::reply::Encoding;
+use super::target;
+use crate::pubsub::{Kind, Message, Subscriptions, Way};
+
+/// Paths that begin so name channels, one in each part.
+pub(super) const CHANNELS: &str = "/subscribe/";
+/// The same for patterns.
+pub(super) const PATTERNS: &str = "/psubscribe/";
+
+const MEDIA: &str = "text/event-stream";
+
+/// What a connection of HTTP has subscribed to.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    names: Subscriptions,
+    encoding: Encoding,
+}
+
+impl Subscription {
+    pub(crate) fn names(&self) -> &Subscriptions {
+        &self.names
+    }
+
+    pub(crate) fn names_mut(&mut self) -> &mut Subscriptions {
+        &mut self.names
+    }
+
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// A message as it is sent, to all with the same encoding.
+    pub(crate) fn event(&self, message: &Message, way: Way<'_>) -> Vec<u8> {
+        let encoded;
+        let payload = match self.encoding {
+            Encoding::Text => message.payload(),
+            Encoding::Base64 => {
+                encoded = STANDARD.encode(message.payload());
+                encoded.as_bytes()
+            }
+        };
+        let mut out = Vec::new();
+        match way.pattern() {
+            None => write_event(&[b"message", message.channel(), payload], &mut out),
+            Some(pattern) => {
+                write_event(&[b"pmessage", pattern, message.channel(), payload], &mut out);
+            }
+        }
+        out
+    }
+}
+
+pub(super) fn channels(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    answer(exchange, request, Kind::Channel, CHANNELS)
+}
+
+pub(super) fn patterns(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    answer(exchange, request, Kind::Pattern, PATTERNS)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
+fn answer(
+    exchange: &mut Exchange<'_>,
+    request: &Request<'_>,
+    kind: Kind,
+    prefix: &str,
+) -> Answered {
+    let encoding = match target::parameter(request.query(), "encoding").as_deref() {
+        None => Encoding::Text,
+        Some(b"base64") => Encoding::Base64,
+        Some(_) => return Ok(exchange.fail(400, "ERR encoding is base64, or is left out")),
+    };
+    let Ok(wanted) = wanted(request, kind, prefix) else {
+        return Ok(exchange.fail(400, "ERR failed to parse command"));
+    };
+    if wanted.is_empty() {
+        return Ok(exchange.fail(400, "ERR no channel and no pattern"));
+    }
+    let mut outcome = Outcome::new(200, MEDIA);
+    if request.method() == Method::Head {
+        return Ok(outcome);
+    }
+    let mut names = Subscriptions::default();
+    for (kind, name) in &wanted {
+        if let Err(refusal) = exchange.subscribe(&mut names, *kind, name) {
+            exchange.forget_subscriptions(&names);
+            return Ok(exchange.fail(503, &refusal.to_string()));
+        }
+        let word: &[u8] = if *kind == Kind::Pattern { b"psubscribe" } else { b"subscribe" };
+        let count = names.told_count(*kind).to_string();
+        write_event(&[word, name, count.as_bytes()], &mut exchange.scratch.body);
+    }
+    outcome.subscription = Some(Box::new(Subscription { names, encoding }));
+    Ok(outcome)
+}
+
+/// The parts of the path, and the parameters `pattern`.
+fn wanted(
+    request: &Request<'_>,
+    kind: Kind,
+    prefix: &str,
+) -> Result<Vec<(Kind, Vec<u8>)>, target::BadEscape> {
+    let mut wanted = Vec::new();
+    let path = request.path();
+    let path = path.strip_prefix(prefix.as_bytes()).unwrap_or(path);
+    for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        let mut name = Vec::new();
+        target::unescape(part, &mut name)?;
+        wanted.push((kind, name));
+    }
+    for parameter in target::parameters(request.query().unwrap_or_default()) {
+        let target::Parameter { name, value } = parameter?;
+        if name == b"pattern" {
+            wanted.push((Kind::Pattern, value.unwrap_or_default()));
+        }
+    }
+    Ok(wanted)
+}
+
+/// Appends one event: words with commas between them. Streams of events are UTF-8, so bytes that are
+/// none become U+FFFD.
+fn write_event(words: &[&[u8]], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data: ");
+    for (index, word) in words.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_lines(String::from_utf8_lossy(word).as_bytes(), out);
+    }
+    out.extend_from_slice(b"\n\n");
+}
+
+/// A line end would end the field: each line is one of its own, and the receiver puts them together.
+fn write_lines(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = memchr::memchr2(b'\r', b'\n', rest) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(b"\ndata: ");
+        let end_bytes = if rest[at..].starts_with(b"\r\n") { 2 } else { 1 };
+        rest = &rest[at + end_bytes..];
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(words: &[&[u8]], expected: &str) {
+        let mut out = Vec::new();
+        write_event(words, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_event_is_one_whatever_is_in_it() {
+        check(&[b"subscribe", b"chat", b"1"], "data: subscribe,chat,1\n\n");
+        check(&[b"message", b"chat", b""], "data: message,chat,\n\n");
+        check(
+            &[b"m", b"c", b"a\nb\r\nc\rd\n\n"],
+            "data: m,c,a\ndata: b\ndata: c\ndata: d\ndata: \ndata: \n\n",
+        );
+        check(&[b"m", b"c\n\ndata: x", b"y"], "data: m,c\ndata: \ndata: data: x,y\n\n");
+        check(&[b"m", b"c", b"\xff,a"], "data: m,c,\u{fffd},a\n\n");
+    }
+}

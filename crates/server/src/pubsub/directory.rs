@@ -1,0 +1,455 @@
+//! What all reactors share: who is where, and messages on their way.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use smallvec::SmallVec;
+
+use super::message::{Body, Kind, Message, Name, Post};
+use crate::resp::glob;
+
+/// Locks that channels share: so many that reactors seldom meet at one.
+const PARTS: usize = 64;
+
+/// Different patterns of all connections: every message is compared with every pattern.
+pub(super) const PATTERNS_MAX: usize = 10_000;
+
+/// Bytes of messages that wait for reactors, counted for each. Above, no requests are served until
+/// there are fewer: the last ones may go over it by what their connections have sent already. Small in
+/// unit tests, so that they need not fill it.
+pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+
+/// Why nothing was subscribed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("ERR too many subscriptions of this connection")]
+    Subscriptions,
+    #[error("ERR too many patterns")]
+    Patterns,
+}
+
+/// Connections by reactor.
+#[derive(Debug)]
+struct Places(Box<[u32]>);
+
+impl Places {
+    fn new(reactors: usize) -> Places {
+        Places(vec![0; reactors].into())
+    }
+
+    fn sum(&self) -> usize {
+        self.0.iter().map(|count| *count as usize).sum()
+    }
+}
+
+type Patterns = BTreeMap<Name, Places>;
+
+/// Some of the channels.
+#[derive(Debug, Default)]
+struct Part {
+    channels: HashMap<Name, Places>,
+    shard_channels: HashMap<Name, Places>,
+}
+
+impl Part {
+    fn of(&self, kind: Kind) -> &HashMap<Name, Places> {
+        match kind {
+            Kind::ShardChannel => &self.shard_channels,
+            Kind::Channel | Kind::Pattern => &self.channels,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Kind) -> &mut HashMap<Name, Places> {
+        match kind {
+            Kind::ShardChannel => &mut self.shard_channels,
+            Kind::Channel | Kind::Pattern => &mut self.channels,
+        }
+    }
+}
+
+/// Messages that one reactor has not taken yet. On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Queue {
+    /// Read without the lock.
+    len: AtomicUsize,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    messages: Vec<Arc<Message>>,
+    /// Number of the message that comes next.
+    next: u64,
+}
+
+impl Queue {
+    /// True if nothing else was waiting: the reactor is to be told then.
+    fn push(&self, message: Arc<Message>) -> bool {
+        let mut state = self.state.lock();
+        state.messages.push(message);
+        state.next += 1;
+        self.len.store(state.messages.len(), Ordering::Release);
+        state.messages.len() == 1
+    }
+
+    fn next(&self) -> u64 {
+        self.state.lock().next
+    }
+}
+
+/// Who gets a message.
+#[derive(Debug, Default)]
+struct Receivers {
+    by_reactor: SmallVec<[u32; 16]>,
+    patterns: Vec<Name>,
+}
+
+impl Receivers {
+    fn of(part: &Part, patterns: Option<&Patterns>, post: &Post<'_>) -> Receivers {
+        let mut receivers = Receivers::default();
+        if let Some(places) = part.of(post.kind).get(post.channel) {
+            receivers.add(places);
+        }
+        for (pattern, places) in patterns.into_iter().flatten() {
+            if glob::matches(pattern, post.channel) {
+                receivers.add(places);
+                receivers.patterns.push(Name::clone(pattern));
+            }
+        }
+        receivers
+    }
+
+    fn add(&mut self, places: &Places) {
+        self.by_reactor.resize(places.0.len(), 0);
+        for (sum, count) in self.by_reactor.iter_mut().zip(&places.0) {
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.by_reactor.iter().map(|count| *count as usize).sum()
+    }
+}
+
+/// See the module. Locks are taken in this order: a part, the patterns, a queue.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    parts: Box<[Mutex<Part>]>,
+    patterns: RwLock<Patterns>,
+    queues: Box<[Queue]>,
+    /// Names with subscribers, by kind: where there are none nothing is locked.
+    names: [AtomicUsize; Kind::COUNT],
+    /// Connections with subscriptions.
+    clients: AtomicUsize,
+    /// Connections that were closed because they left too much unread.
+    cut_clients: AtomicU64,
+    pending_bytes: AtomicUsize,
+    hasher: RandomState,
+}
+
+impl Directory {
+    pub(crate) fn new(reactors: usize) -> Directory {
+        Directory {
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            patterns: RwLock::default(),
+            queues: (0..reactors).map(|_| Queue::default()).collect(),
+            names: Default::default(),
+            clients: AtomicUsize::new(0),
+            cut_clients: AtomicU64::new(0),
+            pending_bytes: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+        }
+    }
+
+    fn part(&self, channel: &[u8]) -> &Mutex<Part> {
+        let hash = usize::try_from(self.hasher.hash_one(channel) % PARTS as u64);
+        &self.parts[hash.expect("less than the number of parts")]
+    }
+
+    /// One more connection of a reactor has subscribed. Returns the number of the first message of that
+    /// reactor that it gets: those before were published earlier.
+    pub(super) fn add(&self, kind: Kind, name: &Name, reactor: usize) -> Result<u64, Refusal> {
+        let new_places = || {
+            self.names[kind.index()].fetch_add(1, Ordering::AcqRel);
+            Places::new(self.queues.len())
+        };
+        // The number is read under the lock that who publishes there holds, too.
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write();
+            if patterns.len() >= PATTERNS_MAX && !patterns.contains_key(name) {
+                return Err(Refusal::Patterns);
+            }
+            let places = patterns.entry(Name::clone(name)).or_insert_with(new_places);
+            places.0[reactor] += 1;
+            return Ok(self.queues[reactor].next());
+        }
+        let mut part = self.part(name).lock();
+        let places = part.of_mut(kind).entry(Name::clone(name)).or_insert_with(new_places);
+        places.0[reactor] += 1;
+        Ok(self.queues[reactor].next())
+    }
+
+    /// A connection of a reactor that had subscribed does not any more.
+    pub(super) fn remove(&self, kind: Kind, name: &[u8], reactor: usize) {
+        let leave = |places: &mut Places| {
+            places.0[reactor] -= 1;
+            places.sum() == 0
+        };
+        let is_last = if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write();
+            let is_last = patterns.get_mut(name).is_some_and(leave);
+            is_last && patterns.remove(name).is_some()
+        } else {
+            let mut part = self.part(name).lock();
+            let names = part.of_mut(kind);
+            let is_last = names.get_mut(name).is_some_and(leave);
+            is_last && names.remove(name).is_some()
+        };
+        if is_last {
+            self.names[kind.index()].fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How many connections would get this message now; one counts once for each of its subscriptions
+    /// that fit.
+    pub(crate) fn count(&self, post: &Post<'_>) -> usize {
+        if !self.may_be_heard(post) {
+            return 0;
+        }
+        let part = self.part(post.channel).lock();
+        Receivers::of(&part, self.patterns_for(post).as_deref(), post).total()
+    }
+
+    /// Sends a message on its way to all who have subscribed, and returns how many these are. `gate` as
+    /// in [`Message::gate`]; `wake` is called for reactors that are to have a turn.
+    pub(crate) fn publish(&self, post: &Post<'_>, gate: u64, wake: impl Fn(usize)) -> usize {
+        if !self.may_be_heard(post) {
+            return 0;
+        }
+        // Before the locks: it may be long.
+        let body = Body::of(post);
+        let part = self.part(post.channel).lock();
+        let patterns = self.patterns_for(post);
+        let mut receivers = Receivers::of(&part, patterns.as_deref(), post);
+        let total = receivers.total();
+        if total == 0 {
+            return 0;
+        }
+        let message = Arc::new(Message::new(body, std::mem::take(&mut receivers.patterns), gate));
+        let mut idle: SmallVec<[usize; 16]> = SmallVec::new();
+        for (reactor, _) in receivers.by_reactor.iter().enumerate().filter(|(_, count)| **count > 0)
+        {
+            self.pending_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
+            if self.queues[reactor].push(Arc::clone(&message)) {
+                idle.push(reactor);
+            }
+        }
+        drop(patterns);
+        drop(part);
+        // Behind the locks: to wake somebody takes a system call.
+        idle.into_iter().for_each(wake);
+        total
+    }
+
+    /// False if surely nobody has subscribed. Costs next to nothing while nobody has to anything.
+    fn may_be_heard(&self, post: &Post<'_>) -> bool {
+        self.is_seen_by_patterns(post)
+            || (self.names(post.kind) > 0
+                && self.part(post.channel).lock().of(post.kind).contains_key(post.channel))
+    }
+
+    fn patterns_for(&self, post: &Post<'_>) -> Option<RwLockReadGuard<'_, Patterns>> {
+        self.is_seen_by_patterns(post).then(|| self.patterns.read())
+    }
+
+    fn is_seen_by_patterns(&self, post: &Post<'_>) -> bool {
+        post.kind == Kind::Channel && self.names(Kind::Pattern) > 0
+    }
+
+    /// Appends the messages that wait for a reactor, with their numbers. Returns the number behind the
+    /// last one; none if nothing waits.
+    pub(super) fn take(
+        &self,
+        reactor: usize,
+        pending: &mut VecDeque<(u64, Arc<Message>)>,
+    ) -> Option<u64> {
+        let queue = &self.queues[reactor];
+        if queue.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut state = queue.state.lock();
+        let messages = std::mem::take(&mut state.messages);
+        queue.len.store(0, Ordering::Release);
+        let next = state.next;
+        drop(state);
+        let first = next - messages.len() as u64;
+        pending.extend((first..).zip(messages));
+        Some(next)
+    }
+
+    /// Whether so much is on its way that nothing may be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending_bytes.load(Ordering::Relaxed) > PENDING_BYTES_MAX
+    }
+
+    /// A reactor has handed out a message of so many bytes, or forgotten it.
+    pub(crate) fn delivered(&self, bytes: usize) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn client_came(&self) {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn client_left(&self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// A connection is closed because it leaves too much unread.
+    pub(crate) fn client_cut(&self) {
+        self.cut_clients.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cut_clients(&self) -> u64 {
+        self.cut_clients.load(Ordering::Relaxed)
+    }
+
+    /// Names that somebody has subscribed to.
+    pub(crate) fn names(&self, kind: Kind) -> usize {
+        self.names[kind.index()].load(Ordering::Acquire)
+    }
+
+    /// Connections that have subscribed to a channel by its name.
+    pub(crate) fn subscribers(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.part(channel).lock().of(kind).get(channel).map_or(0, Places::sum)
+    }
+
+    /// Channels that somebody has subscribed to by name, in order; of these those that fit.
+    pub(crate) fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Name> {
+        let fits = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+        let mut names = Vec::new();
+        for part in &self.parts {
+            names.extend(part.lock().of(kind).keys().filter(fits).cloned());
+        }
+        names.sort_unstable();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::from(text.as_bytes())
+    }
+
+    fn post<'a>(channel: &'a str, payload: &'a str) -> Post<'a> {
+        Post { channel: channel.as_bytes(), payload: payload.as_bytes(), kind: Kind::Channel }
+    }
+
+    /// Numbers and payloads of what waits for a reactor.
+    fn taken(directory: &Directory, reactor: usize) -> Vec<(u64, String)> {
+        let mut pending = VecDeque::new();
+        directory.take(reactor, &mut pending);
+        let text = |message: &Message| String::from_utf8(message.payload().to_vec()).unwrap();
+        pending.into_iter().map(|(number, message)| (number, text(&message))).collect()
+    }
+
+    fn woken(directory: &Directory, post: &Post<'_>) -> (usize, Vec<usize>) {
+        let woken = std::cell::RefCell::new(Vec::new());
+        let total = directory.publish(post, 0, |reactor| woken.borrow_mut().push(reactor));
+        (total, woken.into_inner())
+    }
+
+    #[test]
+    fn a_message_goes_to_reactors_with_receivers_and_wakes_those_with_nothing_else() {
+        let directory = Directory::new(3);
+        assert_eq!(woken(&directory, &post("a", "0")), (0, vec![]));
+        assert_eq!(directory.add(Kind::Channel, &name("a"), 1), Ok(0));
+        assert_eq!(directory.add(Kind::Channel, &name("a"), 1), Ok(0));
+        assert_eq!(directory.add(Kind::Pattern, &name("[ab]"), 2), Ok(0));
+        assert_eq!(directory.count(&post("a", "")), 3);
+        assert_eq!(woken(&directory, &post("a", "1")), (3, vec![1, 2]));
+        assert_eq!(woken(&directory, &post("a", "2")), (3, vec![]));
+        assert_eq!(woken(&directory, &post("b", "3")), (1, vec![]));
+        assert_eq!(woken(&directory, &post("c", "4")), (0, vec![]));
+        assert_eq!(taken(&directory, 0), []);
+        assert_eq!(taken(&directory, 1), [(0, "1".to_owned()), (1, "2".to_owned())]);
+        assert_eq!(directory.add(Kind::Channel, &name("b"), 2), Ok(3), "it gets what follows");
+        let all: Vec<_> = taken(&directory, 2).into_iter().map(|(number, _)| number).collect();
+        assert_eq!(all, [0, 1, 2]);
+        assert_eq!(woken(&directory, &post("a", "5")), (3, vec![1, 2]));
+    }
+
+    #[test]
+    fn names_live_as_long_as_somebody_has_them() {
+        let directory = Directory::new(2);
+        for kind in Kind::ALL {
+            directory.add(kind, &name("x"), 0).unwrap();
+            directory.add(kind, &name("x"), 1).unwrap();
+            directory.add(kind, &name("y"), 1).unwrap();
+            assert_eq!(directory.names(kind), 2);
+            directory.remove(kind, b"x", 0);
+            assert_eq!(directory.names(kind), 2);
+            directory.remove(kind, b"x", 1);
+            directory.remove(kind, b"unknown", 1);
+            assert_eq!(directory.names(kind), 1);
+        }
+        assert_eq!(directory.channels(Kind::Channel, None), [name("y")]);
+        assert_eq!(directory.channels(Kind::ShardChannel, Some(b"x*")), []);
+        assert_eq!(directory.subscribers(Kind::Channel, b"y"), 1);
+        assert_eq!(directory.subscribers(Kind::Channel, b"x"), 0);
+    }
+
+    #[test]
+    fn patterns_do_not_see_sharded_messages_and_kinds_are_apart() {
+        let directory = Directory::new(1);
+        directory.add(Kind::Pattern, &name("*"), 0).unwrap();
+        directory.add(Kind::ShardChannel, &name("s"), 0).unwrap();
+        let sharded = Post { kind: Kind::ShardChannel, ..post("s", "x") };
+        assert_eq!(directory.publish(&sharded, 0, |_| ()), 1);
+        assert_eq!(directory.publish(&post("s", "x"), 0, |_| ()), 1);
+        directory.remove(Kind::Pattern, b"*", 0);
+        assert_eq!(directory.publish(&post("s", "x"), 0, |_| ()), 0);
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_bounded() {
+        let directory = Directory::new(2);
+        directory.add(Kind::Channel, &name("a"), 0).unwrap();
+        directory.add(Kind::Channel, &name("a"), 1).unwrap();
+        let payload = "x".repeat(PENDING_BYTES_MAX / 8);
+        for _ in 0..4 {
+            assert!(!directory.is_full());
+            directory.publish(&post("a", &payload), 0, |_| ());
+        }
+        assert!(directory.is_full(), "each reactor counts");
+        let mut pending = VecDeque::new();
+        directory.take(0, &mut pending);
+        for (_, message) in pending {
+            directory.delivered(message.bytes());
+        }
+        assert!(!directory.is_full());
+    }
+
+    #[test]
+    fn patterns_have_a_limit() {
+        let directory = Directory::new(1);
+        for number in 0..PATTERNS_MAX {
+            directory.add(Kind::Pattern, &name(&number.to_string()), 0).unwrap();
+        }
+        assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Err(Refusal::Patterns));
+        assert_eq!(directory.add(Kind::Pattern, &name("7"), 0), Ok(0), "it is known");
+        directory.remove(Kind::Pattern, b"8", 0);
+        assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Ok(0));
+    }
+}

@@ -1,0 +1,194 @@
+//! A message on its way to those who get it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use wire::resp::{Protocol, ReplyWriter};
+
+/// A channel or a pattern, spelled once for all who have it.
+pub(crate) type Name = Arc<[u8]>;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Channel,
+    /// All channels whose names fit.
+    Pattern,
+    /// A channel of SPUBLISH, which patterns do not see.
+    ShardChannel,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::ShardChannel];
+    pub(super) const COUNT: usize = Kind::ALL.len();
+
+    /// Its place in a table with a row for each kind.
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What is to be published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Post<'a> {
+    pub(crate) channel: &'a [u8],
+    pub(crate) payload: &'a [u8],
+    /// What the channel is; never a pattern.
+    pub(crate) kind: Kind,
+}
+
+/// The same, kept until its transaction is in the log.
+#[derive(Debug)]
+pub(crate) struct OwnedPost {
+    channel: Box<[u8]>,
+    payload: Box<[u8]>,
+    kind: Kind,
+}
+
+impl OwnedPost {
+    pub(super) fn of(post: &Post<'_>) -> OwnedPost {
+        OwnedPost { channel: post.channel.into(), payload: post.payload.into(), kind: post.kind }
+    }
+
+    pub(crate) fn as_post(&self) -> Post<'_> {
+        Post { channel: &self.channel, payload: &self.payload, kind: self.kind }
+    }
+}
+
+/// Type byte, 20 digits and two line ends, twice.
+const FRAMES_BYTES: usize = 50;
+
+/// Channel and payload as two bulk strings: what every receiver's frame ends with.
+#[derive(Debug)]
+pub(super) struct Body {
+    bytes: Vec<u8>,
+    channel: Range<usize>,
+    payload: Range<usize>,
+    kind: Kind,
+}
+
+impl Body {
+    pub(super) fn of(post: &Post<'_>) -> Body {
+        let capacity = post.channel.len() + post.payload.len() + FRAMES_BYTES;
+        let mut bytes = Vec::with_capacity(capacity);
+        let mut put = |text: &[u8]| {
+            ReplyWriter::new(&mut bytes, Protocol::Resp2).bulk(text);
+            let end = bytes.len() - b"\r\n".len();
+            end - text.len()..end
+        };
+        let (channel, payload) = (put(post.channel), put(post.payload));
+        Body { bytes, channel, payload, kind: post.kind }
+    }
+}
+
+/// One for all who get it.
+#[derive(Debug)]
+pub(crate) struct Message {
+    body: Body,
+    /// Those that fit and that somebody had subscribed to, in order.
+    patterns: Vec<Name>,
+    gate: u64,
+}
+
+/// Why somebody gets a message: what he has subscribed to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) kind: Kind,
+    /// The channel, or the pattern.
+    pub(crate) name: &'a [u8],
+}
+
+impl<'a> Way<'a> {
+    pub(crate) fn pattern(self) -> Option<&'a [u8]> {
+        (self.kind == Kind::Pattern).then_some(self.name)
+    }
+}
+
+impl Message {
+    pub(super) fn new(body: Body, patterns: Vec<Name>, gate: u64) -> Message {
+        Message { body, patterns, gate }
+    }
+
+    pub(crate) fn channel(&self) -> &[u8] {
+        &self.body.bytes[self.body.channel.clone()]
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.body.bytes[self.body.payload.clone()]
+    }
+
+    /// About what it takes in memory, and in the output of each who gets it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// The log position that must be durable before it is shown; 0: none.
+    pub(crate) fn gate(&self) -> u64 {
+        self.gate
+    }
+
+    /// Who has subscribed in several ways gets it several times, in this order.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = Way<'_>> {
+        let by_name = Way { kind: self.body.kind, name: self.channel() };
+        let by_pattern = self.patterns.iter().map(|name| Way { kind: Kind::Pattern, name });
+        std::iter::once(by_name).chain(by_pattern)
+    }
+
+    /// Appends it as RESP has it; in RESP3 it is a push.
+    // Source: Redis 7.2 `pubsub.c`, `addReplyPubsubMessage` and `addReplyPubsubPatMessage`
+    pub(crate) fn write(&self, protocol: Protocol, way: Way<'_>, out: &mut Vec<u8>) {
+        let mut writer = ReplyWriter::new(out, protocol);
+        match way.kind {
+            Kind::Channel => {
+                writer.push(3);
+                writer.bulk(b"message");
+            }
+            Kind::ShardChannel => {
+                writer.push(3);
+                writer.bulk(b"smessage");
+            }
+            Kind::Pattern => {
+                writer.push(4);
+                writer.bulk(b"pmessage");
+                writer.bulk(way.name);
+            }
+        }
+        writer.out.extend_from_slice(&self.body.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(post: &Post<'_>, patterns: &[&str], protocol: Protocol, expected: &str) {
+        let patterns = patterns.iter().map(|pattern| Name::from(pattern.as_bytes())).collect();
+        let message = Message::new(Body::of(post), patterns, 7);
+        assert_eq!((message.channel(), message.payload()), (post.channel, post.payload));
+        assert_eq!(message.gate(), 7);
+        let mut out = Vec::new();
+        for way in message.ways() {
+            message.write(protocol, way, &mut out);
+        }
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_default().to_string());
+    }
+
+    #[test]
+    fn each_way_has_its_frame() {
+        let post = Post { channel: b"news", payload: b"a\r\nb", kind: Kind::Channel };
+        let tail = "$4\r\nnews\r\n$4\r\na\r\nb\r\n";
+        check(&post, &[], Protocol::Resp2, &format!("*3\r\n$7\r\nmessage\r\n{tail}"));
+        check(
+            &post,
+            &["n*", ""],
+            Protocol::Resp3,
+            &format!(
+                ">3\r\n$7\r\nmessage\r\n{tail}>4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n{tail}\
+                 >4\r\n$8\r\npmessage\r\n$0\r\n\r\n{tail}"
+            ),
+        );
+        let post = Post { channel: b"", payload: b"", kind: Kind::ShardChannel };
+        check(&post, &[], Protocol::Resp2, "*3\r\n$8\r\nsmessage\r\n$0\r\n\r\n$0\r\n\r\n");
+    }
+}

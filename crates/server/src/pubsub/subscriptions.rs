@@ -1,0 +1,103 @@
+//! What one connection has subscribed to.
+
+use std::collections::BTreeSet;
+
+use super::message::{Kind, Name};
+
+/// Channels and patterns of one connection together.
+pub(super) const SUBSCRIPTIONS_MAX: usize = 1 << 16;
+
+/// Bytes of their names together.
+pub(super) const NAMES_BYTES_MAX: usize = 64 << 20;
+
+/// The names, and how far the connection has been given what was published. Kept in the connection's
+/// session; changed by the desk of its reactor alone.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    names: [BTreeSet<Name>; Kind::COUNT],
+    name_bytes: usize,
+    /// Messages with lower numbers are not for it any more.
+    pub(crate) seen: u64,
+    /// It leaves too much unread, and gets nothing more until it is closed.
+    pub(crate) is_cut: bool,
+}
+
+impl Subscriptions {
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.names[kind.index()].len()
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.names.iter().map(BTreeSet::len).sum()
+    }
+
+    /// The number that a client is told when it has subscribed or unsubscribed.
+    // Source: Redis 7.2 `pubsub.c`, `clientSubscriptionsCount` and `clientShardSubscriptionsCount`
+    pub(crate) fn told_count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Channel | Kind::Pattern => self.count(Kind::Channel) + self.count(Kind::Pattern),
+            Kind::ShardChannel => self.count(Kind::ShardChannel),
+        }
+    }
+
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = &Name> {
+        self.names[kind.index()].iter()
+    }
+
+    pub(super) fn contains(&self, kind: Kind, name: &[u8]) -> bool {
+        self.names[kind.index()].contains(name)
+    }
+
+    /// Whether there may be one more with a name of so many bytes.
+    pub(super) fn has_room(&self, name_bytes: usize) -> bool {
+        self.total() < SUBSCRIPTIONS_MAX && self.name_bytes + name_bytes <= NAMES_BYTES_MAX
+    }
+
+    pub(super) fn insert(&mut self, kind: Kind, name: Name) {
+        let name_bytes = name.len();
+        if self.names[kind.index()].insert(name) {
+            self.name_bytes += name_bytes;
+        }
+    }
+
+    /// False if it was not there.
+    pub(super) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let is_removed = self.names[kind.index()].remove(name);
+        if is_removed {
+            self.name_bytes -= name.len();
+        }
+        is_removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_counted_by_kind_and_bytes() {
+        let mut all = Subscriptions::default();
+        for (kind, name) in [
+            (Kind::Channel, "a"),
+            (Kind::Channel, "bb"),
+            (Kind::Channel, "a"),
+            (Kind::Pattern, "a"),
+            (Kind::ShardChannel, "ccc"),
+        ] {
+            all.insert(kind, Name::from(name.as_bytes()));
+        }
+        assert_eq!(Kind::ALL.map(|kind| all.count(kind)), [2, 1, 1]);
+        assert_eq!(Kind::ALL.map(|kind| all.told_count(kind)), [3, 3, 1]);
+        assert_eq!((all.total(), all.name_bytes()), (4, 7));
+        assert!(all.has_room(NAMES_BYTES_MAX - 7));
+        assert!(!all.has_room(NAMES_BYTES_MAX - 6));
+        assert!(all.contains(Kind::Pattern, b"a") && !all.contains(Kind::ShardChannel, b"a"));
+        assert!(all.remove(Kind::Channel, b"bb"));
+        assert!(!all.remove(Kind::Channel, b"bb"));
+        assert_eq!((all.total(), all.name_bytes()), (3, 5));
+    }
+}

@@ -1,0 +1,393 @@
+//! SUBSCRIBE, PUBLISH and their kin, and PUBSUB.
+//!
+//! Subscriptions are answered with messages instead of replies, one for each name. In RESP2 nothing tells
+//! these from replies, so a connection that has subscribed may run few other commands.
+#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
+
+use wire::resp::{Args, Protocol};
+
+use super::command::{Command, Done, Flags, Group};
+use super::cx::Cx;
+use super::fail::{Fail, too_many_arguments};
+use super::session::Session;
+use super::{connection, help};
+use crate::pubsub::{Kind, Name, Post};
+
+const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
+const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT);
+const TALKS: Flags = LOOKS.and(Flags::FAST);
+
+/// PUBLISH: sends a message to whoever listens.
+pub(crate) const PUBLISH: Command = Command {
+    name: "publish",
+    syntax: "channel message",
+    summary: "Posts a message to a channel, and returns how many get it.",
+    since: "2.0.0",
+    complexity: "O(N+M) in the subscribers of the channel and the patterns of all connections",
+    group: Group::PubSub,
+    arity: 3,
+    flags: TALKS,
+    run: |cx, args| publish(cx, args, Kind::Channel),
+    ..Command::EMPTY
+};
+
+/// SPUBLISH: the same for those who have used SSUBSCRIBE.
+pub(crate) const SPUBLISH: Command = Command {
+    name: "spublish",
+    syntax: "shardchannel message",
+    summary: "Posts a message to a shard channel, and returns how many get it.",
+    since: "7.0.0",
+    complexity: "O(N) in the subscribers of the channel",
+    group: Group::PubSub,
+    arity: 3,
+    flags: TALKS,
+    run: |cx, args| publish(cx, args, Kind::ShardChannel),
+    ..Command::EMPTY
+};
+
+fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+    let post = Post { channel: args.get(1), payload: args.get(2), kind };
+    let receivers = if cx.in_exec {
+        // It tells of a transaction that is not on the log yet.
+        let receivers = cx.shared.pubsub.count(&post);
+        if receivers > 0 {
+            cx.worker.pubsub.defer(&post);
+        }
+        receivers
+    } else {
+        cx.worker.publish_message(cx.shared, &post, cx.session.last_gate)
+    };
+    cx.reply.integer(wide(receivers));
+    Ok(())
+}
+
+fn wide(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// SUBSCRIBE: listens to channels.
+pub(crate) const SUBSCRIBE: Command = Command {
+    name: "subscribe",
+    syntax: "channel [channel ...]",
+    summary: "Listens for messages published to channels.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LISTENS,
+    run: |cx, args| subscribe(cx, args, Kind::Channel),
+    ..Command::EMPTY
+};
+
+/// PSUBSCRIBE: listens to all channels that fit.
+pub(crate) const PSUBSCRIBE: Command = Command {
+    name: "psubscribe",
+    syntax: "pattern [pattern ...]",
+    summary: "Listens for messages published to channels that fit a pattern.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of patterns",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LISTENS,
+    run: |cx, args| subscribe(cx, args, Kind::Pattern),
+    ..Command::EMPTY
+};
+
+/// SSUBSCRIBE: listens to shard channels.
+pub(crate) const SSUBSCRIBE: Command = Command {
+    name: "ssubscribe",
+    syntax: "shardchannel [shardchannel ...]",
+    summary: "Listens for messages published to shard channels.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LISTENS,
+    run: ssubscribe,
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `pubsub.c`, `ssubscribeCommand`; the others may stand in a transaction
+fn ssubscribe(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if cx.in_exec {
+        return Err(Fail::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
+    subscribe(cx, args, Kind::ShardChannel)
+}
+
+fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+    let word = match kind {
+        Kind::Channel => "subscribe",
+        Kind::Pattern => "psubscribe",
+        Kind::ShardChannel => "ssubscribe",
+    };
+    for name in args.iter().skip(1) {
+        let id = cx.session.id;
+        let mine = cx.session.subscriptions.get_or_insert_default();
+        if let Err(refusal) = cx.worker.subscribe(cx.shared, id, mine, kind, name) {
+            // Those before are subscribed to, and were answered.
+            let text = refusal.to_string();
+            cx.reply.error(&text);
+            cx.worker.tally.error(None, &text);
+            break;
+        }
+        confirm(cx, word, Some(name), kind);
+    }
+    end_if_none(cx);
+    Ok(())
+}
+
+/// UNSUBSCRIBE: listens no more.
+pub(crate) const UNSUBSCRIBE: Command = Command {
+    name: "unsubscribe",
+    syntax: "[channel [channel ...]]",
+    summary: "Stops listening to channels, or to all of them.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -1,
+    flags: LISTENS,
+    run: |cx, args| unsubscribe(cx, args, Kind::Channel),
+    ..Command::EMPTY
+};
+
+/// PUNSUBSCRIBE: the same for patterns.
+pub(crate) const PUNSUBSCRIBE: Command = Command {
+    name: "punsubscribe",
+    syntax: "[pattern [pattern ...]]",
+    summary: "Stops listening to channels that fit patterns, or to all of them.",
+    since: "2.0.0",
+    complexity: "O(N) in the number of patterns",
+    group: Group::PubSub,
+    arity: -1,
+    flags: LISTENS,
+    run: |cx, args| unsubscribe(cx, args, Kind::Pattern),
+    ..Command::EMPTY
+};
+
+/// SUNSUBSCRIBE: the same for shard channels.
+pub(crate) const SUNSUBSCRIBE: Command = Command {
+    name: "sunsubscribe",
+    syntax: "[shardchannel [shardchannel ...]]",
+    summary: "Stops listening to shard channels, or to all of them.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -1,
+    flags: LISTENS,
+    run: |cx, args| unsubscribe(cx, args, Kind::ShardChannel),
+    ..Command::EMPTY
+};
+
+// Source: Redis 7.2 `pubsub.c`, `pubsubUnsubscribeChannel` and `pubsubUnsubscribeAllChannelsInternal`
+fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+    let word = match kind {
+        Kind::Channel => "unsubscribe",
+        Kind::Pattern => "punsubscribe",
+        Kind::ShardChannel => "sunsubscribe",
+    };
+    if args.len() > 1 {
+        for name in args.iter().skip(1) {
+            leave(cx, kind, name);
+            confirm(cx, word, Some(name), kind);
+        }
+    } else {
+        let mine = cx.session.subscriptions.as_deref();
+        let names: Vec<Name> = mine.map_or_else(Vec::new, |all| all.names(kind).cloned().collect());
+        if names.is_empty() {
+            confirm(cx, word, None, kind);
+        }
+        for name in names {
+            leave(cx, kind, &name);
+            confirm(cx, word, Some(&name), kind);
+        }
+    }
+    end_if_none(cx);
+    Ok(())
+}
+
+fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
+    let id = cx.session.id;
+    if let Some(mine) = cx.session.subscriptions.as_deref_mut() {
+        cx.worker.unsubscribe(cx.shared, id, mine, kind, name);
+    }
+}
+
+/// Says what was done, and how many subscriptions of this sort there are now.
+fn confirm(cx: &mut Cx<'_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+    let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.told_count(kind));
+    cx.reply.push(3);
+    cx.reply.bulk(word.as_bytes());
+    match name {
+        Some(name) => cx.reply.bulk(name),
+        None => cx.reply.null(),
+    }
+    cx.reply.integer(wide(count));
+}
+
+/// Without subscriptions a connection is one like others.
+fn end_if_none(cx: &mut Cx<'_>) {
+    cx.session.subscriptions.take_if(|all| all.total() == 0);
+}
+
+/// Ends all subscriptions without a word; for RESET.
+pub(super) fn forget_all(cx: &mut Cx<'_>) {
+    if let Some(all) = cx.session.subscriptions.take() {
+        cx.worker.forget_subscriptions(cx.shared, cx.session.id, &all);
+    }
+}
+
+/// Whether a connection has subscribed in RESP2, where it may run few other commands.
+#[inline]
+pub(super) fn only_listens(session: &Session) -> bool {
+    session.subscriptions.is_some() && session.protocol == Protocol::Resp2
+}
+
+/// Refuses what a connection that has subscribed in RESP2 may not run.
+// Source: Redis 7.2 `server.c`, `processCommand`
+#[cold]
+pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
+    let allowed = [
+        &SUBSCRIBE,
+        &PSUBSCRIBE,
+        &SSUBSCRIBE,
+        &UNSUBSCRIBE,
+        &PUNSUBSCRIBE,
+        &SUNSUBSCRIBE,
+        &connection::PING,
+        &connection::QUIT,
+        &connection::RESET,
+    ];
+    if allowed.iter().any(|known| known.name == command.name) {
+        return Ok(());
+    }
+    Err(Fail::owned(format!(
+        "ERR Can't execute '{full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+         RESET are allowed in this context"
+    )))
+}
+
+/// PUBSUB: a container.
+pub(crate) const PUBSUB: Command = Command {
+    name: "pubsub",
+    summary: "A container for commands about channels and patterns.",
+    since: "2.8.0",
+    complexity: "Depends on the subcommand",
+    group: Group::PubSub,
+    arity: -2,
+    flags: Flags::CONTAINER,
+    subcommands: &[&CHANNELS, &HELP, &NUMPAT, &NUMSUB, &SHARDCHANNELS, &SHARDNUMSUB],
+    ..Command::EMPTY
+};
+
+/// PUBSUB CHANNELS: channels that somebody listens to.
+const CHANNELS: Command = Command {
+    name: "channels",
+    syntax: "[pattern]",
+    summary: "Lists the channels with subscribers, all or those that fit a pattern.",
+    since: "2.8.0",
+    complexity: "O(N log N) in the number of channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LOOKS,
+    run: |cx, args| list_channels(cx, args, Kind::Channel),
+    ..Command::EMPTY
+};
+
+/// PUBSUB SHARDCHANNELS: the same for shard channels.
+const SHARDCHANNELS: Command = Command {
+    name: "shardchannels",
+    syntax: "[pattern]",
+    summary: "Lists the shard channels with subscribers, all or those that fit a pattern.",
+    since: "7.0.0",
+    complexity: "O(N log N) in the number of shard channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LOOKS,
+    run: |cx, args| list_channels(cx, args, Kind::ShardChannel),
+    ..Command::EMPTY
+};
+
+fn list_channels(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+    if args.len() > 3 {
+        return Err(too_many_arguments("PUBSUB", args));
+    }
+    let names = cx.shared.pubsub.channels(kind, args.try_get(2));
+    cx.reply.array(names.len());
+    for name in names {
+        cx.reply.bulk(&name);
+    }
+    Ok(())
+}
+
+/// PUBSUB HELP: the subcommands.
+const HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands of PUBSUB.",
+    since: "6.2.0",
+    group: Group::PubSub,
+    arity: 2,
+    flags: Flags::LOADING.and(Flags::STALE),
+    run: list_subcommands,
+    ..Command::EMPTY
+};
+
+fn list_subcommands(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    help::reply(cx, &PUBSUB)
+}
+
+/// PUBSUB NUMPAT: how many patterns there are.
+const NUMPAT: Command = Command {
+    name: "numpat",
+    summary: "Counts the different patterns that connections have subscribed to.",
+    since: "2.8.0",
+    group: Group::PubSub,
+    arity: 2,
+    flags: LOOKS,
+    run: count_patterns,
+    ..Command::EMPTY
+};
+
+fn count_patterns(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+    cx.reply.integer(wide(cx.shared.pubsub.names(Kind::Pattern)));
+    Ok(())
+}
+
+/// PUBSUB NUMSUB: how many listen to which channel.
+const NUMSUB: Command = Command {
+    name: "numsub",
+    syntax: "[channel [channel ...]]",
+    summary: "Counts the subscribers of channels, without those by patterns.",
+    since: "2.8.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LOOKS,
+    run: |cx, args| count_subscribers(cx, args, Kind::Channel),
+    ..Command::EMPTY
+};
+
+/// PUBSUB SHARDNUMSUB: the same for shard channels.
+const SHARDNUMSUB: Command = Command {
+    name: "shardnumsub",
+    syntax: "[shardchannel [shardchannel ...]]",
+    summary: "Counts the subscribers of shard channels.",
+    since: "7.0.0",
+    complexity: "O(N) in the number of channels",
+    group: Group::PubSub,
+    arity: -2,
+    flags: LOOKS,
+    run: |cx, args| count_subscribers(cx, args, Kind::ShardChannel),
+    ..Command::EMPTY
+};
+
+fn count_subscribers(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
+    let channels = args.skip(2);
+    cx.reply.array(2 * channels.len());
+    for channel in channels {
+        let count = cx.shared.pubsub.subscribers(kind, channel);
+        cx.reply.bulk(channel);
+        cx.reply.integer(wide(count));
+    }
+    Ok(())
+}

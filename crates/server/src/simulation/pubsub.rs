@@ -1,0 +1,510 @@
+//! Messages of channels: who gets which, in which order, and what becomes of those who do not read.
+
+use reactor::SimClient;
+
+use super::cql_client::run_reactors;
+use super::http_client::{HTTP, SECOND_NS, request};
+use super::world::{Plan, World};
+
+const SEED: u64 = 1;
+
+fn world_with(reactors: usize, options: &[(&'static str, &str)]) -> World {
+    let options = options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    World::new(SEED, Plan { reactors, options, ..Plan::default() })
+}
+
+/// Runs reactors and log until they wait.
+fn run(world: &mut World) {
+    loop {
+        run_reactors(world);
+        if !world.write_log() {
+            return;
+        }
+    }
+}
+
+/// A client on this reactor.
+fn connect(world: &mut World, reactor: usize) -> SimClient {
+    loop {
+        let client = world.sim().connect();
+        run(world);
+        if world.sim().place_of(client.id()) == Some(reactor) {
+            return client;
+        }
+        client.close();
+        run(world);
+    }
+}
+
+fn send(client: &SimClient, words: &[&str]) {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut bytes = Vec::new();
+    wire::resp::encode_request(&words, &mut bytes);
+    client.send(&bytes);
+}
+
+fn received(client: &SimClient) -> String {
+    String::from_utf8(client.received()).unwrap()
+}
+
+/// Sends one request and returns what has come.
+fn ask(world: &mut World, client: &SimClient, words: &[&str]) -> String {
+    send(client, words);
+    run(world);
+    received(client)
+}
+
+/// The number that PUBLISH gives back.
+#[track_caller]
+fn publish(world: &mut World, client: &SimClient, channel: &str, payload: &str) -> u64 {
+    let reply = ask(world, client, &["PUBLISH", channel, payload]);
+    reply.trim_end().strip_prefix(':').unwrap_or_else(|| panic!("{reply}")).parse().unwrap()
+}
+
+fn message(channel: &str, payload: &str) -> String {
+    let (channel_bytes, payload_bytes) = (channel.len(), payload.len());
+    format!(
+        "*3\r\n$7\r\nmessage\r\n${channel_bytes}\r\n{channel}\r\n${payload_bytes}\r\n{payload}\r\n"
+    )
+}
+
+#[test]
+fn messages_reach_all_reactors_in_one_order() {
+    const MESSAGES: usize = 200;
+    let mut world = world_with(3, &[]);
+    let subscribers: Vec<_> = (0..6).map(|number| connect(&mut world, number % 3)).collect();
+    for (number, subscriber) in subscribers.iter().enumerate() {
+        if number >= 3 {
+            ask(&mut world, subscriber, &["HELLO", "3"]);
+        }
+        let confirmed = ask(&mut world, subscriber, &["SUBSCRIBE", "news"]);
+        assert!(confirmed.ends_with("$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"), "{confirmed}");
+    }
+    let publishers = [connect(&mut world, 0), connect(&mut world, 1)];
+    for number in 0..MESSAGES {
+        send(&publishers[number % 2], &["PUBLISH", "news", &number.to_string()]);
+        if number % 7 == 0 {
+            world.step(number % 3);
+        }
+    }
+    run(&mut world);
+    for publisher in &publishers {
+        assert_eq!(received(publisher), ":6\r\n".repeat(MESSAGES / 2));
+    }
+    let first = received(&subscribers[0]);
+    for subscriber in &subscribers[1..] {
+        let same = received(subscriber).replace(">3\r\n", "*3\r\n");
+        assert_eq!(first, same, "all see the same order");
+    }
+    let payloads: Vec<usize> = first
+        .split("*3\r\n")
+        .skip(1)
+        .map(|frame| frame.trim_end().rsplit("\r\n").next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(payloads.len(), MESSAGES);
+    for parity in 0..2 {
+        let sent: Vec<_> = payloads.iter().filter(|number| *number % 2 == parity).collect();
+        assert!(sent.is_sorted(), "each publisher's are in its order");
+    }
+}
+
+#[test]
+fn who_asks_something_has_been_given_what_was_published_before() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let late = connect(&mut world, 0);
+    send(&publisher, &["PUBLISH", "a", "x"]);
+    while world.step(1) {}
+    assert_eq!(received(&publisher), ":1\r\n");
+    // Its reactor has not had a turn since.
+    send(&subscriber, &["PING"]);
+    send(&late, &["SUBSCRIBE", "a"]);
+    run(&mut world);
+    let pong = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+    assert_eq!(received(&subscriber), format!("{}{pong}", message("a", "x")), "once, and first");
+    assert_eq!(received(&late), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", "it came later");
+    assert_eq!(publish(&mut world, &publisher, "a", "y"), 2);
+    assert_eq!((received(&subscriber), received(&late)), (message("a", "y"), message("a", "y")));
+}
+
+#[test]
+fn a_message_waits_for_what_its_sender_wrote() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let rounds: [&[&[&str]]; 3] = [
+        &[&["SET", "k", "v"], &["PUBLISH", "a", "1"]],
+        &[&["MULTI"], &["PUBLISH", "a", "1"], &["SET", "k", "w"], &["EXEC"]],
+        &[&["MULTI"], &["SET", "k", "x"], &["PUBLISH", "a", "1"], &["EXEC"]],
+    ];
+    for requests in rounds {
+        for words in requests {
+            send(&publisher, words);
+        }
+        run_reactors(&mut world);
+        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+        run(&mut world);
+        assert_eq!(received(&subscriber), message("a", "1"));
+        assert!(received(&publisher).contains(":1\r\n"));
+    }
+    send(&publisher, &["PUBLISH", "a", "2"]);
+    run_reactors(&mut world);
+    assert_eq!(received(&subscriber), message("a", "2"), "nothing is waited for any more");
+}
+
+#[test]
+fn after_a_failed_log_messages_wait_for_nothing() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
+    let writer = connect(&mut world, 0);
+    ask(&mut world, &writer, &["SET", "k", "v"]);
+    assert!(world.log_failed());
+    let refused = ask(&mut world, &publisher, &["SET", "k", "v"]);
+    assert!(refused.starts_with("-MISCONF"), "{refused}");
+    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
+    assert_eq!(received(&subscriber), message("a", "x"));
+}
+
+#[test]
+fn transactions_publish_when_they_are_whole() {
+    let mut world = world_with(1, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    ask(&mut world, &publisher, &["MULTI"]);
+    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "a", "1"]), "+QUEUED\r\n");
+    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "none", "1"]), "+QUEUED\r\n");
+    assert_eq!(received(&subscriber), "");
+    assert_eq!(ask(&mut world, &publisher, &["EXEC"]), "*2\r\n:1\r\n:0\r\n");
+    assert_eq!(received(&subscriber), message("a", "1"));
+    ask(&mut world, &publisher, &["MULTI"]);
+    ask(&mut world, &publisher, &["PUBLISH", "a", "2"]);
+    ask(&mut world, &publisher, &["DISCARD"]);
+    assert_eq!(received(&subscriber), "");
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_closed_and_others_are_not() {
+    let limits = [("client-output-buffer-limit", "pubsub 65536 0 0")];
+    let mut world = world_with(2, &limits);
+    let (deaf, reader) = (connect(&mut world, 0), connect(&mut world, 0));
+    let publisher = connect(&mut world, 1);
+    for subscriber in [&deaf, &reader] {
+        ask(&mut world, subscriber, &["PSUBSCRIBE", "a*"]);
+    }
+    deaf.set_window(0);
+    let payload = "x".repeat(4096);
+    for number in 0..30 {
+        let expected = if number < 15 { 2..=2 } else { 1..=2 };
+        let receivers = publish(&mut world, &publisher, "abc", &payload);
+        assert!(expected.contains(&receivers), "{number}: {receivers}");
+        assert_eq!(received(&reader).matches(&payload).count(), 1);
+    }
+    assert!(deaf.is_closed() && !reader.is_closed());
+    assert_eq!(publish(&mut world, &publisher, "abc", ""), 1);
+    let info = ask(&mut world, &publisher, &["INFO", "clients", "stats"]);
+    assert!(info.contains("pubsub_clients:1\r\npubsub_clients_cut:1\r\n"), "{info}");
+    assert!(info.contains("pubsub_channels:0\r\npubsub_patterns:1\r\n"), "{info}");
+    // One message alone may be more than it would ever take.
+    publish(&mut world, &publisher, "abc", &"x".repeat(70_000));
+    assert!(reader.is_closed());
+    assert_eq!(ask(&mut world, &publisher, &["PING"]), "+PONG\r\n");
+}
+
+#[test]
+fn what_a_subscriber_leaves_unread_is_charged_and_given_back() {
+    let mut world = world_with(1, &[]);
+    let (deaf, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &deaf, &["SUBSCRIBE", "a"]);
+    deaf.set_window(0);
+    for _ in 0..20 {
+        publish(&mut world, &publisher, "a", &"x".repeat(10_000));
+    }
+    let output_bytes = |world: &mut World| {
+        for _ in 0..30 {
+            world.advance(SECOND_NS / 10);
+            run(world);
+        }
+        world.shared().memory.output_resp.current_bytes()
+    };
+    assert!(output_bytes(&mut world) >= 200_000);
+    deaf.set_window(usize::MAX);
+    assert_eq!(output_bytes(&mut world), 0, "though it never asked for anything");
+    assert_eq!(received(&deaf).matches("message").count(), 20);
+}
+
+/// Seconds that a subscriber stays which leaves about 40,000 bytes unread.
+#[track_caller]
+fn check_soft_limit(limits: &str, expected: std::ops::Range<u64>) {
+    let mut world = world_with(1, &[("client-output-buffer-limit", limits)]);
+    let (deaf, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &deaf, &["SUBSCRIBE", "a"]);
+    deaf.set_window(0);
+    publish(&mut world, &publisher, "a", &"x".repeat(40_000));
+    let mut seconds = 0;
+    while !deaf.is_closed() && seconds < 12 {
+        for _ in 0..100 {
+            world.advance(SECOND_NS / 100);
+            run(&mut world);
+        }
+        seconds += 1;
+    }
+    assert!(expected.contains(&seconds), "{limits}: {seconds} s");
+}
+
+#[test]
+fn who_falls_behind_for_long_is_closed() {
+    check_soft_limit("pubsub 0 20000 5", 5..8);
+    check_soft_limit("pubsub 0 50000 5", 12..13);
+    check_soft_limit("normal 0 20000 5", 12..13);
+}
+
+#[test]
+fn ten_thousand_channels_come_and_go() {
+    const CHANNELS: usize = 10_000;
+    let mut world = world_with(2, &[]);
+    let held_bytes = |world: &mut World| {
+        world.advance(SECOND_NS);
+        run(world);
+        world.shared().memory.clients.current_bytes()
+    };
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    let before_bytes = held_bytes(&mut world);
+    let names: Vec<String> = (0..CHANNELS).map(|number| format!("channel:{number}")).collect();
+    let mut words = vec!["SUBSCRIBE"];
+    words.extend(names.iter().map(String::as_str));
+    let confirmed = ask(&mut world, &subscriber, &words);
+    assert!(confirmed.ends_with(&format!("\r\n$12\r\nchannel:9999\r\n:{CHANNELS}\r\n")));
+    assert!(held_bytes(&mut world) > before_bytes + 100_000);
+    assert_eq!(publish(&mut world, &publisher, "channel:7777", "x"), 1);
+    assert_eq!(received(&subscriber), message("channel:7777", "x"));
+    assert_eq!(publish(&mut world, &publisher, "channel:10000", "x"), 0);
+    let listed = ask(&mut world, &publisher, &["PUBSUB", "CHANNELS", "channel:777?"]);
+    assert!(listed.starts_with("*10\r\n$12\r\nchannel:7770\r\n"), "{listed}");
+    ask(&mut world, &subscriber, &["UNSUBSCRIBE", "channel:7777"]);
+    assert_eq!(publish(&mut world, &publisher, "channel:7777", "x"), 0);
+    subscriber.close();
+    run(&mut world);
+    assert_eq!(publish(&mut world, &publisher, "channel:1", "x"), 0);
+    assert_eq!(ask(&mut world, &publisher, &["PUBSUB", "CHANNELS"]), "*0\r\n");
+    let again = connect(&mut world, 0);
+    assert_eq!(held_bytes(&mut world), before_bytes, "as before, with one client for the other");
+    assert!(!again.is_closed());
+}
+
+#[test]
+fn a_connection_may_not_subscribe_to_everything() {
+    const MAX: usize = 1 << 16;
+    let mut world = world_with(1, &[]);
+    let client = connect(&mut world, 0);
+    let names: Vec<String> = (0..=MAX).map(|number| number.to_string()).collect();
+    let mut replies = String::new();
+    for part in names.chunks(10_000) {
+        let mut words = vec!["SUBSCRIBE"];
+        words.extend(part.iter().map(String::as_str));
+        replies += &ask(&mut world, &client, &words);
+    }
+    assert_eq!(replies.matches("subscribe\r\n").count(), MAX);
+    assert!(replies.ends_with("-ERR too many subscriptions of this connection\r\n"));
+    assert_eq!(ask(&mut world, &client, &["RESET"]), "+RESET\r\n");
+    assert_eq!(ask(&mut world, &client, &["PUBSUB", "NUMSUB", "7"]), "*2\r\n$1\r\n7\r\n:0\r\n");
+    let confirmed = ask(&mut world, &client, &["SUBSCRIBE", "a"]);
+    assert!(confirmed.ends_with(":1\r\n"), "{confirmed}");
+}
+
+#[test]
+fn who_leaves_while_messages_are_on_their_way_harms_nobody() {
+    let mut world = world_with(2, &[]);
+    let publisher = connect(&mut world, 1);
+    let subscribers: Vec<_> = (0..4).map(|_| connect(&mut world, 0)).collect();
+    for subscriber in &subscribers {
+        ask(&mut world, subscriber, &["SUBSCRIBE", "a"]);
+    }
+    for number in 0..10 {
+        send(&publisher, &["PUBLISH", "a", &number.to_string()]);
+    }
+    while world.step(1) {}
+    assert_eq!(received(&publisher), ":4\r\n".repeat(10));
+    subscribers[0].close();
+    subscribers[1].reset();
+    send(&subscribers[2], &["UNSUBSCRIBE"]);
+    run(&mut world);
+    let all: String = (0..10).map(|number| message("a", &number.to_string())).collect();
+    assert_eq!(received(&subscribers[3]), all);
+    let left = format!("{all}*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n");
+    assert_eq!(received(&subscribers[2]), left, "it was published before");
+    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
+    // The last one goes while something waits for it.
+    send(&publisher, &["PUBLISH", "a", "y"]);
+    while world.step(1) {}
+    assert_eq!(received(&publisher), ":1\r\n");
+    subscribers[3].reset();
+    run(&mut world);
+    assert_eq!(publish(&mut world, &publisher, "a", "z"), 0);
+    let info = ask(&mut world, &publisher, &["INFO", "clients"]);
+    assert!(info.contains("pubsub_clients:0\r\n"), "{info}");
+}
+
+#[test]
+fn subscribers_stay_on_their_reactor_and_may_be_idle() {
+    let mut world = world_with(2, &[("timeout", "5")]);
+    let (subscriber, other) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    assert!(!world.sim().migrate(subscriber.id(), 1));
+    assert!(world.sim().migrate(other.id(), 1));
+    for _ in 0..10 {
+        world.advance(SECOND_NS);
+        run(&mut world);
+    }
+    assert!(other.is_closed() && !subscriber.is_closed());
+    let publisher = connect(&mut world, 1);
+    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
+    assert!(received(&subscriber).ends_with(&message("a", "x")));
+    ask(&mut world, &subscriber, &["UNSUBSCRIBE"]);
+    assert!(world.sim().migrate(subscriber.id(), 1), "now it is one like others");
+}
+
+#[test]
+fn clients_are_listed_and_killed_by_type() {
+    let mut world = world_with(2, &[]);
+    let subscribers = [connect(&mut world, 0), connect(&mut world, 1)];
+    let other = connect(&mut world, 0);
+    for subscriber in &subscribers {
+        ask(&mut world, subscriber, &["SUBSCRIBE", "a", "b"]);
+        ask(&mut world, subscriber, &["PSUBSCRIBE", "c*"]);
+        ask(&mut world, subscriber, &["SSUBSCRIBE", "d"]);
+    }
+    let listed = ask(&mut world, &other, &["CLIENT", "LIST", "TYPE", "pubsub"]);
+    assert_eq!(listed.matches(" flags=P db=0 sub=2 psub=1 ssub=1 ").count(), 2, "{listed}");
+    assert_eq!(ask(&mut world, &other, &["CLIENT", "KILL", "TYPE", "pubsub"]), ":2\r\n");
+    assert!(subscribers.iter().all(SimClient::is_closed) && !other.is_closed());
+    assert_eq!(publish(&mut world, &other, "a", "x"), 0);
+}
+
+/// Sends a request of HTTP and returns what has come, without its header lines.
+fn ask_http(world: &mut World, client: &SimClient, head: &str, body: &str) -> (String, String) {
+    client.send(request(head, body).as_bytes());
+    run(world);
+    let answer = received(client);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn http_tells_messages_as_events() {
+    let mut world = world_with(1, &[("http", "127.0.0.1:0")]);
+    let mut client = || {
+        let client = world.sim().connect_to(HTTP);
+        run(&mut world);
+        client
+    };
+    let (listener, encoded, seer, caller) = (client(), client(), client(), client());
+    let (head, body) = ask_http(&mut world, &listener, "GET /subscribe/chat", "");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"), "{head}");
+    assert!(head.contains("\r\nConnection: close\r\n") && !head.contains("Content-Length"));
+    assert_eq!(body, "data: subscribe,chat,1\n\n");
+    // As the SDK of the dialect asks.
+    let (_, body) =
+        ask_http(&mut world, &encoded, "POST /subscribe/chat/b%2Fc?encoding=base64", "[]");
+    assert_eq!(body, "data: subscribe,chat,1\n\ndata: subscribe,b/c,2\n\n");
+    let (_, body) = ask_http(&mut world, &seer, "GET /psubscribe/c*?pattern=%5Bb-z%5D*", "");
+    assert_eq!(body, "data: psubscribe,c*,1\n\ndata: psubscribe,[b-z]*,2\n\n");
+    let (_, body) = ask_http(&mut world, &caller, "POST /publish/chat", "two\nlines");
+    assert_eq!(body, r#"{"result":4}"#);
+    assert_eq!(received(&listener), "data: message,chat,two\ndata: lines\n\n");
+    assert_eq!(received(&encoded), "data: message,chat,dHdvCmxpbmVz\n\n");
+    assert_eq!(
+        received(&seer),
+        "data: pmessage,[b-z]*,chat,two\ndata: lines\n\ndata: pmessage,c*,chat,two\ndata: lines\n\n"
+    );
+    let (_, body) = ask_http(
+        &mut world,
+        &caller,
+        "POST /multi-exec",
+        r#"[["SET","k","v"],["PUBLISH","chat","x"]]"#,
+    );
+    assert_eq!(body, r#"[{"result":"OK"},{"result":4}]"#);
+    assert_eq!(received(&listener), "data: message,chat,x\n\n");
+    let (_, body) = ask_http(&mut world, &caller, "GET /pubsub/numsub/chat", "");
+    assert_eq!(body, r#"{"result":["chat",2]}"#);
+    let (head, _) = ask_http(&mut world, &caller, "HEAD /subscribe/chat", "");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    for (request, status) in [
+        ("GET /subscribe/", "400"),
+        ("GET /subscribe/%zz", "400"),
+        ("GET /subscribe/a?encoding=x", "400"),
+        ("DELETE /subscribe/a", "405"),
+        ("GET /ssubscribe/a", "400"),
+    ] {
+        let (head, _) = ask_http(&mut world, &caller, request, "");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
+    }
+    // Who says nothing hears something now and then, and is there for long.
+    for _ in 0..200 {
+        world.advance(SECOND_NS / 10);
+        run(&mut world);
+    }
+    assert_eq!(received(&listener), ":\n\n");
+    listener.close();
+    run(&mut world);
+    let (_, body) = ask_http(&mut world, &caller, "GET /publish/chat/y", "");
+    assert_eq!(body, r#"{"result":3}"#);
+}
+
+#[test]
+fn http_asks_for_the_password_and_cuts_who_does_not_read() {
+    let limits = "pubsub 65536 0 0";
+    let options = [
+        ("http", "127.0.0.1:0"),
+        ("requirepass", "secret"),
+        ("client-output-buffer-limit", limits),
+    ];
+    let mut world = world_with(1, &options);
+    let (deaf, caller) = (world.sim().connect_to(HTTP), world.sim().connect_to(HTTP));
+    run(&mut world);
+    let (head, _) = ask_http(&mut world, &deaf, "GET /subscribe/a", "");
+    assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
+    let authorized = |line: &str| format!("{line}|Authorization: Bearer secret");
+    let (_, body) = ask_http(&mut world, &deaf, &authorized("GET /subscribe/a"), "");
+    assert_eq!(body, "data: subscribe,a,1\n\n");
+    deaf.set_window(0);
+    let payload = "x".repeat(4096);
+    for _ in 0..20 {
+        ask_http(&mut world, &caller, &authorized("POST /publish/a"), &payload);
+    }
+    assert!(deaf.is_closed());
+    let (_, body) = ask_http(&mut world, &caller, &authorized("POST /publish/a"), &payload);
+    assert_eq!(body, r#"{"result":0}"#);
+    // Those that are there when the server is told to stop have no end of their own.
+    let last = world.sim().connect_to(HTTP);
+    run(&mut world);
+    ask_http(&mut world, &last, &authorized("GET /subscribe/a"), "");
+    world.sim().drain();
+    run(&mut world);
+    assert!(last.is_closed());
+}
+
+#[test]
+fn publishers_wait_while_too_much_is_on_its_way() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let payload = "x".repeat(128 << 10);
+    for _ in 0..12 {
+        send(&publisher, &["PUBLISH", "a", &payload]);
+    }
+    // Reactor 0 has no turn, so nothing is handed out.
+    for _ in 0..2000 {
+        world.step(1);
+    }
+    let told = received(&publisher).matches(":1\r\n").count();
+    assert!((8..12).contains(&told), "{told} were accepted");
+    assert!(world.shared().pubsub.is_full());
+    run(&mut world);
+    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
+    assert_eq!(received(&subscriber).matches("message").count(), 12);
+    assert!(!world.shared().pubsub.is_full());
+}
