@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| pipeline::frame::check_bytes(data));
+fuzz_target!(|data: &[u8]| pipeline::check::check_frames(data));

@@ -23,10 +23,15 @@ use crate::task::{BatchTask, Maker, is_chosen};
 
 /// Threads of one executor.
 pub const THREADS_MAX: usize = 128;
-/// Batches that each thread asks for beforehand.
+/// Batches that each thread asks for beforehand, at most.
 pub const CREDITS: u32 = 16;
-/// Credits go back in steps: one small frame for several large ones.
-const CREDIT_STEP: u32 = CREDITS / 4;
+/// At least: one that is computed and one that is on its way.
+const CREDITS_MIN: u32 = 2;
+/// A thread asks for as many as it does in this time, so that a slow one holds no more of the work
+/// than a quick one, and all end together. Longer than it takes to get the next batch from afar.
+const AHEAD_NS: u64 = 50_000_000;
+/// Credits go back in steps of a quarter: one small frame for several large ones.
+const CREDIT_STEPS: u32 = 4;
 
 /// How long the end of a run may take from the collector to here by way of the generator. Where
 /// the run goes on, nothing is lost by waiting: what this thread had is given to others.
@@ -205,7 +210,7 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
     shared.links.lock()[slot] = Some(clones);
     let (stream, epoch) = (connected.welcome.stream, connected.welcome.epoch);
     let mut credit = Header::control(Kind::Credit, stream, epoch);
-    credit.count = CREDITS;
+    credit.count = CREDITS_MIN;
     connected.generator.send(&credit, &[])?;
     let outputs_bytes = batch_bytes(&connected.welcome.plan, connected.task.output_bytes_max())?;
     let mut worker = Worker {
@@ -213,7 +218,8 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
         connected,
         inputs: Vec::new(),
         outputs: vec![0; outputs_bytes],
-        owed: 0,
+        outstanding: CREDITS_MIN,
+        batch_ns: 0,
         stopwatch: Stopwatch::start(&shared.meter, shared.clock),
     };
     loop {
@@ -240,15 +246,23 @@ struct Worker<'a> {
     connected: Connected,
     inputs: Vec<u8>,
     outputs: Vec<u8>,
-    /// Batches done since the generator was last given credit.
-    owed: u32,
+    /// Batches that were asked for and have not been taken up.
+    outstanding: u32,
+    /// What a batch takes here, the sending of its results included: an average of the last ones.
+    batch_ns: u64,
     stopwatch: Stopwatch<'a>,
 }
 
 impl Worker<'_> {
     fn step(&mut self, received: Received) -> Result<Step> {
+        self.outstanding = self.outstanding.saturating_sub(1);
         match received {
             Received::Frame(header) if header.kind == Kind::Finish => return Ok(Step::End),
+            // Its results would not fit where they go.
+            Received::Frame(header) if header.count > self.connected.welcome.plan.batch => {
+                let (count, max) = (header.count, self.connected.welcome.plan.batch);
+                return Err(LinkError::TooMany { count, max }.into());
+            }
             Received::Frame(header) if header.kind == Kind::Data => self.compute(&header)?,
             Received::Damaged(header) if header.kind == Kind::Data => self.refuse(&header)?,
             Received::Frame(header) | Received::Damaged(header) => {
@@ -272,14 +286,15 @@ impl Worker<'_> {
         let mut result = *header;
         result.kind = Kind::Result;
         let mut result = result.with_payload(outputs);
-        let service_us = self.stopwatch.charge(Doing::Busy) / 1_000;
-        result.service_us = u32::try_from(service_us).unwrap_or(u32::MAX);
+        let busy_ns = self.stopwatch.charge(Doing::Busy);
+        result.service_us = u32::try_from(busy_ns / 1_000).unwrap_or(u32::MAX);
         while self.connected.results_allowed == 0 {
             self.connected.results_allowed = hear_credit(&mut self.connected.collector)?;
         }
         self.connected.results_allowed -= 1;
         self.connected.collector.send(&result, outputs)?;
-        self.stopwatch.charge(Doing::Blocked);
+        let blocked_ns = self.stopwatch.charge(Doing::Blocked);
+        self.batch_ns = averaged(self.batch_ns, busy_ns.saturating_add(blocked_ns));
         self.shared.meter.count_batch(header.count, used);
         Ok(())
     }
@@ -335,15 +350,36 @@ impl Worker<'_> {
     }
 
     fn give_credit(&mut self) -> Result<()> {
-        self.owed += 1;
-        if self.owed < CREDIT_STEP {
+        let count = credits_to_give(self.outstanding, credits_wanted(self.batch_ns));
+        if count == 0 {
             return Ok(());
         }
         let welcome = &self.connected.welcome;
         let mut credit = Header::control(Kind::Credit, welcome.stream, welcome.epoch);
-        credit.count = std::mem::take(&mut self.owed);
+        credit.count = count;
+        self.outstanding += count;
         Ok(self.connected.generator.send(&credit, &[])?)
     }
+}
+
+/// The first as it is, later ones by a quarter.
+fn averaged(average_ns: u64, last_ns: u64) -> u64 {
+    if average_ns == 0 {
+        return last_ns;
+    }
+    (average_ns / 4).saturating_mul(3).saturating_add(last_ns / 4)
+}
+
+/// How many batches a thread wants to have waiting.
+fn credits_wanted(batch_ns: u64) -> u32 {
+    let batches = AHEAD_NS / batch_ns.max(1);
+    u32::try_from(batches).unwrap_or(CREDITS).clamp(CREDITS_MIN, CREDITS)
+}
+
+/// So many more, or none yet.
+fn credits_to_give(outstanding: u32, wanted: u32) -> u32 {
+    let missing = wanted.saturating_sub(outstanding);
+    if missing * CREDIT_STEPS >= wanted { missing } else { 0 }
 }
 
 fn hear_credit(collector: &mut Link) -> Result<u32, LinkError> {
@@ -353,5 +389,35 @@ fn hear_credit(collector: &mut Link) -> Result<u32, LinkError> {
     match header.kind {
         Kind::Credit => Ok(header.count),
         found => Err(LinkError::Unexpected { found, expected: "credits" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_asked_for_as_is_done_in_a_moment() {
+        for (batch_ns, expected) in [
+            (0, CREDITS),
+            (300_000, CREDITS),
+            (5_000_000, 10),
+            (20_000_000, CREDITS_MIN),
+            (u64::MAX, CREDITS_MIN),
+        ] {
+            assert_eq!(credits_wanted(batch_ns), expected, "{batch_ns}");
+        }
+        assert_eq!(averaged(0, 800), 800);
+        assert_eq!(averaged(800, 400), 700);
+        assert_eq!(averaged(u64::MAX, u64::MAX), u64::MAX / 4 * 4);
+    }
+
+    #[test]
+    fn credits_go_in_quarters() {
+        for (outstanding, wanted, expected) in
+            [(13, 16, 0), (12, 16, 4), (0, 16, 16), (1, 2, 1), (2, 2, 0), (16, 2, 0)]
+        {
+            assert_eq!(credits_to_give(outstanding, wanted), expected, "{outstanding} {wanted}");
+        }
     }
 }

@@ -23,6 +23,7 @@
 
 use thiserror::Error;
 
+use crate::intervals::INTERVALS_MAX;
 use crate::task::Ids;
 
 pub const HEADER_BYTES: usize = 64;
@@ -31,12 +32,17 @@ pub const VERSION: u8 = 1;
 pub const BATCH_MAX: u32 = 1 << 20;
 /// A batch's bytes: 4,096 results are 176 KiB; the rest is for larger batches and other tasks.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
-/// Everything that is no batch.
+/// Everything that is no batch, but for a welcome.
 pub const CONTROL_BYTES_MAX: usize = 1 << 20;
+/// A welcome names all ranges of collected ids: as many as there may be gaps, each in up to 43
+/// characters.
+pub const WELCOME_BYTES_MAX: usize = 8 << 20;
 
 const MAGIC: [u8; 4] = *b"MYPL";
 
-const _: () = assert!(CONTROL_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(CONTROL_BYTES_MAX <= WELCOME_BYTES_MAX);
+const _: () = assert!(WELCOME_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(INTERVALS_MAX * 43 + 1_000 <= WELCOME_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
 
 /// What a frame says.
@@ -94,8 +100,13 @@ impl Kind {
         matches!(self, Self::Data | Self::Result)
     }
 
-    fn payload_bytes_max(self) -> usize {
-        if self.is_batch() { PAYLOAD_BYTES_MAX } else { CONTROL_BYTES_MAX }
+    /// No longer payload is sent or read, whoever speaks.
+    pub fn payload_bytes_max(self) -> usize {
+        match self {
+            Self::Data | Self::Result => PAYLOAD_BYTES_MAX,
+            Self::Welcome => WELCOME_BYTES_MAX,
+            _ => CONTROL_BYTES_MAX,
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod ablation;
+pub mod check;
 mod cli;
 pub mod clock;
 pub mod collector;
@@ -22,7 +23,9 @@ pub mod local;
 pub mod message;
 pub mod meter;
 pub mod monitor;
+mod slots;
 pub mod status;
 pub mod task;
+pub mod uniform;
 
 pub use cli::{help, run};

@@ -2,16 +2,25 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::frame::{CONTROL_BYTES_MAX, FrameError, HEADER_BYTES, Header, Kind};
+use crate::frame::{CONTROL_BYTES_MAX, FrameError, HEADER_BYTES, Header, Kind, WELCOME_BYTES_MAX};
 
-/// For a connection to be made, and for each step of the handshake.
+/// For a connection to be made, and for all that is heard in the handshake: one who sends a byte now
+/// and then is cut off too.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After so long a silence the kernel asks whether the other host is still there, and after three
+/// questions without an answer the connection ends. A machine that lost its power says nothing.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_QUESTIONS: u32 = 3;
 
 /// Why a connection is of no use any more.
 #[derive(Debug, Error)]
@@ -24,6 +33,8 @@ pub enum LinkError {
     Frame(#[from] FrameError),
     #[error("a payload of {bytes} bytes, where {max} were agreed")]
     TooLong { bytes: usize, max: usize },
+    #[error("a batch of {count} tasks, where {max} were agreed")]
+    TooMany { count: u32, max: u32 },
     #[error("a {found:?} frame where {expected} was due")]
     Unexpected { found: Kind, expected: &'static str },
     #[error("a damaged frame in the handshake")]
@@ -48,6 +59,27 @@ pub enum Received {
 pub struct Link {
     stream: TcpStream,
     payload_bytes_max: usize,
+    /// Of the handshake.
+    deadline: Option<Instant>,
+}
+
+/// Reads until a moment, if there is one.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    deadline: Option<Instant>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if let Some(deadline) = self.deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+        }
+        self.stream.read(bytes)
+    }
 }
 
 impl Link {
@@ -59,14 +91,24 @@ impl Link {
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_QUESTIONS)?;
         stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        Ok(Self { stream, payload_bytes_max: CONTROL_BYTES_MAX })
+        let deadline = Some(Instant::now() + HANDSHAKE_TIMEOUT);
+        Ok(Self { stream, payload_bytes_max: CONTROL_BYTES_MAX, deadline })
+    }
+
+    /// In the handshake: the other side is one whose welcome may be long.
+    pub fn expect_welcome(&mut self) {
+        self.payload_bytes_max = WELCOME_BYTES_MAX;
     }
 
     /// After the handshake: batches up to this size come, and silence is no failure.
     pub fn open_for(&mut self, payload_bytes_max: usize) -> io::Result<()> {
         self.payload_bytes_max = payload_bytes_max.max(CONTROL_BYTES_MAX);
+        self.deadline = None;
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(None)
     }
@@ -79,7 +121,7 @@ impl Link {
     /// A second handle on the same connection, for the other direction.
     pub fn try_clone(&self) -> io::Result<Self> {
         let stream = self.stream.try_clone()?;
-        Ok(Self { stream, payload_bytes_max: self.payload_bytes_max })
+        Ok(Self { stream, ..*self })
     }
 
     pub fn peer(&self) -> String {
@@ -117,8 +159,9 @@ impl Link {
         message: &T,
     ) -> Result<(), LinkError> {
         let payload = serde_json::to_vec(message)?;
-        if payload.len() > CONTROL_BYTES_MAX {
-            return Err(LinkError::TooLong { bytes: payload.len(), max: CONTROL_BYTES_MAX });
+        let max = header.kind.payload_bytes_max();
+        if payload.len() > max {
+            return Err(LinkError::TooLong { bytes: payload.len(), max });
         }
         Ok(self.send(&header.with_payload(&payload), &payload)?)
     }
@@ -126,22 +169,8 @@ impl Link {
     /// Waits for a frame. The payload is in the first bytes of `payload`, which grows to the
     /// largest that came and is never cleared.
     pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Received, LinkError> {
-        let mut head = [0; HEADER_BYTES];
-        self.read_exact(&mut head)?;
-        let header = Header::decode(&head)?;
-        let bytes = header.payload_len();
-        if bytes > self.payload_bytes_max {
-            return Err(LinkError::TooLong { bytes, max: self.payload_bytes_max });
-        }
-        if payload.len() < bytes {
-            payload.resize(bytes, 0);
-        }
-        let payload = &mut payload[..bytes];
-        self.read_exact(payload)?;
-        if header.matches(payload) {
-            return Ok(Received::Frame(header));
-        }
-        Ok(Received::Damaged(header))
+        let mut from = Timed { stream: &self.stream, deadline: self.deadline };
+        read_frame(&mut from, self.payload_bytes_max, payload)
     }
 
     /// A step of a handshake: this kind of frame, or the reason of a refusal.
@@ -171,19 +200,105 @@ impl Link {
         }
         self.close();
     }
+}
 
-    fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), LinkError> {
-        match self.stream.read_exact(bytes) {
-            // With something unread on the other side, an end looks like a reset.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
-                ) =>
-            {
-                Err(LinkError::Closed)
-            }
-            read => Ok(read?),
+/// A frame from whatever bytes come; a payload above the limit is refused before it is read.
+pub(crate) fn read_frame(
+    from: &mut impl Read,
+    payload_bytes_max: usize,
+    payload: &mut Vec<u8>,
+) -> Result<Received, LinkError> {
+    let mut head = [0; HEADER_BYTES];
+    read_exact(from, &mut head)?;
+    let header = Header::decode(&head)?;
+    let bytes = header.payload_len();
+    if bytes > payload_bytes_max {
+        return Err(LinkError::TooLong { bytes, max: payload_bytes_max });
+    }
+    if payload.len() < bytes {
+        payload.resize(bytes, 0);
+    }
+    let payload = &mut payload[..bytes];
+    read_exact(from, payload)?;
+    if header.matches(payload) {
+        return Ok(Received::Frame(header));
+    }
+    Ok(Received::Damaged(header))
+}
+
+fn read_exact(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), LinkError> {
+    match from.read_exact(bytes) {
+        // With something unread on the other side, an end looks like a reset.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Err(LinkError::Closed)
         }
+        read => Ok(read?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (to, listener.accept().unwrap().0)
+    }
+
+    /// What is left of the handshake's time counts, not the time between two bytes.
+    #[test]
+    fn the_handshake_ends_in_time() {
+        let (mut slow, stream) = pair();
+        let mut link = Link::new(stream).unwrap();
+        link.deadline = Some(Instant::now() + Duration::from_millis(50));
+        let slow = std::thread::spawn(move || {
+            while slow.write_all(b"M").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let refused = link.receive(&mut Vec::new()).unwrap_err();
+        let is_late = match &refused {
+            // The kernel says either, as the time ends while it waits or before.
+            LinkError::Io(error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+            }
+            _ => false,
+        };
+        // On a machine that stood still all 64 bytes may be there: they are no header.
+        assert!(is_late || matches!(refused, LinkError::Frame(_)), "{refused}");
+        link.close();
+        drop(link);
+        slow.join().unwrap();
+    }
+
+    #[test]
+    fn long_welcomes_come_to_whoever_expects_them() {
+        let (to, from) = pair();
+        let (mut to, mut from) = (Link::new(to).unwrap(), Link::new(from).unwrap());
+        let message = "x".repeat(CONTROL_BYTES_MAX);
+        let welcome = Header::control(Kind::Welcome, 1, 1);
+        let hello = Header::control(Kind::Hello, 1, 1);
+        assert!(matches!(to.send_message(hello, &message), Err(LinkError::TooLong { .. })));
+        let sent = message.clone();
+        let sender = std::thread::spawn(move || {
+            to.send_message(welcome, &sent).unwrap();
+            to.send_message(welcome, &sent)
+        });
+        from.expect_welcome();
+        let found: String = from.receive_message(Kind::Welcome, &mut Vec::new()).unwrap();
+        assert_eq!(found, message);
+        from.open_for(0).unwrap();
+        let refused = from.receive(&mut Vec::new()).unwrap_err();
+        assert!(matches!(refused, LinkError::TooLong { .. }), "{refused}");
+        drop(from);
+        // What nobody read may have gone out before.
+        let _ = sender.join().unwrap();
     }
 }

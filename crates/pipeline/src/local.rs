@@ -49,6 +49,18 @@ pub struct LocalSummary {
 /// Where executors find a collector that listens at this address: a link may lie between.
 pub(crate) type Detour<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
 
+/// In what a pipeline is not as its options say.
+#[derive(Clone, Copy)]
+pub(crate) struct Changes<'a> {
+    pub(crate) detour: Detour<'a>,
+    /// What the first executors make their tasks with; the others as all.
+    pub(crate) makers: &'a [Maker],
+}
+
+impl Changes<'_> {
+    pub(crate) const NONE: Self = Self { detour: &Ok, makers: &[] };
+}
+
 /// Runs it to its end. `report` is called once a second for each part, from its thread. The first
 /// failure of a part ends all.
 pub fn run(
@@ -56,19 +68,19 @@ pub fn run(
     stop: &AtomicBool,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
-    run_by(options, stop, &Ok, report)
+    run_by(options, stop, Changes::NONE, report)
 }
 
-/// As [`run`], but results go to where `detour` says.
+/// As [`run`], but for these changes.
 pub(crate) fn run_by(
     options: &LocalOptions,
     stop: &AtomicBool,
-    detour: Detour<'_>,
+    changes: Changes<'_>,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
     let (for_executors, generator) = listen()?;
     let (for_results, collector) = listen()?;
-    let results_to = detour(collector)?;
+    let results_to = (changes.detour)(collector)?;
     let task = options.make_task.make(&options.plan)?;
     let (failed, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let fault = Mutex::new(None);
@@ -93,13 +105,14 @@ pub(crate) fn run_by(
             collector::run(options, failed, report).map_err(note).ok()
         });
         let start_executor = |number: usize| {
+            let make_task = changes.makers.get(number).unwrap_or(&options.make_task).clone();
             scope.spawn(move || {
                 let options = ExecutorOptions {
                     name: format!("executor-{number}"),
                     generator,
                     collector: results_to,
                     threads: options.threads,
-                    make_task: options.make_task.clone(),
+                    make_task,
                     kernel: options.kernel.clone(),
                     corrupt: options.corrupt,
                     patience: options.patience,
@@ -217,6 +230,50 @@ mod tests {
         let (wide, narrow) = (wide.generator.account, narrow.generator.account);
         assert_eq!(wide.digest, narrow.digest);
         assert_eq!((narrow.verified_right, narrow.verified_wrong), (100, 0));
+    }
+
+    /// Offered far more than can be done: each policy does what it says, and nothing is lost.
+    #[test]
+    fn overload_has_its_meaning() {
+        let overloaded = |overload| {
+            let mut options = options("nop", u64::MAX);
+            options.pace = PaceOptions {
+                rate: Rate::PerSecond(200_000_000),
+                duration_ns: Some(5_000_000),
+                tasks: None,
+                overload,
+                backlog_max: 1_000,
+                ..options.pace
+            };
+            options.verify = Verify::Sample { size: 100, window_ns: 60_000_000_000 };
+            options.plan.batch = 4_096;
+            options.ledger = LedgerOptions { batch: 4_096, ..options.ledger };
+            options
+        };
+        let queued = run_quietly(&overloaded(Overload::Queue)).generator;
+        assert_eq!((queued.status.offered, queued.status.shed), (1_000_000, 0));
+        assert_eq!(queued.account.collected, 1_000_000);
+        assert_eq!(queued.status.backlog, 0);
+
+        let shed = run_quietly(&overloaded(Overload::Shed)).generator;
+        assert_eq!(shed.faults, Vec::<String>::new());
+        assert!(shed.status.shed > 0);
+        assert_eq!(shed.status.offered, shed.account.collected + shed.status.shed);
+
+        let never = AtomicBool::new(false);
+        let error = run(&overloaded(Overload::Fail), &never, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("tasks wait, 1000 may"), "{error}");
+    }
+
+    /// Samples of a window are counted by where they came, each of them.
+    #[test]
+    fn samples_are_counted_by_their_place() {
+        let mut sampling = options("nop", 50_000);
+        sampling.verify = Verify::Sample { size: 200, window_ns: 60_000_000_000 };
+        let account = run_quietly(&sampling).generator.account;
+        assert_eq!(account.sample_positions.iter().sum::<u64>(), 200);
+        assert_eq!((account.verified_right, account.verified_wrong), (200, 0));
+        assert!(crate::uniform::chi_square(&account.sample_positions).is_some());
     }
 
     /// Those results are wrong that were spoiled, and no others.

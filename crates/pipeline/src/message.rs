@@ -77,6 +77,9 @@ pub struct Account {
     pub digest: u64,
     pub verified_right: u64,
     pub verified_wrong: u64,
+    /// Sampled records by where they came in their window, in twentieths of it.
+    #[serde(default)]
+    pub sample_positions: Vec<u64>,
     /// The first ids of wrong results.
     pub wrong_ids: Vec<u64>,
 }

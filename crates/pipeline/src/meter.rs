@@ -1,8 +1,9 @@
-//! What a stage does with its time: busy, starved (nothing comes), blocked (nobody takes); and
-//! what its process has in memory.
+//! What a stage does with its time: busy, starved (nothing comes), blocked (nobody takes); what its
+//! process has in memory, and how often it has asked for some.
 
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,18 @@ impl Reading {
         let whole = parts.iter().sum::<u64>().max(1);
         parts.map(|part| part.saturating_mul(100) / whole)
     }
+}
+
+static ALLOCATIONS: OnceLock<fn() -> u64> = OnceLock::new();
+
+/// For a program whose allocator counts: runs are judged by this from now on. The first one stands.
+pub fn count_allocations_by(count: fn() -> u64) {
+    ALLOCATIONS.get_or_init(|| count);
+}
+
+/// Allocations and reallocations of this process so far; `None` where nobody counts them.
+pub fn allocations() -> Option<u64> {
+    ALLOCATIONS.get().map(|count| count())
 }
 
 /// What this process has in memory. Errors: the system does not say.

@@ -54,6 +54,8 @@ pub struct GeneratorStatus {
     pub credits: u64,
     /// From when a task was due to its acknowledgement.
     pub latency: Latency,
+    /// From when a batch was sent to its acknowledgement; each batch counts once.
+    pub service: Latency,
     pub meter: Reading,
 }
 

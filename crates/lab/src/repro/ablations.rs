@@ -29,7 +29,7 @@ pub struct Ablation {
     pub right: f64,
     /// What the source saw.
     pub source: String,
-    /// The sign is that of the source.
+    /// The sign is that of the source, and all that is wanted is reached.
     pub agrees: bool,
     pub teaches: String,
     /// Why the sign is another one; empty where it agrees.
@@ -48,6 +48,9 @@ pub struct Way {
     pub low: f64,
     pub high: f64,
     pub unit: String,
+    /// What the median must reach.
+    #[serde(default)]
+    pub wanted: Option<f64>,
     pub note: String,
 }
 
@@ -115,10 +118,14 @@ impl Ablation {
                 shown(way.value),
                 spread,
                 way.unit.clone(),
+                way.wanted.map_or_else(String::new, |wanted| {
+                    let missed = if way.value < wanted { ", missed" } else { "" };
+                    format!("{}{missed}", shown(wanted))
+                }),
                 way.note.clone(),
             ]
         };
-        let head = ["way", "", "median", "repeats", "unit", "remark"];
+        let head = ["way", "", "median", "repeats", "unit", "wanted", "remark"];
         Sheet::new(head, self.rows.iter().map(row).collect())
     }
 }
@@ -159,6 +166,7 @@ mod tests {
             low: value,
             high: value * 1.5,
             unit: "tasks/s".into(),
+            wanted: (role == "right").then_some(50_000.0),
             note: String::new(),
         };
         Ablation {
@@ -183,7 +191,11 @@ mod tests {
         assert!(remark.contains(": agrees.") && !remark.contains("Why"), "{remark}");
         assert!(ablation(false).remark().ends_with("Why it differs here: No calls.\n"));
         let markdown = agreeing.sheet().markdown();
-        assert!(markdown.contains("| none | naive | 20,000 | 20,000 to 30,000 |"), "{markdown}");
+        assert!(
+            markdown.contains("| none | naive | 20,000 | 20,000 to 30,000 | tasks/s |  |"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("| tasks/s | 50,000, missed |"), "{markdown}");
     }
 
     #[test]

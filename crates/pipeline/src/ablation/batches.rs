@@ -7,14 +7,13 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use parking_lot::Mutex;
 
-use crate::ablation::fields::Through;
-use crate::ablation::wire::pair;
-use crate::ablation::{cores, join, real, work};
+use crate::ablation::line::Line;
+use crate::ablation::{core_count, cores, join, real, work};
 use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
 
 /// Batches that wait for a worker, or for the thread that sends.
@@ -75,81 +74,8 @@ impl BatchLine {
         }
     }
 
-    pub(super) fn run(&self, time: Duration) -> Result<Through> {
-        let (tasks_to, tasks_from) = pair()?;
-        let (results_to, results_from) = pair()?;
-        let started = Instant::now();
-        thread::scope(|scope| {
-            let generating = scope.spawn(move || self.generate(tasks_to, started + time));
-            let executing = scope.spawn(move || self.execute(tasks_from, results_to));
-            let collected = self.collect(results_from)?;
-            let took = started.elapsed();
-            let generated = join(generating)?;
-            join(executing)?;
-            ensure!(generated == collected, "{generated} generated, {collected} collected");
-            Ok(Through { collected, took })
-        })
-    }
-
     fn task(&self) -> Exercise {
         Exercise::new(Codec::Sha256Le, work::SEED, self.kernel)
-    }
-
-    fn generate(&self, mut to: TcpStream, until: Instant) -> Result<u64> {
-        let task = self.task();
-        let count = u32::try_from(self.batches[0])?;
-        let mut first = 0;
-        let mut bytes = vec![0; self.batches[0] * INPUT_BYTES];
-        while Instant::now() < until {
-            let used = task.generate(Ids { first, count }, &mut bytes)?;
-            match self.records {
-                Records::Binary => to.write_all(&bytes[..used])?,
-                Records::Text => to.write_all(texts(&bytes[..used])?.as_bytes())?,
-            }
-            first += u64::from(count);
-        }
-        to.shutdown(Shutdown::Write)?;
-        Ok(first)
-    }
-
-    fn execute(&self, from: TcpStream, to: TcpStream) -> Result<()> {
-        let end = to.try_clone()?;
-        let to = Mutex::new(to);
-        let (give, take) = sync_channel::<Vec<u8>>(WAITING_MAX);
-        let (take, spare) = (Mutex::new(take), Mutex::new(Vec::new()));
-        let (send, sent) = sync_channel::<Vec<u8>>(WAITING_MAX);
-        let send = self.has_sender.then_some(send);
-        thread::scope(|scope| {
-            let (to, take, spare) = (&to, &take, &spare);
-            let workers: Vec<_> = (0..cores())
-                .map(|_| {
-                    let send = send.clone();
-                    scope.spawn(move || {
-                        let outcome = self.work(take, spare, to, send.as_ref());
-                        if outcome.is_err() {
-                            // Nobody shall wait for a worker that has failed.
-                            while take.lock().recv().is_ok() {}
-                        }
-                        outcome
-                    })
-                })
-                .collect();
-            drop(send);
-            let sender = scope.spawn(move || -> Result<()> {
-                for bytes in sent {
-                    to.lock().write_all(&bytes)?;
-                }
-                Ok(())
-            });
-            let read = self.read_tasks(from, &give, spare);
-            drop(give);
-            for worker in workers {
-                join(worker)?;
-            }
-            join(sender)?;
-            end.shutdown(Shutdown::Write)?;
-            read
-        })
     }
 
     /// From the connection to the workers.
@@ -227,6 +153,65 @@ impl BatchLine {
                 spare.lock().push(inputs);
             }
         }
+    }
+}
+
+impl Line for BatchLine {
+    fn generate(&self, mut to: TcpStream, until: Instant) -> Result<u64> {
+        let task = self.task();
+        let count = u32::try_from(self.batches[0])?;
+        let mut first = 0;
+        let mut bytes = vec![0; self.batches[0] * INPUT_BYTES];
+        while Instant::now() < until {
+            let used = task.generate(Ids { first, count }, &mut bytes)?;
+            match self.records {
+                Records::Binary => to.write_all(&bytes[..used])?,
+                Records::Text => to.write_all(texts(&bytes[..used])?.as_bytes())?,
+            }
+            first += u64::from(count);
+        }
+        to.shutdown(Shutdown::Write)?;
+        Ok(first)
+    }
+
+    fn execute(&self, from: TcpStream, to: TcpStream) -> Result<()> {
+        let end = to.try_clone()?;
+        let to = Mutex::new(to);
+        let (give, take) = sync_channel::<Vec<u8>>(WAITING_MAX);
+        let (take, spare) = (Mutex::new(take), Mutex::new(Vec::new()));
+        let (send, sent) = sync_channel::<Vec<u8>>(WAITING_MAX);
+        let send = self.has_sender.then_some(send);
+        thread::scope(|scope| {
+            let (to, take, spare) = (&to, &take, &spare);
+            let workers: Vec<_> = (0..cores())
+                .map(|_| {
+                    let send = send.clone();
+                    scope.spawn(move || {
+                        let outcome = self.work(take, spare, to, send.as_ref());
+                        if outcome.is_err() {
+                            // Nobody shall wait for a worker that has failed.
+                            while take.lock().recv().is_ok() {}
+                        }
+                        outcome
+                    })
+                })
+                .collect();
+            drop(send);
+            let sender = scope.spawn(move || -> Result<()> {
+                for bytes in sent {
+                    to.lock().write_all(&bytes)?;
+                }
+                Ok(())
+            });
+            let read = self.read_tasks(from, &give, spare);
+            drop(give);
+            for worker in workers {
+                join(worker)?;
+            }
+            join(sender)?;
+            end.shutdown(Shutdown::Write)?;
+            read
+        })
     }
 
     /// Counts results, and computes the last one of each batch again.
@@ -379,11 +364,7 @@ impl Processor {
     /// Percent of all cores.
     pub(super) fn percent_since(self, before: Self) -> f64 {
         let busy_s = real(self.ticks.saturating_sub(before.ticks)) / TICKS_PER_S;
-        let all_s = self.at.duration_since(before.at).as_secs_f64() * real(cores_u64());
+        let all_s = self.at.duration_since(before.at).as_secs_f64() * real(core_count());
         busy_s / all_s.max(1e-9) * 100.0
     }
-}
-
-fn cores_u64() -> u64 {
-    u64::try_from(cores()).expect("64 bits")
 }

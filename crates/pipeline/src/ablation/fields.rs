@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 
-use crate::ablation::wire::pair;
-use crate::ablation::{join, per_second, real, work};
+use crate::ablation::line::Line;
+use crate::ablation::{real, work};
 
 /// Between two looks at the clock.
 const CHUNK: u64 = 16;
@@ -33,19 +33,6 @@ pub(super) struct FieldLine {
     pub(super) flush: Flush,
     /// Tasks per second that are offered; as many as go through without it.
     pub(super) rate: Option<u64>,
-}
-
-/// What went through.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Through {
-    pub(super) collected: u64,
-    pub(super) took: Duration,
-}
-
-impl Through {
-    pub(super) fn per_second(self) -> f64 {
-        per_second(self.collected, self.took)
-    }
 }
 
 /// A connection that is written to.
@@ -106,23 +93,7 @@ impl Out {
     }
 }
 
-impl FieldLine {
-    pub(super) fn run(&self, time: Duration) -> Result<Through> {
-        let (tasks_to, tasks_from) = pair()?;
-        let (results_to, results_from) = pair()?;
-        let started = Instant::now();
-        thread::scope(|scope| {
-            let generating = scope.spawn(move || self.generate(tasks_to, started + time));
-            let executing = scope.spawn(move || self.execute(tasks_from, results_to));
-            let collected = self.collect(results_from)?;
-            let took = started.elapsed();
-            let generated = join(generating)?;
-            join(executing)?;
-            ensure!(generated == collected, "{generated} generated, {collected} collected");
-            Ok(Through { collected, took })
-        })
-    }
-
+impl Line for FieldLine {
     fn generate(&self, stream: TcpStream, until: Instant) -> Result<u64> {
         let started = Instant::now();
         let mut id = 0_u64;

@@ -1,13 +1,18 @@
 //! Step 14 and the limits: what a wire carries at most, and how much of it the pipeline reaches.
 
 use std::hint::black_box;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use parking_lot::Mutex;
 
 use crate::ablation::whole::Whole;
 use crate::ablation::wire::{SlowLink, records_per_second};
-use crate::ablation::{Ablation, Expects, Role, Sample, Variant, cores, real};
+use crate::ablation::{
+    Ablation, Expects, Role, Sample, Variant, core_count, cores, real, stretched,
+};
+use crate::local::Changes;
 use crate::task::{INPUT_BYTES, Kernel, OUTPUT_BYTES};
 
 /// Bits per second, and what it is called.
@@ -100,22 +105,19 @@ fn exact(bits_per_second: u64) -> u64 {
     records_per_second(bits_per_second, record_bits() / 8)
 }
 
-fn core_count() -> u64 {
-    u64::try_from(cores()).expect("64 bits")
-}
-
 /// The pipeline with a link between executor and collector. Short runs say little.
 fn measured(role: Role, name: impl Into<String>, bits_per_second: u64) -> Variant {
     Variant::new(role, name, move |time| {
-        let time = if time < Duration::from_millis(100) { time } else { LINK_TIME };
         let link = Mutex::new(None);
-        let whole = Whole { batch: LINK_BATCH, ..Whole::new("sha256x10-le") };
-        let report = whole.run_by(time, &|collector| {
+        let detour = |collector: SocketAddr| -> Result<SocketAddr> {
             let slow = SlowLink::start(collector, bits_per_second)?;
             let address = slow.address;
             *link.lock() = Some(slow);
             Ok(address)
-        })?;
+        };
+        let whole = Whole { batch: LINK_BATCH, ..Whole::new("sha256x10-le") };
+        let changes = Changes { detour: &detour, ..Changes::NONE };
+        let report = whole.run_by(stretched(time, LINK_TIME), changes)?;
         let rate = report.steady_per_second();
         let share = rate / real(exact(bits_per_second)) * 100.0;
         Ok(Sample::with_note(rate, format!("{share:.1} % of the exact limit")))
@@ -165,10 +167,8 @@ mod tests {
     #[test]
     fn no_link_is_exceeded() {
         let Variant { mut run, .. } = measured(Role::Other, "link", 20_000_000);
-        let started = Instant::now();
         let found = run(Duration::from_millis(90)).unwrap();
-        let took = started.elapsed().as_secs_f64();
-        let most = real(exact(20_000_000)) * (took + 0.01) / took;
+        let most = real(exact(20_000_000)) * (0.09 + 0.01) / 0.09;
         assert!(found.value <= most, "{} {most}", found.value);
     }
 }

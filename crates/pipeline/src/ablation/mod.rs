@@ -2,15 +2,21 @@
 //! two ways: the naive one and the right one. `myriad pipeline ablation d05` measures both.
 //!
 //! The naive ways are what they look like: nothing here is on the way of a real run's tasks.
+//!
+//! Beside them what the pipeline is held to: its speed, its schedule at half and at twice of what it
+//! can do, and executors of different speed. There some ways have a figure that they must reach.
 
 mod batches;
 mod counting;
 mod fields;
 mod hashing;
+mod line;
 mod link;
 mod memory;
 mod outcome;
 mod queue;
+mod schedule;
+mod throttled;
 mod transfer;
 mod whole;
 mod wire;
@@ -22,8 +28,8 @@ use anyhow::Result;
 
 pub(crate) use outcome::Outcome;
 
-/// All of them, in the order of the steps; then the limits.
-pub(crate) const ALL: [&Ablation; 17] = [
+/// All of them, in the order of the steps; then the limits, and what is promised.
+pub(crate) const ALL: [&Ablation; 21] = [
     &counting::D01,
     &hashing::D02,
     &whole::D03,
@@ -41,6 +47,10 @@ pub(crate) const ALL: [&Ablation; 17] = [
     &queue::D15,
     &hashing::D16,
     &link::LIMITS,
+    &whole::SPEED,
+    &schedule::PACED,
+    &schedule::OVERLOAD,
+    &throttled::THROTTLED,
 ];
 
 /// One step.
@@ -86,6 +96,8 @@ struct Variant {
     role: Role,
     /// Where it is not the ablation's.
     unit: Option<&'static str>,
+    /// The median must reach this.
+    least: Option<f64>,
     /// Measured, or calculated, only once.
     is_once: bool,
     run: Run,
@@ -113,11 +125,16 @@ impl Variant {
     where
         R: FnMut(Duration) -> Result<Sample> + 'static,
     {
-        Self { name: name.into(), role, unit: None, is_once: false, run: Box::new(run) }
+        let (unit, least, is_once) = (None, None, false);
+        Self { name: name.into(), role, unit, least, is_once, run: Box::new(run) }
     }
 
     fn in_unit(self, unit: &'static str) -> Self {
         Self { unit: Some(unit), ..self }
+    }
+
+    fn at_least(self, least: f64) -> Self {
+        Self { least: Some(least), ..self }
     }
 
     fn once(self) -> Self {
@@ -161,9 +178,28 @@ impl Ablation {
     }
 }
 
+/// Below this only a test asks, and only whether it runs.
+const TIME_MEANT_MIN: Duration = Duration::from_millis(100);
+
+/// What needs its time to come takes no less than this.
+fn stretched(time: Duration, least: Duration) -> Duration {
+    if time < TIME_MEANT_MIN { time } else { time.max(least) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "no machine does 2^63 tasks in a second")]
+#[expect(clippy::cast_sign_loss, reason = "a rate")]
+fn whole_rate(rate: f64) -> u64 {
+    rate as u64
+}
+
 /// Threads that the machine runs at once.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The same, to calculate with.
+fn core_count() -> u64 {
+    u64::try_from(cores()).expect("64 bits")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are shown with four digits")]
@@ -197,6 +233,11 @@ mod tests {
             assert!(texts.iter().all(|text| !text.is_empty()), "{}", ablation.name);
         }
         assert!((1..=16).all(|step| names.contains(format!("d{step:02}").as_str())));
+        assert!(
+            ["limits", "speed", "paced", "overload", "throttled"]
+                .iter()
+                .all(|name| names.contains(name))
+        );
         assert!(Ablation::find("d17").is_none());
     }
 

@@ -22,7 +22,15 @@ pub(crate) struct Row {
     pub(crate) low: f64,
     pub(crate) high: f64,
     pub(crate) unit: String,
+    /// What the median must reach.
+    pub(crate) wanted: Option<f64>,
     pub(crate) note: String,
+}
+
+impl Row {
+    fn is_reached(&self) -> bool {
+        self.wanted.is_none_or(|wanted| self.value >= wanted)
+    }
 }
 
 /// What [`Ablation::run`] returns, as it is printed and as JSON.
@@ -34,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) naive: f64,
     pub(crate) right: f64,
     pub(crate) source: String,
-    /// The sign is that of the source.
+    /// The sign is that of the source, and all that is wanted is reached.
     pub(crate) agrees: bool,
     pub(crate) teaches: String,
     /// Why the sign is another one; empty where it agrees.
@@ -53,7 +61,7 @@ impl Outcome {
             found.expect("every ablation has both").value
         };
         let (naive, right) = (of(Role::Naive), of(Role::Right));
-        let agrees = agrees(ablation.expects, naive, right);
+        let agrees = agrees(ablation.expects, naive, right) && rows.iter().all(Row::is_reached);
         Self {
             name: ablation.name.to_owned(),
             title: ablation.title.to_owned(),
@@ -68,6 +76,16 @@ impl Outcome {
         }
     }
 
+    /// Ways that must reach a figure and do not.
+    pub(crate) fn missed(&self) -> Vec<String> {
+        let missed = self.rows.iter().filter(|row| !row.is_reached());
+        let said = |row: &Row| {
+            let wanted = shown(row.wanted.unwrap_or_default());
+            format!("{}, {}: {} of {wanted} {}", self.name, row.variant, shown(row.value), row.unit)
+        };
+        missed.map(said).collect()
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}: {}\n", self.name, self.title);
@@ -78,7 +96,14 @@ impl Outcome {
                 (low, high) if low < high => format!(" [{}, {}]", shown(low), shown(high)),
                 _ => String::new(),
             };
-            let note = if row.note.is_empty() { String::new() } else { format!("; {}", row.note) };
+            let mut note = String::new();
+            if let Some(wanted) = row.wanted {
+                let missed = if row.is_reached() { "" } else { ": missed" };
+                note = format!("; wanted {}{missed}", shown(wanted));
+            }
+            if !row.note.is_empty() {
+                note = format!("{note}; {}", row.note);
+            }
             writeln!(
                 text,
                 "  {:<5} {:<width$}  {value:>12} {unit}{spread}{note}",
@@ -116,6 +141,7 @@ fn row(ablation: &Ablation, variant: &Variant, mut samples: Vec<Sample>) -> Row 
         low: end(samples.first()),
         high: end(samples.last()),
         unit: variant.unit.unwrap_or(ablation.unit).to_owned(),
+        wanted: variant.least,
         note: middle.note,
     }
 }
@@ -191,6 +217,10 @@ mod tests {
     }
 
     fn outcome(naive: f64, right: f64) -> Outcome {
+        outcome_wanting(naive, right, None)
+    }
+
+    fn outcome_wanting(naive: f64, right: f64, least: Option<f64>) -> Outcome {
         let ablation = Ablation {
             name: "d00",
             title: "A step",
@@ -203,9 +233,21 @@ mod tests {
         };
         let variant = |role| Variant::new(role, "way", |_| Ok(Sample::new(0.0)));
         let (first, second) = (variant(Role::Naive), variant(Role::Right));
+        let second = Variant { least, ..second };
         let samples = |values: [f64; 3]| values.map(Sample::new).to_vec();
         let naive = samples([naive, 1.0, naive * 9.0]);
         Outcome::new(&ablation, vec![(&first, naive), (&second, samples([right; 3]))])
+    }
+
+    #[test]
+    fn what_is_wanted_must_be_reached() {
+        let reached = outcome_wanting(20.0, 50.0, Some(50.0));
+        assert!(reached.agrees && reached.missed().is_empty());
+        assert!(reached.text().contains("50.0 per s; wanted 50.0\n"), "{}", reached.text());
+        let missed = outcome_wanting(20.0, 50.0, Some(60.0));
+        assert!(!missed.agrees);
+        assert_eq!(missed.missed(), ["d00, way: 50.0 of 60.0 per s"]);
+        assert!(missed.text().contains("; wanted 60.0: missed\n"), "{}", missed.text());
     }
 
     #[test]

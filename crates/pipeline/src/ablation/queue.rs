@@ -12,10 +12,11 @@ use anyhow::Result;
 use parking_lot::{Condvar, Mutex};
 
 use crate::ablation::batches::{BatchLine, Reading};
+use crate::ablation::line::Line as _;
 use crate::ablation::whole::Whole;
 use crate::ablation::wire::pair;
 use crate::ablation::{
-    Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, work,
+    Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, whole_rate, work,
 };
 use crate::generator::{Overload, Rate};
 use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel};
@@ -28,7 +29,7 @@ const LARGE_QUEUE: usize = 1_000_000;
 /// Of step 15: as the source had it once.
 const MIDDLE_QUEUE: usize = 50_000;
 /// How much more is offered than can be done.
-const OVERLOAD: f64 = 2.0;
+pub(super) const OVERLOAD: f64 = 2.0;
 /// Of a line that is offered what it can do on average, and more for a moment.
 const OFFERED_PER_S: u64 = 200_000;
 const BURST_TICK: Duration = Duration::from_millis(100);
@@ -94,8 +95,6 @@ pub(super) const D15: Ablation = Ablation {
               nothing. Batches of different sizes are cut and joined again at each step.",
     otherwise: "refusing was cheap enough here: one core takes tasks in while others hash.",
     variants: || {
-        let naive =
-            |rate| QueueLine { length: MIDDLE_QUEUE, policy: Policy::Refuse, rate, tick: TICK };
         let right = |rate, overload| Whole { rate, overload, ..Whole::new("sha256x10-le") };
         let lines = |batches, reading| BatchLine {
             batches,
@@ -109,12 +108,7 @@ pub(super) const D15: Ablation = Ablation {
             .in_unit("tasks/s")
         };
         vec![
-            Variant::new(Role::Naive, "a queue of 50,000 that refuses", move |time| {
-                let able =
-                    QueueLine { policy: Policy::Wait, ..naive(None) }.run(time)?.per_second();
-                let found = naive(Some(whole_rate(able * OVERLOAD))).run(time)?;
-                Ok(goodput(able, found.per_second(), &format!("{} refused", found.refused)))
-            }),
+            refusing(),
             Variant::new(Role::Right, "credits, and shedding at the source", move |time| {
                 let able = right(Rate::Max, Overload::Queue).run(time)?.per_second();
                 let rate = Rate::PerSecond(whole_rate(able * OVERLOAD));
@@ -129,17 +123,21 @@ pub(super) const D15: Ablation = Ablation {
     },
 };
 
-fn goodput(able: f64, found: f64, note: &str) -> Sample {
+/// The naive line at twice of what it does when it makes its sender wait.
+pub(super) fn refusing() -> Variant {
+    let line = |policy, rate| QueueLine { length: MIDDLE_QUEUE, policy, rate, tick: TICK };
+    Variant::new(Role::Naive, "a queue of 50,000 that refuses", move |time| {
+        let able = line(Policy::Wait, None).run(time)?.per_second();
+        let found = line(Policy::Refuse, Some(whole_rate(able * OVERLOAD))).run(time)?;
+        Ok(goodput(able, found.per_second(), &format!("{} refused", found.refused)))
+    })
+}
+
+pub(super) fn goodput(able: f64, found: f64, note: &str) -> Sample {
     Sample::with_note(
         found / able.max(1.0) * 100.0,
         format!("{found:.0} of {able:.0} tasks/s; {note}"),
     )
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "no machine does 2^63 tasks in a second")]
-#[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn whole_rate(rate: f64) -> u64 {
-    rate as u64
 }
 
 /// What a full queue does.

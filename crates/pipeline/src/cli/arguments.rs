@@ -317,15 +317,19 @@ fn parse_verify(text: &str) -> Result<Verify> {
     Ok(Verify::Sample { size, window_ns: nanoseconds(window) })
 }
 
+/// `0.01` or `1%`.
 fn parse_share(text: &str) -> Result<f64> {
-    let share: f64 = text.parse()?;
+    let share: f64 = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>()? / 100.0,
+        None => text.parse()?,
+    };
     if !(0.0..=1.0).contains(&share) {
         bail!("{share} is no share: from 0 to 1");
     }
     Ok(share)
 }
 
-fn parse_address(text: &str) -> Result<SocketAddr> {
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr> {
     let mut found = text.to_socket_addrs().with_context(|| format!("{text:?} is no HOST:PORT"))?;
     found.next().ok_or_else(|| anyhow!("{text:?} has no address"))
 }
@@ -354,6 +358,7 @@ mod tests {
             Verify::Sample { size: 100, window_ns }
         );
         assert_eq!(parsed("overload", "shed").unwrap().overload, Overload::Shed);
+        assert_eq!(parsed("growth-max", "1%").unwrap().growth_max, Some(0.01));
         assert_eq!(parsed("tasks", "1_000k").unwrap().tasks, Some(1_000_000));
         assert_eq!(parsed("listen", "127.0.0.1:7").unwrap().listen_for_results().port(), 7);
     }
@@ -380,6 +385,8 @@ mod tests {
             ("order", "by-name"),
             ("layout", "new"),
             ("growth-max", "2"),
+            ("growth-max", "101%"),
+            ("growth-max", "%"),
             ("corrupt", "1.5"),
             ("corrupt", "NaN"),
             ("task", "fly"),

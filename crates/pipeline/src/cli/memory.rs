@@ -1,30 +1,66 @@
-//! Whether a run's memory stays as it is.
+//! Whether a run's memory stays as it is: what is resident, and, where the allocator counts, whether
+//! anything is allocated for each frame.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::meter::resident_bytes;
+use crate::meter::{allocations, resident_bytes};
+use crate::status::Status;
 
 /// By then all buffers are made.
 const WARM_AFTER: Duration = Duration::from_secs(5);
 const MIB: u64 = 1 << 20;
+/// What is allocated for each frame is at least one for each; what is by time (a status a second, a
+/// window's sample) is far less.
+const ALLOCATIONS_PER_FRAME_MAX: f64 = 0.5;
 
-/// Resident memory after the start, and at the last look.
+/// Resident memory and allocations after the start, and at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     warm: Option<u64>,
     last: u64,
     highest: u64,
+    warm_count: Option<Count>,
+    last_count: Count,
+}
+
+/// What has been allocated by the time that so many frames were collected.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    frames: u64,
+    allocations: u64,
 }
 
 impl Memory {
     /// Called about once a second and part. What the system does not say is not shown.
-    pub(super) fn look(&mut self, elapsed: Duration) {
+    pub(super) fn look(&mut self, elapsed: Duration, status: &Status) {
         match resident_bytes() {
             Ok(bytes) => self.take(elapsed, bytes),
             Err(error) => tracing::debug!(%error, "resident memory is not known"),
         }
+        if let Status::Collector(status) = status
+            && let Some(allocations) = allocations()
+        {
+            self.take_count(elapsed, Count { frames: status.meter.frames, allocations });
+        }
+    }
+
+    fn take_count(&mut self, elapsed: Duration, count: Count) {
+        self.last_count = count;
+        if elapsed >= WARM_AFTER {
+            self.warm_count.get_or_insert(count);
+        }
+    }
+
+    /// Allocations per frame since the start; `None` where nobody counts or no frame came since.
+    fn allocations_per_frame(&self) -> Option<f64> {
+        let (warm, last) = (self.warm_count?, self.last_count);
+        let frames = last.frames.saturating_sub(warm.frames);
+        let allocations = last.allocations.saturating_sub(warm.allocations);
+        #[expect(clippy::cast_precision_loss, reason = "compared with a half")]
+        let per_frame = allocations as f64 / frames as f64;
+        (frames > 0).then_some(per_frame)
     }
 
     fn take(&mut self, elapsed: Duration, bytes: u64) {
@@ -35,7 +71,7 @@ impl Memory {
         }
     }
 
-    /// Errors: it has grown by more than this share, or nobody could see.
+    /// Errors: it has grown by more than this share, or nobody could see; or each frame allocates.
     pub(super) fn judge(&self, share: f64) -> Result<()> {
         let Some(warm) = self.warm else {
             bail!("the run was too short, or the system does not say, how memory grows");
@@ -44,6 +80,11 @@ impl Memory {
         let growth = self.last as f64 / warm.max(1) as f64 - 1.0;
         if growth > share {
             bail!("memory grew by {:.2} %", growth * 100.0);
+        }
+        if let Some(per_frame) = self.allocations_per_frame()
+            && per_frame > ALLOCATIONS_PER_FRAME_MAX
+        {
+            bail!("{per_frame:.2} allocations for each frame");
         }
         Ok(())
     }
@@ -58,8 +99,11 @@ impl Memory {
             let sign = if tenths < 0 { '-' } else { '+' };
             format!("{sign}{}.{}%", tenths.abs() / 10, tenths.abs() % 10)
         };
+        let allocations = self
+            .allocations_per_frame()
+            .map_or(String::new(), |per_frame| format!("; {per_frame:.3} allocations per frame"));
         format!(
-            "memory     {} MiB resident after {} s, {} at the end, {} at most\n",
+            "memory     {} MiB resident after {} s, {} at the end, {} at most{allocations}\n",
             warm / MIB,
             WARM_AFTER.as_secs(),
             percent(self.last),
@@ -89,5 +133,21 @@ mod tests {
         assert!(memory.judge(0.03).is_ok());
         assert_eq!(memory.judge(0.01).unwrap_err().to_string(), "memory grew by 2.00 %");
         assert!(Memory::default().judge(1.0).is_err());
+    }
+
+    #[test]
+    fn what_is_allocated_for_each_frame_is_found() {
+        let mut memory = Memory::default();
+        memory.take(Duration::from_secs(6), MIB);
+        let counts = |frames, allocations| Count { frames, allocations };
+        memory.take_count(Duration::from_secs(1), counts(10, 90_000));
+        assert!(memory.allocations_per_frame().is_none());
+        memory.take_count(Duration::from_secs(6), counts(1_000, 100_000));
+        assert!(memory.allocations_per_frame().is_none());
+        memory.take_count(Duration::from_secs(7), counts(3_000, 100_100));
+        assert!(memory.judge(0.0).is_ok());
+        assert!(memory.text().ends_with("; 0.050 allocations per frame\n"), "{}", memory.text());
+        memory.take_count(Duration::from_secs(8), counts(5_000, 104_000));
+        assert_eq!(memory.judge(0.0).unwrap_err().to_string(), "1.00 allocations for each frame");
     }
 }

@@ -21,6 +21,7 @@ use crate::message::Account;
 use crate::monitor::{self, MonitorOptions};
 use crate::status::Status;
 use crate::task::{Kernel, Maker};
+use crate::uniform;
 
 const TASK_HELP: &str = "\
       --task <NAME>          sha256x10-le (the default), sha256x10-be, sha256x10-ds, powmod, nop,
@@ -94,6 +95,9 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
          \x20     --executors <N>        Executors [1]\n\
          \x20     --threads <N>          Threads of each [cores]\n\
          \x20     --corrupt <SHARE>      Spoil this share of the results [0]\n\
+         \x20     --processes            Each part is a process of its own\n\
+         \x20     --growth-max <SHARE>   Fail if resident memory is larger at the end than after five\n\
+         \x20                            seconds, by more than this: 1% or 0.01\n\
          {TASK_HELP}{CHECK_HELP}"
     );
     let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
@@ -125,12 +129,11 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     let memory = Mutex::new(Memory::default());
     let outcome = local::run(&options, &stop, &|status| {
         console.show(&status, by_tasks);
-        memory.lock().look(started.elapsed());
+        memory.lock().look(started.elapsed(), &status);
     });
-    let took = started.elapsed();
     console.end();
     let summary = outcome?;
-    let mut text = generator_text(&summary.generator, took);
+    let mut text = generator_text(&summary.generator);
     let memory = memory.into_inner();
     text += &memory.text();
     let mut stages = vec![shares_text("generator", &summary.generator.status.meter)];
@@ -181,14 +184,12 @@ pub(super) fn generator(parser: &mut Parser) -> Result<()> {
     let console = Console::new(&arguments);
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
-    let started = Instant::now();
     let outcome = generator::run(options, &stop, &mut |status| {
         console.show(&Status::Generator(status.clone()), by_tasks);
     });
-    let took = started.elapsed();
     console.end();
     let summary = outcome?;
-    print(&generator_text(&summary, took))?;
+    print(&generator_text(&summary))?;
     judge(&summary)
 }
 
@@ -308,8 +309,8 @@ fn listen_and_say(address: SocketAddr, arguments: &Arguments) -> Result<TcpListe
     Ok(listener)
 }
 
-fn generator_text(summary: &GeneratorSummary, took: Duration) -> String {
-    let status = &summary.status;
+fn generator_text(summary: &GeneratorSummary) -> String {
+    let (status, took) = (&summary.status, summary.took);
     let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
     let per_second = u128::from(status.collected) * 1_000_000 / u128::from(took_us);
     let per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
@@ -337,10 +338,12 @@ fn generator_text(summary: &GeneratorSummary, took: Duration) -> String {
 }
 
 fn account_text(account: &Account) -> String {
-    let checked = account.verified_right + account.verified_wrong;
+    let checked = account.verified_right.saturating_add(account.verified_wrong);
+    let spread = uniform::chi_square(&account.sample_positions)
+        .map_or(String::new(), |found| format!("; chi-square of their places {found:.1}"));
     format!(
         "collected  {} tasks, {} different; {} came again, {} came too late, {} frames damaged\n\
-         verified   {} of {checked} right: accuracy {}%; digest {:016x}\n",
+         verified   {} of {checked} right: accuracy {}%{spread}; digest {:016x}\n",
         account.collected,
         account.distinct,
         account.duplicate,

@@ -47,7 +47,7 @@ pub(super) fn serve<'scope>(
         let teller = link.try_clone()?;
         let told = Arc::clone(&stream);
         scope.spawn(move || tell(shared, &told, teller, (epoch, connection)));
-        hear(shared, &stream, &mut link, epoch)
+        hear(shared, &stream, &mut link, (epoch, connection))
     });
     stream.leave(connection);
     link.close();
@@ -55,6 +55,7 @@ pub(super) fn serve<'scope>(
 }
 
 fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, String> {
+    let _making = shared.making.lock();
     if let Some(stream) = shared.stream(id) {
         return Ok(stream);
     }
@@ -68,7 +69,12 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
 }
 
 /// Waits for the generator's end.
-fn hear(shared: &Shared, stream: &Stream, link: &mut Link, epoch: u32) -> Result<(), LinkError> {
+fn hear(
+    shared: &Shared,
+    stream: &Stream,
+    link: &mut Link,
+    (epoch, connection): (u32, u64),
+) -> Result<(), LinkError> {
     let mut payload = Vec::new();
     loop {
         let Received::Frame(header) = link.receive(&mut payload)? else {
@@ -82,11 +88,12 @@ fn hear(shared: &Shared, stream: &Stream, link: &mut Link, epoch: u32) -> Result
             }
             found => return Err(LinkError::Unexpected { found, expected: "the end" }),
         }
+        if stream.why_not(epoch).is_some() {
+            // The end of an earlier life is not that of this stream.
+            return Err(LinkError::Closed);
+        }
         match stream.finish(shared, header.first_id) {
-            Ok(account) => {
-                stream.set_accounted(shared.clock.now_ns());
-                link.send_message(Header::control(Kind::Account, stream.id, epoch), &account)?;
-            }
+            Ok(account) => stream.tell_account(connection, account, shared.clock.now_ns()),
             Err(error) => {
                 shared.fail(format!("{error:#}"));
                 return Err(LinkError::Closed);
@@ -95,8 +102,25 @@ fn hear(shared: &Shared, stream: &Stream, link: &mut Link, epoch: u32) -> Result
     }
 }
 
-/// Tells the generator what has been collected, until its connection ends.
+/// Tells the generator what has been collected, until its connection ends. One whose stream went to
+/// a later life is told so: it would wait for ever.
 fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (u32, u64)) {
+    if let Err(error) = tell_news(shared, stream, &mut link, (epoch, connection)) {
+        // Whoever reads from this connection sees its end too.
+        tracing::debug!(%error, "a generator was not told");
+        link.close();
+    } else if let Some(reason) = stream.why_not(epoch) {
+        link.refuse(&reason);
+    }
+}
+
+/// `Ok`: this connection is not the generator's any more.
+fn tell_news(
+    shared: &Shared,
+    stream: &Stream,
+    link: &mut Link,
+    (epoch, connection): (u32, u64),
+) -> Result<(), LinkError> {
     let (mut acks, mut nacks) = (Vec::new(), Vec::new());
     let mut payload = Vec::new();
     while let Some(mut state) = stream.wait_for_news(shared, connection) {
@@ -105,7 +129,7 @@ fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (
         let mut waits = false;
         while let Some((first, last, durable_at)) = state.outbox.acks.front().copied() {
             match shared.sink.as_ref().map_or(Ok(true), |sink| sink.is_durable(durable_at)) {
-                Ok(true) if acks.len() < PAIRS_MAX => acks.push((first, last)),
+                Ok(true) if acks.len() < PAIRS_MAX => push_range(&mut acks, (first, last)),
                 Ok(is_durable) => {
                     waits = !is_durable;
                     break;
@@ -113,13 +137,16 @@ fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (
                 Err(error) => {
                     drop(state);
                     shared.fail(format!("{error:#}"));
-                    return;
+                    return Err(LinkError::Closed);
                 }
             }
             state.outbox.acks.pop_front();
         }
         let count = state.outbox.nacks.len().min(PAIRS_MAX);
         nacks.extend(state.outbox.nacks.drain(..count).map(|sequence| (sequence, sequence)));
+        // The account comes after everything else.
+        let is_last = state.outbox.acks.is_empty() && state.outbox.nacks.is_empty();
+        let account = if is_last { state.outbox.account.take() } else { None };
         drop(state);
         for (kind, pairs) in [(Kind::Ack, &acks), (Kind::Nack, &nacks)] {
             if pairs.is_empty() {
@@ -128,15 +155,36 @@ fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (
             payload.clear();
             encode_pairs(pairs, &mut payload);
             let header = Header::control(kind, stream.id, epoch).with_payload(&payload);
-            if let Err(error) = link.send(&header, &payload) {
-                // Whoever reads from this connection sees its end too.
-                tracing::debug!(%error, "a generator was not told");
-                link.close();
-                return;
-            }
+            link.send(&header, &payload)?;
+        }
+        if let Some(account) = account {
+            link.send_message(Header::control(Kind::Account, stream.id, epoch), &account)?;
         }
         if waits {
             std::thread::sleep(DURABLE_PAUSE);
         }
+    }
+    Ok(())
+}
+
+/// Neighbours become one range.
+fn push_range(ranges: &mut Vec<(u64, u64)>, (first, last): (u64, u64)) {
+    match ranges.last_mut() {
+        Some((_, end)) if end.checked_add(1) == Some(first) => *end = last,
+        _ => ranges.push((first, last)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_told_as_one_range() {
+        let mut ranges = Vec::new();
+        for range in [(0, 0), (1, 3), (5, 5), (4, 4), (u64::MAX, u64::MAX), (0, 0)] {
+            push_range(&mut ranges, range);
+        }
+        assert_eq!(ranges, [(0, 3), (5, 5), (4, 4), (u64::MAX, u64::MAX), (0, 0)]);
     }
 }

@@ -3,6 +3,7 @@
 use crate::frame::Header;
 use crate::intervals::{Added, Intervals};
 use crate::message::{Account, NAMED_MAX};
+use crate::uniform::CLASSES;
 
 /// What became of a batch of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub struct StreamLedger {
     digest: u64,
     verified_right: u64,
     verified_wrong: u64,
+    sample_positions: [u64; CLASSES],
     wrong_ids: Vec<u64>,
 }
 
@@ -78,6 +80,13 @@ impl StreamLedger {
         self.wrong_ids.extend(wrong.iter().take(room));
     }
 
+    /// Where in its window each of a window's samples was.
+    pub fn count_positions(&mut self, classes: &[u64; CLASSES]) {
+        for (sum, count) in self.sample_positions.iter_mut().zip(classes) {
+            *sum += count;
+        }
+    }
+
     pub fn collected(&self) -> u64 {
         self.collected
     }
@@ -98,6 +107,7 @@ impl StreamLedger {
             digest: self.digest,
             verified_right: self.verified_right,
             verified_wrong: self.verified_wrong,
+            sample_positions: self.sample_positions.to_vec(),
             wrong_ids: self.wrong_ids.clone(),
         }
     }

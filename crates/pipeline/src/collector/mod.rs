@@ -26,8 +26,10 @@ use crate::frame::Kind;
 use crate::link::{Link, LinkError};
 use crate::message::{Account, Hello};
 use crate::meter::Meter;
+use crate::slots::{GREETINGS_MAX, Slot, Slots};
 use crate::status::CollectorStatus;
 use crate::task::Maker;
+use crate::uniform;
 use stream::Stream;
 
 pub use ledger::{Accepted, StreamLedger};
@@ -76,6 +78,9 @@ struct Shared {
     sink: Option<Sink>,
     clock: Clock,
     meter: Meter,
+    greetings: Slots,
+    /// Held while a stream is made, which may take long and opens files: each is made once.
+    making: Mutex<()>,
     state: Mutex<State>,
     is_over: AtomicBool,
 }
@@ -129,6 +134,10 @@ fn add(sum: &mut Account, one: &Account) {
     sum.digest = sum.digest.wrapping_add(one.digest);
     sum.verified_right += one.verified_right;
     sum.verified_wrong += one.verified_wrong;
+    sum.sample_positions.resize(uniform::CLASSES, 0);
+    for (sum, one) in sum.sample_positions.iter_mut().zip(&one.sample_positions) {
+        *sum += one;
+    }
 }
 
 /// Runs until all generators have their account, or `stop` is set. `report` is called once a
@@ -155,6 +164,8 @@ pub fn run(
         sink,
         clock,
         meter: Meter::default(),
+        greetings: Slots::new(GREETINGS_MAX),
+        making: Mutex::new(()),
         state: Mutex::new(State {
             streams: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -221,9 +232,13 @@ fn accept<'scope>(
     listener: &'scope TcpListener,
 ) {
     while !shared.is_over() {
+        let Some(slot) = shared.greetings.take() else {
+            thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
         match listener.accept() {
             Ok((stream, _)) => {
-                scope.spawn(move || serve(scope, shared, stream));
+                scope.spawn(move || serve(scope, shared, stream, slot));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
             Err(error) => {
@@ -235,8 +250,15 @@ fn accept<'scope>(
 }
 
 /// One connection from its greeting to its end.
-fn serve<'scope>(scope: &'scope Scope<'scope, '_>, shared: &'scope Shared, stream: TcpStream) {
-    let outcome = greet(shared, stream).and_then(|(id, link, hello)| {
+fn serve<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    stream: TcpStream,
+    slot: Slot<'_>,
+) {
+    let greeted = greet(shared, stream);
+    drop(slot);
+    let outcome = greeted.and_then(|(id, link, hello)| {
         let outcome = match hello {
             Hello::Generator { stream, epoch, plan } => {
                 control::serve(scope, shared, link, (stream, epoch, plan))

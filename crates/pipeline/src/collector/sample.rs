@@ -4,6 +4,8 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::uniform::{self, CLASSES};
+
 /// Records kept of a window.
 pub const SAMPLE_MAX: usize = 100_000;
 
@@ -15,6 +17,8 @@ pub struct Reservoir {
     random: SmallRng,
     size: usize,
     records: Vec<Vec<u8>>,
+    /// Their numbers in this window.
+    positions: Vec<u64>,
     /// Records offered in this window.
     seen: u64,
     /// Number, in this window, of the next record that is wanted.
@@ -32,6 +36,7 @@ impl Reservoir {
             random,
             size,
             records: Vec::with_capacity(size),
+            positions: Vec::with_capacity(size),
             seen: 0,
             wanted: 0,
             weight: 1.0,
@@ -42,6 +47,7 @@ impl Reservoir {
 
     fn begin(&mut self) {
         self.seen = 0;
+        self.positions.clear();
         self.wanted = if self.size == 0 { u64::MAX } else { 0 };
         self.weight = 1.0;
     }
@@ -62,9 +68,11 @@ impl Reservoir {
     fn keep(&mut self, bytes: &[u8]) {
         if self.records.len() < self.size {
             self.records.push(bytes.to_vec());
+            self.positions.push(self.wanted);
             return;
         }
         let victim = self.random.random_range(0..self.size);
+        self.positions[victim] = self.wanted;
         self.records[victim].clear();
         self.records[victim].extend_from_slice(bytes);
     }
@@ -88,6 +96,23 @@ impl Reservoir {
     /// Above zero, so that it has a logarithm.
     fn uniform(&mut self) -> f64 {
         1.0 - self.random.random::<f64>()
+    }
+
+    /// How many records are held from each part of the window so far; `None` for one of few tasks.
+    pub fn classes(&self) -> Option<[u64; CLASSES]> {
+        if self.seen < uniform::WINDOW_TASKS_MIN {
+            return None;
+        }
+        let mut counts = [0; CLASSES];
+        for position in &self.positions {
+            counts[uniform::class(*position, self.seen)] += 1;
+        }
+        Some(counts)
+    }
+
+    /// Nothing has been offered in this window.
+    pub fn is_empty(&self) -> bool {
+        self.seen == 0
     }
 
     /// The window's records and how many were offered; a new window begins.
@@ -154,6 +179,26 @@ mod tests {
         let chi_square: f64 =
             counts.iter().map(|count| (f64::from(*count) - expected).powi(2) / expected).sum();
         assert!(chi_square < 43.8, "{chi_square} {counts:?}");
+    }
+
+    /// What is held is counted by where it came, and all of it; the classes are uniform as above.
+    #[test]
+    fn classes_are_those_of_the_positions() {
+        let mut sums = [0; CLASSES];
+        for seed in 0..50 {
+            let mut reservoir = Reservoir::new(100, seed);
+            let bytes = [7_u8];
+            reservoir.offer(19_999, |_| Some(&bytes));
+            assert_eq!(reservoir.classes(), None);
+            reservoir.offer(80_001, |_| Some(&bytes));
+            let counts = reservoir.classes().unwrap();
+            assert_eq!(counts.iter().sum::<u64>(), 100);
+            assert!(!reservoir.is_empty());
+            reservoir.take();
+            assert!(reservoir.is_empty() && reservoir.positions.is_empty());
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        assert!(uniform::chi_square(&sums).unwrap() < uniform::CHI_SQUARE_MAX, "{sums:?}");
     }
 
     #[test]

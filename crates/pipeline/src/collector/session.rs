@@ -24,7 +24,7 @@ pub(super) fn serve(
         Header::control(Kind::Welcome, stream.id, 0),
         &CollectorWelcome { credits: CREDITS },
     )?;
-    let batch = usize::try_from(stream.plan.batch).expect("32 bits fit");
+    let batch = usize::try_from(stream.batch()).expect("32 bits fit");
     let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
     link.open_for(bytes_max)?;
     shared.state.lock().executors += 1;

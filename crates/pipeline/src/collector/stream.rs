@@ -42,12 +42,21 @@ pub(super) struct Joined {
     pub(super) connection: u64,
 }
 
-/// Batches to be acknowledged, in the order of their records on the log.
+/// What the generator is yet to be told; one thread writes to its connection.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// First and last sequence number, and where the log must be durable.
+    /// Batches to be acknowledged, in the order of their records on the log: first and last sequence
+    /// number, and where the log must be durable.
     pub(super) acks: VecDeque<(u64, u64, Lsn)>,
     pub(super) nacks: Vec<u64>,
+    /// All is collected: after what stands above.
+    pub(super) account: Option<Account>,
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.nacks.is_empty() && self.account.is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -62,6 +71,8 @@ pub(super) struct StreamState {
     /// The generator's connection, while it has one: otherwise nothing is put in the outbox.
     pub(super) connection: Option<u64>,
     connections_seen: u64,
+    /// Tasks of the largest batch that a life of the generator cuts.
+    batch: u32,
     generated: u64,
     end: End,
 }
@@ -116,6 +127,7 @@ impl Stream {
                 outbox: Outbox::default(),
                 connection: None,
                 connections_seen: 0,
+                batch: plan.batch,
                 generated: 0,
                 end: End::Open,
             }),
@@ -137,20 +149,23 @@ impl Stream {
         let mut state = self.state.lock();
         let current = state.ledger.epoch();
         let epoch = match joining.epoch {
-            None => current + 1,
-            Some(epoch) if epoch < current => {
-                return refused(format!("epoch {epoch} was superseded by {current}"));
-            }
+            None => match current.checked_add(1) {
+                Some(next) => next,
+                None => return refused("this stream has had all its epochs".to_owned()),
+            },
+            Some(epoch) if epoch < current => return refused(superseded(epoch, current)),
             Some(epoch) => epoch,
         };
         if epoch > current {
-            state.ledger.begin_epoch(epoch);
+            // First on the log: what it does not know it could not read later.
             if let Some(sink) = &shared.sink
                 && let Err(error) = sink.append_epoch(self.id, epoch, &joining.plan)
             {
                 return refused(format!("{error:#}"));
             }
+            state.ledger.begin_epoch(epoch);
         }
+        state.batch = state.batch.max(joining.plan.batch);
         state.end = End::Open;
         state.outbox = Outbox::default();
         state.connections_seen += 1;
@@ -177,6 +192,17 @@ impl Stream {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Tasks of the largest batch whose results may come.
+    pub(super) fn batch(&self) -> u32 {
+        self.state.lock().batch
+    }
+
+    /// Why this connection is not the generator's any more; `None`: nothing newer has come.
+    pub(super) fn why_not(&self, epoch: u32) -> Option<String> {
+        let current = self.state.lock().ledger.epoch();
+        (epoch < current).then(|| superseded(epoch, current))
     }
 
     /// Results that passed all checks that need no lock. Counts them, remembers some, and has them
@@ -233,16 +259,20 @@ impl Stream {
         state.ledger.account(state.generated)
     }
 
-    /// All is acknowledged: the last window ends, and the books are closed.
+    /// All is acknowledged: the last window ends, and the books are closed. Asked for again, as the
+    /// account was not heard, it is given again.
     pub(super) fn finish(&self, shared: &Shared, generated: u64) -> Result<Account> {
-        {
+        let is_new_window = {
             let mut state = self.state.lock();
             state.generated = generated;
             if let Some(results) = &mut state.results {
                 results.finish()?;
             }
+            state.window == 0 || !state.reservoir.is_empty()
+        };
+        if is_new_window {
+            self.end_window(shared)?;
         }
-        self.end_window(shared)?;
         let account = self.account();
         if let Some(out) = &shared.out {
             let dir = sample_dir(out, self.id, self.state.lock().ledger.epoch());
@@ -255,9 +285,15 @@ impl Stream {
         Ok(account)
     }
 
-    /// The generator has been sent its account.
-    pub(super) fn set_accounted(&self, now_ns: u64) {
-        self.state.lock().end = End::Accounted { at_ns: now_ns };
+    /// The generator is sent its account, if this is still its connection.
+    pub(super) fn tell_account(&self, connection: u64, account: Account, now_ns: u64) {
+        let mut state = self.state.lock();
+        if state.connection == Some(connection) {
+            state.end = End::Accounted { at_ns: now_ns };
+            state.outbox.account = Some(account);
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// The generator has read its account.
@@ -307,6 +343,9 @@ impl Stream {
         }
         let (sample, tasks, window, epoch) = {
             let mut state = self.state.lock();
+            if let Some(classes) = state.reservoir.classes() {
+                state.ledger.count_positions(&classes);
+            }
             let (sample, tasks) = state.reservoir.take();
             state.window += 1;
             (sample, tasks, state.window, state.ledger.epoch())
@@ -338,7 +377,7 @@ impl Stream {
             if state.connection != Some(connection) || shared.is_over() {
                 return None;
             }
-            if !state.outbox.acks.is_empty() || !state.outbox.nacks.is_empty() {
+            if !state.outbox.is_empty() {
                 break;
             }
             self.changed.wait(&mut state);
@@ -346,6 +385,10 @@ impl Stream {
         MutexGuard::unlocked(&mut state, || std::thread::sleep(NEWS_PAUSE));
         (state.connection == Some(connection)).then_some(state)
     }
+}
+
+fn superseded(epoch: u32, current: u32) -> String {
+    format!("epoch {epoch} was superseded by {current}")
 }
 
 /// Acknowledgements gather for this long: at full speed, some five batches' worth.
@@ -356,13 +399,62 @@ impl StreamState {
         if self.connection.is_none() || self.outbox.acks.len() >= OUTBOX_MAX {
             return;
         }
-        // Neighbours become one range. The later record's place holds for both.
+        // Neighbours become one range; but those that wait for different places of the log do not:
+        // a range that grew with each result would never be durable while results come.
         if let Some((_, last, at)) = self.outbox.acks.back_mut()
             && last.checked_add(1) == Some(sequence)
+            && *at >= durable_at
         {
-            (*last, *at) = (sequence, (*at).max(durable_at));
+            *last = sequence;
             return;
         }
         self.outbox.acks.push_back((sequence, sequence, durable_at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> StreamState {
+        StreamState {
+            ledger: StreamLedger::default(),
+            results: None,
+            reservoir: Reservoir::new(0, 1),
+            window: 0,
+            window_ends_ns: None,
+            outbox: Outbox::default(),
+            connection: Some(1),
+            connections_seen: 1,
+            batch: 1,
+            generated: 0,
+            end: End::Open,
+        }
+    }
+
+    fn check(acks: &[(u64, u64)], expected: &[(u64, u64, u64)]) {
+        let mut state = state();
+        for (sequence, durable_at) in acks {
+            state.acknowledge(*sequence, Lsn(*durable_at));
+        }
+        let found: Vec<_> =
+            state.outbox.acks.iter().map(|(first, last, at)| (*first, *last, at.0)).collect();
+        assert_eq!(found, expected);
+    }
+
+    /// What is durable is acknowledged, however many results come behind it.
+    #[test]
+    fn acknowledgements_wait_for_their_own_records_only() {
+        check(&[(0, 0), (1, 0), (2, 0), (7, 0)], &[(0, 2, 0), (7, 7, 0)]);
+        check(&[(0, 40), (1, 80), (2, 120)], &[(0, 0, 40), (1, 1, 80), (2, 2, 120)]);
+        check(&[(0, 80), (1, 80), (2, 40)], &[(0, 2, 80)]);
+    }
+
+    #[test]
+    fn nobody_is_told_where_there_is_no_generator() {
+        let mut state = state();
+        state.connection = None;
+        state.acknowledge(1, Lsn(0));
+        assert!(state.outbox.is_empty());
     }
 }

@@ -41,6 +41,7 @@ fn greet(
     plan: &Plan,
 ) -> Result<(Link, GeneratorWelcome, Intervals), LinkError> {
     let mut link = Link::connect(collector)?;
+    link.expect_welcome();
     let hello = Hello::Generator { stream, epoch, plan: plan.clone() };
     link.send_message(Header::control(Kind::Hello, stream, epoch.unwrap_or(0)), &hello)?;
     let welcome: GeneratorWelcome = link.receive_message(Kind::Welcome, &mut Vec::new())?;

@@ -16,9 +16,17 @@ use crate::task::Ids;
 /// Batches in flight: 64 bytes each here, and as many gaps at the collector.
 pub const WINDOW_MAX: usize = 1 << 16;
 
+/// A batch that one executor keeps for long holds nobody else up: so many windows of batches may lie
+/// between the oldest in flight and the newest.
+const SPAN_WINDOWS: usize = 4;
+
 /// A batch is given to another executor after this many median service times, or after
 /// [`LedgerOptions::lease_ns_min`] if that is longer.
 const LEASE_MEDIANS: u64 = 20;
+
+/// Each time that a batch's lease runs out its next one is twice as long, so often: a time that was
+/// guessed too short (nothing has been acknowledged yet) does not have all computed again and again.
+const LEASE_DOUBLINGS_MAX: u32 = 6;
 
 /// Longer times are recorded as this: a day.
 const TIME_NS_MAX: u64 = 86_400_000_000_000;
@@ -51,7 +59,6 @@ enum State {
     Queued,
     Sent {
         session: u64,
-        at_ns: u64,
         expires_ns: u64,
     },
     Collected,
@@ -61,7 +68,12 @@ enum State {
 struct Batch {
     ids: Ids,
     due_ns: u64,
+    /// When it left for the first time: which of several answers comes is not known, and the longer
+    /// time makes leases that are never too short.
+    first_sent_ns: u64,
     failures: u32,
+    /// Leases of it that ran out.
+    expiries: u32,
     state: State,
 }
 
@@ -96,10 +108,16 @@ pub struct Ledger {
     /// Sequence number of the first batch in `batches`.
     first: u64,
     batches: VecDeque<Batch>,
+    /// Batches that are not collected.
+    open: usize,
     queue: VecDeque<u64>,
     /// Ids that an earlier life generated but did not get collected; taken before new ones.
     holes: VecDeque<(u64, u64)>,
     counts: Counts,
+    /// Of a batch that is sent now. Looking the median up takes as long as a hundred tasks, so it is
+    /// done when leases are looked at and not for each batch.
+    lease_ns: u64,
+    /// From when a batch left first to its acknowledgement.
     service_ns: Histogram<u64>,
     latency_ns: Histogram<u64>,
 }
@@ -117,10 +135,12 @@ impl Ledger {
             options,
             next_id,
             first: 0,
-            batches: VecDeque::with_capacity(options.window),
+            batches: VecDeque::with_capacity(options.window * SPAN_WINDOWS),
+            open: 0,
             queue: VecDeque::with_capacity(options.window),
             holes: collected.gaps(next_id).collect(),
             counts: Counts::default(),
+            lease_ns: options.lease_ns_min,
             service_ns: histogram(),
             latency_ns: histogram(),
         }
@@ -138,11 +158,12 @@ impl Ledger {
 
     /// Whether a new batch can be added.
     pub fn has_room(&self) -> bool {
-        self.batches.len() < self.options.window
+        let span_max = self.options.window * SPAN_WINDOWS;
+        self.open < self.options.window && self.batches.len() < span_max
     }
 
     pub fn in_flight_frames(&self) -> usize {
-        self.batches.len()
+        self.open
     }
 
     pub fn is_empty(&self) -> bool {
@@ -182,18 +203,28 @@ impl Ledger {
     fn push(&mut self, ids: Ids, due_ns: u64, session: u64, now_ns: u64) -> Assignment {
         self.counts.generated += u64::from(ids.count);
         let sequence = self.first + u64::try_from(self.batches.len()).expect("64 bits");
-        self.batches.push_back(Batch { ids, due_ns, failures: 0, state: State::Queued });
+        self.open += 1;
+        self.batches.push_back(Batch {
+            ids,
+            due_ns,
+            first_sent_ns: now_ns,
+            failures: 0,
+            expiries: 0,
+            state: State::Queued,
+        });
         self.send(sequence, session, now_ns)
     }
 
     fn send(&mut self, sequence: u64, session: u64, now_ns: u64) -> Assignment {
-        let expires_ns = now_ns.saturating_add(self.lease_ns());
+        let lease_ns = self.lease_ns;
         let batch = self.batch_mut(sequence).expect("the caller has looked it up");
-        batch.state = State::Sent { session, at_ns: now_ns, expires_ns };
+        let factor = 1 << batch.expiries.min(LEASE_DOUBLINGS_MAX);
+        let expires_ns = now_ns.saturating_add(lease_ns.saturating_mul(factor));
+        batch.state = State::Sent { session, expires_ns };
         Assignment { sequence, ids: batch.ids, due_ns: batch.due_ns }
     }
 
-    /// How long an executor may keep a batch.
+    /// How long an executor may keep a batch, by what is known now.
     pub fn lease_ns(&self) -> u64 {
         let median_ns = self.service_ns.value_at_quantile(0.5);
         self.options.lease_ns_min.max(median_ns.saturating_mul(LEASE_MEDIANS))
@@ -211,18 +242,15 @@ impl Ledger {
 
     fn collect(&mut self, sequence: u64, now_ns: u64) {
         let batch = self.batch_mut(sequence).expect("inside the window");
-        let (ids, due_ns, before) = (batch.ids, batch.due_ns, batch.state);
-        batch.state = State::Collected;
-        match before {
-            State::Collected => {
-                self.counts.repeated_acks += 1;
-                return;
-            }
-            State::Sent { at_ns, .. } => {
-                self.service_ns.saturating_record(now_ns.saturating_sub(at_ns));
-            }
-            State::Queued => {}
+        let Batch { ids, due_ns, first_sent_ns, .. } = *batch;
+        if batch.state == State::Collected {
+            self.counts.repeated_acks += 1;
+            return;
         }
+        batch.state = State::Collected;
+        self.open -= 1;
+        // Also of one whose lease has run out: that it takes so long is what must be learned.
+        self.service_ns.saturating_record(now_ns.saturating_sub(first_sent_ns));
         self.counts.collected += u64::from(ids.count);
         let latency_ns = now_ns.saturating_sub(due_ns);
         self.latency_ns.saturating_record_n(latency_ns, u64::from(ids.count));
@@ -245,6 +273,10 @@ impl Ledger {
     /// An executor could not compute it. False: so many have tried that the run shall end.
     pub fn fail(&mut self, sequence: u64) -> bool {
         let Some(batch) = self.batch_mut(sequence) else { return true };
+        if batch.state == State::Collected {
+            // Another executor could.
+            return true;
+        }
         batch.failures += 1;
         let may_try = batch.failures < FAILURES_MAX;
         self.refuse(sequence);
@@ -265,21 +297,26 @@ impl Ledger {
     /// collector drops the second.
     pub fn session_lost(&mut self, session: u64) {
         self.requeue_where(
-            |state| matches!(state, State::Sent { session: of, .. } if of == session),
+            |batch| matches!(batch.state, State::Sent { session: of, .. } if of == session),
         );
     }
 
     /// Leases that have run out.
     pub fn expire(&mut self, now_ns: u64) {
-        let expired = self.requeue_where(
-            |state| matches!(state, State::Sent { expires_ns, .. } if expires_ns <= now_ns),
-        );
+        self.lease_ns = self.lease_ns();
+        let expired = self.requeue_where(|batch| {
+            let is_expired =
+                matches!(batch.state, State::Sent { expires_ns, .. } if expires_ns <= now_ns);
+            batch.expiries += u32::from(is_expired);
+            is_expired
+        });
         self.counts.expired_frames += expired;
     }
 
     /// All leases start again: nothing could be acknowledged for a while.
     pub fn renew_leases(&mut self, now_ns: u64) {
-        let until_ns = now_ns.saturating_add(self.lease_ns());
+        self.lease_ns = self.lease_ns();
+        let until_ns = now_ns.saturating_add(self.lease_ns);
         for batch in &mut self.batches {
             if let State::Sent { expires_ns, .. } = &mut batch.state {
                 *expires_ns = until_ns;
@@ -288,10 +325,10 @@ impl Ledger {
     }
 
     /// O(window); called ten times a second and when a connection breaks.
-    fn requeue_where(&mut self, is_meant: impl Fn(State) -> bool) -> u64 {
+    fn requeue_where(&mut self, is_meant: impl Fn(&mut Batch) -> bool) -> u64 {
         let mut count = 0;
         for (sequence, batch) in (self.first..).zip(&mut self.batches) {
-            if is_meant(batch.state) {
+            if is_meant(batch) {
                 batch.state = State::Queued;
                 self.queue.push_back(sequence);
                 count += 1;
@@ -369,6 +406,11 @@ impl Ledger {
         &self.latency_ns
     }
 
+    /// From when a batch left first to its acknowledgement.
+    pub fn service_ns(&self) -> &Histogram<u64> {
+        &self.service_ns
+    }
+
     fn batch(&self, sequence: u64) -> Option<&Batch> {
         let at = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
         self.batches.get(at)
@@ -403,9 +445,9 @@ mod tests {
         }
         assert!(!ledger.has_room());
         ledger.acknowledge(2, 3, 10);
-        assert!(!ledger.has_room());
+        assert!(ledger.has_room());
         ledger.acknowledge(0, 0, 10);
-        assert_eq!(ledger.in_flight_frames(), 3);
+        assert_eq!(ledger.in_flight_frames(), 1);
         let counts = ledger.check().unwrap();
         assert_eq!((counts.generated, counts.collected, counts.in_flight), (40, 30, 10));
         ledger.acknowledge(0, 3, 10);
@@ -413,6 +455,49 @@ mod tests {
         assert_eq!(ledger.check().unwrap().repeated_acks, 3);
         ledger.acknowledge(0, u64::MAX, 10);
         assert_eq!(ledger.check().unwrap().collected, 40);
+    }
+
+    /// One batch that stays with its executor: the others go on for some windows, not for ever.
+    #[test]
+    fn a_batch_that_is_kept_does_not_hold_up_the_others() {
+        let mut ledger = ledger();
+        ledger.take_new(10, 0, 1, 0);
+        let mut others = 0;
+        while ledger.has_room() {
+            let next = ledger.take_new(10, 0, 2, 0);
+            ledger.acknowledge(next.sequence, next.sequence, 10);
+            others += 1;
+        }
+        assert_eq!(others, OPTIONS.window * SPAN_WINDOWS - 1);
+        assert_eq!(ledger.in_flight_frames(), 1);
+        ledger.check().unwrap();
+        ledger.acknowledge(0, 0, 10);
+        assert!(ledger.is_empty() && ledger.has_room());
+    }
+
+    /// Batches take much longer than the shortest lease, and nothing has been acknowledged yet:
+    /// each is given out again ever more rarely, and the first answer ends it.
+    #[test]
+    fn leases_that_were_guessed_too_short_are_mended() {
+        let mut ledger = ledger();
+        ledger.take_new(10, 0, 1, 0);
+        let mut sent_ns = Vec::new();
+        for now_ns in (0..100_000).step_by(1_000) {
+            ledger.expire(now_ns);
+            if ledger.take_queued(1, now_ns).is_some() {
+                sent_ns.push(now_ns);
+            }
+        }
+        assert_eq!(sent_ns, [1_000, 3_000, 7_000, 15_000, 31_000, 63_000]);
+        // It waits to be sent again when the first answer comes.
+        ledger.expire(200_000);
+        ledger.acknowledge(0, 0, 200_000);
+        ledger.expire(200_000);
+        let lease_ns = ledger.lease_ns();
+        assert!((20 * 200_000..20 * 201_000).contains(&lease_ns), "{lease_ns}");
+        ledger.take_new(10, 0, 1, 200_000);
+        ledger.expire(200_000 + lease_ns - 1);
+        assert_eq!(ledger.take_queued(1, 200_000), None);
     }
 
     #[test]
@@ -456,6 +541,11 @@ mod tests {
         }
         assert!(!ledger.fail(0));
         assert!(ledger.fail(99));
+        // Where another executor could, it does not matter how many could not.
+        ledger.take_new(10, 0, 1, 0);
+        ledger.take_new(10, 0, 1, 0);
+        ledger.acknowledge(2, 2, 0);
+        assert!((0..2 * FAILURES_MAX).all(|_| ledger.fail(2)));
     }
 
     #[test]

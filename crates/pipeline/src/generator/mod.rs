@@ -20,8 +20,10 @@ use crate::clock::Clock;
 use crate::link::Link;
 use crate::message::{Account, Plan};
 use crate::meter::Meter;
+use crate::slots::{GREETINGS_MAX, Slots};
 use crate::status::{GeneratorStatus, Latency};
 use crate::task::BatchTask;
+use crate::uniform;
 
 pub use ledger::{
     Assignment, Counts, FAILURES_MAX, Ledger, LedgerError, LedgerOptions, WINDOW_MAX,
@@ -58,6 +60,8 @@ pub struct GeneratorOptions {
 #[derive(Debug, Clone)]
 pub struct GeneratorSummary {
     pub epoch: u32,
+    /// From the schedule's start to the last acknowledgement.
+    pub took: Duration,
     pub status: GeneratorStatus,
     pub account: Account,
     /// Why the run is no success, in words; empty if it is one.
@@ -66,7 +70,7 @@ pub struct GeneratorSummary {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
-    /// No executor has come yet: the schedule has not begun.
+    /// No executor has asked for tasks yet: the schedule has not begun.
     Waiting,
     Running,
     /// All is acknowledged; the collector has been asked for its account.
@@ -95,6 +99,9 @@ struct State {
     sessions: BTreeMap<u64, Session>,
     sessions_seen: u64,
     phase: Phase,
+    /// When the schedule began, and when all was acknowledged.
+    began_ns: u64,
+    ended_ns: u64,
     /// The connection to the collector, while there is one.
     control: Option<Link>,
     account: Option<Account>,
@@ -111,6 +118,7 @@ struct Shared {
     patience: Duration,
     clock: Clock,
     meter: Meter,
+    greetings: Slots,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -148,6 +156,7 @@ impl Shared {
             executors: state.sessions.len(),
             credits: state.sessions.values().map(|session| u64::from(session.credits)).sum(),
             latency: Latency::of(state.ledger.latency_ns()),
+            service: Latency::of(state.ledger.service_ns()),
             meter: self.meter.read(),
         }
     }
@@ -177,12 +186,15 @@ pub fn run(
         patience: options.patience,
         clock,
         meter: Meter::default(),
+        greetings: Slots::new(GREETINGS_MAX),
         state: Mutex::new(State {
             ledger: Ledger::new(options.ledger, &collected),
             pace: Pace::new(pace_options, clock.now_ns()),
             sessions: BTreeMap::new(),
             sessions_seen: 0,
             phase: Phase::Waiting,
+            began_ns: 0,
+            ended_ns: 0,
             control: Some(link.try_clone().context("the collector's connection")?),
             account: None,
         }),
@@ -219,8 +231,10 @@ fn drive(
         match &state.phase {
             Phase::Finished => return Ok(()),
             Phase::Failed(reason) => bail!("{reason}"),
-            Phase::Waiting if !state.sessions.is_empty() => {
+            // One that has no way to the collector asks for nothing.
+            Phase::Waiting if state.sessions.values().any(|session| session.credits > 0) => {
                 state.pace = Pace::new(pace_options, now_ns);
+                state.began_ns = now_ns;
                 state.phase = Phase::Running;
             }
             Phase::Waiting => {
@@ -234,6 +248,7 @@ fn drive(
         if stop.load(Ordering::Relaxed) {
             state.pace.stop();
             if state.phase == Phase::Waiting {
+                state.began_ns = now_ns;
                 state.phase = Phase::Running;
             }
         }
@@ -257,6 +272,7 @@ fn drive(
         let is_done = state.pace.is_finished() && state.ledger.is_empty();
         if state.phase == Phase::Running && is_done {
             state.phase = Phase::Closing;
+            state.ended_ns = now_ns;
             control::ask_for_account(shared, &mut state);
         }
         let next_ns = state.pace.next_tick_ns();
@@ -293,7 +309,8 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     let status = shared.status(&state);
     let account = state.account.clone().context("the collector gave no account")?;
     let faults = faults(&status, &account);
-    Ok(GeneratorSummary { epoch: shared.epoch, status, account, faults })
+    let took = Duration::from_nanos(state.ended_ns.saturating_sub(state.began_ns));
+    Ok(GeneratorSummary { epoch: shared.epoch, took, status, account, faults })
 }
 
 /// Everything in which the two books differ.
@@ -312,18 +329,27 @@ fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
         faults.push(format!("{doubled} tasks were counted twice"));
     }
     if account.verified_wrong > 0 {
-        let checked = account.verified_right + account.verified_wrong;
+        let checked = account.verified_right.saturating_add(account.verified_wrong);
         let ids = account.wrong_ids.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
         faults.push(format!(
             "{} of {checked} checked results are wrong: ids {ids}",
             account.verified_wrong
         ));
     }
+    if let Some(found) = uniform::chi_square(&account.sample_positions)
+        && found > uniform::CHI_SQUARE_MAX
+    {
+        faults.push(format!(
+            "the samples are not spread evenly over their windows: chi-square {found:.1}, at most {}",
+            uniform::CHI_SQUARE_MAX
+        ));
+    }
     faults
 }
 
 fn name_ranges(ranges: &[(u64, u64)]) -> String {
-    let names = ranges.iter().map(|(start, end)| format!("ids {start} to {}", end - 1));
+    let names =
+        ranges.iter().map(|(start, end)| format!("ids {start} to {}", end.saturating_sub(1)));
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -358,5 +384,18 @@ mod tests {
                 "2 of 7 checked results are wrong: ids 7, 9",
             ]
         );
+    }
+
+    /// All samples from the first twentieth of each window, as a sample of the first that come is.
+    #[test]
+    fn samples_that_are_not_uniform_are_a_fault() {
+        let (status, mut account) = even();
+        account.sample_positions = vec![500; uniform::CLASSES];
+        assert_eq!(faults(&status, &account), Vec::<String>::new());
+        account.sample_positions = vec![0; uniform::CLASSES];
+        account.sample_positions[0] = 100;
+        let found = faults(&status, &account);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("chi-square 1900.0, at most 63.7"), "{found:?}");
     }
 }

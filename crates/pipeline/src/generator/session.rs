@@ -11,6 +11,7 @@ use crate::generator::{Assignment, CREDITS_MAX, Phase, SESSIONS_MAX, Session, Sh
 use crate::link::{Link, LinkError, Received};
 use crate::message::{ExecutorWelcome, Hello};
 use crate::meter::{Doing, Stopwatch};
+use crate::slots::Slot;
 use crate::task::TaskError;
 
 /// Between two looks at the listener.
@@ -23,9 +24,13 @@ pub(super) fn accept<'scope>(
     listener: &'scope TcpListener,
 ) {
     while !shared.state.lock().phase.is_last() {
+        let Some(slot) = shared.greetings.take() else {
+            thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
         match listener.accept() {
             Ok((stream, _)) => {
-                scope.spawn(move || serve(scope, shared, stream));
+                scope.spawn(move || serve(scope, shared, stream, slot));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
             Err(error) => {
@@ -36,8 +41,15 @@ pub(super) fn accept<'scope>(
     }
 }
 
-fn serve<'scope>(scope: &'scope Scope<'scope, '_>, shared: &'scope Shared, stream: TcpStream) {
-    let (id, link) = match greet(shared, stream) {
+fn serve<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    shared: &'scope Shared,
+    stream: TcpStream,
+    slot: Slot<'_>,
+) {
+    let greeted = greet(shared, stream);
+    drop(slot);
+    let (id, link) = match greeted {
         Ok(greeted) => greeted,
         Err(error) => {
             tracing::warn!(%error, "a connection was refused");

@@ -62,10 +62,11 @@ impl Board {
         for (total, (now, before)) in
             self.totals.tasks.iter_mut().zip(now.tasks.into_iter().zip(before.tasks))
         {
-            *total += now.saturating_sub(before);
+            *total = total.saturating_add(now.saturating_sub(before));
         }
-        self.totals.right += now.right.saturating_sub(before.right);
-        self.totals.wrong += now.wrong.saturating_sub(before.wrong);
+        let Totals { right, wrong, .. } = &mut self.totals;
+        *right = right.saturating_add(now.right.saturating_sub(before.right));
+        *wrong = wrong.saturating_add(now.wrong.saturating_sub(before.wrong));
         self.parts.insert(key, status);
     }
 
@@ -84,7 +85,7 @@ impl Board {
             Status::Generator(status) => status.in_flight,
             Status::Executor(_) | Status::Collector(_) => 0,
         });
-        in_flight.sum()
+        in_flight.fold(0, u64::saturating_add)
     }
 
     pub(super) fn end_second(&mut self, now_ns: u64) {
@@ -100,8 +101,8 @@ impl Board {
             if let Status::Generator(status) = status {
                 second.p50_ns = second.p50_ns.max(status.latency.p50_ns);
                 second.p99_ns = second.p99_ns.max(status.latency.p99_ns);
-                second.in_flight += status.in_flight;
-                second.backlog += status.backlog;
+                second.in_flight = second.in_flight.saturating_add(status.in_flight);
+                second.backlog = second.backlog.saturating_add(status.backlog);
             }
         }
         if self.seconds.len() == SECONDS_KEPT {

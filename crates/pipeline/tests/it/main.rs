@@ -1,5 +1,6 @@
-//! The pipeline as its users have it, on loopback: faults on the way, and memory.
+//! The pipeline as its users have it, on loopback: faults on the way, and strange bytes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod corpus;
 mod faults;
 mod proxy;
