@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod ablation;
+pub mod carrier;
 pub mod check;
 mod cli;
 pub mod clock;

@@ -99,8 +99,6 @@ pub enum System {
     Cql,
     Http,
     Pipeline,
-    /// Tasks by way of message brokers.
-    Brokers,
     /// Replication between masters.
     Hub,
 }
@@ -111,7 +109,6 @@ impl System {
         match self {
             System::Resp | System::Log | System::Cql | System::Pipeline => None,
             System::Http => Some("there is no web server yet"),
-            System::Brokers => Some("tasks do not go through message brokers yet"),
             System::Hub => Some("there is no replication between masters yet"),
         }
     }

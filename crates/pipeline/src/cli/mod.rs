@@ -3,6 +3,7 @@
 mod ablation;
 mod arguments;
 mod calibrate;
+mod carrier;
 mod console;
 mod memory;
 mod processes;
@@ -30,6 +31,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "executor", about: "Compute tasks", run: roles::executor },
     Subcommand { name: "collector", about: "Collect results, check them, keep the books", run: roles::collector },
     Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", run: roles::monitor },
+    Subcommand { name: "carrier", about: "Carry connections by way of a message broker", run: carrier::run },
     Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", run: calibrate::run },
     Subcommand { name: "ablation", about: "Measure steps of tuning, the naive way beside the right one", run: ablation::run },
 ];

@@ -23,7 +23,7 @@ use pipeline::task::{BatchTask, Ids, Kernel, Maker, TaskError};
 use crate::proxy::{Faults, Proxy};
 
 const STREAM: u64 = 7;
-const TASKS: u64 = 30_000;
+pub(crate) const TASKS: u64 = 30_000;
 const BATCH: u32 = 100;
 
 fn plan() -> Plan {
@@ -41,7 +41,7 @@ fn expected_digest() -> u64 {
     task.inspect(ids, &outputs[..used]).unwrap()
 }
 
-fn listen() -> (TcpListener, SocketAddr) {
+pub(crate) fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
@@ -60,7 +60,7 @@ fn listen_for_long() -> (TcpListener, SocketAddr) {
     }
 }
 
-fn collect(
+pub(crate) fn collect(
     listener: TcpListener,
     log: Option<PathBuf>,
     stop: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ fn collect(
     })
 }
 
-fn execute(
+pub(crate) fn execute(
     generator: SocketAddr,
     collector: SocketAddr,
     stop: &Arc<AtomicBool>,
@@ -111,7 +111,11 @@ fn execute_with(
     })
 }
 
-fn generate(listener: TcpListener, collector: SocketAddr, tasks: u64) -> GeneratorOptions {
+pub(crate) fn generate(
+    listener: TcpListener,
+    collector: SocketAddr,
+    tasks: u64,
+) -> GeneratorOptions {
     let plan = plan();
     GeneratorOptions {
         stream: STREAM,
@@ -137,7 +141,7 @@ fn run_generator(options: GeneratorOptions) -> GeneratorSummary {
     generator::run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-fn check_account(summary: &GeneratorSummary) {
+pub(crate) fn check_account(summary: &GeneratorSummary) {
     let account = &summary.account;
     assert_eq!(summary.faults, Vec::<String>::new());
     assert_eq!((account.collected, account.distinct), (TASKS, TASKS), "{account:?}");

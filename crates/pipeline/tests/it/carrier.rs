@@ -1,0 +1,93 @@
+//! By way of a broker nothing is lost either, also where the broker dies.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pipeline::carrier::{self, CarrierOptions, Place};
+use pipeline::generator::Rate;
+
+use crate::broker::Broker;
+use crate::faults::{TASKS, check_account, collect, execute, generate, listen};
+
+/// A carrier at each end of a broker, and where executors find generator and collector.
+struct Carried {
+    broker: Broker,
+    stop: Arc<AtomicBool>,
+    carriers: Vec<thread::JoinHandle<()>>,
+    generator: SocketAddr,
+    collector: SocketAddr,
+}
+
+impl Carried {
+    fn start(generator: SocketAddr, collector: SocketAddr) -> Self {
+        let broker = Broker::start();
+        let stop = Arc::new(AtomicBool::new(false));
+        let place = |name: &str, address| Place::new(name, address).unwrap();
+        let served = vec![place("generator", generator), place("collector", collector)];
+        let offer = |name: &str| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = listener.local_addr().unwrap();
+            (address, (listener, place(name, address)))
+        };
+        let (for_tasks, tasks) = offer("generator");
+        let (for_results, results) = offer("collector");
+        let start = |offered, served| {
+            let options = CarrierOptions { broker: broker.address, offered, served };
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || carrier::run(&options, &stop).unwrap())
+        };
+        let carriers = vec![start(Vec::new(), served), start(vec![tasks, results], Vec::new())];
+        Self { broker, stop, carriers, generator: for_tasks, collector: for_results }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for carrier in self.carriers {
+            carrier.join().unwrap();
+        }
+    }
+}
+
+fn run_carried(breaks: usize) {
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let over = Arc::new(AtomicBool::new(false));
+    let collecting = collect(for_results, None, Arc::new(AtomicBool::new(false)));
+    let carried = Carried::start(generator, collector);
+    let executing = execute(carried.generator, carried.collector, &over);
+    let mut options = generate(for_executors, collector, TASKS);
+    let (told, hears) = std::sync::mpsc::channel();
+    if breaks > 0 {
+        // Slow enough that it is not over before the broker has died.
+        options.pace.rate = Rate::PerSecond(TASKS / 2);
+    }
+    let generating = thread::spawn(move || {
+        let mut report = |status: &pipeline::status::GeneratorStatus| {
+            // Nobody asks where nothing breaks.
+            let _ = told.send(status.collected);
+        };
+        pipeline::generator::run(options, &AtomicBool::new(false), &mut report).unwrap()
+    });
+    for _ in 0..breaks {
+        while hears.recv().unwrap() == 0 {}
+        carried.broker.break_all();
+    }
+    let summary = generating.join().unwrap();
+    check_account(&summary);
+    over.store(true, Ordering::SeqCst);
+    executing.join().unwrap().unwrap();
+    collecting.join().unwrap();
+    carried.end();
+}
+
+#[test]
+fn tasks_and_results_come_through_a_broker() {
+    run_carried(0);
+}
+
+#[test]
+fn a_broker_that_dies_loses_nothing() {
+    run_carried(1);
+}
