@@ -1,10 +1,11 @@
 //! `myriad lab repro`: runs the tables of the source documents again, and holds what is seen
 //! against what they published. `myriad lab results` makes one document of it.
 
-pub mod ablations;
+mod ablations;
 pub mod compatibility;
 pub mod definitions;
 pub mod figure;
+pub mod finding;
 #[cfg(test)]
 mod fixture;
 pub mod outcome;
@@ -13,6 +14,7 @@ pub mod results;
 pub mod shape;
 pub mod sheet;
 pub mod source;
+mod web;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,9 +31,9 @@ use crate::cli;
 use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
-use ablations::Ablation;
 use compatibility::Compatibility;
 use figure::Figure;
+use finding::Finding;
 use outcome::is_joined;
 use profiles::{ProfiledCell, Profiles};
 use results::Results;
@@ -186,6 +188,7 @@ fn how(table: &Table) -> String {
         Some(Run::Compatibility(program)) => format!("by {program}"),
         Some(Run::Profile(cells)) => format!("profiles of {} cells", cells.len()),
         Some(Run::Ablation(name)) => format!("myriad pipeline ablation {name}"),
+        Some(Run::Experiment(_)) => "an experiment with myriad web".to_owned(),
         None => String::new(),
     }
 }
@@ -210,7 +213,15 @@ impl Session {
             Some(Run::Compatibility(_)) => self.try_tool(table),
             Some(Run::Tests(commands)) => Ok(format!("shown by tests: {}\n", commands.join(", "))),
             Some(Run::Profile(cells)) => self.profile(table, cells),
-            Some(Run::Ablation(name)) => self.ablate(table, name),
+            Some(Run::Ablation(name)) => {
+                let is_quick = self.arguments.is_quick;
+                self.keep(table, &ablations::measure(&self.program, name, is_quick, &self.stop)?)
+            }
+            Some(Run::Experiment(name)) => {
+                let is_quick = self.arguments.is_quick;
+                let bench = web::Bench { program: &self.program, is_quick, stop: &self.stop };
+                self.keep(table, &web::measure(name, &bench)?)
+            }
             None => bail!("{} does not say how it is run", table.id),
         }
     }
@@ -259,11 +270,8 @@ impl Session {
         Ok(format!("{text}\nFlame graphs: {}\n", folder.display()))
     }
 
-    fn ablate(&self, table: &Table, name: &str) -> Result<String> {
-        let folder = self.folder(table)?;
-        let is_quick = self.arguments.is_quick;
-        let found = Ablation::measure(&self.program, name, is_quick, &self.stop)?;
-        found.write(&folder)?;
+    fn keep(&self, table: &Table, found: &Finding) -> Result<String> {
+        found.write(&self.folder(table)?)?;
         Ok(format!("{}\n{}", found.sheet().text(), found.remark()))
     }
 

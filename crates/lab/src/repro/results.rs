@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-use super::ablations::{self, Ablation};
 use super::compatibility::{self, Compatibility};
+use super::finding::Finding;
 use super::outcome::{Outcome, outcome};
 use super::profiles::{self, Profiles};
 use super::sheet::{Sheet, verdict_name};
@@ -26,7 +26,7 @@ pub struct Results {
     compatibility: Option<Compatibility>,
     profiles: Option<Profiles>,
     /// By name.
-    ablations: BTreeMap<String, Ablation>,
+    findings: BTreeMap<String, Finding>,
 }
 
 /// A run of a definition.
@@ -64,9 +64,8 @@ impl Results {
             self.profiles = Some(Profiles::read(folder)?);
             return Ok(true);
         }
-        if folder.join(ablations::FILE).exists() {
-            let found = Ablation::read(folder)?;
-            self.ablations.insert(found.name.clone(), found);
+        if let Some(found) = Finding::read(folder)? {
+            self.findings.insert(found.name.clone(), found);
             return Ok(true);
         }
         if !folder.join(ROWS).exists() {
@@ -94,7 +93,7 @@ impl Results {
         !self.runs.is_empty()
             || self.compatibility.is_some()
             || self.profiles.is_some()
-            || !self.ablations.is_empty()
+            || !self.findings.is_empty()
     }
 
     /// The outcome of a table, if it has been measured.
@@ -157,18 +156,20 @@ impl Results {
                 let count = |profiles: &Profiles| format!("{} profiles", profiles.cells.len());
                 (String::new(), self.profiles.as_ref().map_or(NOT_HERE.into(), count))
             }
-            (Some(Run::Ablation(name)), None) => match self.ablations.get(name) {
-                Some(found) => (found.verdict().to_owned(), found.numbers()),
-                None => (String::new(), NOT_HERE.into()),
-            },
+            (Some(Run::Ablation(name) | Run::Experiment(name)), None) => {
+                match self.findings.get(name) {
+                    Some(found) => (found.verdict().to_owned(), found.numbers()),
+                    None => (String::new(), NOT_HERE.into()),
+                }
+            }
             (_, None) => (String::new(), NOT_HERE.into()),
         }
     }
 
     fn section(&self, table: &'static Table) -> Option<String> {
         let head = format!("## {}: {}\n\n{}\n", table.id, table.title, table.shows);
-        if let Some(Run::Ablation(name)) = &table.run {
-            let found = self.ablations.get(name)?;
+        if let Some(Run::Ablation(name) | Run::Experiment(name)) = &table.run {
+            let found = self.findings.get(name)?;
             return Some(format!("{head}\n{}\n{}", found.sheet().markdown(), found.remark()));
         }
         let sheet = match (&table.run, &self.compatibility, &self.profiles) {

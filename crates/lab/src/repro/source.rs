@@ -107,8 +107,7 @@ impl System {
     /// What is missing, in words; `None` when it is there.
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            System::Resp | System::Log | System::Cql | System::Pipeline => None,
-            System::Http => Some("there is no web server yet"),
+            System::Resp | System::Log | System::Cql | System::Http | System::Pipeline => None,
             System::Hub => Some("there is no replication between masters yet"),
         }
     }
@@ -128,6 +127,8 @@ pub enum Run {
     Profile(Vec<ProfiledCell>),
     /// By `myriad pipeline ablation NAME`.
     Ablation(String),
+    /// By the experiment of this name with `myriad web`.
+    Experiment(String),
 }
 
 /// A column of figures or of remarks.

@@ -1,0 +1,252 @@
+//! What came of an experiment that is no grid of cells: the numbers that it comes down to, whether
+//! they say what the source says, and what they teach.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::ablations;
+use super::sheet::{Sheet, shown};
+
+/// Beside the folders of runs.
+const FILE: &str = "finding.json";
+
+/// What came of one experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `d05`, `s2.r7`.
+    pub name: String,
+    pub title: String,
+    /// What it comes down to.
+    pub numbers: Vec<Number>,
+    /// What the source saw.
+    pub source: String,
+    /// The same is seen here, and all that is wanted is reached.
+    pub agrees: bool,
+    pub teaches: String,
+    /// Why something else is seen; empty where it agrees.
+    pub otherwise: String,
+    pub rows: Vec<Way>,
+}
+
+/// One of the numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    pub label: String,
+    pub value: f64,
+    pub unit: String,
+}
+
+/// One way of doing it, over all repeats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Way {
+    pub variant: String,
+    /// `naive`, `right`, what it is tried with, or empty.
+    pub role: String,
+    /// The median.
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    pub unit: String,
+    /// What the median must reach.
+    #[serde(default)]
+    pub wanted: Option<f64>,
+    pub note: String,
+}
+
+impl Number {
+    pub fn new(label: &str, value: f64, unit: &str) -> Self {
+        Self { label: label.to_owned(), value, unit: unit.to_owned() }
+    }
+}
+
+impl Way {
+    /// Something that was seen once.
+    pub fn once(variant: &str, role: &str, value: f64, unit: &str, note: String) -> Self {
+        Self::over(variant, role, &[value], unit, note)
+    }
+
+    /// The median of several tries; nothing of none.
+    pub fn over(variant: &str, role: &str, values: &[f64], unit: &str, note: String) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+        Self {
+            variant: variant.to_owned(),
+            role: role.to_owned(),
+            value: median(values),
+            low: at(0),
+            high: at(sorted.len().saturating_sub(1)),
+            unit: unit.to_owned(),
+            wanted: None,
+            note,
+        }
+    }
+}
+
+/// The middle one, or the middle between two; nothing of none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.as_slice() {
+        [] => 0.0,
+        some if some.len() % 2 == 1 => some[middle],
+        some => f64::midpoint(some[middle - 1], some[middle]),
+    }
+}
+
+impl Finding {
+    /// What lies in the folder of a table, also in the form of earlier versions; `None`: nothing.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        if !path.exists() {
+            return ablations::read_earlier(folder);
+        }
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let found = serde_json::from_slice(&text);
+        found.map(Some).with_context(|| format!("read {}", path.display()))
+    }
+
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        fs::write(&path, serde_json::to_vec_pretty(self)?)
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    /// As for the statements of other tables.
+    pub fn verdict(&self) -> &'static str {
+        if self.agrees { "agrees" } else { "differs" }
+    }
+
+    /// `naive 20,000, right 40,000 tasks/s`: a unit that several share is said once.
+    pub fn numbers(&self) -> String {
+        let mut text = String::new();
+        for (index, number) in self.numbers.iter().enumerate() {
+            let next = self.numbers.get(index + 1);
+            let unit = match next {
+                Some(next) if next.unit == number.unit => "",
+                _ => &number.unit,
+            };
+            let blank = if unit.is_empty() { "" } else { " " };
+            let comma = if next.is_some() { ", " } else { "" };
+            write!(text, "{} {}{blank}{unit}{comma}", number.label, shown(number.value))
+                .expect("a string takes all");
+        }
+        text
+    }
+
+    /// What is to be said under the table.
+    pub fn remark(&self) -> String {
+        let mut text = format!(
+            "{}. The source: {}: {}.\n\n{}\n",
+            self.numbers(),
+            self.source,
+            self.verdict(),
+            self.teaches
+        );
+        if !self.otherwise.is_empty() {
+            writeln!(text, "\nWhy it differs here: {}", self.otherwise)
+                .expect("a string takes all");
+        }
+        text
+    }
+
+    pub fn sheet(&self) -> Sheet {
+        let row = |way: &Way| {
+            let spread = match (way.low, way.high) {
+                (low, high) if low < high => format!("{} to {}", shown(low), shown(high)),
+                _ => "-".to_owned(),
+            };
+            [
+                way.variant.clone(),
+                way.role.clone(),
+                shown(way.value),
+                spread,
+                way.unit.clone(),
+                way.wanted.map_or_else(String::new, |wanted| {
+                    let missed = if way.value < wanted { ", missed" } else { "" };
+                    format!("{}{missed}", shown(wanted))
+                }),
+                way.note.clone(),
+            ]
+        };
+        let head = ["way", "", "median", "repeats", "unit", "wanted", "remark"];
+        Sheet::new(head, self.rows.iter().map(row).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Scratch;
+
+    fn finding(agrees: bool) -> Finding {
+        let way = |variant: &str, role: &str, value: f64| Way {
+            high: value * 1.5,
+            wanted: (role == "right").then_some(50_000.0),
+            ..Way::once(variant, role, value, "tasks/s", String::new())
+        };
+        Finding {
+            name: "d05".into(),
+            title: "Buffers".into(),
+            numbers: vec![
+                Number::new("naive", 20_000.0, "tasks/s"),
+                Number::new("right", 40_000.0, "tasks/s"),
+            ],
+            source: "40,000 to 70,000 per second".into(),
+            agrees,
+            teaches: "Calls cost.".into(),
+            otherwise: if agrees { String::new() } else { "No calls.".into() },
+            rows: vec![way("none", "naive", 20_000.0), way("64 KiB", "right", 40_000.0)],
+        }
+    }
+
+    #[test]
+    fn numbers_and_the_reason_are_said() {
+        let agreeing = finding(true);
+        let remark = agreeing.remark();
+        assert!(remark.starts_with("naive 20,000, right 40,000 tasks/s. The source:"), "{remark}");
+        assert!(remark.contains(": agrees.") && !remark.contains("Why"), "{remark}");
+        assert!(finding(false).remark().ends_with("Why it differs here: No calls.\n"));
+        let markdown = agreeing.sheet().markdown();
+        assert!(
+            markdown.contains("| none | naive | 20,000 | 20,000 to 30,000 | tasks/s |  |"),
+            "{markdown}"
+        );
+        assert!(markdown.contains("| tasks/s | 50,000, missed |"), "{markdown}");
+    }
+
+    #[test]
+    fn each_unit_is_said_where_it_ends() {
+        let numbers = vec![
+            Number::new("after", 12.0, "ms"),
+            Number::new("tried", 31.0, ""),
+            Number::new("answered", 31.0, ""),
+        ];
+        let found = Finding { numbers, ..finding(true) };
+        assert_eq!(found.numbers(), "after 12 ms, tried 31, answered 31");
+    }
+
+    #[test]
+    fn what_was_found_is_read_back() {
+        let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
+        let folder = scratch.path();
+        assert_eq!(Finding::read(folder).unwrap(), None);
+        finding(true).write(folder).unwrap();
+        assert_eq!(Finding::read(folder).unwrap(), Some(finding(true)));
+        fs::write(folder.join(FILE), "{").unwrap();
+        assert!(Finding::read(folder).is_err());
+    }
+
+    #[test]
+    fn the_middle_of_several_tries() {
+        let way = Way::over("a", "", &[3.0, 1.0, 2.0], "ms", String::new());
+        assert_eq!((way.value, way.low, way.high), (2.0, 1.0, 3.0));
+        assert!((median(&[1.0, 4.0]) - 2.5).abs() < 1e-9);
+        assert!(median(&[]).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,261 @@
+//! What the system calls of the serial server cost below and above the number of clients that its
+//! queue holds: counted by strace, as the source did, and beside it what the kernel accounts to the
+//! server when nobody traces it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use super::crowd::{Crowd, Manner, Plan};
+use super::host::{Host, signal};
+use super::{Bench, per_second, real};
+use crate::measure::threads::{threads, uses_between};
+use crate::repro::finding::{Finding, Number, Way, median};
+
+const TRACER: &str = "strace";
+/// Clients at a time: what the queue holds, and what it does not.
+const CLIENTS: [usize; 2] = [5, 10];
+const BACKLOG: &str = "5";
+/// What the source calls them, what they are here, and its microseconds at 5 and at 10.
+const CALLS: [(&str, &str, &str); 4] = [
+    ("writev", "sendto", "86, 106"),
+    ("close", "close", "71, 92"),
+    ("accept", "accept4", "33, 38"),
+    ("recv", "recvfrom", "14, 23"),
+];
+/// Those of which the source says that they become slower.
+const SLOWER: [&str; 2] = ["writev", "close"];
+
+/// One look at the server, untraced and traced.
+#[derive(Debug, Default)]
+struct Look {
+    pages_per_second: f64,
+    cpu_us_per_page: f64,
+    switches_per_page: f64,
+    /// By their names here.
+    calls: BTreeMap<String, Call>,
+    calls_per_second: f64,
+}
+
+/// What a tracer says of one kind of call.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Call {
+    count: u64,
+    seconds: f64,
+}
+
+impl Call {
+    fn microseconds(self) -> f64 {
+        self.seconds * 1e6 / real(self.count.max(1))
+    }
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
+    let repeats = bench.pick(1, 5);
+    let mut looks: [Vec<Look>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..repeats {
+        for (clients, looks) in CLIENTS.into_iter().zip(&mut looks) {
+            looks.push(look(bench, clients).with_context(|| format!("{clients} clients"))?);
+        }
+    }
+    Ok(finding(&looks))
+}
+
+fn look(bench: &Bench<'_>, clients: usize) -> Result<Look> {
+    let host = Host::start(bench, &["--accept", "serial", "--backlog", BACKLOG])?;
+    let worker = host.worker()?;
+    let plan = Plan { address: host.address(), clients, manner: Manner::NewConnections };
+    let crowd = Crowd::start(plan)?;
+    let measured = Duration::from_millis(bench.pick(2_000, 10_000));
+    bench.pause(Duration::from_millis(bench.pick(500, 2_000)))?;
+
+    let (earlier, pages, started) = (threads(worker)?, crowd.pages(), Instant::now());
+    bench.pause(measured)?;
+    let uses = uses_between(&earlier, &threads(worker)?);
+    let (pages, elapsed) = (crowd.pages() - pages, started.elapsed());
+    ensure!(pages > 0, "not one page came");
+    let cpu_ns: u64 = uses.iter().map(crate::measure::ThreadUse::cpu_ns).sum();
+    let switches: u64 =
+        uses.iter().map(|one| one.voluntary_switches + one.involuntary_switches).sum();
+
+    let (calls, traced) = trace(bench, worker, host.folder(), measured)?;
+    let count = calls.values().map(|call| call.count).sum();
+    crowd.stop()?;
+    Ok(Look {
+        pages_per_second: per_second(pages, elapsed),
+        cpu_us_per_page: real(cpu_ns) / 1e3 / real(pages),
+        switches_per_page: real(switches) / real(pages),
+        calls,
+        calls_per_second: per_second(count, traced),
+    })
+}
+
+/// Counts the calls of a process for a while. What they cost contains the tracer's stops, as in the
+/// source: it is good for comparing.
+fn trace(
+    bench: &Bench<'_>,
+    pid: u32,
+    folder: &Path,
+    duration: Duration,
+) -> Result<(BTreeMap<String, Call>, Duration)> {
+    let path = folder.join("calls");
+    let mut command = Command::new(TRACER);
+    command.args(["-c", "-p", &pid.to_string(), "-o"]).arg(&path);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut tracer = command.spawn().context("start strace (Debian: strace)")?;
+    let traced = wait_until_attached(&mut tracer).and_then(|()| {
+        let started = Instant::now();
+        bench.pause(duration)?;
+        Ok(started.elapsed())
+    });
+    // It writes its table when it is interrupted.
+    let told = signal(tracer.id(), Signal::INT);
+    tracer.wait().context("wait for strace")?;
+    let traced = traced?;
+    told?;
+    let text = fs::read_to_string(&path).context("read what strace counted")?;
+    let calls = parse(&text);
+    ensure!(!calls.is_empty(), "strace counted nothing: {text:?}");
+    Ok((calls, traced))
+}
+
+/// Its first line says whether it may trace.
+fn wait_until_attached(tracer: &mut Child) -> Result<()> {
+    let mut said = BufReader::new(tracer.stderr.take().context("errors are piped")?);
+    let mut line = String::new();
+    said.read_line(&mut line).context("hear strace")?;
+    if !line.contains("attached") {
+        said.read_to_string(&mut line).context("hear strace")?;
+        bail!("strace may not trace here: {}", line.trim());
+    }
+    // It says more when it leaves; somebody has to listen.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    Ok(())
+}
+
+/// The table of `strace -c`: share, seconds, microseconds per call, calls, errors if any, name.
+fn parse(text: &str) -> BTreeMap<String, Call> {
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (seconds, count) = (fields.get(1)?.parse().ok()?, fields.get(3)?.parse().ok()?);
+        let name = fields.last().filter(|name| **name != "total")?;
+        Some(((*name).to_owned(), Call { count, seconds }))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn finding(looks: &[Vec<Look>; 2]) -> Finding {
+    let of = |at: usize, name: &str| -> Vec<f64> {
+        let calls = looks[at].iter().filter_map(|look| look.calls.get(name));
+        calls.map(|call| call.microseconds()).collect()
+    };
+    let mut rows = Vec::new();
+    for (theirs, ours, source) in CALLS {
+        for (at, clients) in CLIENTS.into_iter().enumerate() {
+            let counts = looks[at].iter().filter_map(|look| look.calls.get(ours));
+            let counts: Vec<f64> = counts.map(|call| real(call.count)).collect();
+            let variant = if theirs == ours { ours.to_owned() } else { format!("{ours} ({theirs})") };
+            let note = format!("{:.0} calls; source: {source}", median(&counts));
+            rows.push(Way::over(&variant, &at_a_time(clients), &of(at, ours), "us", note));
+        }
+    }
+    let figures: [(&str, &str, fn(&Look) -> f64); 4] = [
+        ("all calls, traced", "per s", |look| look.calls_per_second),
+        ("pages, not traced", "per s", |look| look.pages_per_second),
+        ("processor time per page, not traced", "us", |look| look.cpu_us_per_page),
+        ("switches per page, not traced", "", |look| look.switches_per_page),
+    ];
+    for (what, unit, figure) in figures {
+        for (at, clients) in CLIENTS.into_iter().enumerate() {
+            let values: Vec<f64> = looks[at].iter().map(figure).collect();
+            rows.push(Way::over(what, &at_a_time(clients), &values, unit, String::new()));
+        }
+    }
+    let median_of = |at, theirs: &str| {
+        let ours = CALLS.iter().find(|call| call.0 == theirs).map_or("", |call| call.1);
+        median(&of(at, ours))
+    };
+    let agrees = SLOWER.iter().all(|name| median_of(1, name) > median_of(0, name));
+    let pages = |at: usize| {
+        let values: Vec<f64> = looks[at].iter().map(|look| look.pages_per_second).collect();
+        median(&values)
+    };
+    Finding {
+        name: "s2.p1a".into(),
+        title: "System calls of the serial server before and after the collapse".into(),
+        numbers: vec![
+            Number::new("writev at 5", median_of(0, "writev"), "us"),
+            Number::new("at 10", median_of(1, "writev"), "us"),
+            Number::new("close at 5", median_of(0, "close"), "us"),
+            Number::new("at 10", median_of(1, "close"), "us"),
+            Number::new("pages at 5", pages(0), "per s"),
+            Number::new("at 10", pages(1), "per s"),
+        ],
+        source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that became 8,686".into(),
+        agrees,
+        teaches: TEACHES.into(),
+        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
+        rows,
+    }
+}
+
+const TEACHES: &str = "\
+The calls are no cause. Of 10 clients 7 fit (6 in the queue, 1 served); the others' handshakes are dropped, and they wait \
+for a retransmission, a second or more. What a call costs tells only how warm the processor is when it is made.";
+const OTHERWISE: &str = "\
+a server here does not wait long enough between pages to become cold: clients on another core of the same machine keep its \
+queue full, and a call costs what it costs at 5.";
+
+fn at_a_time(clients: usize) -> String {
+    format!("{clients} at a time")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 44.24    0.086000          86      1000           sendto
+ 30.00    0.071000          71      1000        12 close
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.157000          78      2000        12 total
+";
+
+    #[test]
+    fn the_tracers_table_is_read() {
+        let calls = parse(TABLE);
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        assert_eq!(calls["close"].count, 1000);
+        assert!((calls["sendto"].microseconds() - 86.0).abs() < 1e-6);
+        assert!(parse("").is_empty());
+        assert!((Call::default().microseconds()).abs() < 1e-9);
+    }
+
+    fn look(sendto: f64, close: f64) -> Look {
+        let call = |microseconds: f64| Call { count: 1000, seconds: microseconds / 1e3 };
+        Look {
+            pages_per_second: 100.0,
+            calls: BTreeMap::from([("sendto".into(), call(sendto)), ("close".into(), call(close))]),
+            ..Look::default()
+        }
+    }
+
+    #[test]
+    fn both_calls_must_become_slower() {
+        let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 92.0)]]);
+        assert!(found.agrees && found.otherwise.is_empty());
+        assert!(found.numbers().starts_with("writev at 5 86, at 10 106, close at 5 71, at 10 92 us"));
+        assert_eq!(found.rows.len(), 2 * (CALLS.len() + 4));
+        assert_eq!(found.rows[0].variant, "sendto (writev)");
+        let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 70.0)]]);
+        assert!(!found.agrees && !found.otherwise.is_empty());
+    }
+}

@@ -1,0 +1,202 @@
+//! What users of a web server expect: a list of checks, and how much many slow clients cost the others.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::crowd::{Crowd, Manner, Plan};
+use super::dribble::Dribblers;
+use super::exchanges::{self, Exchange, judge};
+use super::ground::{ABSENT, Ground, TRIALS, Trial};
+use super::host::Host;
+use super::talk::ask;
+use super::{Bench, real};
+use crate::repro::finding::{Finding, Number, Way, median};
+
+/// Clients of which the latency is told, and how often each asks.
+const GOOD_CLIENTS: usize = 20;
+const GOOD_PERIOD: Duration = Duration::from_millis(20);
+const DRIBBLERS: usize = 10_000;
+const QUICK_DRIBBLERS: usize = 1_000;
+/// What slow clients may add to the p99 of the others.
+const RATIO_MAX: f64 = 1.2;
+/// All dribble by then.
+const OPENING_MAX: Duration = Duration::from_secs(30);
+
+/// A check and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Checked {
+    row: &'static str,
+    what: &'static str,
+    /// Empty: as expected.
+    complaint: String,
+}
+
+/// p99 without and with slow clients, one after the other, in milliseconds.
+#[derive(Debug, Default)]
+struct Slowed {
+    dribblers: usize,
+    without_ms: Vec<f64>,
+    with_ms: Vec<f64>,
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
+    let ground = Ground::new()?;
+    let host = ground.host(bench, &[])?;
+    let mut checked = Vec::new();
+    for exchange in exchanges::ALL {
+        bench.go_on()?;
+        checked.push(try_exchange(&host, exchange)?);
+    }
+    drop(host);
+    for trial in TRIALS {
+        bench.go_on()?;
+        checked.push(try_trial(bench, &ground, trial));
+    }
+    let slowed = dribble(bench).context("clients that dribble")?;
+    Ok(finding(&checked, &slowed))
+}
+
+fn try_exchange(host: &Host, exchange: &Exchange) -> Result<Checked> {
+    let answer = ask(host.address(), exchange.request.as_bytes());
+    let answer = answer.with_context(|| exchange.what.to_owned())?;
+    let complaint = judge(exchange, &answer).unwrap_or_default();
+    Ok(Checked { row: exchange.row, what: exchange.what, complaint })
+}
+
+/// One that cannot be carried out is not as expected.
+fn try_trial(bench: &Bench<'_>, ground: &Ground, trial: &Trial) -> Checked {
+    let complaint = (trial.run)(bench, ground).err().map(|error| format!("{error:#}"));
+    Checked { row: trial.row, what: trial.what, complaint: complaint.unwrap_or_default() }
+}
+
+fn dribble(bench: &Bench<'_>) -> Result<Slowed> {
+    let mut slowed = Slowed::default();
+    let host = Host::start(bench, &["--workers", "1"])?;
+    let (address, manner) = (host.address(), Manner::Paced(GOOD_PERIOD));
+    let crowd = Crowd::start(Plan { address, clients: GOOD_CLIENTS, manner })?;
+    bench.pause(Duration::from_millis(500))?;
+    for _ in 0..bench.pick(3, 7) {
+        slowed.without_ms.push(p99_ms(bench, &crowd)?);
+        let wanted = bench.pick(QUICK_DRIBBLERS, DRIBBLERS);
+        let dribblers = Dribblers::start(address, wanted)?;
+        let is_there = || dribblers.active() * 10 >= dribblers.count() * 9;
+        let look = || Ok(is_there().then(|| dribblers.active()));
+        slowed.dribblers = bench.wait_for("the slow clients are there", OPENING_MAX, look)?;
+        slowed.with_ms.push(p99_ms(bench, &crowd)?);
+        drop(dribblers);
+        // The server says goodbye to them.
+        bench.pause(Duration::from_millis(bench.pick(300, 2_000)))?;
+    }
+    ensure!(crowd.failure_count() == 0, "{} good requests failed", crowd.failure_count());
+    crowd.stop()?;
+    Ok(slowed)
+}
+
+/// Over the next while.
+fn p99_ms(bench: &Bench<'_>, crowd: &Crowd) -> Result<f64> {
+    crowd.take_latencies_ns();
+    bench.pause(Duration::from_millis(bench.pick(1_500, 5_000)))?;
+    let mut latencies = crowd.take_latencies_ns();
+    ensure!(!latencies.is_empty(), "no good request was answered");
+    latencies.sort_unstable();
+    let at = (latencies.len() * 99).div_ceil(100).saturating_sub(1);
+    Ok(real(latencies[at]) / 1e6)
+}
+
+fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
+    let passed = checked.iter().filter(|one| one.complaint.is_empty()).count();
+    let ratios: Vec<f64> = slowed
+        .without_ms
+        .iter()
+        .zip(&slowed.with_ms)
+        .map(|(without, with)| with / without.max(1e-6))
+        .collect();
+    let ratio = median(&ratios);
+    let is_all = passed == checked.len();
+    let agrees = is_all && ratio <= RATIO_MAX;
+    let mut rows: Vec<Way> = groups(checked);
+    rows.extend(ABSENT.iter().map(|(row, what, instead)| {
+        Way::once(row, "not there", 0.0, "checks", format!("{what}: {instead}"))
+    }));
+    let slow = format!("with {} slow clients", slowed.dribblers);
+    rows.push(Way::over("p99", "without slow clients", &slowed.without_ms, "ms", String::new()));
+    rows.push(Way::over("p99", &slow, &slowed.with_ms, "ms", String::new()));
+    rows.push(Way::over("p99", "with over without", &ratios, "x", String::new()));
+    Finding {
+        name: "s2.r8".into(),
+        title: "What users of a web server expect".into(),
+        numbers: vec![
+            Number::new("checks", real(checked.len() as u64), ""),
+            Number::new("as expected", real(passed as u64), ""),
+            Number::new("p99 with slow clients over without", ratio, "x"),
+            Number::new("slow clients", real(slowed.dribblers as u64), ""),
+        ],
+        source: "the source's server has no limits, no timeouts and no files".into(),
+        agrees,
+        teaches: TEACHES.into(),
+        otherwise: otherwise(is_all, ratio),
+        rows,
+    }
+}
+
+/// A line for each row of the list, with what is not as expected.
+fn groups(checked: &[Checked]) -> Vec<Way> {
+    let mut names: Vec<&str> = checked.iter().map(|one| one.row).collect();
+    names.sort_by_key(|name| (name.len(), *name));
+    names.dedup();
+    let group = |name: &str| {
+        let of_row = || checked.iter().filter(|one| one.row == name);
+        let passed = of_row().filter(|one| one.complaint.is_empty()).count();
+        let complaints: Vec<String> = of_row()
+            .filter(|one| !one.complaint.is_empty())
+            .map(|one| format!("{}: {}", one.what, one.complaint))
+            .collect();
+        let unit = format!("of {}", of_row().count());
+        Way::once(name, "as expected", real(passed as u64), &unit, complaints.join("; "))
+    };
+    names.into_iter().map(group).collect()
+}
+
+fn otherwise(is_all: bool, ratio: f64) -> String {
+    let mut parts = Vec::new();
+    if !is_all {
+        parts.push("checks failed, see the rows");
+    }
+    if ratio > RATIO_MAX {
+        parts.push("slow clients cost the others more than a fifth; they share a core with these here");
+    }
+    parts.join("; ")
+}
+
+const TEACHES: &str = "\
+A web server is mostly what it refuses, and when it loses patience. Whoever is slow costs a buffer and a look per second, \
+not a worker; whoever climbs out of the root is stopped by the kernel while he does, not by a comparison of names before.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(row: &'static str, complaint: &str) -> Checked {
+        Checked { row, what: "a thing", complaint: complaint.into() }
+    }
+
+    fn slowed(with_ms: f64) -> Slowed {
+        Slowed { dribblers: 1_000, without_ms: vec![1.0; 3], with_ms: vec![with_ms; 3] }
+    }
+
+    #[test]
+    fn all_checks_and_the_bound_of_slow_clients_decide() {
+        let good = [checked("W10", ""), checked("W2", ""), checked("W2", "")];
+        let found = finding(&good, &slowed(1.1));
+        assert!(found.agrees && found.otherwise.is_empty());
+        assert!(found.numbers().starts_with("checks 3, as expected 3, p99"), "{}", found.numbers());
+        let names: Vec<&str> = found.rows.iter().map(|way| way.variant.as_str()).collect();
+        assert_eq!(names[..3], ["W2", "W10", "W9"]);
+        let found = finding(&[checked("W2", ""), checked("W2", "it is not")], &slowed(1.0));
+        assert!(!found.agrees);
+        assert_eq!((found.rows[0].unit.as_str(), found.rows[0].note.as_str()), ("of 2", "a thing: it is not"));
+        let found = finding(&good, &slowed(1.5));
+        assert!(!found.agrees && found.otherwise.contains("more than a fifth"));
+    }
+}

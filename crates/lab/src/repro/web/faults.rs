@@ -1,0 +1,259 @@
+//! A worker is killed under load, and the program is replaced under load: who notices?
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use super::crowd::{Crowd, Failure, Manner, Plan};
+use super::host::{Host, signal};
+use super::sockets::clients_of;
+use super::{Bench, milliseconds, real};
+use crate::repro::finding::{Finding, Number, Way};
+
+const WORKERS: &str = "2";
+/// Clients that keep their connections, and clients that make a new one for each page.
+const KEEPING: usize = 32;
+const CHANGING: usize = 4;
+/// A worker in the place of another is there within this time.
+const RESPAWN_MAX: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Failures that a death brings show within this time.
+const AFTERMATH: Duration = Duration::from_millis(300);
+/// A worker that lived so long is replaced at once when it dies; sooner, deaths are taken for a fault
+/// that repeats itself.
+const LIFE: Duration = Duration::from_secs(11);
+const REPLACEMENTS: usize = 10;
+
+/// What a death brought.
+#[derive(Debug, Clone, Default)]
+struct Death {
+    /// Until another process was there, and until it had a client.
+    respawned: Duration,
+    serving: Duration,
+    /// Clients of the one that died.
+    clients: usize,
+    /// Pages that did not come.
+    failures: usize,
+    /// Of them, those of clients of another worker.
+    of_others: usize,
+}
+
+/// What ten replacements brought.
+#[derive(Debug, Default)]
+struct Replacements {
+    took: Vec<Duration>,
+    pages: u64,
+    failures: u64,
+    first_failure: String,
+}
+
+/// Both kinds of clients.
+struct Load {
+    keeping: Crowd,
+    changing: Crowd,
+}
+
+impl Load {
+    fn start(host: &Host) -> Result<Self> {
+        let address = host.address();
+        let crowd = |clients, manner| Crowd::start(Plan { address, clients, manner });
+        Ok(Self {
+            keeping: crowd(KEEPING, Manner::KeepAlive)?,
+            changing: crowd(CHANGING, Manner::NewConnections)?,
+        })
+    }
+
+    fn pages(&self) -> u64 {
+        self.keeping.pages() + self.changing.pages()
+    }
+
+    fn failure_count(&self) -> u64 {
+        self.keeping.failure_count() + self.changing.failure_count()
+    }
+
+    fn failures_since(&self, at: Instant) -> Vec<Failure> {
+        [self.keeping.failures_since(at), self.changing.failures_since(at)].concat()
+    }
+
+    /// Waits until `count` more pages have come.
+    fn go_on(&self, bench: &Bench<'_>, count: u64) -> Result<()> {
+        let target = self.pages() + count;
+        let look = || Ok((self.pages() >= target).then_some(()));
+        bench.wait_for("pages come", WAIT_MAX, look)
+    }
+
+    fn stop(self) -> Result<()> {
+        self.keeping.stop()?;
+        self.changing.stop()
+    }
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
+    let deaths = kill_workers(bench).context("kill workers")?;
+    let mut replaced = Vec::new();
+    for accept in ["least-loaded", "fdpass"] {
+        if bench.is_quick && accept != "least-loaded" {
+            continue;
+        }
+        let found = replace(bench, accept).with_context(|| format!("replace, {accept}"))?;
+        replaced.push((accept, found));
+    }
+    Ok(finding(&deaths, &replaced))
+}
+
+fn kill_workers(bench: &Bench<'_>) -> Result<Vec<Death>> {
+    let host = Host::start(bench, &["--workers", WORKERS])?;
+    let load = Load::start(&host)?;
+    let mut deaths = Vec::new();
+    for round in 0..bench.pick(1, 3) {
+        if round > 0 {
+            bench.pause(LIFE)?;
+        }
+        for index in 0..2 {
+            deaths.push(kill_one(bench, &host, &load, index)?);
+        }
+    }
+    load.stop()?;
+    Ok(deaths)
+}
+
+fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result<Death> {
+    load.go_on(bench, 1_000)?;
+    let port = host.address().port();
+    let workers = host.workers()?;
+    ensure!(workers.len() == 2, "{} workers are there", workers.len());
+    let (victim, other) = (workers[index], workers[1 - index]);
+    let others = clients_of(other, port)?;
+    let clients = clients_of(victim, port)?.len();
+    let killed = Instant::now();
+    signal(victim, Signal::KILL)?;
+    let next = bench.wait_for("another worker is there", WAIT_MAX, || {
+        Ok(host.workers()?.into_iter().find(|pid| !workers.contains(pid)))
+    })?;
+    let respawned = killed.elapsed();
+    bench.wait_for("it has a client", WAIT_MAX, || {
+        // Between fork and exec it is not ours to look into.
+        let clients = clients_of(next, port).unwrap_or_default();
+        Ok((!clients.is_empty()).then_some(()))
+    })?;
+    let serving = killed.elapsed();
+    bench.pause(AFTERMATH)?;
+    let failures = load.failures_since(killed);
+    let of_others = of_others(&failures, &others);
+    Ok(Death { respawned, serving, clients, failures: failures.len(), of_others })
+}
+
+/// Failures of clients whose worker has not died.
+fn of_others(failures: &[Failure], others: &BTreeSet<u16>) -> usize {
+    failures.iter().filter(|failure| others.contains(&failure.port)).count()
+}
+
+fn replace(bench: &Bench<'_>, accept: &str) -> Result<Replacements> {
+    let mut host = Host::start(bench, &["--workers", WORKERS, "--accept", accept])?;
+    let load = Load::start(&host)?;
+    let started = Instant::now();
+    load.go_on(bench, 1_000)?;
+    let mut replaced = Replacements::default();
+    for _ in 0..REPLACEMENTS {
+        replaced.took.push(host.replace(bench)?);
+        load.go_on(bench, 500)?;
+    }
+    replaced.pages = load.pages();
+    replaced.failures = load.failure_count();
+    let first = load.failures_since(started).into_iter().next();
+    replaced.first_failure = first.map(|failure| failure.what).unwrap_or_default();
+    load.stop()?;
+    Ok(replaced)
+}
+
+fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
+    let slowest = deaths.iter().map(|death| death.serving).max().unwrap_or_default();
+    let failed: usize = deaths.iter().map(|death| death.failures).sum();
+    let of_others: usize = deaths.iter().map(|death| death.of_others).sum();
+    let broken: u64 = replaced.iter().map(|(_, found)| found.failures).sum();
+    let agrees = slowest <= RESPAWN_MAX && of_others == 0 && broken == 0;
+    let mut rows: Vec<Way> = Vec::new();
+    for (at, death) in deaths.iter().enumerate() {
+        let note = format!(
+            "there after {:.0} ms; {} connections died, {} requests failed, {} of other workers' clients",
+            milliseconds(death.respawned),
+            death.clients,
+            death.failures,
+            death.of_others
+        );
+        let serving = milliseconds(death.serving);
+        rows.push(Way::once(&format!("kill -9, death {}", at + 1), "serves again", serving, "ms", note));
+    }
+    for (accept, found) in replaced {
+        let took: Vec<f64> = found.took.iter().map(|took| milliseconds(*took)).collect();
+        let mut note = format!("{} pages meanwhile, {} failed", found.pages, found.failures);
+        if !found.first_failure.is_empty() {
+            note = format!("{note}, the first: {}", found.first_failure);
+        }
+        let variant = format!("{} replacements, {accept}", found.took.len());
+        rows.push(Way::over(&variant, "new program serves", &took, "ms", note));
+    }
+    Finding {
+        name: "s2.r7".into(),
+        title: "A worker dies".into(),
+        numbers: vec![
+            Number::new("served again after at most", milliseconds(slowest), "ms"),
+            Number::new("failed requests of the dead", real((failed - of_others) as u64), ""),
+            Number::new("of others", real(of_others as u64), ""),
+            Number::new("in replacements", real(broken), ""),
+        ],
+        source: "nobody takes the place of a worker that dies, and a new program means a new start".into(),
+        agrees,
+        teaches: TEACHES.into(),
+        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
+        rows,
+    }
+}
+
+const TEACHES: &str = "\
+A worker owns what only it has, its connections: these die with it, and nothing else does. Listening sockets and passed \
+connections that wait are the master's, so the next worker finds them. A program is replaced the same way: the sockets stay, \
+new workers serve, and old ones leave when they have said so to their clients.";
+const OTHERWISE: &str = "\
+a worker was not replaced within a second, or somebody noticed who should not have; the rows say who.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn death(serving_ms: u64, of_others: usize) -> Death {
+        let serving = Duration::from_millis(serving_ms);
+        Death { serving, clients: 16, failures: 9 + of_others, of_others, ..Death::default() }
+    }
+
+    fn replacements(failures: u64) -> Replacements {
+        let took = vec![Duration::from_millis(50); 10];
+        let first_failure = if failures == 0 { String::new() } else { "read: reset".into() };
+        Replacements { took, pages: 9_000, failures, first_failure }
+    }
+
+    #[test]
+    fn only_clients_of_the_dead_may_notice() {
+        let found = finding(&[death(40, 0), death(60, 0)], &[("fdpass", replacements(0))]);
+        assert!(found.agrees);
+        let expected = "served again after at most 60 ms, failed requests of the dead 18, of others 0, \
+                        in replacements 0";
+        assert_eq!(found.numbers(), expected);
+        assert_eq!(found.rows.len(), 3);
+        assert_eq!(found.rows[2].note, "9000 pages meanwhile, 0 failed");
+        assert!(!finding(&[death(1_500, 0)], &[]).agrees);
+        assert!(!finding(&[death(40, 1)], &[]).agrees);
+        let broken = finding(&[], &[("fdpass", replacements(2))]);
+        assert!(!broken.agrees && broken.rows[0].note.ends_with("2 failed, the first: read: reset"));
+    }
+
+    #[test]
+    fn failures_belong_to_ports() {
+        let at = Instant::now();
+        let failure = |port| Failure { at, port, what: String::new() };
+        let failures = [failure(0), failure(1), failure(2)];
+        assert_eq!(of_others(&failures, &BTreeSet::from([2, 3])), 1);
+    }
+}

@@ -1,0 +1,232 @@
+//! The web server of an experiment: a master with its workers, which it may replace.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Bench, POLL_INTERVAL, SERVER_CPU};
+use crate::subject::{Scratch, available_cpus, ending_with_us, spawn_pinned, stop};
+
+/// A master on this machine is ready at once, or something is wrong.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Workers have 10 s for what is under way.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A running web server. Dropping it stops its processes.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// The first master; others come after it when the program is replaced.
+    child: Child,
+    /// The one that serves now.
+    master: u32,
+    address: SocketAddr,
+    lines: Receiver<String>,
+    scratch: Scratch,
+}
+
+impl Host {
+    /// Starts a web server on a free port, on the core of servers.
+    pub(super) fn start(bench: &Bench<'_>, options: &[&str]) -> Result<Self> {
+        let words = [&["web", "--listen", "127.0.0.1:0"][..], options].concat();
+        Self::start_on(bench, &words, "http=", &available_cpus(&[SERVER_CPU]))
+    }
+
+    /// Starts the program with these words, and waits until it names its address behind `label`.
+    pub(super) fn start_on(
+        bench: &Bench<'_>,
+        words: &[&str],
+        label: &str,
+        cpus: &[usize],
+    ) -> Result<Self> {
+        bench.go_on()?;
+        let scratch = Scratch::new(&std::env::temp_dir()).context("make a directory")?;
+        let complaints = scratch.path().join("errors");
+        let errors = File::create(&complaints).context("make a file for errors")?;
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut command = ending_with_us(bench.program, &words);
+        command.current_dir(scratch.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = spawn_pinned(&mut command, cpus).context("start the server")?;
+        let output = child.stdout.take().context("output is piped")?;
+        let lines = follow(output);
+        let Some(address) = ready(&lines, label) else {
+            stop(&mut child);
+            let said = fs::read_to_string(&complaints).context("read what the server said")?;
+            bail!("the server is not ready within {READY_TIMEOUT:?}; it said: {}", said.trim());
+        };
+        let master = child.id();
+        Ok(Self { child, master, address, lines, scratch })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process of the master of now.
+    pub(super) fn master(&self) -> u32 {
+        self.master
+    }
+
+    /// Where it may have files; removed with it.
+    pub(super) fn folder(&self) -> &std::path::Path {
+        self.scratch.path()
+    }
+
+    /// Processes that serve for the master of now.
+    pub(super) fn workers(&self) -> Result<Vec<u32>> {
+        let children = children(self.master)?;
+        Ok(children.into_iter().filter(|pid| has_word(*pid, "--worker")).collect())
+    }
+
+    /// The one process that serves.
+    pub(super) fn worker(&self) -> Result<u32> {
+        match self.workers()?.as_slice() {
+            [only] => Ok(*only),
+            others => bail!("{} workers are there, not one", others.len()),
+        }
+    }
+
+    /// Has the master replace itself by a new process of the program, and waits until the old one has
+    /// ended. How long it took until the new one served.
+    pub(super) fn replace(&mut self, bench: &Bench<'_>) -> Result<Duration> {
+        let before = self.master;
+        let started = Instant::now();
+        signal(before, Signal::USR2)?;
+        let next = bench.wait_for("a new master is there", READY_TIMEOUT, || {
+            Ok(children(before)?.into_iter().find(|pid| has_word(*pid, "--inherit")))
+        })?;
+        self.master = next;
+        let address = ready(&self.lines, "http=").context("the new master is not ready")?;
+        let took = started.elapsed();
+        if address != self.address {
+            bail!("the new master serves {address}, not {}", self.address);
+        }
+        let is_over = || Ok((!is_running(before)).then_some(()));
+        bench.wait_for("the old master has ended", END_TIMEOUT, is_over)?;
+        Ok(took)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.master != self.child.id() {
+            end_stranger(self.master);
+        }
+        stop(&mut self.child);
+    }
+}
+
+/// Ends a master that is no child of ours: asks it to, then kills it.
+fn end_stranger(pid: u32) {
+    let until = Instant::now() + END_TIMEOUT;
+    // Fails only when it is already gone, which is what is wanted.
+    let _ = signal(pid, Signal::TERM);
+    while is_running(pid) {
+        if Instant::now() > until {
+            let _ = signal(pid, Signal::KILL);
+            return;
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// The lines that a program and its successors print, as they come.
+fn follow(output: ChildStdout) -> Receiver<String> {
+    let (lines, received) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            // Ends with the program, or when nobody listens any more.
+            let Ok(line) = line else { return };
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    received
+}
+
+/// The address behind `label` in the line that says that a server is ready.
+fn ready(lines: &Receiver<String>, label: &str) -> Option<SocketAddr> {
+    let until = Instant::now() + READY_TIMEOUT;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let line = lines.recv_timeout(left).ok()?;
+        if let Some(address) = announced(&line, label) {
+            return Some(address);
+        }
+    }
+}
+
+fn announced(line: &str, label: &str) -> Option<SocketAddr> {
+    let rest = line.strip_prefix("ready ")?;
+    rest.split_whitespace().find_map(|word| word.strip_prefix(label))?.parse().ok()
+}
+
+/// Tells a process something.
+pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = process.with_context(|| format!("{pid} is no process"))?;
+    kill_process(process, signal).with_context(|| format!("signal process {pid}"))
+}
+
+// Source: proc_pid_task(5), children
+fn children(pid: u32) -> Result<Vec<u32>> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let pids = text.split_whitespace().map(|word| word.parse().context("a child has a number"));
+    pids.collect()
+}
+
+/// Whether the process was started with this word. One that is gone was not.
+fn has_word(pid: u32, word: &str) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&byte| byte == 0).any(|found| found == word.as_bytes())
+}
+
+/// Whether a process is there, and not only its exit status.
+fn is_running(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_in_the_line_of_a_ready_server() {
+        let check = |line: &str, label: &str, expected: Option<&str>| {
+            let expected = expected.map(|text| text.parse().unwrap());
+            assert_eq!(announced(line, label), expected, "{line}");
+        };
+        check("ready http=127.0.0.1:80", "http=", Some("127.0.0.1:80"));
+        check("ready resp=127.0.0.1:1 http=127.0.0.1:2", "http=", Some("127.0.0.1:2"));
+        check("ready resp=127.0.0.1:1", "http=", None);
+        check("http=127.0.0.1:80", "http=", None);
+        check("ready http=here", "http=", None);
+    }
+
+    #[test]
+    fn processes_are_known_by_their_words() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(children(std::process::id()).unwrap().contains(&pid) && is_running(pid));
+        // Between fork and exec it has our words.
+        let until = Instant::now() + READY_TIMEOUT;
+        while !has_word(pid, "60") {
+            assert!(Instant::now() < until);
+            thread::yield_now();
+        }
+        assert!(!has_word(pid, "--worker"));
+        signal(pid, Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(!is_running(pid) && !has_word(pid, "60"));
+        assert!(signal(0, Signal::TERM).is_err());
+    }
+}

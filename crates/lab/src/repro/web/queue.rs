@@ -1,0 +1,209 @@
+//! How many connections wait to be accepted while clients load the serial server: by the length of its
+//! queue, and beside it our own way of accepting with the same short queue.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::crowd::{Crowd, Manner, Plan};
+use super::host::Host;
+use super::sockets::accept_queue;
+use super::{Bench, per_second, real};
+use crate::measure::{added, tcp_counters};
+use crate::repro::finding::{Finding, Number, Way};
+
+/// The queue is looked at this often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// One server under one load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    accept: &'static str,
+    backlog: u64,
+    clients: usize,
+}
+
+const fn serial(backlog: u64, clients: usize) -> Cell {
+    Cell { accept: "serial", backlog, clients }
+}
+
+const fn ours(backlog: u64, clients: usize) -> Cell {
+    Cell { accept: "least-loaded", backlog, clients }
+}
+
+const QUICK: [Cell; 7] = [
+    serial(5, 5),
+    serial(5, 10),
+    serial(20, 10),
+    serial(20, 20),
+    serial(20, 50),
+    ours(5, 50),
+    ours(1024, 50),
+];
+/// What it comes down to.
+const NUMBERS: [(&str, Cell); 5] = [
+    ("serial, 10 at a time, backlog 5:", serial(5, 10)),
+    ("backlog 20:", serial(20, 10)),
+    ("50 at a time, backlog 20:", serial(20, 50)),
+    ("least-loaded, 50 at a time, backlog 5:", ours(5, 50)),
+    ("backlog 1024:", ours(1024, 50)),
+];
+const BACKLOGS: [u64; 4] = [5, 20, 128, 1024];
+const CLIENTS: [usize; 5] = [5, 10, 20, 50, 100];
+
+/// What was seen.
+#[derive(Debug, Clone)]
+struct Seen {
+    cell: Cell,
+    pages_per_second: f64,
+    failures: u64,
+    longest: u64,
+    /// Looks at which the queue held as many as it can.
+    full_share: f64,
+    /// The kernel's counters, of the whole machine.
+    tcp: BTreeMap<String, u64>,
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
+    let cells = if bench.is_quick { QUICK.to_vec() } else { all_cells() };
+    let mut seen = Vec::new();
+    for cell in cells {
+        seen.push(look(bench, cell).with_context(|| format!("{cell:?}"))?);
+    }
+    Ok(finding(&seen))
+}
+
+fn all_cells() -> Vec<Cell> {
+    let grid = BACKLOGS.iter().flat_map(|&backlog| CLIENTS.map(|clients| serial(backlog, clients)));
+    grid.chain([5, 1024].into_iter().flat_map(|backlog| [50, 100].map(|c| ours(backlog, c)))).collect()
+}
+
+fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
+    let backlog = cell.backlog.to_string();
+    let options = ["--accept", cell.accept, "--backlog", &backlog, "--workers", "1"];
+    let host = Host::start(bench, &options)?;
+    let (address, clients) = (host.address(), cell.clients);
+    let crowd = Crowd::start(Plan { address, clients, manner: Manner::NewConnections })?;
+    bench.pause(Duration::from_millis(bench.pick(300, 2_000)))?;
+
+    let measured = Duration::from_millis(bench.pick(1_200, 5_000));
+    let (before, pages, failures) = (tcp_counters()?, crowd.pages(), crowd.failure_count());
+    let started = Instant::now();
+    let (mut longest, mut looks, mut full) = (0, 0_u64, 0_u64);
+    while started.elapsed() < measured {
+        let waiting = accept_queue(address.port())?;
+        longest = longest.max(waiting);
+        looks += 1;
+        full += u64::from(waiting > cell.backlog);
+        bench.pause(LOOK_INTERVAL)?;
+    }
+    let elapsed = started.elapsed();
+    let seen = Seen {
+        cell,
+        pages_per_second: per_second(crowd.pages() - pages, elapsed),
+        failures: crowd.failure_count() - failures,
+        longest,
+        full_share: real(full) / real(looks.max(1)),
+        tcp: added(&tcp_counters()?, &before),
+    };
+    crowd.stop()?;
+    Ok(seen)
+}
+
+impl Seen {
+    fn overflows(&self) -> u64 {
+        self.tcp.get("ListenOverflows").copied().unwrap_or_default()
+    }
+
+    fn row(&self) -> Way {
+        let Cell { accept, backlog, clients } = self.cell;
+        let count = |name: &str| self.tcp.get(name).copied().unwrap_or_default();
+        let note = format!(
+            "{} overflows, {} handshakes begun again, {} failed; the queue held {} at most, and was \
+             full {:.0} % of the time",
+            self.overflows(),
+            count("TCPSynRetrans"),
+            self.failures,
+            self.longest,
+            self.full_share * 100.0
+        );
+        let variant = format!("{accept}, backlog {backlog}");
+        let role = format!("{clients} at a time");
+        Way::once(&variant, &role, self.pages_per_second, "pages/s", note)
+    }
+}
+
+/// The statement: with 5 the queue overflows at 10 clients; 20 cures 10 and 20 clients, not 50.
+fn finding(seen: &[Seen]) -> Finding {
+    let overflows = |cell: Cell| {
+        let found = seen.iter().find(|seen| seen.cell == cell);
+        found.map(Seen::overflows)
+    };
+    let number = |(label, cell): (&str, Cell)| {
+        Some(Number::new(label, real(overflows(cell)?), "overflows"))
+    };
+    let is_cured = |cell| overflows(cell) == Some(0);
+    let is_ill = |cell| overflows(cell).is_some_and(|count| count > 0);
+    let agrees = is_ill(serial(5, 10))
+        && is_cured(serial(20, 10))
+        && is_cured(serial(20, 20))
+        && is_ill(serial(20, 50));
+    Finding {
+        name: "s2.p1b".into(),
+        title: "Length of the accept queue".into(),
+        numbers: NUMBERS.into_iter().filter_map(number).collect(),
+        source: "backlog 20 instead of 5 cures 10 and 20 at a time, not 50".into(),
+        agrees,
+        teaches: TEACHES.into(),
+        otherwise: if agrees { String::new() } else { OTHERWISE.into() },
+        rows: seen.iter().map(Seen::row).collect(),
+    }
+}
+
+const TEACHES: &str = "\
+A queue of backlog + 1 holds who waits while one is served; it overflows as soon as more come at once, and then it is the \
+kernel's timers that decide. A longer queue moves the bound. What removes it is a server that takes all who wait before it \
+serves the next, with a queue that is longer than any burst.";
+const OTHERWISE: &str = "\
+the counters are those of the whole machine and of a short time; see the rows for which cell is another.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(cell: Cell, overflows: u64) -> Seen {
+        Seen {
+            cell,
+            pages_per_second: 20_000.0,
+            failures: 0,
+            longest: cell.backlog + 1,
+            full_share: 0.25,
+            tcp: BTreeMap::from([("ListenOverflows".into(), overflows)]),
+        }
+    }
+
+    fn all(ill: &[Cell]) -> Vec<Seen> {
+        QUICK.iter().map(|cell| seen(*cell, u64::from(ill.contains(cell)) * 7)).collect()
+    }
+
+    #[test]
+    fn a_longer_queue_moves_the_bound() {
+        let found = finding(&all(&[serial(5, 10), serial(20, 50)]));
+        assert!(found.agrees && found.otherwise.is_empty());
+        let numbers = found.numbers();
+        assert!(numbers.starts_with("serial, 10 at a time, backlog 5: 7, backlog 20: 0"), "{numbers}");
+        assert!(found.rows[1].note.starts_with("7 overflows, 0 handshakes"), "{found:?}");
+        assert!(found.rows[1].note.ends_with("held 6 at most, and was full 25 % of the time"));
+        for ill in [&[serial(5, 10)][..], &[serial(5, 10), serial(20, 20), serial(20, 50)]] {
+            assert!(!finding(&all(ill)).agrees, "{ill:?}");
+        }
+    }
+
+    #[test]
+    fn the_whole_grid_has_the_cells_of_the_statement() {
+        let cells = all_cells();
+        assert_eq!(cells.len(), BACKLOGS.len() * CLIENTS.len() + 4);
+        assert!(QUICK.iter().all(|cell| cells.contains(cell)));
+    }
+}

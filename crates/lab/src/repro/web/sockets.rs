@@ -1,0 +1,120 @@
+//! What the kernel says of the sockets of a port: how many connections wait, and whose they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+
+use anyhow::{Context, Result};
+
+const TABLE: &str = "/proc/net/tcp";
+const ESTABLISHED: u8 = 0x01;
+const LISTENING: u8 = 0x0a;
+
+/// One line of the kernel's table of TCP sockets over IPv4.
+#[derive(Debug, PartialEq, Eq)]
+struct Socket {
+    local_port: u16,
+    remote_port: u16,
+    state: u8,
+    /// Of one that listens: connections that wait to be accepted.
+    waiting: u64,
+    inode: u64,
+}
+
+/// Connections that wait to be accepted at the sockets that listen on `port`. The kernel lists these
+/// first, so the others are not read, however many there are.
+pub(super) fn accept_queue(port: u16) -> Result<u64> {
+    let file = File::open(TABLE).with_context(|| format!("open {TABLE}"))?;
+    let mut waiting = 0;
+    for line in BufReader::with_capacity(4096, file).lines().skip(1) {
+        let socket = parse(&line?).with_context(|| format!("read {TABLE}"))?;
+        if socket.state != LISTENING {
+            break;
+        }
+        if socket.local_port == port {
+            waiting += socket.waiting;
+        }
+    }
+    Ok(waiting)
+}
+
+/// The clients' ports of the connections to `port` that process `pid` has.
+pub(super) fn clients_of(pid: u32, port: u16) -> Result<BTreeSet<u16>> {
+    let text = fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
+    let mut by_inode = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let socket = parse(line).with_context(|| format!("read {TABLE}"))?;
+        if socket.state == ESTABLISHED && socket.local_port == port {
+            by_inode.insert(socket.inode, socket.remote_port);
+        }
+    }
+    let owned = inodes(pid).with_context(|| format!("list the sockets of process {pid}"))?;
+    Ok(owned.iter().filter_map(|inode| by_inode.get(inode).copied()).collect())
+}
+
+/// Sockets that a process has open.
+fn inodes(pid: u32) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // A descriptor that is closed meanwhile is no socket of the process any more.
+        let Ok(link) = fs::read_link(entry?.path()) else { continue };
+        let inode = link.to_str().and_then(|text| text.strip_prefix("socket:["));
+        found.extend(inode.and_then(|text| text.trim_end_matches(']').parse::<u64>().ok()));
+    }
+    Ok(found)
+}
+
+/// `None`: no line of that table.
+// Source: proc_net_tcp.rst; of a listening socket the receive queue is its backlog (inet_diag)
+fn parse(line: &str) -> Option<Socket> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let port = |field: &str| u16::from_str_radix(field.rsplit_once(':')?.1, 16).ok();
+    let (_, waiting) = fields.get(4)?.split_once(':')?;
+    Some(Socket {
+        local_port: port(fields.get(1)?)?,
+        remote_port: port(fields.get(2)?)?,
+        state: u8::from_str_radix(fields.get(3)?, 16).ok()?,
+        waiting: u64::from_str_radix(waiting, 16).ok()?,
+        inode: fields.get(9)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table() {
+        let line = "   3: 0100007F:1F90 00000000:0000 0A 00000000:00000006 00:00000000 00000000     \
+                    0        0 41234 1 0000000000000000 100 0 0 10 0";
+        let expected = Socket {
+            local_port: 8080,
+            remote_port: 0,
+            state: LISTENING,
+            waiting: 6,
+            inode: 41_234,
+        };
+        assert_eq!(parse(line), Some(expected));
+        for line in ["", "   3: 0100007F:1F90", "a b c d e f g h i j"] {
+            assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn those_who_wait_are_counted_and_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(accept_queue(address.port()).unwrap(), 0);
+        let streams = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        assert_eq!(accept_queue(address.port()).unwrap(), 3);
+        let pid = std::process::id();
+        assert!(clients_of(pid, address.port()).unwrap().is_empty(), "nobody has them yet");
+        let (_first, remote) = listener.accept().unwrap();
+        assert_eq!(accept_queue(address.port()).unwrap(), 2);
+        let expected = BTreeSet::from([remote.port()]);
+        assert_eq!(clients_of(pid, address.port()).unwrap(), expected);
+        drop(streams);
+    }
+}

@@ -1,0 +1,137 @@
+//! A request in two segments, split at each of its bytes, for each way of accepting; and how long
+//! somebody else waits meanwhile.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::host::Host;
+use super::talk::{GET, connect, hears_hello};
+use super::{Bench, milliseconds, real};
+use crate::repro::finding::{Finding, Number, Way};
+
+/// With what each is marked.
+const WAYS: [(&str, &str); 7] = [
+    ("least-loaded", ""),
+    ("reuseport", ""),
+    ("exclusive", ""),
+    ("fdpass", ""),
+    ("notify-lt", "historical"),
+    ("notify-et", "historical"),
+    ("serial", "historical"),
+];
+/// Between the two parts: the server has read the first one by then.
+const BETWEEN: Duration = Duration::from_millis(3);
+/// Who is not answered by then is not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Who waits for somebody else's request is answered at once, or not before that one is whole.
+const OTHER_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// What was seen of one way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    accept: &'static str,
+    role: &'static str,
+    tried: u64,
+    answered: u64,
+    /// Until somebody else was answered while half a request was there; `None`: not before it was whole.
+    other: Option<Duration>,
+}
+
+pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
+    let mut seen = Vec::new();
+    for (accept, role) in WAYS {
+        let host = Host::start(bench, &["--accept", accept, "--workers", "1"])?;
+        let address = host.address();
+        let mut one = Seen { accept, role, tried: 0, answered: 0, other: None };
+        for at in 1..GET.len() {
+            bench.go_on()?;
+            let answered = is_answered(bench, address, at);
+            one.tried += 1;
+            one.answered += u64::from(answered.with_context(|| format!("{accept}, split at {at}"))?);
+        }
+        one.other = other_waits(bench, address).with_context(|| format!("{accept}, two clients"))?;
+        seen.push(one);
+    }
+    Ok(finding(&seen))
+}
+
+/// Whether a request is answered whose first part is `at` bytes long.
+fn is_answered(bench: &Bench<'_>, address: SocketAddr, at: usize) -> Result<bool> {
+    let mut stream = connect(address, ANSWER_TIMEOUT)?;
+    stream.write_all(&GET[..at]).context("send the first part")?;
+    bench.pause(BETWEEN)?;
+    stream.write_all(&GET[at..]).context("send the second part")?;
+    hears_hello(&mut stream)
+}
+
+/// How long a whole request waits while half of another one is there.
+fn other_waits(bench: &Bench<'_>, address: SocketAddr) -> Result<Option<Duration>> {
+    let mut half = connect(address, ANSWER_TIMEOUT)?;
+    half.write_all(&GET[..GET.len() / 2]).context("send a half")?;
+    bench.pause(BETWEEN)?;
+    let mut other = connect(address, OTHER_TIMEOUT)?;
+    let started = Instant::now();
+    other.write_all(GET).context("send a whole request")?;
+    let is_answered = hears_hello(&mut other)?;
+    Ok(is_answered.then(|| started.elapsed()))
+}
+
+fn finding(seen: &[Seen]) -> Finding {
+    let row = |one: &Seen| {
+        let note = match one.other {
+            Some(waited) => {
+                format!("somebody else meanwhile: answered after {:.2} ms", milliseconds(waited))
+            }
+            None => "somebody else meanwhile: waits for the rest".to_owned(),
+        };
+        let unit = format!("of {}", one.tried);
+        Way::once(one.accept, one.role, real(one.answered), &unit, note)
+    };
+    let sum = |count: fn(&Seen) -> u64| real(seen.iter().map(count).sum());
+    let held_up = seen.iter().filter(|one| one.other.is_none()).count();
+    let agrees = seen.iter().all(|one| one.answered == one.tried && one.tried > 0);
+    Finding {
+        name: "s2.r6".into(),
+        title: "A request in two segments".into(),
+        numbers: vec![
+            Number::new("requests in two segments", sum(|one| one.tried), ""),
+            Number::new("answered", sum(|one| one.answered), ""),
+            Number::new("ways in which others wait meanwhile", real(held_up as u64), ""),
+        ],
+        source: "a request that does not come whole is never answered: its parser gives the socket up".into(),
+        agrees,
+        teaches: TEACHES.into(),
+        otherwise: if agrees {
+            String::new()
+        } else {
+            "a way of accepting does not answer all of them; that is a fault of ours.".into()
+        },
+        rows: seen.iter().map(row).collect(),
+    }
+}
+
+const TEACHES: &str = "\
+A segment is no request: a parser keeps what it has and goes on. All ways of accepting share ours, the historical ones \
+too, so the source's fault is not in them; what is left of it is that the serial server serves nobody while it waits for \
+the rest.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_them_must_be_answered() {
+        let one = |accept, answered, other| Seen { accept, role: "", tried: 30, answered, other };
+        let waited = Some(Duration::from_micros(250));
+        let found = finding(&[one("exclusive", 30, waited), one("serial", 30, None)]);
+        assert!(found.agrees);
+        let expected = "requests in two segments 60, answered 60, ways in which others wait meanwhile 1";
+        assert_eq!(found.numbers(), expected);
+        assert!(found.rows[0].note.ends_with("answered after 0.25 ms"), "{found:?}");
+        assert!(found.rows[1].note.ends_with("waits for the rest"), "{found:?}");
+        assert!(!finding(&[one("exclusive", 29, None)]).agrees);
+    }
+}
