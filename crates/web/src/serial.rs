@@ -18,7 +18,7 @@ use wire::http::{Limits, RequestBatch, RequestDecoder};
 use crate::channel::Received;
 use crate::config::Config;
 use crate::door::{Door, Entry};
-use crate::worker::{Answer, READY, Site, Start, Terms};
+use crate::worker::{Answer, READY, REOPEN, Site, Start, Terms};
 
 /// What is read at once.
 const READ_BYTES: usize = 16 * 1024;
@@ -39,7 +39,9 @@ pub(crate) fn run(start: Start) -> anyhow::Result<()> {
         if !polled[0].revents().is_empty() {
             match control.receive().context("hear the master")? {
                 Received::Empty => {}
-                // Leave and finish are the same here, and there is no other order to obey.
+                // It writes no log.
+                Received::Message(message) if message.bytes == REOPEN => {}
+                // Leave and finish are the same here.
                 Received::Message(_) | Received::Closed => return Ok(()),
             }
         }

@@ -9,6 +9,9 @@ use crate::door::{Door, Entry, refuse};
 use crate::table::{ABSENT, least};
 use crate::worker::{CONNECTION, NOTICE};
 
+/// Most that wait at one socket: the kernel's queues are shorter.
+// Source: listen(2), net.core.somaxconn
+const WAITING_MAX: usize = 65_536;
 /// How long accepting rests after a failure that would only repeat.
 const REST: Duration = Duration::from_millis(100);
 
@@ -54,6 +57,22 @@ impl Dispatch {
             }
         }
         true
+    }
+
+    /// Passes on all who wait at a socket that nobody will accept from any more.
+    pub(crate) fn evacuate(&mut self, team: &Team, listener: &OwnedFd) {
+        let mut numbers = team.table().read();
+        for _ in 0..WAITING_MAX {
+            match self.door.accept(listener) {
+                // The serial worker has no mailbox.
+                Entry::Connection(socket, _) if team.config.accept == Accept::Serial => {
+                    refuse(&socket);
+                }
+                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket),
+                Entry::Gone => {}
+                Entry::Empty | Entry::Rest => return,
+            }
+        }
     }
 
     /// Tells the next worker, as the historical design does: whether it has been told already, and

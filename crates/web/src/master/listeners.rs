@@ -91,6 +91,11 @@ impl Listeners {
         sockets.map(|(_, socket)| socket.as_fd()).collect()
     }
 
+    /// Takes out the sockets behind the first `count`.
+    pub(crate) fn cut(&mut self, count: usize) -> Vec<OwnedFd> {
+        self.sockets.split_off(count.min(self.sockets.len()))
+    }
+
     pub(crate) fn close(&mut self) {
         self.sockets.clear();
     }
@@ -125,6 +130,8 @@ mod tests {
         assert_eq!(counts, [2, 1, 1]);
         assert_eq!(listeners.of_slot(Accept::Exclusive, 1, 3).len(), 4);
         assert!(listeners.of_slot(Accept::Fdpass, 1, 3).is_empty());
+        assert_eq!(listeners.cut(1).len(), 3);
+        assert_eq!((listeners.all().len(), listeners.cut(9).len()), (1, 0));
     }
 
     #[test]

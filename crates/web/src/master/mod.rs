@@ -35,6 +35,8 @@ const SIGNALS: u64 = 0;
 const UPGRADE: u64 = 1;
 const LISTENERS: u64 = 1 << 32;
 const WORKERS: u64 = 2 << 32;
+/// Time for workers with new options to become ready.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// Workers that do not end in their time get this much more before they are killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -72,6 +74,17 @@ struct Retired {
     until: Option<Instant>,
 }
 
+/// A team with other options, which takes over when all of it is ready.
+#[derive(Debug)]
+struct Reload {
+    team: Team,
+    /// The sockets of another address.
+    moved: Option<Listeners>,
+    /// How many sockets there were before.
+    sockets_before: usize,
+    until: Instant,
+}
+
 struct Master {
     source: Source,
     words: Vec<OsString>,
@@ -81,8 +94,7 @@ struct Master {
     epoll: OwnedFd,
     listeners: Listeners,
     team: Team,
-    /// A team with other options, which takes over when all of it is ready.
-    next: Option<(Team, Option<Listeners>)>,
+    next: Option<Reload>,
     retired: Vec<Retired>,
     dispatch: Dispatch,
     /// The master that this one replaces.
@@ -132,7 +144,7 @@ impl Master {
 
     fn run(mut self) -> anyhow::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        while self.phase != Phase::Ending || !self.retired.is_empty() {
+        while self.phase != Phase::Ending || !self.retired.is_empty() || self.upgrade.is_some() {
             events.clear();
             let timeout = self.deadline().map(|at| at.saturating_duration_since(Instant::now()));
             let timeout = timeout.map(|left| Timespec {
@@ -161,6 +173,7 @@ impl Master {
     fn deadline(&self) -> Option<Instant> {
         let retired = self.retired.iter().filter_map(|retired| retired.until);
         let upgrade = self.upgrade.iter().map(|upgrade| upgrade.until);
+        let upgrade = upgrade.chain(self.next.iter().map(|next| next.until));
         let dispatch = self.dispatch.rests_until;
         retired.chain(upgrade).chain(self.team.next_start()).chain(dispatch).min()
     }
@@ -177,6 +190,9 @@ impl Master {
         self.forget_threads();
         if self.upgrade.as_ref().is_some_and(|upgrade| upgrade.until <= now) {
             self.end_upgrade("it does not become ready");
+        }
+        if self.next.as_ref().is_some_and(|next| next.until <= now) {
+            self.end_reload("it does not become ready");
         }
         if self.phase != Phase::Ending {
             self.team.start_due(&self.program, &self.listeners, &self.epoll, now);
@@ -242,15 +258,12 @@ impl Master {
             }
             return Ok(());
         }
-        if let Some((next, _)) = &mut self.next {
-            match next.hear(id) {
-                Some(seat::Heard::Ready) if next.is_ready() => self.change_teams()?,
+        if let Some(Reload { team, .. }) = &mut self.next {
+            match team.hear(id) {
+                Some(seat::Heard::Ready) if team.is_ready() => self.change_teams()?,
                 Some(seat::Heard::Gone) => {
-                    let how = next.lose(id);
-                    tracing::error!(how, "a worker with the new options failed; the old ones stay");
-                    if let Some((mut next, _)) = self.next.take() {
-                        Self::retire(&mut self.retired, &mut next, LEAVE);
-                    }
+                    let how = team.lose(id);
+                    self.end_reload(&how);
                 }
                 _ => {}
             }
@@ -261,9 +274,10 @@ impl Master {
     fn begin_serving(&mut self) -> anyhow::Result<()> {
         self.phase = Phase::Serving;
         self.watch_listeners()?;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "ready http={}", self.listeners.local())?;
-        out.flush()?;
+        // Who has started it may have stopped listening long ago when a new program takes over.
+        if let Err(error) = self.announce() {
+            tracing::warn!(%error, "nobody can be told that this server is ready");
+        }
         let config = &self.team.config;
         tracing::info!(
             address = %self.listeners.local(),
@@ -281,6 +295,12 @@ impl Master {
             tracing::warn!(%error, "the master before this one cannot be told");
         }
         Ok(())
+    }
+
+    fn announce(&self) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "ready http={}", self.listeners.local())?;
+        out.flush()
     }
 
     /// Watches the listening sockets, if that is the master's part.
@@ -301,8 +321,10 @@ impl Master {
     fn leave_listeners(&mut self) {
         if std::mem::take(&mut self.dispatch.is_watching) {
             for listener in self.listeners.all() {
-                if let Err(error) = epoll::delete(&self.epoll, listener) {
-                    tracing::warn!(%error, "a listening socket cannot be left");
+                match epoll::delete(&self.epoll, listener) {
+                    // One that was bound for a change of options is not watched yet.
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => tracing::warn!(%error, "a listening socket cannot be left"),
                 }
             }
         }
@@ -324,29 +346,58 @@ impl Master {
         if self.next.is_some() || self.upgrade.is_some() {
             return tracing::warn!("the last change is still under way");
         }
-        match self.start_next() {
+        let sockets_before = self.listeners.all().len();
+        match self.start_next(sockets_before) {
             Ok(next) => self.next = Some(next),
-            Err(error) => tracing::error!("the options stay as they were: {error:#}"),
+            Err(error) => {
+                tracing::error!("the options stay as they were: {error:#}");
+                self.give_up_sockets(sockets_before);
+            }
         }
     }
 
-    fn start_next(&mut self) -> anyhow::Result<(Team, Option<Listeners>)> {
-        let config = self.source.read()?;
+    fn start_next(&mut self, sockets_before: usize) -> anyhow::Result<Reload> {
+        let mut team = Team::new(self.source.read()?)?;
         let mut moved = None;
-        if self.listeners.serves(&config) {
-            self.listeners.adapt(&config)?;
+        if self.listeners.serves(&team.config) {
+            self.listeners.adapt(&team.config)?;
         } else {
-            moved = Some(Listeners::bind(&config)?);
+            moved = Some(Listeners::bind(&team.config)?);
         }
-        let mut next = Team::new(config)?;
-        next.start_all(&self.program, moved.as_ref().unwrap_or(&self.listeners), &self.epoll)?;
-        Ok((next, moved))
+        let listeners = moved.as_ref().unwrap_or(&self.listeners);
+        if let Err(error) = team.start_all(&self.program, listeners, &self.epoll) {
+            Self::retire(&mut self.retired, &mut team, FINISH);
+            return Err(error);
+        }
+        Ok(Reload { team, moved, sockets_before, until: Instant::now() + RELOAD_PATIENCE })
+    }
+
+    /// Stays with the old options. Workers that started with the new ones serve those who wait at
+    /// their sockets before they end: nobody else will look there.
+    fn end_reload(&mut self, why: &str) {
+        let Some(mut next) = self.next.take() else { return };
+        tracing::error!(why, "a worker with the new options failed; the old ones stay");
+        Self::retire(&mut self.retired, &mut next.team, FINISH);
+        self.give_up_sockets(next.sockets_before);
+    }
+
+    /// Closes the sockets that were bound for options that did not come: the kernel spreads clients
+    /// over all sockets of the address, and no worker accepts at these.
+    fn give_up_sockets(&mut self, count: usize) {
+        for socket in self.listeners.cut(count) {
+            // Watched only if accepting has rested meanwhile.
+            let _ = epoll::delete(&self.epoll, &socket);
+            self.dispatch.evacuate(&self.team, &socket);
+        }
+        if let Err(error) = self.listeners.adapt(&self.team.config) {
+            tracing::warn!("the backlog is that of the new options: {error:#}");
+        }
     }
 
     fn change_teams(&mut self) -> anyhow::Result<()> {
-        let Some((next, moved)) = self.next.take() else { return Ok(()) };
+        let Some(Reload { team, moved, .. }) = self.next.take() else { return Ok(()) };
         self.leave_listeners();
-        let mut before = std::mem::replace(&mut self.team, next);
+        let mut before = std::mem::replace(&mut self.team, team);
         Self::retire(&mut self.retired, &mut before, LEAVE);
         if let Some(moved) = moved {
             self.listeners = moved;
@@ -368,15 +419,22 @@ impl Master {
     /// Has all workers end.
     fn end(&mut self, order: &[u8]) {
         tracing::info!("ending");
-        if order == FINISH && self.dispatch.is_watching {
+        // Elsewhere workers take those who wait.
+        if order == FINISH && self.team.config.accept == Accept::Fdpass {
             for listener in self.listeners.all() {
-                self.dispatch.pass_on(&mut self.team, listener);
+                self.dispatch.evacuate(&self.team, listener);
             }
         }
         self.leave_listeners();
         self.phase = Phase::Ending;
-        if let Some((mut next, _)) = self.next.take() {
-            Self::retire(&mut self.retired, &mut next, LEAVE);
+        if let Some(mut next) = self.next.take() {
+            Self::retire(&mut self.retired, &mut next.team, LEAVE);
+        }
+        // Told to end is not told to be replaced.
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.tell_to_end();
+            let patience = Duration::from_millis(self.team.config.drain_timeout_ms) + PATIENCE;
+            upgrade.until = Instant::now() + patience;
         }
         Self::retire(&mut self.retired, &mut self.team, order);
         // Who comes now is refused by the kernel, or served by the next master.
@@ -403,9 +461,12 @@ impl Master {
         let Some(upgrade) = &self.upgrade else { return };
         match upgrade.channel.receive() {
             Ok(Received::Message(message)) if message.bytes == READY => {
-                tracing::info!("the new master serves");
                 self.upgrade = None;
-                self.end(LEAVE);
+                // While this one ends, the new one has been told to end as well.
+                if self.phase != Phase::Ending {
+                    tracing::info!("the new master serves");
+                    self.end(LEAVE);
+                }
             }
             Ok(Received::Message(_) | Received::Empty) => {}
             Ok(Received::Closed) => self.end_upgrade("it ended"),
@@ -415,7 +476,9 @@ impl Master {
 
     fn end_upgrade(&mut self, why: &str) {
         if let Some(upgrade) = self.upgrade.take() {
-            tracing::error!(why, "the new master failed; this one stays");
+            if self.phase != Phase::Ending {
+                tracing::error!(why, "the new master failed; this one stays");
+            }
             upgrade.kill();
         }
     }

@@ -12,6 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::listeners::Listeners;
@@ -53,6 +55,15 @@ impl Upgrade {
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         Ok(Upgrade { channel, until: Instant::now() + PATIENCE, child })
+    }
+
+    /// Asks the new master to end as well.
+    pub(crate) fn tell_to_end(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let told = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::TERM));
+        if let Err(error) = told {
+            tracing::warn!(%error, "the new master cannot be told to end");
+        }
     }
 
     /// Gives the new master up.

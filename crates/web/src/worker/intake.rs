@@ -13,6 +13,9 @@ use crate::table::{ABSENT, Table, least};
 
 /// Messages taken from the mailbox before connections are served again.
 const MESSAGES_MAX: usize = 256;
+/// Most that wait at one socket when a worker ends: the kernel's queues are shorter.
+// Source: listen(2), net.core.somaxconn
+const WAITING_MAX: usize = 65_536;
 /// A worker keeps a connection unless it has this many more than the least loaded one: passing one on
 /// costs two system calls here and two there.
 const IMBALANCE_MAX: u64 = 2;
@@ -154,9 +157,9 @@ impl Intake {
         self.pause();
         self.is_over = true;
         let mut arrivals = Vec::new();
-        if takes_waiting && !self.accept.is_masters() {
+        if takes_waiting {
             for index in 0..self.listeners.len() {
-                self.accept_all(index, usize::MAX, &mut arrivals);
+                self.accept_all(index, WAITING_MAX, &mut arrivals);
             }
         }
         self.listeners.clear();

@@ -336,26 +336,32 @@ impl Proxy {
     }
 
     /// The client is gone.
-    pub(super) fn abandon(&mut self, cx: &mut Context<'_, ()>, upstream: ConnId) {
-        // After a retry the exchange has another connection.
-        if self.exchanges.remove(&upstream).is_some() {
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_, ()>, client: ConnId, upstream: ConnId) {
+        if self.is_of(upstream, client) {
+            self.exchanges.remove(&upstream);
             self.held.remove(&upstream);
             cx.abort(upstream);
         }
     }
 
     /// The client does not take more now.
-    pub(super) fn hold(&mut self, upstream: ConnId) {
-        if self.exchanges.contains_key(&upstream) {
+    pub(super) fn hold(&mut self, client: ConnId, upstream: ConnId) {
+        if self.is_of(upstream, client) {
             self.held.insert(upstream);
         }
     }
 
     /// The client takes more.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_, ()>, upstream: ConnId) {
-        if self.held.remove(&upstream) {
+    pub(super) fn go_on(&mut self, cx: &mut Context<'_, ()>, client: ConnId, upstream: ConnId) {
+        if self.is_of(upstream, client) && self.held.remove(&upstream) {
             cx.resume(upstream);
         }
+    }
+
+    /// Whether the upstream works for the client. In the turn in which an answer ends its connection may
+    /// have the next client's request already, and after a retry another connection has the exchange.
+    fn is_of(&self, upstream: ConnId, client: ConnId) -> bool {
+        self.exchanges.get(&upstream).is_some_and(|exchange| exchange.client == client)
     }
 
     /// Gives up upstreams that are silent for too long.
@@ -392,7 +398,7 @@ impl Proxy {
         for (client, upstream) in std::mem::take(&mut self.moved) {
             match connections.get_mut(client) {
                 Some((Session::Client(client), _)) => client.exchange = Some(upstream),
-                _ => self.abandon(cx, upstream),
+                _ => self.abandon(cx, client, upstream),
             }
         }
         for delivery in std::mem::take(&mut self.inbox) {

@@ -26,8 +26,6 @@ const REQUESTS_MAX: usize = 64;
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// How long accepting rests after a failure that would only repeat.
 const REST_NS: u64 = 100_000_000;
-/// The one timer's token.
-const SWEEP: u64 = 0;
 
 /// What a connection is.
 #[derive(Debug)]
@@ -63,6 +61,8 @@ pub(super) struct Server {
     /// Accepting rests until then.
     pub(super) rests_until: Option<MonoNs>,
     is_timer_set: bool,
+    /// The token of the timer that counts; others were set before time became short.
+    timer_token: u64,
     /// The last to be dropped: the master takes a closed channel for the end, and by then the log is
     /// written.
     control: Channel,
@@ -103,6 +103,7 @@ impl Server {
             drain: None,
             rests_until: None,
             is_timer_set: false,
+            timer_token: 0,
             config,
         }
     }
@@ -253,6 +254,7 @@ impl Server {
         if round.must_rest {
             self.intake.pause();
             self.rests_until = Some(MonoNs(cx.now().mono.0 + REST_NS));
+            self.hurry(cx);
         } else if clients >= self.config.connections_max {
             self.intake.pause();
         }
@@ -311,13 +313,21 @@ impl Server {
         let arrivals = self.intake.end(takes_waiting);
         self.intake.publish(0);
         self.admit(cx, Round { arrivals, must_rest: false });
+        self.hurry(cx);
+    }
+
+    /// Time has become short: the timer that is set may be too late.
+    fn hurry(&mut self, cx: &mut Context<'_, ()>) {
+        self.timer_token += 1;
+        self.is_timer_set = false;
+        self.set_timer(cx);
     }
 
     /// Sees to it that time goes on.
     fn set_timer(&mut self, cx: &mut Context<'_, ()>) {
         if !std::mem::replace(&mut self.is_timer_set, true) {
             let at = cx.now().mono.0 + self.sweep_interval_ns();
-            cx.set_timer(MonoNs(at), SWEEP);
+            cx.set_timer(MonoNs(at), self.timer_token);
         }
     }
 }
@@ -362,7 +372,7 @@ impl Handler for Server {
         match session {
             Session::Client(client) => {
                 if let Some(upstream) = client.exchange {
-                    self.proxy.abandon(cx, upstream);
+                    self.proxy.abandon(cx, id, upstream);
                 }
                 self.clients -= 1;
                 if self.config.connections_per_address_max != 0
@@ -380,9 +390,10 @@ impl Handler for Server {
         }
     }
 
-    /// A client that says no more still gets what it asked for.
-    fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
-        matches!(session, Session::Client(_))
+    /// A client that says no more still gets what it asked for. An upstream that says no more has sent
+    /// what its client has not taken yet.
+    fn peer_left(&mut self, _: ConnId, _: &mut Session) -> bool {
+        true
     }
 
     fn mail(&mut self, _: &mut Context<'_, ()>, _: &mut Connections<'_, Session>, (): ()) {}
@@ -391,8 +402,11 @@ impl Handler for Server {
         &mut self,
         cx: &mut Context<'_, ()>,
         connections: &mut Connections<'_, Session>,
-        _: u64,
+        token: u64,
     ) {
+        if token != self.timer_token {
+            return;
+        }
         self.is_timer_set = false;
         self.sweep(cx, connections);
         let has_time = self.clients != 0 || self.drain.is_some() || self.rests_until.is_some();
@@ -421,15 +435,15 @@ impl Handler for Server {
         self.set_timer(cx);
     }
 
-    fn no_room(&mut self, _: &mut Context<'_, ()>, _: ConnId, session: &mut Session) {
+    fn no_room(&mut self, _: &mut Context<'_, ()>, id: ConnId, session: &mut Session) {
         if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
-            self.proxy.hold(*upstream);
+            self.proxy.hold(id, *upstream);
         }
     }
 
-    fn has_room(&mut self, cx: &mut Context<'_, ()>, _: ConnId, session: &mut Session) {
+    fn has_room(&mut self, cx: &mut Context<'_, ()>, id: ConnId, session: &mut Session) {
         if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
-            self.proxy.go_on(cx, *upstream);
+            self.proxy.go_on(cx, id, *upstream);
         }
     }
 
