@@ -13,12 +13,12 @@ use anyhow::Context as _;
 use base::time::{MonoNs, Now, UnixMs};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use wire::http::{Limits, RequestBatch, RequestDecoder};
+use wire::http::{Limits, Request, RequestBatch, RequestDecoder};
 
 use crate::channel::Received;
 use crate::config::Config;
 use crate::door::{Door, Entry};
-use crate::worker::{Answer, READY, REOPEN, Site, Start, Terms};
+use crate::worker::{Answer, Opened, READY, REOPEN, Site, Start, Terms};
 
 /// What is read at once.
 const READ_BYTES: usize = 16 * 1024;
@@ -82,6 +82,18 @@ impl Serial {
         Now { unix: UnixMs(milliseconds), mono: MonoNs(nanoseconds), ..Now::default() }
     }
 
+    /// Nobody else is served meanwhile, so it waits for the disk as well.
+    fn answer(&mut self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> Answer {
+        let now = self.now();
+        let (answer, _) = self.site.answer(request, terms, now, None, out);
+        let (Answer::Cold(name), Some(opener)) = (&answer, self.site.opener()) else {
+            return answer;
+        };
+        let opened = Opened { name: name.clone(), file: opener.open(name) };
+        self.site.take(&opened, now);
+        self.site.answer(request, terms, now, Some(&opened), out).0
+    }
+
     /// Reads one request, waiting for as long as it takes, answers it and closes.
     fn serve(&mut self, socket: OwnedFd) -> std::io::Result<()> {
         let mut stream = TcpStream::from(socket);
@@ -108,8 +120,7 @@ impl Serial {
                 let request = batch.get(0, &input);
                 // As the original: the connection ends without a word about it.
                 let terms = Terms::of(&request, false);
-                let (found, _) = self.site.answer(&request, terms, self.now(), &mut out);
-                answer = found;
+                answer = self.answer(&request, terms, &mut out);
             }
             if let Some(error) = batch.error() {
                 self.site.refuse(error, self.now(), &mut out);

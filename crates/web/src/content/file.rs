@@ -1,13 +1,14 @@
 //! One file, as it was when it was opened.
 
+use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
-use super::encoding::{Coding, gzip};
+use super::encoding::{COMPRESSED_BYTES_MIN, Coding, gzip};
 use super::media::{self, Media};
 
 /// Files up to this long are kept in memory.
@@ -24,6 +25,17 @@ pub(crate) enum OpenError {
     Directory,
     /// Descriptors or memory ran out.
     Overload,
+    /// It is not at hand: the disk has to be asked, or it has to be packed. Only where nobody may wait.
+    Cold,
+}
+
+/// Whether looking for a file may wait for a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It may.
+    Patient,
+    /// Only what the kernel has in memory is found; the rest is [`OpenError::Cold`].
+    AtHand,
 }
 
 impl OpenError {
@@ -33,6 +45,16 @@ impl OpenError {
             Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => OpenError::Forbidden,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => OpenError::Overload,
             _ => OpenError::NotFound,
+        }
+    }
+
+    /// The error of a call that was not to wait.
+    // Source: openat2(2), RESOLVE_CACHED (EAGAIN; EINVAL before Linux 5.12); readv(2), RWF_NOWAIT
+    // (EAGAIN; EOPNOTSUPP where the file system cannot say)
+    fn of_look(error: Errno, look: Look) -> OpenError {
+        match (look, error) {
+            (Look::AtHand, Errno::AGAIN | Errno::INVAL | Errno::OPNOTSUPP) => OpenError::Cold,
+            _ => OpenError::of(error),
         }
     }
 }
@@ -71,6 +93,8 @@ pub(crate) struct File {
     pub(crate) plain: Content,
     codings: Vec<(Coding, Content)>,
     mark: Mark,
+    /// What lay beside it, by coding.
+    beside: [Option<Mark>; Coding::ALL.len()],
 }
 
 impl File {
@@ -78,17 +102,22 @@ impl File {
     ///
     /// The kernel resolves the name and refuses every step out of the root, by `..` or by a symbolic
     /// link, at the time of the step: there is no moment between a check and the opening.
-    pub(crate) fn open(root: &OwnedFd, name: &[u8], compress: bool) -> Result<File, OpenError> {
-        let (fd, stat) = open_below(root, name)?;
+    pub(crate) fn open(
+        root: &OwnedFd,
+        name: &[u8],
+        compress: bool,
+        look: Look,
+    ) -> Result<File, OpenError> {
+        let (fd, stat) = open_below(root, name, look)?;
         let media = media::of(name);
         let mark = Mark::of(&stat);
-        let plain = Content::read(fd, mark, "")?;
-        let mut codings = Vec::new();
+        let plain = Content::read(fd, mark, "", look)?;
+        let (mut codings, mut beside) = (Vec::new(), [None; Coding::ALL.len()]);
         if media.is_compressible {
-            for coding in Coding::ALL {
-                let beside = [name, coding.extension()].concat();
-                if let Ok((fd, stat)) = open_below(root, &beside) {
-                    let content = Content::read(fd, Mark::of(&stat), coding.name())?;
+            for (coding, beside) in Coding::ALL.into_iter().zip(&mut beside) {
+                if let Some((fd, stat)) = open_beside(root, name, coding, look)? {
+                    *beside = Some(Mark::of(&stat));
+                    let content = Content::read(fd, Mark::of(&stat), coding.name(), look)?;
                     codings.push((coding, content));
                 }
             }
@@ -96,20 +125,42 @@ impl File {
         let has_gzip = codings.iter().any(|(coding, _)| *coding == Coding::Gzip);
         if let (Body::Kept(bytes), true, false) =
             (&plain.body, compress && media.is_compressible, has_gzip)
-            && let Some(packed) = gzip(bytes)
         {
-            let etag = mark.etag("gzip");
-            let bytes = packed.len() as u64;
-            codings.push((Coding::Gzip, Content { body: Body::Kept(packed.into()), bytes, etag }));
+            if look == Look::AtHand && bytes.len() >= COMPRESSED_BYTES_MIN {
+                // Packing takes as long as a disk.
+                return Err(OpenError::Cold);
+            }
+            if let Some(packed) = gzip(bytes) {
+                let etag = mark.etag("gzip");
+                let bytes = packed.len() as u64;
+                let body = Body::Kept(packed.into());
+                codings.push((Coding::Gzip, Content { body, bytes, etag }));
+            }
         }
         let modified = mark.modified();
         let modified_text = httpdate::fmt_http_date(modified);
-        Ok(File { media, modified, modified_text, plain, codings, mark })
+        Ok(File { media, modified, modified_text, plain, codings, mark, beside })
     }
 
-    /// Whether the name still leads to the same version.
-    pub(crate) fn is_current(&self, root: &OwnedFd, name: &[u8]) -> bool {
-        open_below(root, name).is_ok_and(|(_, stat)| Mark::of(&stat) == self.mark)
+    /// Whether the name still leads to the same version, with the same codings beside it.
+    pub(crate) fn is_current(
+        &self,
+        root: &OwnedFd,
+        name: &[u8],
+        look: Look,
+    ) -> Result<bool, OpenError> {
+        if !is_same(open_below(root, name, look), self.mark)? {
+            return Ok(false);
+        }
+        if self.media.is_compressible {
+            for (coding, before) in Coding::ALL.into_iter().zip(self.beside) {
+                let found = open_beside(root, name, coding, look)?;
+                if found.map(|(_, stat)| Mark::of(&stat)) != before {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     pub(crate) fn has(&self, coding: Coding) -> bool {
@@ -138,19 +189,24 @@ impl File {
 }
 
 impl Content {
-    fn read(fd: OwnedFd, mark: Mark, variant: &str) -> Result<Content, OpenError> {
+    fn read(fd: OwnedFd, mark: Mark, variant: &str, look: Look) -> Result<Content, OpenError> {
         let etag = mark.etag(variant);
         if mark.bytes > KEPT_BYTES_MAX {
             return Ok(Content { body: Body::Open(Arc::new(fd)), bytes: mark.bytes, etag });
         }
         let mut bytes = vec![0; usize::try_from(mark.bytes).unwrap_or(0)];
         let mut filled = 0;
+        let flags = match look {
+            Look::Patient => ReadWriteFlags::empty(),
+            Look::AtHand => ReadWriteFlags::NOWAIT,
+        };
         while filled < bytes.len() {
-            match rustix::io::pread(&fd, &mut bytes[filled..], filled as u64) {
+            let mut parts = [IoSliceMut::new(&mut bytes[filled..])];
+            match rustix::io::preadv2(&fd, &mut parts, filled as u64, flags) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(OpenError::of(error)),
+                Err(error) => return Err(OpenError::of_look(error, look)),
             }
         }
         // The file may have become shorter since; the next look sees it as another version.
@@ -179,13 +235,39 @@ impl Mark {
     }
 }
 
-fn open_below(root: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Stat), OpenError> {
+/// Whether what was found is this version; what cannot be known without waiting is an error.
+fn is_same(found: Result<(OwnedFd, Stat), OpenError>, mark: Mark) -> Result<bool, OpenError> {
+    match found {
+        Ok((_, stat)) => Ok(Mark::of(&stat) == mark),
+        Err(OpenError::Cold) => Err(OpenError::Cold),
+        Err(_) => Ok(false),
+    }
+}
+
+/// The file beside `name` that holds it in this coding, if there is one that may be read.
+fn open_beside(
+    root: &OwnedFd,
+    name: &[u8],
+    coding: Coding,
+    look: Look,
+) -> Result<Option<(OwnedFd, Stat)>, OpenError> {
+    match open_below(root, &[name, coding.extension()].concat(), look) {
+        Ok(found) => Ok(Some(found)),
+        Err(error @ (OpenError::Cold | OpenError::Overload)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn open_below(root: &OwnedFd, name: &[u8], look: Look) -> Result<(OwnedFd, Stat), OpenError> {
     let name = if name.is_empty() { b"." } else { name };
     // NONBLOCK: a pipe in the tree must not stop the worker.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let fd =
-        rustix::fs::openat2(root, name, flags, Mode::empty(), resolve).map_err(OpenError::of)?;
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if look == Look::AtHand {
+        resolve |= ResolveFlags::CACHED;
+    }
+    let fd = rustix::fs::openat2(root, name, flags, Mode::empty(), resolve)
+        .map_err(|error| OpenError::of_look(error, look))?;
     let stat = rustix::fs::fstat(&fd).map_err(OpenError::of)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((fd, stat)),

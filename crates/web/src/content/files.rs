@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::file::{File, OpenError};
+use super::file::{File, Look, OpenError};
 
 /// A file is looked at again this long after the last look.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -25,13 +25,26 @@ struct Entry {
     looked_at: MonoNs,
 }
 
+/// Opens files, and waits for the disk where it must.
+#[derive(Debug, Clone)]
+pub(crate) struct Opener {
+    root: Arc<OwnedFd>,
+    compress: bool,
+}
+
+impl Opener {
+    pub(crate) fn open(&self, name: &[u8]) -> Result<Arc<File>, OpenError> {
+        File::open(&self.root, name, self.compress, Look::Patient).map(Arc::new)
+    }
+}
+
 /// Opens files and keeps the recent ones: their bytes if they are short, else their descriptors.
 ///
-/// Opening and reading may wait for a disk, and the worker with it; what was served within the last
-/// second costs no system call.
+/// What was served within the last second costs no system call. What the kernel has in memory is
+/// opened at once; the rest is [`OpenError::Cold`], for an [`Opener`] on another thread.
 #[derive(Debug)]
 pub(crate) struct Files {
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     compress: bool,
     entries: IndexMap<Vec<u8>, Entry, RandomState>,
     kept_bytes: usize,
@@ -48,33 +61,51 @@ impl Files {
         rustix::fs::openat2(&fd, ".", flags, Mode::empty(), resolve)
             .context("files are opened by openat2, which needs Linux 5.6")?;
         let entries = IndexMap::with_hasher(RandomState::default());
-        Ok(Files { root: fd, compress, entries, kept_bytes: 0, hand: 0 })
+        Ok(Files { root: Arc::new(fd), compress, entries, kept_bytes: 0, hand: 0 })
     }
 
-    /// The file of this name, at most a second old.
-    pub(crate) fn get(&mut self, name: &[u8], now: MonoNs) -> Result<Arc<File>, OpenError> {
+    /// The file of this name, at most a second old, if nobody has to wait for it.
+    pub(crate) fn at_hand(&mut self, name: &[u8], now: MonoNs) -> Result<Arc<File>, OpenError> {
         if let Some(entry) = self.entries.get_mut(name) {
             if now.since(entry.looked_at) < FRESH_NS {
                 return Ok(Arc::clone(&entry.file));
             }
-            if entry.file.is_current(&self.root, name) {
+            if entry.file.is_current(&self.root, name, Look::AtHand)? {
                 entry.looked_at = now;
                 return Ok(Arc::clone(&entry.file));
             }
             self.forget(name);
         }
-        let opened = match File::open(&self.root, name, self.compress) {
+        let opened = match File::open(&self.root, name, self.compress, Look::AtHand) {
             Err(OpenError::Overload) if !self.entries.is_empty() => {
                 // Descriptors ran out: ours may be the ones.
                 self.entries.clear();
                 self.kept_bytes = 0;
-                File::open(&self.root, name, self.compress)
+                File::open(&self.root, name, self.compress, Look::AtHand)
             }
             opened => opened,
         };
         let file = Arc::new(opened?);
         self.keep(name, &file, now);
         Ok(file)
+    }
+
+    pub(crate) fn opener(&self) -> Opener {
+        Opener { root: Arc::clone(&self.root), compress: self.compress }
+    }
+
+    /// Keeps what an [`Opener`] has opened in place of what was there.
+    pub(crate) fn take(&mut self, name: &[u8], opened: &Result<Arc<File>, OpenError>, now: MonoNs) {
+        self.forget(name);
+        match opened {
+            Ok(file) => self.keep(name, file, now),
+            // Descriptors ran out: ours may be the ones.
+            Err(OpenError::Overload) => {
+                self.entries.clear();
+                self.kept_bytes = 0;
+            }
+            Err(_) => {}
+        }
     }
 
     fn keep(&mut self, name: &[u8], file: &Arc<File>, now: MonoNs) {
@@ -139,6 +170,28 @@ mod tests {
         }
     }
 
+    /// What a client gets in the end, and whether somebody had to wait for it.
+    fn get(files: &mut Files, name: &str, now: MonoNs) -> (Result<Arc<File>, OpenError>, bool) {
+        let name = name.as_bytes();
+        match files.at_hand(name, now) {
+            Err(OpenError::Cold) => {
+                let opened = files.opener().open(name);
+                files.take(name, &opened, now);
+                (opened, true)
+            }
+            found => (found, false),
+        }
+    }
+
+    fn found(files: &mut Files, name: &str, now: MonoNs) -> Arc<File> {
+        get(files, name, now).0.unwrap()
+    }
+
+    #[track_caller]
+    fn check_error(files: &mut Files, name: &str, expected: OpenError) {
+        assert_eq!(get(files, name, MonoNs(0)).0.unwrap_err(), expected, "{name}");
+    }
+
     fn kept(file: &File) -> Vec<u8> {
         match &file.plain.body {
             Body::Kept(bytes) => bytes.to_vec(),
@@ -157,27 +210,58 @@ mod tests {
         symlink("loop.txt", root.join("loop.txt")).unwrap();
         let mut files = tree.files();
         for name in ["up.txt", "absolute.txt", "parent/secret.txt", "../secret.txt", "loop.txt"] {
-            let error = files.get(name.as_bytes(), MonoNs(0)).unwrap_err();
-            assert_eq!(error, OpenError::Forbidden, "{name}");
+            check_error(&mut files, name, OpenError::Forbidden);
         }
-        assert_eq!(kept(&files.get(b"inside.txt", MonoNs(0)).unwrap()), b"content");
-        assert_eq!(files.get(b"none.txt", MonoNs(0)).unwrap_err(), OpenError::NotFound);
-        assert_eq!(files.get(b"sub", MonoNs(0)).unwrap_err(), OpenError::Directory);
-        assert_eq!(files.get(b"", MonoNs(0)).unwrap_err(), OpenError::Directory);
-        assert_eq!(files.get(b"a.txt/b", MonoNs(0)).unwrap_err(), OpenError::NotFound);
+        assert_eq!(kept(&found(&mut files, "inside.txt", MonoNs(0))), b"content");
+        check_error(&mut files, "none.txt", OpenError::NotFound);
+        check_error(&mut files, "sub", OpenError::Directory);
+        check_error(&mut files, "", OpenError::Directory);
+        check_error(&mut files, "a.txt/b", OpenError::NotFound);
     }
 
     #[test]
     fn a_change_is_seen_after_a_second() {
         let tree = Tree::new("change");
         let mut files = tree.files();
-        let first = files.get(b"a.txt", MonoNs(0)).unwrap();
+        let first = found(&mut files, "a.txt", MonoNs(0));
         tree.write("a.txt", b"other content");
-        assert_eq!(kept(&files.get(b"a.txt", MonoNs(FRESH_NS - 1)).unwrap()), b"content");
-        let second = files.get(b"a.txt", MonoNs(FRESH_NS)).unwrap();
+        assert_eq!(kept(&found(&mut files, "a.txt", MonoNs(FRESH_NS - 1))), b"content");
+        let second = found(&mut files, "a.txt", MonoNs(FRESH_NS));
         assert_eq!(kept(&second), b"other content");
         assert_ne!(first.plain.etag, second.plain.etag);
         assert_eq!(files.kept_bytes, b"other content".len());
+    }
+
+    /// A site is replaced file by file: what lies packed beside a file may come after it.
+    #[test]
+    fn a_change_beside_a_file_is_seen_too() {
+        let tree = Tree::new("beside");
+        let mut files = tree.files();
+        let brotli = |files: &mut Files, now| {
+            let file = found(files, "a.txt", now);
+            file.coded(Coding::Brotli).map(|content| match &content.body {
+                Body::Kept(bytes) => bytes.to_vec(),
+                Body::Open(_) => panic!("not kept"),
+            })
+        };
+        assert_eq!(brotli(&mut files, MonoNs(0)), None);
+        tree.write("a.txt.br", b"packed");
+        assert_eq!(brotli(&mut files, MonoNs(FRESH_NS)).unwrap(), b"packed");
+        tree.write("a.txt.br", b"packed anew");
+        assert_eq!(brotli(&mut files, MonoNs(2 * FRESH_NS)).unwrap(), b"packed anew");
+        fs::remove_file(tree.folder.join("root/a.txt.br")).unwrap();
+        assert_eq!(brotli(&mut files, MonoNs(3 * FRESH_NS)), None);
+    }
+
+    #[test]
+    fn packing_is_no_work_for_who_must_not_wait() {
+        let tree = Tree::new("cold");
+        tree.write("page.html", &b"<p>text</p>".repeat(500));
+        let mut files = tree.files();
+        let (first, has_waited) = get(&mut files, "page.html", MonoNs(0));
+        assert!(has_waited && first.unwrap().has(Coding::Gzip));
+        let (again, has_waited) = get(&mut files, "page.html", MonoNs(FRESH_NS - 1));
+        assert!(!has_waited && again.unwrap().has(Coding::Gzip));
     }
 
     #[test]
@@ -188,13 +272,13 @@ mod tests {
         tree.write("packed.css", &b"p { }".repeat(500));
         tree.write("packed.css.br", b"brotli");
         let mut files = tree.files();
-        let long = files.get(b"long.bin", MonoNs(0)).unwrap();
+        let long = found(&mut files, "long.bin", MonoNs(0));
         assert!(matches!(long.plain.body, Body::Open(_)));
         assert_eq!((long.plain.bytes, long.varies()), (100_000, false));
-        let page = files.get(b"page.html", MonoNs(0)).unwrap();
+        let page = found(&mut files, "page.html", MonoNs(0));
         assert!(page.coded(Coding::Gzip).unwrap().bytes < 500);
         assert!(!page.has(Coding::Brotli));
-        let packed = files.get(b"packed.css", MonoNs(0)).unwrap();
+        let packed = found(&mut files, "packed.css", MonoNs(0));
         assert!(packed.has(Coding::Brotli) && packed.has(Coding::Gzip));
         assert_ne!(packed.coded(Coding::Brotli).unwrap().etag, packed.plain.etag);
     }
@@ -206,7 +290,7 @@ mod tests {
         for number in 0..ENTRIES_MAX + 10 {
             let name = format!("{number}.bin");
             tree.write(&name, &[1; 10]);
-            files.get(name.as_bytes(), MonoNs(0)).unwrap();
+            found(&mut files, &name, MonoNs(0));
         }
         assert_eq!(files.entries.len(), ENTRIES_MAX);
         assert_eq!(files.kept_bytes, ENTRIES_MAX * 10);

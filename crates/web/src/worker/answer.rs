@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::content::conditions::{self, Part, Verdict, Version};
 use crate::content::encoding;
 use crate::content::file::{Body, Content, File, OpenError};
-use crate::content::files::Files;
+use crate::content::files::{Files, Opener};
 use crate::content::path::{self, PathError};
 
 /// The answer of the web server that this one is compared with, to the byte.
@@ -38,6 +38,8 @@ pub(crate) enum Answer {
     },
     /// Nothing was appended: the upstream answers.
     Upstream,
+    /// Nothing was appended: the file of this name has to be opened by somebody who may wait.
+    Cold(Vec<u8>),
 }
 
 /// What was answered, for the log.
@@ -64,6 +66,13 @@ fn thread_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// A file that somebody has waited for.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) name: Vec<u8>,
+    pub(crate) file: Result<Arc<File>, OpenError>,
+}
+
 /// Everything that is served from here.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -86,15 +95,29 @@ impl Site {
         })
     }
 
-    /// Appends the answer to `request`.
+    /// Opens files for [`Opened`]; none if none are served.
+    pub(crate) fn opener(&self) -> Option<Opener> {
+        self.files.as_ref().map(Files::opener)
+    }
+
+    /// Keeps a file that was opened elsewhere.
+    pub(crate) fn take(&mut self, opened: &Opened, now: Now) {
+        if let Some(files) = &mut self.files {
+            files.take(&opened.name, &opened.file, now.mono);
+        }
+    }
+
+    /// Appends the answer to `request`; `opened` is what it has waited for.
     pub(crate) fn answer(
         &mut self,
         request: &Request<'_>,
         terms: Terms,
         now: Now,
+        opened: Option<&Opened>,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
-        if self.work_ns > 0 {
+        // Who has waited for a file has paid before.
+        if self.work_ns > 0 && opened.is_none() {
             compute(self.work_ns);
         }
         let is_plain = request.method() == Method::Get && !terms.says_keep_alive;
@@ -113,7 +136,7 @@ impl Site {
             return (Answer::Upstream, Sent { status: 0, body_bytes: 0 });
         }
         match request.method() {
-            Method::Get | Method::Head => self.file(request, path, terms, now.mono, out),
+            Method::Get | Method::Head => self.file(request, terms, now.mono, opened, out),
             Method::Options => self.options(terms, out),
             Method::Post | Method::Put | Method::Delete | Method::Patch => {
                 self.words(405, terms, out)
@@ -142,13 +165,13 @@ impl Site {
     fn file(
         &mut self,
         request: &Request<'_>,
-        path: &[u8],
         terms: Terms,
         now: MonoNs,
+        opened: Option<&Opened>,
         out: &mut Vec<u8>,
     ) -> (Answer, Sent) {
         let Some(files) = &mut self.files else { return self.words(404, terms, out) };
-        let mut name = match path::parse(path) {
+        let mut name = match path::parse(request.path()) {
             Ok(name) => name,
             Err(PathError::Malformed) => return self.words(400, terms, out),
             Err(PathError::Unknown) => return self.words(404, terms, out),
@@ -158,12 +181,17 @@ impl Site {
             name.bytes.extend_from_slice(separator);
             name.bytes.extend_from_slice(b"index.html");
         }
-        match files.get(&name.bytes, now) {
+        let found = match opened.filter(|opened| opened.name == name.bytes) {
+            Some(opened) => opened.file.clone(),
+            None => files.at_hand(&name.bytes, now),
+        };
+        match found {
             Ok(file) => self.content(request, &file, terms, out),
             Err(OpenError::Directory) if !name.is_directory => self.redirect(request, terms, out),
             Err(OpenError::NotFound | OpenError::Directory) => self.words(404, terms, out),
             Err(OpenError::Forbidden) => self.words(403, terms, out),
             Err(OpenError::Overload) => self.words(503, terms, out),
+            Err(OpenError::Cold) => (Answer::Cold(name.bytes), Sent { status: 0, body_bytes: 0 }),
         }
     }
 
@@ -374,7 +402,14 @@ mod tests {
         let limits = wire::http::Limits::DEFAULT;
         RequestDecoder::new().decode(request.as_bytes(), &limits, 1, &mut batch);
         let request = batch.get(0, request.as_bytes());
-        let (answer, sent) = site.answer(&request, Terms::of(&request, false), now(), &mut out);
+        let terms = Terms::of(&request, false);
+        let (mut answer, mut sent) = site.answer(&request, terms, now(), None, &mut out);
+        if let Answer::Cold(name) = answer {
+            let file = site.opener().unwrap().open(&name);
+            let opened = Opened { name, file };
+            site.take(&opened, now());
+            (answer, sent) = site.answer(&request, terms, now(), Some(&opened), &mut out);
+        }
         let mut text = String::from_utf8(out).unwrap();
         match answer {
             Answer::Done => {}
@@ -382,6 +417,7 @@ mod tests {
                 text = format!("{text}<file {offset} {bytes}>");
             }
             Answer::Upstream => text += "<upstream>",
+            Answer::Cold(_) => panic!("it was opened"),
         }
         assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);
         text

@@ -1,10 +1,13 @@
 //! What a worker knows about one client.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base::time::MonoNs;
 use reactor::ConnId;
 use wire::http::{Request, RequestDecoder};
+
+use super::answer::Opened;
 
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub(crate) enum Wait {
     Body,
     /// The upstream.
     Upstream,
+    /// A file.
+    Disk,
 }
 
 /// One client's connection.
@@ -29,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) since: MonoNs,
     /// The upstream connection that answers its request now.
     pub(crate) exchange: Option<ConnId>,
+    /// The file that its next request has waited for.
+    pub(crate) opened: Option<Arc<Opened>>,
 }
 
 impl Client {
@@ -39,6 +46,7 @@ impl Client {
             wait: Wait::Head,
             since: now,
             exchange: None,
+            opened: None,
         }
     }
 

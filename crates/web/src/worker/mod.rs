@@ -3,6 +3,7 @@
 
 mod answer;
 mod client;
+mod disk;
 mod intake;
 pub(crate) mod log;
 mod proxy;
@@ -21,7 +22,7 @@ use crate::config::{Accept, Config, Mode};
 use crate::table::Table;
 use crate::{door, logging, serial};
 
-pub(crate) use answer::{Answer, Site};
+pub(crate) use answer::{Answer, Opened, Site};
 pub(crate) use client::Terms;
 
 /// Output above which a connection is not read; its peer takes it slower than it comes.
@@ -126,8 +127,10 @@ pub(crate) fn run(start: Start, signals: Option<Signals>) -> anyhow::Result<()> 
     let site = Site::new(&start.order.config)?;
     let log = start.order.config.access_log.as_deref().map(log::AccessLog::open).transpose()?;
     let mut begun = Ok(());
-    let solo = Solo::new(Arc::new(limits), |_, watcher| {
-        let mut server = server::Server::new(start, site, log, signals, watcher);
+    let solo = Solo::new(Arc::new(limits), |links, watcher| {
+        let mailbox = links.mailboxes()[0].clone();
+        let disk = disk::Disk::new(site.opener(), mailbox);
+        let mut server = server::Server::new(start, site, disk, log, signals, watcher);
         begun = server.begin();
         server
     });

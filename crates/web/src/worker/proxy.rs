@@ -19,6 +19,7 @@ use wire::http::{
 
 use super::answer::{Sent, Site};
 use super::client::{Terms, Wait};
+use super::disk::Mail;
 use super::log::{AccessLog, Words};
 use super::server::Session;
 use crate::content::path;
@@ -144,7 +145,7 @@ impl Proxy {
     /// Sends a request of `client` to the upstream, or says with which status it is refused.
     pub(super) fn start(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         client: ConnId,
         remote: Option<IpAddr>,
         request: &Request<'_>,
@@ -190,7 +191,7 @@ impl Proxy {
     #[expect(clippy::result_large_err, reason = "rare, and the one who asked goes on with it")]
     fn connect(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         mut exchange: Exchange,
     ) -> Result<ConnId, Exchange> {
         let Some(address) = self.address else { return Err(exchange) };
@@ -222,7 +223,7 @@ impl Proxy {
     /// Bytes of the upstream have come.
     pub(super) fn receive(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         id: ConnId,
         upstream: &mut Upstream,
         input: &[u8],
@@ -312,7 +313,7 @@ impl Proxy {
     }
 
     /// A connection to the upstream is gone.
-    pub(super) fn closed(&mut self, cx: &mut Context<'_, ()>, id: ConnId, mut upstream: Upstream) {
+    pub(super) fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, mut upstream: Upstream) {
         self.idle.retain(|idle| *idle != id);
         self.held.remove(&id);
         let Some(exchange) = self.exchanges.remove(&id) else { return };
@@ -327,7 +328,7 @@ impl Proxy {
     }
 
     /// A used connection had been given up by the upstream: the next one is new.
-    fn retry(&mut self, cx: &mut Context<'_, ()>, exchange: Exchange) {
+    fn retry(&mut self, cx: &mut Context<'_, Mail>, exchange: Exchange) {
         let client = exchange.client;
         match self.connect(cx, exchange) {
             Ok(upstream) => self.moved.push((client, upstream)),
@@ -336,7 +337,7 @@ impl Proxy {
     }
 
     /// The client is gone.
-    pub(super) fn abandon(&mut self, cx: &mut Context<'_, ()>, client: ConnId, upstream: ConnId) {
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, upstream: ConnId) {
         if self.is_of(upstream, client) {
             self.exchanges.remove(&upstream);
             self.held.remove(&upstream);
@@ -352,7 +353,7 @@ impl Proxy {
     }
 
     /// The client takes more.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_, ()>, client: ConnId, upstream: ConnId) {
+    pub(super) fn go_on(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, upstream: ConnId) {
         if self.is_of(upstream, client) && self.held.remove(&upstream) {
             cx.resume(upstream);
         }
@@ -365,7 +366,7 @@ impl Proxy {
     }
 
     /// Gives up upstreams that are silent for too long.
-    pub(super) fn sweep(&mut self, cx: &mut Context<'_, ()>, timeout_ns: u64) {
+    pub(super) fn sweep(&mut self, cx: &mut Context<'_, Mail>, timeout_ns: u64) {
         let now = cx.now().mono;
         for (id, exchange) in &mut self.exchanges {
             // One that is held is silent because the client is.
@@ -380,7 +381,7 @@ impl Proxy {
     /// Hands over what the turn has brought, both ways.
     pub(super) fn deliver(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         site: &mut Site,
         mut log: Option<&mut AccessLog>,
@@ -414,7 +415,7 @@ impl Proxy {
 impl Delivery {
     fn hand_over(
         self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         site: &Site,
     ) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base::time::MonoNs;
 use foldhash::fast::RandomState;
@@ -11,8 +12,9 @@ use reactor::{
 };
 use wire::http::{CONTINUE, Limits, RequestBatch};
 
-use super::answer::{Answer, Site};
+use super::answer::{Answer, Opened, Site};
 use super::client::{Client, Terms, Wait};
+use super::disk::{Disk, Mail};
 use super::intake::{Intake, Round};
 use super::log::{AccessLog, Words};
 use super::proxy::{Proxy, UPSTREAM, Upstream};
@@ -48,6 +50,8 @@ pub(super) struct Server {
     pub(super) config: Config,
     pub(super) limits: Limits,
     pub(super) site: Site,
+    /// Opens what is not at hand.
+    disk: Disk,
     pub(super) intake: Intake,
     signals: Option<Signals>,
     watcher: Watcher,
@@ -72,6 +76,7 @@ impl Server {
     pub(super) fn new(
         start: Start,
         site: Site,
+        disk: Disk,
         log: Option<AccessLog>,
         signals: Option<Signals>,
         watcher: Watcher,
@@ -91,6 +96,7 @@ impl Server {
         Server {
             limits: config.wire_limits(),
             site,
+            disk,
             intake,
             control,
             signals,
@@ -121,26 +127,29 @@ impl Server {
     /// Answers the complete requests of one client.
     fn serve(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         id: ConnId,
         client: &mut Client,
         input: &[u8],
         out: &mut Output,
     ) -> Flow {
+        if client.wait == Wait::Disk {
+            client.wait = Wait::Idle;
+        }
         let mut batch = std::mem::take(&mut self.batch);
         let consumed = client.decoder.decode(input, &self.limits, REQUESTS_MAX, &mut batch);
         let flow = match self.answer_all(cx, id, client, input, &batch, out) {
             // The requests behind are shown again when their turn comes.
-            Some((index, next)) => {
+            Some(flow) => {
                 client.decoder.restart();
-                Flow { consumed: batch.end(index), next }
+                flow
             }
             None => Flow {
                 consumed,
                 next: self.after_all(cx, client, input.len() - consumed, &batch, out),
             },
         };
-        if client.exchange.is_none() {
+        if client.exchange.is_none() && client.wait != Wait::Disk {
             client.note_wait(!batch.is_empty(), cx.now().mono);
         }
         self.batch = batch;
@@ -148,22 +157,26 @@ impl Server {
     }
 
     /// Answers the requests of a batch in order. Where the last one served is not the end of the
-    /// batch, or nothing may follow its answer yet, its index and what happens next.
+    /// batch, or nothing may follow its answer yet, where it ends and what happens next.
     fn answer_all(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         id: ConnId,
         client: &mut Client,
         input: &[u8],
         batch: &RequestBatch,
         out: &mut Output,
-    ) -> Option<(usize, Next)> {
+    ) -> Option<Flow> {
         let now = cx.now();
+        let mut opened = client.opened.take();
         for index in 0..batch.len() {
+            let flow = |next| Some(Flow { consumed: batch.end(index), next });
             let request = batch.get(index, input);
             let is_last = index + 1 == batch.len();
             let terms = Terms::of(&request, self.drain.is_some() && is_last);
-            let (answer, mut sent) = self.site.answer(&request, terms, now, out.buffer());
+            let opened: Option<Arc<Opened>> = opened.take();
+            let (answer, mut sent) =
+                self.site.answer(&request, terms, now, opened.as_deref(), out.buffer());
             let mut stop = None;
             match answer {
                 Answer::Done => {}
@@ -177,7 +190,7 @@ impl Server {
                         Ok(upstream) => {
                             client.exchange = Some(upstream);
                             client.wait = Wait::Upstream;
-                            return Some((index, Next::Pause));
+                            return flow(Next::Pause);
                         }
                         Err(status) => {
                             self.site.update_date(now);
@@ -185,18 +198,28 @@ impl Server {
                         }
                     }
                 }
+                Answer::Cold(name) => {
+                    if self.disk.ask(name, id) {
+                        client.wait = Wait::Disk;
+                        client.since = now.mono;
+                        // It is shown again when its file is there.
+                        let consumed = if index == 0 { 0 } else { batch.end(index - 1) };
+                        return Some(Flow { consumed, next: Next::Pause });
+                    }
+                    sent = self.site.words(503, terms, out.buffer()).1;
+                }
             }
             if let Some(log) = &mut self.log {
                 log.note(client.remote, &request, sent, now.unix);
             }
             if let Some(next) = stop {
-                return Some((index, next));
+                return flow(next);
             }
             if terms.closes {
-                return Some((index, Next::Close));
+                return flow(Next::Close);
             }
             if out.pending_bytes() > OUTPUT_BYTES_MAX {
-                return Some((index, Next::Again));
+                return flow(Next::Again);
             }
         }
         None
@@ -205,7 +228,7 @@ impl Server {
     /// What happens when all requests of a batch are answered and `rest_bytes` are left.
     fn after_all(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         client: &mut Client,
         rest_bytes: usize,
         batch: &RequestBatch,
@@ -231,7 +254,7 @@ impl Server {
     }
 
     /// Opens what has come, within the limits.
-    fn admit(&mut self, cx: &mut Context<'_, ()>, round: Round) {
+    fn admit(&mut self, cx: &mut Context<'_, Mail>, round: Round) {
         let mut clients = self.clients;
         for arrival in round.arrivals {
             let address = arrival.remote.map(|remote| remote.ip());
@@ -261,7 +284,7 @@ impl Server {
     }
 
     /// Takes what master and other workers have passed on.
-    pub(super) fn take_mail(&mut self, cx: &mut Context<'_, ()>) {
+    pub(super) fn take_mail(&mut self, cx: &mut Context<'_, Mail>) {
         let round = self.intake.open_mail();
         self.admit(cx, round);
     }
@@ -277,7 +300,7 @@ impl Server {
     }
 
     /// Does what the master says.
-    fn obey(&mut self, cx: &mut Context<'_, ()>) {
+    fn obey(&mut self, cx: &mut Context<'_, Mail>) {
         loop {
             match self.control.receive() {
                 Ok(Received::Message(message)) => match message.bytes.as_slice() {
@@ -303,7 +326,7 @@ impl Server {
         }
     }
 
-    fn begin_drain(&mut self, cx: &mut Context<'_, ()>, takes_waiting: bool) {
+    fn begin_drain(&mut self, cx: &mut Context<'_, Mail>, takes_waiting: bool) {
         if self.drain.is_some() {
             return;
         }
@@ -317,14 +340,14 @@ impl Server {
     }
 
     /// Time has become short: the timer that is set may be too late.
-    fn hurry(&mut self, cx: &mut Context<'_, ()>) {
+    fn hurry(&mut self, cx: &mut Context<'_, Mail>) {
         self.timer_token += 1;
         self.is_timer_set = false;
         self.set_timer(cx);
     }
 
     /// Sees to it that time goes on.
-    fn set_timer(&mut self, cx: &mut Context<'_, ()>) {
+    fn set_timer(&mut self, cx: &mut Context<'_, Mail>) {
         if !std::mem::replace(&mut self.is_timer_set, true) {
             let at = cx.now().mono.0 + self.sweep_interval_ns();
             cx.set_timer(MonoNs(at), self.timer_token);
@@ -334,11 +357,11 @@ impl Server {
 
 impl Handler for Server {
     type Session = Session;
-    type Mail = ();
+    type Mail = Mail;
 
     fn open(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         id: ConnId,
         peer: &Peer,
         out: &mut Output,
@@ -353,7 +376,7 @@ impl Handler for Server {
 
     fn data(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         id: ConnId,
         session: &mut Session,
         input: &[u8],
@@ -368,7 +391,7 @@ impl Handler for Server {
         }
     }
 
-    fn closed(&mut self, cx: &mut Context<'_, ()>, id: ConnId, session: Session) {
+    fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Session) {
         match session {
             Session::Client(client) => {
                 if let Some(upstream) = client.exchange {
@@ -396,11 +419,25 @@ impl Handler for Server {
         true
     }
 
-    fn mail(&mut self, _: &mut Context<'_, ()>, _: &mut Connections<'_, Session>, (): ()) {}
+    /// A file is there: who waits for it is served.
+    fn mail(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+        opened: Mail,
+    ) {
+        self.site.take(&opened, cx.now());
+        for id in self.disk.waiting_for(&opened.name) {
+            if let Some((Session::Client(client), _)) = connections.get_mut(id) {
+                client.opened = Some(Arc::clone(&opened));
+                cx.resume(id);
+            }
+        }
+    }
 
     fn timer(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         token: u64,
     ) {
@@ -415,7 +452,7 @@ impl Handler for Server {
         }
     }
 
-    fn source(&mut self, cx: &mut Context<'_, ()>, _: &mut Connections<'_, Session>, source: u32) {
+    fn source(&mut self, cx: &mut Context<'_, Mail>, _: &mut Connections<'_, Session>, source: u32) {
         match Source::of(source) {
             Source::Control => self.obey(cx),
             Source::Mailbox => self.take_mail(cx),
@@ -435,13 +472,13 @@ impl Handler for Server {
         self.set_timer(cx);
     }
 
-    fn no_room(&mut self, _: &mut Context<'_, ()>, id: ConnId, session: &mut Session) {
+    fn no_room(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
         if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
             self.proxy.hold(id, *upstream);
         }
     }
 
-    fn has_room(&mut self, cx: &mut Context<'_, ()>, id: ConnId, session: &mut Session) {
+    fn has_room(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
         if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
             self.proxy.go_on(cx, id, *upstream);
         }
@@ -449,7 +486,7 @@ impl Handler for Server {
 
     fn before_wait(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
         self.proxy.deliver(cx, connections, &mut self.site, self.log.as_mut());

@@ -7,6 +7,7 @@ use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context};
 
 use super::client::Wait;
+use super::disk::Mail;
 use super::log::Words;
 use super::server::{Server, Session};
 
@@ -19,6 +20,9 @@ const DRAIN_SWEEP_NS: u64 = 50_000_000;
 /// is about to ask gets its answer, and learns from it that the connection ends.
 const DRAIN_IDLE_NS: u64 = 500_000_000;
 
+/// A disk that has not given a file by then does not.
+const DISK_NS_MAX: u64 = 30_000_000_000;
+
 /// Why a connection is let go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -27,7 +31,7 @@ enum Verdict {
     Close,
     /// A request came too slowly: 408.
     Slow,
-    /// An answer is not taken.
+    /// An answer is not taken, or never comes.
     Abort,
 }
 
@@ -51,7 +55,7 @@ impl Server {
     /// Looks at all connections.
     pub(super) fn sweep(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
         let now = cx.now().mono;
@@ -108,7 +112,8 @@ impl Server {
                 if waited_ns > head_ns || is_left { Verdict::Close } else { Verdict::Stay }
             }
             Wait::Head if waited_ns > head_ns => Verdict::Slow,
-            Wait::Head | Wait::Upstream => Verdict::Stay,
+            Wait::Disk if waited_ns > DISK_NS_MAX => Verdict::Abort,
+            Wait::Head | Wait::Upstream | Wait::Disk => Verdict::Stay,
             Wait::Body => {
                 let earned_ns = (input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
@@ -120,7 +125,7 @@ impl Server {
 
     fn answer_slow(
         &mut self,
-        cx: &mut Context<'_, ()>,
+        cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         id: ConnId,
     ) {
@@ -136,7 +141,7 @@ impl Server {
     }
 
     /// Ends the worker when its last connection is gone, or its time is over.
-    pub(super) fn end_if_drained(&mut self, cx: &mut Context<'_, ()>) {
+    pub(super) fn end_if_drained(&mut self, cx: &mut Context<'_, Mail>) {
         let Some(drain) = self.drain else { return };
         let now = cx.now().mono;
         if self.clients == 0 {
