@@ -12,6 +12,10 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
+/// Most that wait at one socket: the kernel's queues are shorter.
+// Source: listen(2), net.core.somaxconn
+pub(crate) const WAITING_MAX: usize = 65_536;
+
 /// What one try to accept brought.
 #[derive(Debug)]
 pub(crate) enum Entry {

@@ -86,9 +86,8 @@ impl Serial {
     fn answer(&mut self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> Answer {
         let now = self.now();
         let (answer, _) = self.site.answer(request, terms, now, None, out);
-        let (Answer::Cold(name), Some(opener)) = (&answer, self.site.opener()) else {
-            return answer;
-        };
+        let Answer::Cold(name) = &answer else { return answer };
+        let Some(opener) = self.site.opener() else { return answer };
         let opened = Opened { name: name.clone(), file: opener.open(name) };
         self.site.take(&opened, now);
         self.site.answer(request, terms, now, Some(&opened), out).0

@@ -4,14 +4,14 @@ mod harness;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::{
     Folder, GET_HELLO, HELLO, Load, Orphan, PATIENCE, Server, ask, ask_all, check_status,
-    connections_of, is_running, ready_address, signal, successor, wait_until,
+    connections_of, is_running, signal, successor, wait_until,
 };
 
 const STRATEGIES: [&str; 6] =
@@ -38,6 +38,13 @@ fn every_strategy_serves_in_processes_and_threads() {
         for _ in 0..3 {
             assert_eq!(ask_all(server.address, GET_HELLO.as_bytes()), HELLO);
         }
+        // It has no log to be opened anew, and stays.
+        let workers = server.workers();
+        server.signal("USR1");
+        for _ in 0..10 {
+            assert_eq!(ask_all(server.address, GET_HELLO.as_bytes()), HELLO);
+        }
+        assert_eq!(server.workers(), workers);
         server.stop();
     }
 }
@@ -258,7 +265,7 @@ fn replacing_the_program_breaks_no_connection() {
             let before = masters[0].0;
             signal(before, "USR2");
             masters.insert(0, successor(before));
-            assert_eq!(ready_address(&mut server.lines), server.address);
+            assert_eq!(server.next_address(), server.address);
             wait_until("the old master has ended", || !is_running(before));
             load.go_on(50);
         }
@@ -268,6 +275,59 @@ fn replacing_the_program_breaks_no_connection() {
         wait_until("the last master has ended", || !masters[0].is_there());
         assert!(TcpStream::connect(server.address).is_err());
     }
+}
+
+/// A new program that is on its way when the server is told to end ends as well.
+#[test]
+fn told_to_end_is_not_told_to_be_replaced() {
+    let folder = Folder::new("end");
+    let file = folder.path("web.toml");
+    fs::write(&file, "workers = 1\n").unwrap();
+    let mut server = Server::start(&["--config", file.to_str().unwrap()]);
+    // The next program waits for its options until somebody writes them.
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    server.signal("USR2");
+    let next = successor(server.master.id());
+    server.signal("TERM");
+    assert!(server.master.wait().unwrap().success());
+    wait_until("the new master has ended", || !next.is_there());
+    assert!(TcpStream::connect(server.address).is_err());
+}
+
+/// Whoever has started the server may have stopped listening to it.
+#[test]
+fn a_program_is_replaced_when_nobody_hears_that_it_is_ready() {
+    let mut server = Server::start(&["--workers", "1"]);
+    let before = server.master.id();
+    server.stop_listening();
+    server.signal("USR2");
+    let next = successor(before);
+    wait_until("the old master has ended", || !is_running(before));
+    ask(&mut server.connect(), GET_HELLO, HELLO);
+    signal(next.0, "TERM");
+    wait_until("the new master has ended", || !next.is_there());
+}
+
+/// Options with which no worker starts change nothing: nobody waits at a socket that was bound for them.
+#[test]
+fn options_that_fail_leave_nobody_waiting() {
+    let folder = Folder::new("failing-options");
+    let (file, said) = (folder.path("web.toml"), folder.path("said"));
+    fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
+    let errors = fs::File::create(&said).unwrap();
+    let server = Server::start_saying(&["--config", file.to_str().unwrap()], errors);
+    let workers = server.workers();
+    fs::write(&file, "workers = 8\nroot = \"/nonexistent\"\n").unwrap();
+    server.signal("HUP");
+    wait_until("the workers with the new options have failed", || {
+        fs::read_to_string(&said).unwrap().contains("the old ones stay")
+    });
+    for _ in 0..64 {
+        ask(&mut server.connect(), GET_HELLO, HELLO);
+    }
+    assert!(server.workers().contains(&workers[0]));
+    server.stop();
 }
 
 #[test]
@@ -389,6 +449,36 @@ fn requests_below_api_are_passed_on() {
     assert!(lines.contains("\"GET /api/data.txt HTTP/1.1\" 200 4"), "{lines}");
     assert!(lines.contains("\"GET /hello HTTP/1.1\" 200 27"), "{lines}");
     assert!(lines.contains("\"GET /api/data.txt HTTP/1.1\" 502 "), "{lines}");
+}
+
+/// An upstream that ends its connection with its answer, and a client that takes it slowly.
+#[test]
+fn an_answer_is_passed_on_whole_when_its_upstream_has_left() {
+    const BODY_BYTES: usize = 6 << 20;
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = upstream.accept().unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").unwrap();
+        stream.write_all(&vec![7; BODY_BYTES]).unwrap();
+    });
+    let server = Server::start(&["--workers", "1", "--upstream", &address]);
+    let mut stream = server.connect();
+    stream.write_all(b"GET /api/big HTTP/1.0\r\n\r\n").unwrap();
+    let (mut bytes, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        // Slower than the answer comes.
+        std::thread::sleep(Duration::from_millis(1));
+        match stream.read(&mut part).unwrap() {
+            0 => break,
+            count => bytes.extend_from_slice(&part[..count]),
+        }
+    }
+    let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(bytes.len() - head, BODY_BYTES);
+    answering.join().unwrap();
+    server.stop();
 }
 
 #[test]

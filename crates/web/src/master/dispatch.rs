@@ -5,13 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::team::Team;
 use crate::config::Accept;
-use crate::door::{Door, Entry, refuse};
+use crate::door::{Door, Entry, WAITING_MAX, refuse};
 use crate::table::{ABSENT, least};
 use crate::worker::{CONNECTION, NOTICE};
 
-/// Most that wait at one socket: the kernel's queues are shorter.
-// Source: listen(2), net.core.somaxconn
-const WAITING_MAX: usize = 65_536;
 /// How long accepting rests after a failure that would only repeat.
 const REST: Duration = Duration::from_millis(100);
 

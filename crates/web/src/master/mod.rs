@@ -221,6 +221,7 @@ impl Master {
                         retired.until = None;
                     }
                     self.forget_threads();
+                    self.end_upgrade("told to end twice");
                 }
                 Signal::Terminate | Signal::Interrupt => self.end(FINISH),
                 _ if self.phase != Phase::Serving => {
@@ -376,9 +377,9 @@ impl Master {
     /// their sockets before they end: nobody else will look there.
     fn end_reload(&mut self, why: &str) {
         let Some(mut next) = self.next.take() else { return };
-        tracing::error!(why, "a worker with the new options failed; the old ones stay");
         Self::retire(&mut self.retired, &mut next.team, FINISH);
         self.give_up_sockets(next.sockets_before);
+        tracing::error!(why, "a worker with the new options failed; the old ones stay");
     }
 
     /// Closes the sockets that were bound for options that did not come: the kernel spreads clients

@@ -8,14 +8,11 @@ use reactor::{Trigger, Watcher};
 use super::{CONNECTION, NOTICE, Source, trigger};
 use crate::channel::{Channel, Received};
 use crate::config::Accept;
-use crate::door::{Door, Entry, refuse};
+use crate::door::{Door, Entry, WAITING_MAX, refuse};
 use crate::table::{ABSENT, Table, least};
 
 /// Messages taken from the mailbox before connections are served again.
 const MESSAGES_MAX: usize = 256;
-/// Most that wait at one socket when a worker ends: the kernel's queues are shorter.
-// Source: listen(2), net.core.somaxconn
-const WAITING_MAX: usize = 65_536;
 /// A worker keeps a connection unless it has this many more than the least loaded one: passing one on
 /// costs two system calls here and two there.
 const IMBALANCE_MAX: u64 = 2;

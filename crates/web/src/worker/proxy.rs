@@ -313,7 +313,12 @@ impl Proxy {
     }
 
     /// A connection to the upstream is gone.
-    pub(super) fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, mut upstream: Upstream) {
+    pub(super) fn closed(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        id: ConnId,
+        mut upstream: Upstream,
+    ) {
         self.idle.retain(|idle| *idle != id);
         self.held.remove(&id);
         let Some(exchange) = self.exchanges.remove(&id) else { return };
@@ -549,5 +554,40 @@ fn begin_connecting(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(client: u64) -> Exchange {
+        Exchange {
+            client: ConnId(client),
+            remote: None,
+            terms: Terms::REFUSED,
+            is_head: false,
+            request: Vec::new(),
+            may_retry: false,
+            passing: Passing::Head,
+            closes: false,
+            sent: Sent { status: 502, body_bytes: 0 },
+            words: None,
+            last_heard: MonoNs(0),
+            failure: 502,
+        }
+    }
+
+    /// A connection whose answer is through has the next client's request before the first client
+    /// has heard of it.
+    #[test]
+    fn a_client_has_no_power_over_another_ones_exchange() {
+        let mut proxy = Proxy::new(None);
+        let (first, second, upstream) = (ConnId(1), ConnId(2), ConnId(3));
+        proxy.exchanges.insert(upstream, exchange(2));
+        proxy.hold(first, upstream);
+        assert!(proxy.held.is_empty() && !proxy.is_of(upstream, first));
+        proxy.hold(second, upstream);
+        assert!(proxy.held.contains(&upstream) && proxy.is_of(upstream, second));
     }
 }

@@ -452,7 +452,12 @@ impl Handler for Server {
         }
     }
 
-    fn source(&mut self, cx: &mut Context<'_, Mail>, _: &mut Connections<'_, Session>, source: u32) {
+    fn source(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        _: &mut Connections<'_, Session>,
+        source: u32,
+    ) {
         match Source::of(source) {
             Source::Control => self.obey(cx),
             Source::Mailbox => self.take_mail(cx),

@@ -160,7 +160,8 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
         for (at, clients) in CLIENTS.into_iter().enumerate() {
             let counts = looks[at].iter().filter_map(|look| look.calls.get(ours));
             let counts: Vec<f64> = counts.map(|call| real(call.count)).collect();
-            let variant = if theirs == ours { ours.to_owned() } else { format!("{ours} ({theirs})") };
+            let variant =
+                if theirs == ours { ours.to_owned() } else { format!("{ours} ({theirs})") };
             let note = format!("{:.0} calls; source: {source}", median(&counts));
             rows.push(Way::over(&variant, &at_a_time(clients), &of(at, ours), "us", note));
         }
@@ -197,7 +198,8 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
             Number::new("pages at 5", pages(0), "per s"),
             Number::new("at 10", pages(1), "per s"),
         ],
-        source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that became 8,686".into(),
+        source: "writev 86 and 106 us, close 71 and 92 us, and 21,897 calls that became 8,686"
+            .into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees { String::new() } else { OTHERWISE.into() },
@@ -252,7 +254,9 @@ mod tests {
     fn both_calls_must_become_slower() {
         let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 92.0)]]);
         assert!(found.agrees && found.otherwise.is_empty());
-        assert!(found.numbers().starts_with("writev at 5 86, at 10 106, close at 5 71, at 10 92 us"));
+        assert!(
+            found.numbers().starts_with("writev at 5 86, at 10 106, close at 5 71, at 10 92 us")
+        );
         assert_eq!(found.rows.len(), 2 * (CALLS.len() + 4));
         assert_eq!(found.rows[0].variant, "sendto (writev)");
         let found = finding(&[vec![look(86.0, 71.0)], vec![look(106.0, 70.0)]]);

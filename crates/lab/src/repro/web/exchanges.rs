@@ -158,7 +158,11 @@ mod tests {
     fn no_exchange_is_content_with_anything() {
         for one in ALL {
             assert!(judge(one, b"HTTP/1.1 500 Oh\r\n\r\n").is_some(), "{}", one.what);
-            assert!(one.request.ends_with("\r\n\r\n") || one.request.ends_with("\n\n") || one.request.ends_with("xx"));
+            assert!(
+                one.request.ends_with("\r\n\r\n")
+                    || one.request.ends_with("\n\n")
+                    || one.request.ends_with("xx")
+            );
         }
         let rows = ["W1", "W2", "W4", "W5", "W16"];
         assert!(rows.iter().all(|row| ALL.iter().any(|one| one.row == *row)));

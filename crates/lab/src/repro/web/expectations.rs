@@ -164,7 +164,9 @@ fn otherwise(is_all: bool, ratio: f64) -> String {
         parts.push("checks failed, see the rows");
     }
     if ratio > RATIO_MAX {
-        parts.push("slow clients cost the others more than a fifth; they share a core with these here");
+        parts.push(
+            "slow clients cost the others more than a fifth; they share a core with these here",
+        );
     }
     parts.join("; ")
 }
@@ -195,7 +197,10 @@ mod tests {
         assert_eq!(names[..3], ["W2", "W10", "W9"]);
         let found = finding(&[checked("W2", ""), checked("W2", "it is not")], &slowed(1.0));
         assert!(!found.agrees);
-        assert_eq!((found.rows[0].unit.as_str(), found.rows[0].note.as_str()), ("of 2", "a thing: it is not"));
+        assert_eq!(
+            (found.rows[0].unit.as_str(), found.rows[0].note.as_str()),
+            ("of 2", "a thing: it is not")
+        );
         let found = finding(&good, &slowed(1.5));
         assert!(!found.agrees && found.otherwise.contains("more than a fifth"));
     }

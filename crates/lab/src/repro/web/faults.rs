@@ -184,7 +184,13 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
             death.of_others
         );
         let serving = milliseconds(death.serving);
-        rows.push(Way::once(&format!("kill -9, death {}", at + 1), "serves again", serving, "ms", note));
+        rows.push(Way::once(
+            &format!("kill -9, death {}", at + 1),
+            "serves again",
+            serving,
+            "ms",
+            note,
+        ));
     }
     for (accept, found) in replaced {
         let took: Vec<f64> = found.took.iter().map(|took| milliseconds(*took)).collect();
@@ -204,7 +210,8 @@ fn finding(deaths: &[Death], replaced: &[(&str, Replacements)]) -> Finding {
             Number::new("of others", real(of_others as u64), ""),
             Number::new("in replacements", real(broken), ""),
         ],
-        source: "nobody takes the place of a worker that dies, and a new program means a new start".into(),
+        source: "nobody takes the place of a worker that dies, and a new program means a new start"
+            .into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees { String::new() } else { OTHERWISE.into() },
@@ -246,7 +253,9 @@ mod tests {
         assert!(!finding(&[death(1_500, 0)], &[]).agrees);
         assert!(!finding(&[death(40, 1)], &[]).agrees);
         let broken = finding(&[], &[("fdpass", replacements(2))]);
-        assert!(!broken.agrees && broken.rows[0].note.ends_with("2 failed, the first: read: reset"));
+        assert!(
+            !broken.agrees && broken.rows[0].note.ends_with("2 failed, the first: read: reset")
+        );
     }
 
     #[test]

@@ -104,8 +104,16 @@ pub(super) const TRIALS: &[Trial] = &[
 /// What is expected and not there, with where it is instead.
 pub(super) const ABSENT: &[(&str, &str, &str)] = &[
     ("W9", "TLS", "the data server has it (http-tls), the web server has not"),
-    ("W11", "HTTP/2 and WebSocket", "HTTP/1.1 only; events come by server-sent events of the data server"),
-    ("W14", "CORS, tokens, lists of addresses", "the data server has tokens; the web server serves everybody"),
+    (
+        "W11",
+        "HTTP/2 and WebSocket",
+        "HTTP/1.1 only; events come by server-sent events of the data server",
+    ),
+    (
+        "W14",
+        "CORS, tokens, lists of addresses",
+        "the data server has tokens; the web server serves everybody",
+    ),
 ];
 
 fn check(address: SocketAddr, request: &str, status: u16) -> Result<String> {
@@ -213,13 +221,15 @@ fn data_server(bench: &Bench<'_>, ground: &Ground) -> Result<Host> {
     fs::create_dir_all(&folder)?;
     let folder = folder.display().to_string();
     let resp = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    let words = [&resp[..], &["--dir", &folder, "--durability", "never", "--reactors", "1"]].concat();
+    let words =
+        [&resp[..], &["--dir", &folder, "--durability", "never", "--reactors", "1"]].concat();
     Host::start_on(bench, &words, "http=", &available_cpus(&[super::SERVER_CPU]))
 }
 
 fn values(bench: &Bench<'_>, ground: &Ground) -> Result<()> {
     let host = data_server(bench, ground)?;
-    let put = "PUT /kv/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nb\r\nc";
+    let put =
+        "PUT /kv/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nb\r\nc";
     let answer = String::from_utf8_lossy(&ask(host.address(), put.as_bytes())?).into_owned();
     ensure!(answer.starts_with("HTTP/1.1 20"), "PUT: {answer:?}");
     let answer = check(host.address(), &format!("GET /kv/a {CLOSE}"), 200)?;
@@ -247,7 +257,10 @@ fn drains(bench: &Bench<'_>, ground: &Ground) -> Result<()> {
     answer.truncate(count);
     signal(host.master(), Signal::TERM)?;
     download.read_to_end(&mut answer).context("take the rest of a file")?;
-    ensure!(answer.len() > BIG_FILE_BYTES && answer.ends_with(BIG_BYTES.as_bytes()), "it is cut off");
+    ensure!(
+        answer.len() > BIG_FILE_BYTES && answer.ends_with(BIG_BYTES.as_bytes()),
+        "it is cut off"
+    );
     let gone = || Ok(connect(host.address(), PATIENCE).is_err().then_some(()));
     bench.wait_for("nobody listens", PATIENCE, gone)
 }

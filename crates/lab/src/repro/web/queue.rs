@@ -76,7 +76,8 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
 
 fn all_cells() -> Vec<Cell> {
     let grid = BACKLOGS.iter().flat_map(|&backlog| CLIENTS.map(|clients| serial(backlog, clients)));
-    grid.chain([5, 1024].into_iter().flat_map(|backlog| [50, 100].map(|c| ours(backlog, c)))).collect()
+    grid.chain([5, 1024].into_iter().flat_map(|backlog| [50, 100].map(|c| ours(backlog, c))))
+        .collect()
 }
 
 fn look(bench: &Bench<'_>, cell: Cell) -> Result<Seen> {
@@ -140,9 +141,8 @@ fn finding(seen: &[Seen]) -> Finding {
         let found = seen.iter().find(|seen| seen.cell == cell);
         found.map(Seen::overflows)
     };
-    let number = |(label, cell): (&str, Cell)| {
-        Some(Number::new(label, real(overflows(cell)?), "overflows"))
-    };
+    let number =
+        |(label, cell): (&str, Cell)| Some(Number::new(label, real(overflows(cell)?), "overflows"));
     let is_cured = |cell| overflows(cell) == Some(0);
     let is_ill = |cell| overflows(cell).is_some_and(|count| count > 0);
     let agrees = is_ill(serial(5, 10))
@@ -192,7 +192,10 @@ mod tests {
         let found = finding(&all(&[serial(5, 10), serial(20, 50)]));
         assert!(found.agrees && found.otherwise.is_empty());
         let numbers = found.numbers();
-        assert!(numbers.starts_with("serial, 10 at a time, backlog 5: 7, backlog 20: 0"), "{numbers}");
+        assert!(
+            numbers.starts_with("serial, 10 at a time, backlog 5: 7, backlog 20: 0"),
+            "{numbers}"
+        );
         assert!(found.rows[1].note.starts_with("7 overflows, 0 handshakes"), "{found:?}");
         assert!(found.rows[1].note.ends_with("held 6 at most, and was full 25 % of the time"));
         for ill in [&[serial(5, 10)][..], &[serial(5, 10), serial(20, 20), serial(20, 50)]] {

@@ -50,9 +50,11 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Finding> {
             bench.go_on()?;
             let answered = is_answered(bench, address, at);
             one.tried += 1;
-            one.answered += u64::from(answered.with_context(|| format!("{accept}, split at {at}"))?);
+            one.answered +=
+                u64::from(answered.with_context(|| format!("{accept}, split at {at}"))?);
         }
-        one.other = other_waits(bench, address).with_context(|| format!("{accept}, two clients"))?;
+        one.other =
+            other_waits(bench, address).with_context(|| format!("{accept}, two clients"))?;
         seen.push(one);
     }
     Ok(finding(&seen))
@@ -101,7 +103,9 @@ fn finding(seen: &[Seen]) -> Finding {
             Number::new("answered", sum(|one| one.answered), ""),
             Number::new("ways in which others wait meanwhile", real(held_up as u64), ""),
         ],
-        source: "a request that does not come whole is never answered: its parser gives the socket up".into(),
+        source:
+            "a request that does not come whole is never answered: its parser gives the socket up"
+                .into(),
         agrees,
         teaches: TEACHES.into(),
         otherwise: if agrees {
@@ -128,7 +132,8 @@ mod tests {
         let waited = Some(Duration::from_micros(250));
         let found = finding(&[one("exclusive", 30, waited), one("serial", 30, None)]);
         assert!(found.agrees);
-        let expected = "requests in two segments 60, answered 60, ways in which others wait meanwhile 1";
+        let expected =
+            "requests in two segments 60, answered 60, ways in which others wait meanwhile 1";
         assert_eq!(found.numbers(), expected);
         assert!(found.rows[0].note.ends_with("answered after 0.25 ms"), "{found:?}");
         assert!(found.rows[1].note.ends_with("waits for the rest"), "{found:?}");

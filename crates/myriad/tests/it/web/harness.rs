@@ -19,22 +19,38 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// A running master; killed when dropped.
 pub(super) struct Server {
     pub(super) master: Child,
-    pub(super) lines: BufReader<ChildStdout>,
+    lines: Option<BufReader<ChildStdout>>,
     pub(super) address: SocketAddr,
 }
 
 impl Server {
     pub(super) fn start(options: &[&str]) -> Server {
+        Server::start_saying(options, Stdio::inherit())
+    }
+
+    /// What it has to say to its operator goes to `errors`.
+    pub(super) fn start_saying(options: &[&str], errors: impl Into<Stdio>) -> Server {
         let mut master = Command::new(env!("CARGO_BIN_EXE_myriad"))
             .args(["web", "--listen", "127.0.0.1:0"])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(errors)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(master.stdout.take().unwrap());
         let address = ready_address(&mut lines);
-        Server { master, lines, address }
+        Server { master, lines: Some(lines), address }
+    }
+
+    /// The address in the next line that this server or its successor prints.
+    pub(super) fn next_address(&mut self) -> SocketAddr {
+        ready_address(self.lines.as_mut().unwrap())
+    }
+
+    /// Closes its output.
+    pub(super) fn stop_listening(&mut self) {
+        self.lines = None;
     }
 
     pub(super) fn connect(&self) -> TcpStream {
@@ -66,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-pub(super) fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
+fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("ready http=");
