@@ -103,11 +103,11 @@ impl Shared<'_> {
     fn watch(&self, stream: TcpStream) -> Watched<'_> {
         let number = self.streams_seen.fetch_add(1, Ordering::Relaxed);
         let mut streams = self.streams.lock();
-        let stream = streams.entry(number).insert_entry(stream);
         // Whoever ends all connections may have done so just before.
         if self.is_over() {
-            let _ = stream.get().shutdown(Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
+        streams.insert(number, stream);
         Watched { shared: self, number }
     }
 }

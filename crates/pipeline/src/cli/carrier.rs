@@ -34,13 +34,13 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     }
     let broker = broker.ok_or_else(|| anyhow!("--broker is missing; see --help"))?;
     log_to_stderr()?;
-    let listen = |place: Place| {
+    let listen = |place: Place| -> Result<(TcpListener, Place)> {
         let listener = TcpListener::bind(place.address)
             .with_context(|| format!("listen on {}", place.address))?;
         Ok((listener, place))
     };
     let offered = offered.into_iter().map(listen).collect::<Result<_>>()?;
-    carrier::run(&CarrierOptions { broker, offered, served }, &*stop_on_signals()?)
+    carrier::run(&CarrierOptions { broker, offered, served }, &stop_on_signals()?)
 }
 
 /// `generator=127.0.0.1:25522`.

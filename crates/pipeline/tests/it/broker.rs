@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -17,6 +17,7 @@ struct Shared {
     is_over: AtomicBool,
     subscriptions: Mutex<Vec<Subscription>>,
     streams: Mutex<Vec<TcpStream>>,
+    said: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,11 @@ impl Broker {
             }
         });
         Self { address, shared }
+    }
+
+    /// Messages that have come so far.
+    pub(crate) fn said(&self) -> u64 {
+        self.shared.said.load(Ordering::SeqCst)
     }
 
     /// As if it had died and come back: all connections break off.
@@ -103,6 +109,7 @@ fn serve(shared: &Shared, connection: usize, stream: TcpStream) -> Option<()> {
                 assert!(payload.ends_with(b"\r\n"));
                 let mut message = format!("MSG {subject} 1 {bytes}\r\n").into_bytes();
                 message.extend_from_slice(&payload);
+                shared.said.fetch_add(1, Ordering::SeqCst);
                 say(shared, subject, &message);
             }
             _ => panic!("not of NATS' protocol: {line:?}"),

@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use pipeline::carrier::{self, CarrierOptions, Place};
 use pipeline::generator::Rate;
 
 use crate::broker::Broker;
-use crate::faults::{TASKS, check_account, collect, execute, generate, listen};
+use crate::faults::{TASKS, check_account, collect, execute, generate, listen, run_generator};
 
 /// A carrier at each end of a broker, and where executors find generator and collector.
 struct Carried {
@@ -50,7 +51,8 @@ impl Carried {
     }
 }
 
-fn run_carried(breaks: usize) {
+/// `break_after`: so many messages; then the broker dies once.
+fn run_carried(break_after: Option<u64>) {
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen();
     let over = Arc::new(AtomicBool::new(false));
@@ -58,24 +60,18 @@ fn run_carried(breaks: usize) {
     let carried = Carried::start(generator, collector);
     let executing = execute(carried.generator, carried.collector, &over);
     let mut options = generate(for_executors, collector, TASKS);
-    let (told, hears) = std::sync::mpsc::channel();
-    if breaks > 0 {
+    if break_after.is_some() {
         // Slow enough that it is not over before the broker has died.
-        options.pace.rate = Rate::PerSecond(TASKS / 2);
+        options.pace.rate = Rate::PerSecond(100_000);
     }
-    let generating = thread::spawn(move || {
-        let mut report = |status: &pipeline::status::GeneratorStatus| {
-            // Nobody asks where nothing breaks.
-            let _ = told.send(status.collected);
-        };
-        pipeline::generator::run(options, &AtomicBool::new(false), &mut report).unwrap()
-    });
-    for _ in 0..breaks {
-        while hears.recv().unwrap() == 0 {}
+    let generating = thread::spawn(move || run_generator(options));
+    if let Some(messages) = break_after {
+        while carried.broker.said() < messages {
+            thread::sleep(Duration::from_millis(1));
+        }
         carried.broker.break_all();
     }
-    let summary = generating.join().unwrap();
-    check_account(&summary);
+    check_account(&generating.join().unwrap());
     over.store(true, Ordering::SeqCst);
     executing.join().unwrap().unwrap();
     collecting.join().unwrap();
@@ -84,10 +80,10 @@ fn run_carried(breaks: usize) {
 
 #[test]
 fn tasks_and_results_come_through_a_broker() {
-    run_carried(0);
+    run_carried(None);
 }
 
 #[test]
 fn a_broker_that_dies_loses_nothing() {
-    run_carried(1);
+    run_carried(Some(100));
 }

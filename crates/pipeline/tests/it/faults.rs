@@ -137,7 +137,7 @@ pub(crate) fn generate(
     }
 }
 
-fn run_generator(options: GeneratorOptions) -> GeneratorSummary {
+pub(crate) fn run_generator(options: GeneratorOptions) -> GeneratorSummary {
     generator::run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
