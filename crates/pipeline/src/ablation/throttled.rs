@@ -45,7 +45,8 @@ pub(super) const THROTTLED: Ablation = Ablation {
               does in a moment, all end together.",
     otherwise: "the machine was so busy that waiting took longer than it should.",
     variants: || {
-        let (quick, slow) = (Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0)));
+        let alone_per_s = || Rc::new(Cell::new(0.0_f64));
+        let (quick, slow) = (alone_per_s(), alone_per_s());
         let alone = |name: &str, wait, found: &Rc<Cell<f64>>| {
             let found = Rc::clone(found);
             let row = Variant::new(Role::Other, name, move |time| {

@@ -40,7 +40,8 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
         Ok((listener, place))
     };
     let offered = offered.into_iter().map(listen).collect::<Result<_>>()?;
-    carrier::run(&CarrierOptions { broker, offered, served }, &stop_on_signals()?)
+    let stop = stop_on_signals()?;
+    carrier::run(&CarrierOptions { broker, offered, served }, &stop)
 }
 
 /// `generator=127.0.0.1:25522`.
