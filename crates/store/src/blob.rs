@@ -199,6 +199,22 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
+const LINE_BYTES: usize = 64;
+
+/// Most cache lines of one block that are asked for.
+const LINES_MAX: usize = 6;
+
+/// Asks the processor to load the cache lines of a block, the first [`LINES_MAX`] of them; any address is
+/// allowed.
+#[inline]
+pub(crate) fn prefetch_block<T>(block: *const T, bytes: usize) {
+    let start = block.cast::<u8>();
+    let before = start.addr() % LINE_BYTES;
+    let lines = (before + bytes).div_ceil(LINE_BYTES).min(LINES_MAX);
+    let first = start.wrapping_sub(before);
+    (0..lines).for_each(|line| prefetch(first.wrapping_add(line * LINE_BYTES)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,8 +16,8 @@ use crate::blob::prefetch;
 use crate::indexes::{Definitions, Registry};
 use crate::locked::{Guard, Locked};
 use crate::mutation::{Key, Mutation};
-use crate::partitions::TableId;
-use crate::stripe::{STRIPE_LINES, StatsSums, Stripe, stripe_of};
+use crate::partitions::{Reach, TableId, stripe_of_token};
+use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe, stripe_of};
 use crate::types::Compact;
 use crate::{DATABASES, STRIPES, Trash};
 
@@ -159,6 +159,20 @@ impl Keyspace {
     pub fn prefetch_entry(&self, db: u8, hash: u64) {
         if let Some(stripe) = self.slots[stripe_of(hash)].0.try_lock() {
             stripe.dbs[db].table.prefetch_entry(hash);
+        }
+    }
+
+    /// The passes over requests for partitions: asks for the memory on the way to one, as far as it can be
+    /// known when the step before has brought its part. Skipped when somebody holds the stripe.
+    #[inline]
+    pub fn prefetch_partition(&self, table: TableId, token: i64, reach: Reach) {
+        let slot = &self.slots[stripe_of_token(token)];
+        if reach == Reach::Stripe {
+            let slot = (&raw const *slot).cast::<u8>();
+            return (0..PARTITION_LINES).for_each(|line| prefetch(slot.wrapping_add(64 * line)));
+        }
+        if let Some(stripe) = slot.0.try_lock() {
+            stripe.tables.prefetch(table, token, reach);
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::blob::{prefetch, prefetch_block};
 use crate::indexes::{Definitions, Entries, Index, IndexId, Posting, Registry, Start, Touch};
 use crate::stripe::stripe_of;
 use crate::trash::{Garbage, Trash};
@@ -56,6 +57,24 @@ impl PartitionKey<'_> {
     }
 }
 
+/// A step on the way to a partition: see [`crate::Keyspace::prefetch_partition`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The stripe itself.
+    Stripe,
+    /// Which tables it has.
+    Tables,
+    /// The partition. The nodes of the tree before it are waited for.
+    Partition,
+    /// Its key, and its rows where they are few.
+    Rows,
+}
+
+impl Reach {
+    /// In their order.
+    pub const ALL: [Reach; 4] = [Reach::Stripe, Reach::Tables, Reach::Partition, Reach::Rows];
+}
+
 /// A partition with its key.
 #[derive(Debug)]
 struct Held {
@@ -95,6 +114,11 @@ impl Table {
         let bucket = self.buckets.get(&ordinal(token))?;
         let at = bucket.binary_search_by(|held| (*held.key).cmp(key)).ok()?;
         Some(&bucket[at].partition)
+    }
+
+    /// The first partition of a token: nearly always the only one.
+    fn first_of(&self, token: i64) -> Option<&Held> {
+        self.buckets.get(&ordinal(token))?.first().map(|held| &**held)
     }
 
     /// A table without partitions.
@@ -247,6 +271,19 @@ impl Tables {
     /// Heap bytes of all.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.tables.iter().map(|(_, table)| table.bytes).sum()
+    }
+
+    /// One step towards a partition, behind that to the stripe.
+    pub(crate) fn prefetch(&self, table: TableId, token: i64, reach: Reach) {
+        if reach == Reach::Tables {
+            return prefetch_block(self.tables.as_ptr(), size_of_val(&self.tables[..]));
+        }
+        let Some(held) = self.table(table).and_then(|table| table.first_of(token)) else { return };
+        if reach == Reach::Partition {
+            return prefetch_block(&raw const *held, size_of::<Held>());
+        }
+        prefetch(held.key.as_ptr());
+        held.partition.prefetch_rows();
     }
 
     pub(crate) fn get(&self, key: PartitionKey<'_>) -> Option<&Partition> {

@@ -168,13 +168,16 @@ pub(crate) struct Stripe {
     pub(crate) dbs: Databases,
     pub(crate) pending: Pending,
     pub(crate) watches: Watches,
+    pub(crate) tables: Tables,
     objects: Objects,
     expiries: BinaryHeap<Reverse<Expiry>>,
-    pub(crate) tables: Tables,
 }
 
 /// Cache lines of a stripe that a command on one key touches.
 pub(crate) const STRIPE_LINES: usize = 3;
+
+/// The same of what reads or changes one partition: `tables` lies behind them.
+pub(crate) const PARTITION_LINES: usize = STRIPE_LINES + 1;
 
 /// Found: an entry that is not expired, with its collection if it has one.
 pub(crate) enum Found<'a> {
@@ -681,5 +684,7 @@ mod tests {
         assert_eq!(LOCK_BYTES + std::mem::offset_of!(Stripe, pending), 64);
         let end = LOCK_BYTES + std::mem::offset_of!(Stripe, watches) + size_of::<Watches>();
         assert_eq!(end, STRIPE_LINES * 64);
+        let end = LOCK_BYTES + std::mem::offset_of!(Stripe, tables) + size_of::<Tables>();
+        assert!(end <= PARTITION_LINES * 64);
     }
 }

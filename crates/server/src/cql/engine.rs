@@ -145,11 +145,11 @@ impl Engine<'_> {
     }
 
     /// Runs the statements of a batch as one. `find` knows prepared statements by their ids.
-    pub(crate) fn batch(
+    pub(crate) fn batch<'k>(
         &mut self,
         client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,
-        find: &dyn Fn(&[u8]) -> Option<Arc<PreparedStatement>>,
+        find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
         self.run_batch(client, batch, find, reply)

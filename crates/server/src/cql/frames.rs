@@ -66,6 +66,10 @@ impl FrameError {
 pub(crate) trait Reader {
     fn framing(&mut self) -> &mut Framing;
 
+    /// Messages that are shown next if nothing comes in between, with what has come of the last one.
+    /// Returns how many of their bytes were looked at: what is behind them is shown here later.
+    fn look_ahead(&mut self, messages: &[u8]) -> usize;
+
     /// The body is as it was sent, compressed or not.
     fn message(&mut self, header: &Header, body: &[u8]) -> Step;
 }
@@ -80,11 +84,16 @@ impl Framing {
 /// Shows `reader` every whole message of `input`. Returns how many bytes are done with, and why it
 /// ended. Bodies are borrowed from the input wherever they stand there in one piece uncompressed.
 pub(crate) fn read(reader: &mut impl Reader, input: &[u8], limits: Limits) -> (usize, End) {
-    let mut consumed = 0;
+    let (mut consumed, mut ahead) = (0, 0);
     loop {
         let rest = &input[consumed..];
         let taken = match reader.framing().segments {
-            None => take_envelope(reader, rest, limits),
+            None => {
+                if consumed >= ahead {
+                    ahead = consumed + reader.look_ahead(rest);
+                }
+                take_envelope(reader, rest, limits)
+            }
             Some(format) => take_segment(reader, rest, format, limits),
         };
         let end = match taken {
@@ -178,8 +187,12 @@ fn take_envelopes(
         return Err(SegmentError::Containment.into());
     }
     let mut done = std::mem::take(&mut framing.done_bytes);
+    let mut ahead = done;
     while done < payload.len() {
         let rest = &payload[done..];
+        if done >= ahead {
+            ahead = done + reader.look_ahead(rest);
+        }
         let header = decode_header(rest, reader.framing(), limits)?;
         let header = header.ok_or(SegmentError::Containment)?;
         let end = header.envelope_bytes();
@@ -243,11 +256,19 @@ mod tests {
         seen: Vec<(i16, usize)>,
         steps: Vec<Step>,
         shown: usize,
+        /// Bytes to look ahead at a time, and how often that was done.
+        window: usize,
+        looks: usize,
     }
 
     impl Reader for Witness {
         fn framing(&mut self) -> &mut Framing {
             &mut self.framing
+        }
+
+        fn look_ahead(&mut self, messages: &[u8]) -> usize {
+            self.looks += 1;
+            messages.len().min(self.window)
         }
 
         fn message(&mut self, header: &Header, body: &[u8]) -> Step {
@@ -322,6 +343,23 @@ mod tests {
             let mut witness = witness(format, &[]);
             feed(&mut witness, &input, 0..input.len());
             assert_eq!(witness.seen, expected, "{format:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn messages_are_looked_at_before_they_are_shown() {
+        let (bytes, expected) = messages(&[8; 100]);
+        for format in FORMATS {
+            let input = in_format(&bytes, format);
+            for (window, looks) in [(0, 100), (17, 100), (10 * 17, 10), (usize::MAX, 1)] {
+                let mut witness = witness(format, &[]);
+                witness.window = window;
+                read(&mut witness, &input, Limits::DEFAULT);
+                assert_eq!(witness.seen, expected);
+                // Where nothing is left there is one more look that finds it out.
+                let spare = usize::from(format.is_none());
+                assert_eq!(witness.looks, looks + spare, "{format:?} {window}");
+            }
         }
     }
 

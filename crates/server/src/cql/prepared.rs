@@ -5,6 +5,7 @@
 //! tells reactors by a flag in the statement that it is gone.
 
 use std::collections::HashMap;
+use std::collections::hash_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -207,37 +208,32 @@ struct KnownEntry {
     catalog: Arc<Catalog>,
 }
 
+impl KnownEntry {
+    /// Whether it has been found to be current with this schema, and is still in the table.
+    fn is_current(&self, catalog: &Arc<Catalog>) -> bool {
+        !self.entry.is_gone() && Arc::ptr_eq(&self.catalog, catalog)
+    }
+}
+
 impl Known {
-    /// Makes sure that the statement is known and current. False if the client has to prepare it
-    /// (again). Costs one lookup when it is known and the schema has not changed.
+    /// A statement that is current. None if the client has to prepare it (again). Costs one lookup when
+    /// it is known and the schema has not changed.
     pub(crate) fn learn(
         &mut self,
         table: &PreparedTable,
         id: &[u8],
         catalog: &Arc<Catalog>,
         now: MonoNs,
-    ) -> bool {
-        let Ok(id) = <&[u8; 16]>::try_from(id) else { return false };
-        if let Some(known) = self.by_id.get_mut(id).filter(|known| !known.entry.is_gone()) {
-            if !Arc::ptr_eq(&known.catalog, catalog) {
-                if !known.entry.statement.is_current(catalog) {
-                    table.remove(&known.entry);
-                    self.by_id.remove(id);
-                    return false;
-                }
-                known.catalog = Arc::clone(catalog);
+    ) -> Option<&Arc<PreparedStatement>> {
+        let id = <&[u8; 16]>::try_from(id).ok()?;
+        match self.by_id.entry(*id) {
+            hash_map::Entry::Occupied(known) if known.get().is_current(catalog) => {
+                let known = known.into_mut();
+                known.entry.note_use(now);
+                Some(&known.entry.statement)
             }
-            known.entry.note_use(now);
-            return true;
+            place => learn_anew(place, table, id, catalog),
         }
-        self.by_id.remove(id);
-        let Some(entry) = table.find(id) else { return false };
-        if !entry.statement.is_current(catalog) {
-            table.remove(&entry);
-            return false;
-        }
-        self.add(entry, catalog);
-        true
     }
 
     /// A statement that was learned.
@@ -257,6 +253,39 @@ impl Known {
         if std::mem::replace(&mut self.departed, departed) != departed {
             self.by_id.retain(|_, known| !known.entry.is_gone());
         }
+    }
+}
+
+/// What the table says of a statement that is not known, or is no more what it was.
+#[cold]
+fn learn_anew<'k>(
+    place: hash_map::Entry<'k, [u8; 16], KnownEntry>,
+    table: &PreparedTable,
+    id: &[u8; 16],
+    catalog: &Arc<Catalog>,
+) -> Option<&'k Arc<PreparedStatement>> {
+    let known = match &place {
+        hash_map::Entry::Occupied(known) => Some(Arc::clone(&known.get().entry)),
+        hash_map::Entry::Vacant(_) => None,
+    };
+    let found = known.filter(|entry| !entry.is_gone()).or_else(|| table.find(id));
+    let current = found.filter(|entry| {
+        let is_current = entry.statement.is_current(catalog);
+        if !is_current {
+            table.remove(entry);
+        }
+        is_current
+    });
+    match (current, place) {
+        (Some(entry), place) => {
+            let known = KnownEntry { entry, catalog: Arc::clone(catalog) };
+            Some(&place.insert_entry(known).into_mut().entry.statement)
+        }
+        (None, hash_map::Entry::Occupied(old)) => {
+            old.remove();
+            None
+        }
+        (None, hash_map::Entry::Vacant(_)) => None,
     }
 }
 
@@ -294,7 +323,7 @@ mod tests {
         }
 
         fn learn(&self, known: &mut Known, id: &[u8]) -> bool {
-            known.learn(&self.table, id, &self.catalog, at(1000))
+            known.learn(&self.table, id, &self.catalog, at(1000)).is_some()
         }
     }
 

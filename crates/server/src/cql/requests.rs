@@ -6,14 +6,15 @@ use base::time::Now;
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
-    BatchStatement, Compression, Header, Limits, MalformedBody, Notes, Opcode, Parameters, Request,
-    ResponseEncoder, decode_request, decompress_body,
+    BatchStatement, Compression, Direction, Flags, HEADER_BYTES, Header, Limits, MalformedBody, Notes,
+    Opcode, Parameters, Request, ResponseEncoder, Version, decode_request, decompress_body,
 };
 
 use super::engine::{ClientState, Engine, PreparedStatement, Reply, statement_id};
 use super::error::CqlError;
+use super::execute::Places;
 use super::pool::{Call, Pool, PoolReply};
-use super::prepared::PreparedLimits;
+use super::prepared::{Known, PreparedLimits};
 use super::processor::Processor;
 use super::request_kind::RequestKind;
 use super::request_lines::Seen;
@@ -131,6 +132,39 @@ impl Requests<'_> {
         }
         let ns = self.spend(clock_start);
         self.finish(session, (header, body), responded, (start, ns), out);
+    }
+
+    /// Has the memory loaded that the next requests will look at: those of `messages` that name one
+    /// partition each, as many as are loaded at once. Returns how many bytes it has gone through.
+    pub(crate) fn look_ahead(
+        &mut self,
+        own: &Processor,
+        messages: &[u8],
+        agreed: Option<Version>,
+    ) -> usize {
+        self.worker.tally.parsed(0);
+        let settings = &self.worker.settings;
+        if settings.reply == ReplyPath::Pool || settings.stub >= stub::PLANNED {
+            return messages.len();
+        }
+        let mut places = Places::default();
+        let mut done = 0;
+        while !places.is_full()
+            && let Some(rest) = messages.get(done..)
+            && let Ok(Some(header)) = Header::decode(rest, Direction::Request, agreed, &self.limits)
+            && let Some(body) = rest.get(HEADER_BYTES..header.envelope_bytes())
+        {
+            done += header.envelope_bytes();
+            note_places(own, &header, body, &mut places);
+        }
+        // One has nothing to overlap with.
+        if places.len() > 1 {
+            let clock_start = self.worker.stamp;
+            places.prefetch(&self.shared.keyspace);
+            let ns = self.spend(clock_start);
+            self.worker.tally.parsed(ns / places.len() as u64);
+        }
+        done
     }
 
     /// Lets the response that begins at `start` leave, or parks it, or makes it an error.
@@ -479,12 +513,11 @@ impl Requests<'_> {
                 self.execute(client, &mut processor.record, of, parameters, answer)
             }
             Request::Execute { id, result_metadata_id, parameters } => {
-                self.learn(processor, id)?;
+                let Processor { record, known } = processor;
+                let statement = self.learn(known, id)?;
                 if is_stub {
                     return Ok(answer.void());
                 }
-                let Processor { record, known } = processor;
-                let statement = known.get(id).ok_or_else(|| unprepared(id))?;
                 if statement.takes_long() && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
@@ -493,14 +526,14 @@ impl Requests<'_> {
             Request::Batch(batch) => {
                 for (statement, _) in batch.statements.iter() {
                     if let BatchStatement::Prepared(id) = statement {
-                        self.learn(processor, id)?;
+                        self.learn(&mut processor.known, id)?;
                     }
                 }
                 if is_stub {
                     return Ok(answer.void());
                 }
                 let Processor { record, known } = processor;
-                let find = |id: &[u8]| known.get(id).map(Arc::clone);
+                let find = |id: &[u8]| known.get(id);
                 let mut engine = Engine {
                     shared: self.shared,
                     params: self.params,
@@ -528,12 +561,11 @@ impl Requests<'_> {
         }
     }
 
-    /// Makes sure that a prepared statement is known.
-    fn learn(&self, processor: &mut Processor, id: &[u8]) -> Result<()> {
+    /// A prepared statement, which is known from now on.
+    fn learn<'k>(&self, known: &'k mut Known, id: &[u8]) -> Result<&'k Arc<PreparedStatement>> {
         let catalog = self.shared.catalog.load();
-        let table = &self.shared.prepared;
-        let is_known = processor.known.learn(table, id, &catalog, self.now.mono);
-        if is_known { Ok(()) } else { Err(unprepared(id)) }
+        let found = known.learn(&self.shared.prepared, id, &catalog, self.now.mono);
+        found.ok_or_else(|| unprepared(id))
     }
 
     fn prepare(
@@ -544,7 +576,7 @@ impl Requests<'_> {
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         let id = statement_id(text, keyspace);
-        if self.learn(processor, &id).is_err() {
+        if self.learn(&mut processor.known, &id).is_err() {
             let statement = self.engine(processor).prepare(text, keyspace)?;
             let settings = &self.worker.settings;
             let limits = PreparedLimits {
@@ -582,6 +614,34 @@ fn encoder(header: &Header, compression: Option<Compression>) -> ResponseEncoder
 /// What the response says may not be there after a restart.
 fn log_failed() -> CqlError {
     CqlError::Server(LOG_FAILED.to_owned())
+}
+
+/// Adds the partitions that a request is going to look at. Faults are for those to find who run it.
+fn note_places(own: &Processor, header: &Header, body: &[u8], places: &mut Places) {
+    let is_prepared = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
+    if !is_prepared || header.flags.has(Flags::COMPRESSED) {
+        return;
+    }
+    match decode_request(header, body) {
+        Ok((Request::Execute { id, parameters, .. }, _)) => {
+            if let Some(statement) = own.known.get(id) {
+                places.add(statement, &parameters.values);
+            }
+        }
+        Ok((Request::Batch(batch), _)) => {
+            for (statement, values) in batch.statements.iter() {
+                if places.is_full() {
+                    return;
+                }
+                if let BatchStatement::Prepared(id) = statement
+                    && let Some(statement) = own.known.get(id)
+                {
+                    places.add(statement, &values);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn unprepared(id: &[u8]) -> CqlError {

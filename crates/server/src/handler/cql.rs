@@ -80,6 +80,13 @@ impl frames::Reader for Serving<'_> {
         &mut self.session.framing
     }
 
+    fn look_ahead(&mut self, messages: &[u8]) -> usize {
+        if self.session.phase != Phase::Ready {
+            return messages.len();
+        }
+        self.requests.look_ahead(self.own, messages, self.session.framing.agreed)
+    }
+
     fn message(&mut self, header: &Header, body: &[u8]) -> Step {
         if let Some(why) = self.obstacle() {
             self.why = why;

@@ -1,10 +1,13 @@
 //! Plans on the store: what statements read and write.
 //!
+//! Before all of it: `ahead` (what requests will look up).
+//!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
 //! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `lookup`, `pause` and `select`
 //! (reading), `change`, `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed
 //! rows), `redis` (values of the Redis protocol), `describe`, `roles`, `trace`.
 
+mod ahead;
 mod batch_limits;
 mod change;
 mod clock;
@@ -34,6 +37,7 @@ mod values;
 mod walk;
 mod write;
 
+pub(crate) use ahead::Places;
 pub(crate) use clock::WriteClock;
 pub(crate) use index::install_indexes;
 pub(crate) use pause::Paused;

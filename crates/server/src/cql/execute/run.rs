@@ -1,5 +1,6 @@
 //! A request to its plan: what session and engine know becomes what reading and writing need.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use store::{Mutation, Seconds};
@@ -19,6 +20,24 @@ use crate::cql::roles::changes_roles;
 use crate::cql::schema::{Changer, Table, changes_schema};
 use crate::cql::statements::{BatchKind, Statement};
 use crate::worker::is_gated;
+
+/// A statement of a batch. One that was prepared is not counted as used: reactors would write to the same
+/// memory for it.
+enum Part<'k> {
+    Known(&'k PreparedStatement),
+    Own(Box<PreparedStatement>),
+}
+
+impl Deref for Part<'_> {
+    type Target = PreparedStatement;
+
+    fn deref(&self) -> &PreparedStatement {
+        match self {
+            Part::Known(statement) => statement,
+            Part::Own(statement) => statement,
+        }
+    }
+}
 
 impl Engine<'_> {
     pub(in crate::cql) fn run(
@@ -166,22 +185,23 @@ impl Engine<'_> {
         self.write(client, &mut writes, Some(plan.kind), reply)
     }
 
-    pub(in crate::cql) fn run_batch(
+    pub(in crate::cql) fn run_batch<'k>(
         &mut self,
         client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,
-        find: &dyn Fn(&[u8]) -> Option<Arc<PreparedStatement>>,
+        find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
     ) -> Result<u64, CqlError> {
         self.admit_write()?;
-        let keyspace = batch.keyspace.map(str::to_owned).or_else(|| client.keyspace.clone());
-        let keyspace = keyspace.as_deref();
         let mut statements = Vec::with_capacity(batch.statements.len());
         for (statement, values) in batch.statements.iter() {
             let statement = match statement {
-                BatchStatement::Text(text) => Arc::new(self.prepare(text, keyspace)?),
+                BatchStatement::Text(text) => {
+                    let keyspace = batch.keyspace.or(client.keyspace.as_deref());
+                    Part::Own(Box::new(self.prepare(text, keyspace)?))
+                }
                 BatchStatement::Prepared(id) => {
-                    find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?
+                    Part::Known(find(id).ok_or_else(|| CqlError::Unprepared(id.to_vec()))?)
                 }
             };
             self.authorize(client, &statement)?;

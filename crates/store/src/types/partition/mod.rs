@@ -250,6 +250,11 @@ impl Partition {
             || self.rows.iter().any(|(_, row)| row.has_garbage(now, gc_before))
     }
 
+    /// Asks the processor to load the rows, where they are few.
+    pub(crate) fn prefetch_rows(&self) {
+        self.rows.prefetch();
+    }
+
     /// The static row.
     pub fn statics(&self, now: Seconds) -> RowView<'_> {
         RowView { key: &[], row: &self.statics, now }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::ops::{Bound, RangeBounds};
 
 use super::row::Row;
+use crate::blob::prefetch_block;
 
 /// Rows up to which an array holds them: a node of a map takes the room of eleven, also for one.
 const FEW_MAX: usize = 16;
@@ -50,6 +51,13 @@ impl Rows {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Asks the processor to load an array; the nodes of a map can only be walked.
+    pub(super) fn prefetch(&self) {
+        if let Rows::Few(few) = self {
+            prefetch_block(few.as_ptr(), size_of_val(&few[..]));
+        }
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<(&[u8], &Row)> {

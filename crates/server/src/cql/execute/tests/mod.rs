@@ -1,5 +1,6 @@
 //! Statements on a real server's data, in process: a script says what is asked and what comes back.
 
+mod ahead;
 mod dropping;
 mod harness;
 mod indexes;
