@@ -17,6 +17,7 @@ mod envelope;
 mod limits;
 mod notation;
 mod request;
+mod request_encoder;
 mod response;
 mod segment;
 mod types;
@@ -29,9 +30,10 @@ pub use envelope::{Direction, Flags, HEADER_BYTES, Header, Opcode, Version};
 pub use limits::{EnvelopeError, Limits, MalformedBody, SegmentError, TYPE_DEPTH_MAX};
 pub use notation::{BytesMap, Notation, Reader, Value};
 pub use request::{
-    Batch, BatchKind, BatchStatement, Consistency, Extras, Parameters, ParametersToSend, Request,
-    RequestEncoder, StatementToSend, Statements, Values, decode_request,
+    Batch, BatchKind, BatchStatement, Consistency, Extras, Parameters, Request, Statements, Values,
+    decode_request,
 };
+pub use request_encoder::{ParametersToSend, RequestEncoder, StatementToSend};
 pub use response::{
     Column, Columns, EVENT_STREAM, ErrorKind, Notes, Prepared, ResponseEncoder, RowsEncoder,
     RowsMetadata, SchemaChange, SchemaTarget,
