@@ -8,12 +8,18 @@ use anyhow::{Result, bail};
 
 use crate::process::Target;
 use crate::tally::Tally;
-use crate::{clients, console, cql, hostile, lab_smoke, report, steps, tidy, transcript};
+use crate::{
+    clients, console, cql, differential, hostile, lab_smoke, report, steps, tidy, transcript,
+};
 
 /// Kill -9 under load, recover, compare: how often.
 const CRASH_ROUNDS: &str = "20";
 /// Which garbage hostile clients send.
 const HOSTILE_SEED: u64 = 1;
+/// Which statements the server and its twin that is killed all the time are asked, and of how many tables.
+const DIFFERENTIAL_SEED: u64 = 1;
+const DIFFERENTIAL_SCHEMAS: u64 = 12;
+const DIFFERENTIAL_STATEMENTS: usize = 40;
 
 /// What a step found; `None`: it does not apply here, and why was printed.
 type StepResult = Result<Option<Tally>>;
@@ -25,7 +31,7 @@ struct Step {
 }
 
 /// In this order: cheap ones first, so that a mistake shows early.
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "fmt", run: |root| plain(cargo(root, &["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: |root| tidy::run(root).map(Some) },
     Step { name: "clippy", run: run_clippy },
@@ -34,6 +40,7 @@ const STEPS: [Step; 16] = [
     Step { name: "transcripts-redis", run: |root| run_transcripts(root, Target::Redis) },
     Step { name: "transcripts-myriad", run: |root| run_transcripts(root, Target::Myriad) },
     Step { name: "cql", run: run_cql },
+    Step { name: "cql-differential", run: run_differential },
     Step { name: "clients-redis", run: |root| run_clients(root, &Target::Redis) },
     Step { name: "clients-myriad", run: |root| run_clients(root, &Target::Myriad) },
     Step { name: "crash", run: run_crash },
@@ -122,6 +129,16 @@ fn run_transcripts(root: &Path, target: Target) -> StepResult {
 fn run_cql(root: &Path) -> StepResult {
     let options = cql::Options { peer: cql::Peer::Myriad, filter: None, update: false };
     cql::run_all(root, &options).map(Some)
+}
+
+fn run_differential(root: &Path) -> StepResult {
+    let options = differential::Options {
+        seed: DIFFERENTIAL_SEED,
+        schemas: DIFFERENTIAL_SCHEMAS,
+        statements: DIFFERENTIAL_STATEMENTS,
+        against: differential::Against::Itself,
+    };
+    differential::run(root, &options).map(Some)
 }
 
 fn run_clients(root: &Path, target: &Target) -> StepResult {

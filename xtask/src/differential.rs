@@ -1,10 +1,12 @@
-//! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra.
+//! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra, or for
+//! one Myriad that runs and another one that is killed and started again all the time.
 //!
 //! Every statement goes to both, with the same times; what they answer must be the same, byte by
 //! byte and word by word. After a difference the statements before it are cut down to those that are
 //! needed, and printed. `docs/cql.md` says which differences are known.
 
 mod change;
+mod disturbed;
 mod known;
 mod query;
 mod schema;
@@ -23,6 +25,7 @@ use wire::cql::Version;
 use crate::cql::connection::{Connection, Manner};
 use crate::process::{Server, Target};
 use crate::tally::Tally;
+use disturbed::Disturbed;
 use schema::{TABLE, Table, Times};
 use types::USER_TYPE;
 
@@ -31,6 +34,8 @@ const KEYSPACE: &str = "differential";
 /// When the first statement of a schema is said to run; each later one a second later. Far ahead, so
 /// that nothing is forgotten in the background.
 const START_SECONDS: i32 = 1_900_000_000;
+/// Steps after which the server that is disturbed is killed.
+const UNDISTURBED_MAX: usize = 15;
 /// Schemas with differences after which a run ends.
 const FAILURES_MAX: u64 = 50;
 
@@ -40,8 +45,16 @@ pub(crate) struct Options {
     pub(crate) schemas: u64,
     /// Statements for each.
     pub(crate) statements: usize,
-    /// Who is believed, at `host:port`.
-    pub(crate) against: String,
+    pub(crate) against: Against,
+}
+
+/// Whose answers are believed.
+#[derive(Debug)]
+pub(crate) enum Against {
+    /// At `host:port`.
+    Address(String),
+    /// A Myriad that nobody disturbs.
+    Itself,
 }
 
 /// One statement and how it is sent.
@@ -58,6 +71,8 @@ struct Step {
 struct Pair {
     myriad: Connection,
     other: Connection,
+    /// What `myriad` is connected to, if it is to be killed now and then.
+    disturbed: Option<Disturbed>,
     /// Names of tables and types are used once.
     number: u64,
 }
@@ -111,10 +126,23 @@ impl Difference {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let server = Server::start(root, &Target::Myriad)?;
     let address = server.cql_address.clone().context("it listens for CQL")?;
-    let mut pair = Pair {
-        myriad: Connection::open_as(&address, Version::V5, None)?,
-        other: Connection::open_as(&options.against, Version::V5, None)?,
-        number: 0,
+    let connection = Connection::open_as(&address, Version::V5, None)?;
+    let mut pair = match &options.against {
+        Against::Address(believed) => Pair {
+            myriad: connection,
+            other: Connection::open_as(believed, Version::V5, None)?,
+            disturbed: None,
+            number: 0,
+        },
+        Against::Itself => {
+            let disturbed = Disturbed::start(root)?;
+            Pair {
+                myriad: disturbed.connect()?,
+                other: connection,
+                disturbed: Some(disturbed),
+                number: 0,
+            }
+        }
     };
     pair.both(&format!("DROP KEYSPACE IF EXISTS {KEYSPACE}"))?;
     pair.both(&format!(
@@ -188,6 +216,14 @@ impl Pair {
         self.other.must(statement).context("the other server")
     }
 
+    /// Ends the server that is to be disturbed, and starts it again.
+    fn disturb(&mut self) -> Result<()> {
+        let Some(disturbed) = &mut self.disturbed else { return Ok(()) };
+        disturbed.restart()?;
+        self.myriad = disturbed.connect()?;
+        self.myriad.must(&format!("USE {KEYSPACE}"))
+    }
+
     /// Runs all steps on a new table, until there is a difference that `ends` says.
     fn replay(
         &mut self,
@@ -197,6 +233,9 @@ impl Pair {
         self.number += 1;
         let mut found = Vec::new();
         for (at, step) in steps.iter().enumerate() {
+            if at % UNDISTURBED_MAX == UNDISTURBED_MAX - 1 {
+                self.disturb()?;
+            }
             let text = self.named(&step.text);
             let [myriad, other] = [&mut self.myriad, &mut self.other].map(|connection| {
                 if step.is_prepared {

@@ -37,8 +37,9 @@ Chores of the project.
                                              golden dialogues; --update writes the replies
   cargo xtask cql --server myriad|cassandra=HOST:PORT [--update] [FILTER]
                                              the same of CQL; scripts/peers/cassandra.sh starts a Cassandra
-  cargo xtask cql-differential --against HOST:PORT [--seed S] [--schemas N] [--statements N]
-                                             random statements, for Myriad and a Cassandra
+  cargo xtask cql-differential --against HOST:PORT|itself [--seed S] [--schemas N] [--statements N]
+                                             random statements, for Myriad and a Cassandra, or for
+                                             Myriad and one that is killed all the time
   cargo xtask clients --server SERVER [--only NAME]...
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
@@ -165,7 +166,10 @@ fn run_differential(parser: &mut lexopt::Parser) -> Result<bool> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let against = against.context("--against HOST:PORT is needed: a Cassandra")?;
+    let against = match against.context("--against HOST:PORT|itself is needed: a Cassandra")? {
+        word if word == "itself" => differential::Against::Itself,
+        address => differential::Against::Address(address),
+    };
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let options = differential::Options { seed, schemas, statements, against };
     Ok(finish(differential::run(&root()?, &options)?))

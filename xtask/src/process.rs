@@ -97,6 +97,11 @@ impl Server {
 }
 
 impl Server {
+    /// Starts Myriad on what is in a directory, which stays when it ends.
+    pub(crate) fn start_on(root: &Path, directory: &Path) -> Result<Self> {
+        launch_myriad(root, &[], directory, None)
+    }
+
     /// Starts Myriad with roles, whose superuser `cassandra` has this password.
     pub(crate) fn start_asking(root: &Path, password: &str) -> Result<Self> {
         let options = ["--cql-authenticator", "password", "--requirepass", password];
@@ -104,11 +109,11 @@ impl Server {
     }
 }
 
-/// A child process and its directory: both end with the value.
+/// A child process and its directory, if that is its own: both end with the value.
 #[derive(Debug)]
 struct Running {
     child: Child,
-    _directory: TempDir,
+    _directory: Option<TempDir>,
 }
 
 impl Drop for Running {
@@ -191,7 +196,7 @@ fn try_start_redis() -> Result<Server> {
         }
         std::thread::sleep(START_POLL);
     }
-    let running = Running { child, _directory: directory };
+    let running = Running { child, _directory: Some(directory) };
     Ok(Server {
         address,
         cql_address: None,
@@ -202,22 +207,33 @@ fn try_start_redis() -> Result<Server> {
 }
 
 fn start_myriad(root: &Path, options: &[&str]) -> Result<Server> {
+    let directory = TempDir::new("server")?;
+    let path = directory.path().to_owned();
+    launch_myriad(root, options, &path, Some(directory))
+}
+
+/// `own`: the directory, if it is to end with the server.
+fn launch_myriad(
+    root: &Path,
+    options: &[&str],
+    directory: &Path,
+    own: Option<TempDir>,
+) -> Result<Server> {
     let binary = root.join(MYRIAD);
     if !binary.exists() {
         bail!("{} is missing: cargo build --release -p myriad", binary.display());
     }
-    let directory = TempDir::new("server")?;
     let child = Command::new(&binary)
         .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--http", "127.0.0.1:0"])
         .args(["--reactors", "2"])
         .args(options)
         .arg("--dir")
-        .arg(directory.path())
+        .arg(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {}", binary.display()))?;
-    let mut running = Running { child, _directory: directory };
+    let mut running = Running { child, _directory: own };
     let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
     let (sender, receiver) = mpsc::channel();
     // Reads on after the address, so that the pipe never fills; ends with the server.
