@@ -63,7 +63,7 @@ fn plan(seed: u64, canary: Option<Canary>) -> Plan {
     }
 }
 
-fn pick<T: Copy>(random: &mut SmallRng, choices: &[T]) -> T {
+pub(super) fn pick<T: Copy>(random: &mut SmallRng, choices: &[T]) -> T {
     choices[random.random_range(0..choices.len())]
 }
 
@@ -102,7 +102,7 @@ fn live(world: &mut World) {
     world.crash(power_cut, recovery_faults);
 }
 
-fn disk_faults(random: &mut SmallRng) -> DiskFaults {
+pub(super) fn disk_faults(random: &mut SmallRng) -> DiskFaults {
     let mut faults =
         DiskFaults { short_write: pick(random, &[0.0, 0.0, 0.3]), ..DiskFaults::default() };
     match random.random_range(0..10) {
@@ -115,7 +115,7 @@ fn disk_faults(random: &mut SmallRng) -> DiskFaults {
     faults
 }
 
-fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
+pub(super) fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
     let mut faults = DiskFaults::default();
     match random.random_range(0..10) {
         0..2 => faults.power_off_after = Some(random.random_range(0..30)),

@@ -4,14 +4,17 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
-//! clients of `cql_client`; `http` and `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may
+//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http` and
+//! `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may
 //! do what in it; `pubsub` messages of channels; `groups` those of a log on a slow disk, `hostile`
 //! those that keep clients from harming others.
 
 mod behaviour;
 mod chaos;
 mod cql;
+mod cql_chaos;
 mod cql_client;
+mod cql_model;
 mod cql_notes;
 mod cql_statements;
 mod groups;

@@ -31,7 +31,7 @@ mod run;
 mod select;
 mod source;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trace;
 mod values;
 mod walk;

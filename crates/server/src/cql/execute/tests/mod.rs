@@ -4,7 +4,7 @@ mod ahead;
 mod dropping;
 mod harness;
 mod indexes;
-mod model;
+pub(crate) mod model;
 mod pausing;
 mod purging;
 mod reads;

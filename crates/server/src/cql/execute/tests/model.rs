@@ -6,7 +6,7 @@ use super::harness::{Asked, Server};
 
 /// One statement; its timestamp is another for each.
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Insert {
         p: i32,
         c: i32,
@@ -86,7 +86,7 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
 }
 
 impl Step {
-    fn text(&self, timestamp: usize) -> String {
+    pub(crate) fn text(&self, timestamp: usize) -> String {
         let shown = |v: &Option<i32>| v.map_or_else(|| "null".to_owned(), |v| v.to_string());
         match self {
             Step::Insert { p, c, v, ttl } => format!(
@@ -128,12 +128,12 @@ fn lasts(ttl: u32) -> bool {
 }
 
 /// A row that is there.
-struct Row {
-    v: Option<i32>,
+pub(crate) struct Row {
+    pub(crate) v: Option<i32>,
 }
 
 /// None: there is none. Timestamps are places in the list.
-fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Row> {
+pub(crate) fn row(steps: &[(usize, Step)], p: i32, c: i32) -> Option<Row> {
     let deleted = steps.iter().filter(|(_, step)| step.covers(p, c)).map(|(at, _)| *at).max();
     let newer = || steps.iter().filter(|(at, _)| deleted.is_none_or(|deleted| *at > deleted));
     let liveness = newer().filter_map(|(at, step)| match step {

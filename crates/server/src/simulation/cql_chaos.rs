@@ -1,0 +1,303 @@
+//! Statements of CQL on disks that tear, lie and fail: what was answered is there after each crash, and
+//! what is there is what some first part of the statements has made of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use binlog::Faults as DiskFaults;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use wire::cql::Version;
+
+use super::chaos::{disk_faults, pick, recovery_faults};
+use super::cql_client::{Client, run_reactors};
+use super::cql_model::{Outcome, State, Statement, TABLES, creation, table};
+use super::tests::{Announce, seeds};
+use super::world::{Canary, Plan, Seen, World};
+
+/// Seeds that each `cargo test` tries.
+const SEEDS: u64 = 60;
+const CLIENTS: usize = 2;
+const ACTIONS_MAX: usize = 160;
+const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
+/// States that cannot be told apart by what is shown; above it the client begins anew.
+const STATES_MAX: usize = 10;
+/// Short lives are over then.
+const LATER_NS: u64 = 50_000_000_000;
+/// A refusal of a server whose log has failed.
+const FAILED: &str = "ERROR 0000 ";
+
+/// A client, its tables, and what it was told of them.
+struct Writer {
+    client: Client,
+    /// Its tables' names have it.
+    number: usize,
+    /// What the tables may have held when this life of the server began. They look the same.
+    bases: Vec<State>,
+    /// After all that was sent.
+    state: State,
+    /// In the order in which they are run; the stream of each is its place.
+    sent: Vec<(Statement, Outcome)>,
+    /// So many of the first are on the disk.
+    promised: usize,
+    answered: usize,
+    /// The log has failed: from then on nothing is as it was foreseen.
+    is_refused: bool,
+    writes: usize,
+}
+
+fn version(world: &mut World) -> Version {
+    pick(&mut world.random, &VERSIONS)
+}
+
+/// Runs reactors and log until a client has all its answers.
+fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
+    let mut replies = client.ask(world);
+    while world.write_log() {
+        replies.extend(client.ask(world));
+    }
+    replies
+}
+
+fn ask(world: &mut World, client: &mut Client, text: &str) -> String {
+    client.query(0, text);
+    let replies = answers(world, client);
+    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
+    reply.strip_prefix("0 ").expect("it came by its stream").to_owned()
+}
+
+impl Writer {
+    /// With tables on a disk that does what it says.
+    fn new(world: &mut World, number: usize) -> Writer {
+        let version = version(world);
+        let mut client = Client::start(world, version, None);
+        let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+        let keyspace = format!("CREATE KEYSPACE IF NOT EXISTS k WITH replication = {replication}");
+        for text in [vec![keyspace], creation(number).to_vec()].concat() {
+            let reply = ask(world, &mut client, &text);
+            assert!(reply == "VOID" || reply.starts_with("CHANGE "), "{text}: {reply}");
+        }
+        Writer {
+            client,
+            number,
+            bases: vec![State::default()],
+            state: State::default(),
+            sent: Vec::new(),
+            promised: 0,
+            answered: 0,
+            is_refused: false,
+            writes: 0,
+        }
+    }
+
+    fn talk(&mut self, random: &mut SmallRng) {
+        for _ in 0..pick(random, &[1, 1, 2, 5, 20]) {
+            let statement = Statement::random(random, &self.state, &mut self.writes);
+            let outcome = self.state.apply(&statement);
+            let stream = i16::try_from(self.sent.len()).expect("a life is short");
+            self.client.query(stream, &statement.text(self.number));
+            self.sent.push((statement, outcome));
+        }
+    }
+
+    /// Judges what has arrived. `log_failed`: writes may be refused.
+    fn receive(&mut self, log_failed: bool) {
+        for reply in self.client.replies() {
+            let (stream, said) = reply.split_once(' ').expect("a stream stands before it");
+            let at: usize = stream.parse().expect("a stream of this client");
+            let (statement, outcome) = &self.sent[at];
+            self.answered += 1;
+            self.is_refused |= log_failed && said.starts_with(FAILED);
+            if self.is_refused {
+                continue;
+            }
+            let expected: &[&str] = match (outcome, statement) {
+                (Outcome::Unknown, _) => &["ERROR 2200 "],
+                (Outcome::Refused, _) => &["ROWS 00"],
+                (
+                    Outcome::Written,
+                    Statement::InsertIfAbsent { .. }
+                    | Statement::UpdateIf { .. }
+                    | Statement::DeleteIfPresent { .. },
+                ) => &["ROWS 01"],
+                _ => &["VOID", "CHANGE "],
+            };
+            assert!(
+                expected.iter().any(|words| said.starts_with(words)),
+                "{}: {said} instead of {expected:?}",
+                statement.text(self.number)
+            );
+            if *outcome == Outcome::Written {
+                self.promised = self.promised.max(at + 1);
+            }
+        }
+    }
+
+    /// Connects anew, and looks for the statements that have made what is there.
+    fn check(&mut self, world: &mut World) {
+        let version = version(world);
+        self.client = Client::start(world, version, None);
+        let shown = self.shown(world);
+        let mut found = Vec::new();
+        for base in &self.bases {
+            let mut state = base.clone();
+            for count in 0..=self.sent.len() {
+                if let Some(before) = count.checked_sub(1) {
+                    state.apply(&self.sent[before].0);
+                }
+                if count >= self.promised && state.shown() == shown {
+                    found.push(state.clone());
+                }
+            }
+        }
+        assert!(
+            !found.is_empty(),
+            "client {} was promised {} of {} statements, and finds {shown:#?} instead of {:#?}",
+            self.number,
+            self.promised,
+            self.sent.len(),
+            self.state.shown()
+        );
+        if found.len() > STATES_MAX {
+            let text = format!("TRUNCATE {}", table("t", self.number));
+            assert_eq!(ask(world, &mut self.client, &text), "VOID");
+            found.truncate(1);
+            found[0].forget_writes();
+        }
+        self.state = found[0].clone();
+        self.bases = found;
+        self.sent.clear();
+        (self.promised, self.answered, self.is_refused) = (0, 0, false);
+    }
+
+    fn shown(&mut self, world: &mut World) -> Vec<Option<Vec<String>>> {
+        let show = |(name, columns): &(&str, &str)| {
+            let text = format!("SELECT {columns} FROM {}", table(name, self.number));
+            let reply = ask(world, &mut self.client, &text);
+            if reply.starts_with("ERROR 2200 ") {
+                return None;
+            }
+            let cells = reply.strip_prefix("ROWS ").unwrap_or_else(|| panic!("{text}: {reply}"));
+            let cells: Vec<&str> = cells.split_whitespace().collect();
+            let width = columns.split(',').count();
+            let mut rows: Vec<String> = cells.chunks(width).map(|row| row.join(" ")).collect();
+            rows.sort_unstable();
+            Some(rows)
+        };
+        TABLES.iter().map(show).collect()
+    }
+}
+
+/// Runs a server of this seed through all of its lives.
+fn run(seed: u64, canary: Option<Canary>) -> Seen {
+    let mut random = SmallRng::seed_from_u64(!seed);
+    let plan = Plan {
+        reactors: random.random_range(1..=2),
+        segment_bytes: 4096 * random.random_range(3..=8),
+        lane_bytes: 4096 * random.random_range(2..=4),
+        canary,
+        options: vec![("cql", "127.0.0.1:0".to_owned())],
+        ..Plan::default()
+    };
+    let mut world = World::new(seed, plan);
+    let mut writers: Vec<_> = (0..CLIENTS).map(|number| Writer::new(&mut world, number)).collect();
+    for _ in 0..random.random_range(1..=3) {
+        live(&mut world, &mut writers);
+    }
+    world.seen
+}
+
+/// One life: from a start to a crash and what it has left.
+fn live(world: &mut World, writers: &mut [Writer]) {
+    let actions = world.random.random_range(10..=ACTIONS_MAX);
+    let faults_from = world.random.random_range(0..actions);
+    let faults = disk_faults(&mut world.random);
+    let settles = world.chance(0.3);
+    let mut is_on = true;
+    for number in 0..actions {
+        if number == faults_from {
+            world.disk.set_faults(faults);
+        }
+        act(world, writers);
+        is_on = world.is_powered();
+        if !is_on {
+            world.seen.power_failures += 1;
+            break;
+        }
+    }
+    if is_on && settles {
+        world.disk.set_faults(DiskFaults::default());
+        world.settle();
+        run_reactors(world);
+    }
+    let log_failed = world.log_failed();
+    world.seen.failed_logs += usize::from(log_failed);
+    let is_served = is_on && settles && !log_failed;
+    for writer in &mut *writers {
+        writer.receive(log_failed);
+        if is_served {
+            assert_eq!(writer.answered, writer.sent.len(), "client {}", writer.number);
+        }
+    }
+    let power_cut = !is_on || world.chance(0.8);
+    let recovery_faults = recovery_faults(&mut world.random);
+    world.crash(power_cut, recovery_faults);
+    world.advance(LATER_NS);
+    writers.iter_mut().for_each(|writer| writer.check(world));
+}
+
+fn act(world: &mut World, writers: &mut [Writer]) {
+    let nth = world.random.random_range(0..writers.len());
+    let reactor = world.random.random_range(0..world.plan.reactors);
+    let log_failed = world.log_failed();
+    let writer = &mut writers[nth];
+    match world.random.random_range(0..100) {
+        // A connection whose answers are held for ever is closed.
+        0..30 if !writer.client.sim.is_closed() => writer.talk(&mut world.random),
+        30..62 => {
+            world.step(reactor);
+        }
+        62..76 => {
+            world.write_log();
+        }
+        76..86 => writer.receive(log_failed),
+        86..91 => {
+            let ns = pick(&mut world.random, &[1_000, 100_000, 3_000_000, 150_000_000]);
+            world.advance(ns);
+        }
+        91 => world.begin_snapshot(),
+        92..97 => {
+            let steps = world.random.random_range(1..3000);
+            world.go_on_with_snapshot(steps);
+        }
+        97 => world.prepare_segment(),
+        98 => {
+            let moves = world.sim().migrate(writer.client.sim.id(), reactor);
+            world.seen.moves += usize::from(moves);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn no_crash_takes_back_statements_that_were_answered() {
+    let mut sum = Seen::default();
+    for seed in seeds(SEEDS) {
+        let _announce = Announce(seed);
+        sum += run(seed, None);
+    }
+    if seeds(SEEDS) == (0..SEEDS) {
+        // Runs that never come to what they are for prove nothing.
+        let counts = [sum.failed_logs, sum.power_failures, sum.snapshots, sum.segments, sum.moves];
+        assert!(counts.iter().all(|count| *count >= 3), "{sum:?}");
+    }
+}
+
+/// The net has no hole: a disk that only says that it has synced is found out.
+#[test]
+fn a_disk_that_lies_is_caught() {
+    let is_caught = |seed: &u64| {
+        catch_unwind(AssertUnwindSafe(|| run(*seed, Some(Canary::LyingDisk)))).is_err()
+    };
+    let caught = (0..10).filter(is_caught).count();
+    assert!(caught >= 5, "it was caught by {caught} of 10 seeds");
+}
