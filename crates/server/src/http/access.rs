@@ -105,13 +105,24 @@ mod tests {
 
     #[track_caller]
     fn check_lines(password: &str, target: &str, lines: &str, expected: Result<(), Refusal>) {
+        check_access(password, target, lines, true, expected);
+    }
+
+    #[track_caller]
+    fn check_access(
+        password: &str,
+        target: &str,
+        lines: &str,
+        is_command: bool,
+        expected: Result<(), Refusal>,
+    ) {
         let settings =
             Settings { requirepass: Password(password.to_owned()), ..Settings::default() };
         let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(text.as_bytes(), &Limits::DEFAULT, 1, &mut batch);
         let request = batch.get(0, text.as_bytes());
-        assert_eq!(check(&request, &settings, true), expected, "{target} {lines}");
+        assert_eq!(check(&request, &settings, is_command), expected, "{target} {lines}");
     }
 
     #[test]
@@ -142,7 +153,7 @@ mod tests {
         for host in ["localhost", "LocalHost:80", "127.0.0.1:8080", "[::1]:80", "[::1]", ""] {
             check_lines("", "/", &format!("Host: {host}\r\n"), Ok(()));
         }
-        for host in ["evil.example", "evil.example:80", "1.2.3.4.example"] {
+        for host in ["evil.example", "evil.example:80", "1.2.3.4.example", "0.0.0.0:80", "[::]"] {
             check_lines("", "/", &format!("Host: {host}\r\n"), strange);
             check_lines("p", "/?_token=p", &format!("Host: {host}\r\n"), Ok(()));
         }
@@ -157,5 +168,24 @@ mod tests {
         ] {
             check_lines("", "/", &format!("Host: localhost:80\r\n{line}\r\n"), expected);
         }
+    }
+
+    #[test]
+    fn a_browser_that_does_not_say_who_asks_runs_no_command() {
+        let strange = Err(Refusal::Stranger);
+        for (lines, expected) in [
+            ("User-Agent: Mozilla/5.0 (X11)", strange),
+            ("User-Agent: Mozilla/5.0\r\nSec-Fetch-Site: same-origin", Ok(())),
+            ("User-Agent: Mozilla/5.0\r\nSec-Fetch-Site: cross-site", strange),
+            ("User-Agent: Mozilla/5.0\r\nOrigin: http://10.0.0.1:80", Ok(())),
+            ("User-Agent: curl/8.0", Ok(())),
+            ("X: y", Ok(())),
+        ] {
+            let lines = format!("Host: 10.0.0.1:80\r\n{lines}\r\n");
+            check_lines("p", "/set/a/b?_token=p", &lines, expected);
+        }
+        // A page of the console is shown to it, and does no harm.
+        let lines = "Host: 10.0.0.1:80\r\nUser-Agent: Mozilla/5.0\r\n";
+        check_access("p", "/?_token=p", lines, false, Ok(()));
     }
 }

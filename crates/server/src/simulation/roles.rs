@@ -1,9 +1,12 @@
 //! Roles of CQL: who comes in, what he may do, and what of it a crash leaves.
 
+use std::sync::Arc;
+
 use binlog::Faults;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
 
 use super::cql_client::{Client, execute, hex, run_reactors, world};
+use super::http_client::{HTTP, request};
 use super::world::World;
 use crate::cql::engine::statement_id;
 use crate::cql::pool;
@@ -189,6 +192,83 @@ fn batches_need_what_their_statements_need() {
     let text = format!("BEGIN BATCH {mine}; {other}; APPLY BATCH");
     assert!(run(&mut world, &mut ann, &text).contains("no MODIFY permission on <table k.u>"));
     assert_eq!(run(&mut world, &mut root, "SELECT * FROM k.u"), "ROWS ");
+}
+
+/// Names stand for what they stand for when a statement is run.
+#[test]
+fn indexes_need_what_their_table_needs() {
+    let mut world = world(&PASSWORDS);
+    let mut root = login(&mut world, "cassandra", "secret");
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    run_all(
+        &mut world,
+        &mut root,
+        &[
+            KEYSPACE,
+            &format!("CREATE KEYSPACE m WITH replication = {replication}"),
+            "CREATE TABLE k.t (p int PRIMARY KEY, v int)",
+            "CREATE TABLE m.t (p int PRIMARY KEY, v int)",
+            "CREATE ROLE ann WITH PASSWORD = 'q' AND LOGIN = true",
+            "GRANT ALTER ON KEYSPACE m TO ann",
+        ],
+    );
+    let mut ann = login(&mut world, "ann", "q");
+    let refused = "ERROR 2100 User ann has no ALTER permission on <table k.t> or any of its parents";
+    assert_eq!(run(&mut world, &mut ann, "USE m"), "KEYSPACE m");
+    // The index says whose table is meant.
+    assert_eq!(run(&mut world, &mut ann, "CREATE INDEX k.by_v ON t (v)"), refused);
+    assert_eq!(run(&mut world, &mut ann, "CREATE INDEX by_v ON k.t (v)"), refused);
+    // When it was prepared there was no such index.
+    let drop_index = "DROP INDEX k.by_v";
+    ann.send(|to, out| to.prepare(2, drop_index, None, out));
+    let id = statement_id(drop_index, Some("m"));
+    assert_eq!(answers(&mut world, &mut ann), [format!("2 PREPARED {}", hex(&id))]);
+    run_all(&mut world, &mut root, &["CREATE INDEX by_v ON k.t (v)"]);
+    execute(&ann, 3, &id, &[]);
+    assert_eq!(answers(&mut world, &mut ann), [format!("3 {refused}")]);
+    run_all(&mut world, &mut root, &[drop_index]);
+    run_all(&mut world, &mut ann, &["CREATE INDEX by_v ON t (v)", "DROP INDEX by_v"]);
+}
+
+/// HTTP knows no roles, so it tells nothing of what they are about.
+#[test]
+fn changes_of_tables_are_not_told_where_there_are_roles() {
+    for (options, is_told) in [(&[][..], true), (&PASSWORDS[..], false)] {
+        let options = [options, &[("http", "127.0.0.1:0")][..]].concat();
+        let mut world = world(&options);
+        let mut client = if is_told {
+            Client::start(&mut world, Version::V5, None)
+        } else {
+            login(&mut world, "cassandra", "secret")
+        };
+        let insert = "INSERT INTO k.t (p) VALUES (1)";
+        run_all(
+            &mut world,
+            &mut client,
+            &[KEYSPACE, "CREATE TABLE k.t (p int PRIMARY KEY)", insert, "TRUNCATE k.t"],
+        );
+        let resp = world.sim().connect();
+        resp.send(b"AUTH secret\r\nSET shown 1\r\n");
+        // Behind the listeners of RESP and CQL.
+        let follower = world.sim().connect_to(HTTP + 1);
+        let head = "GET /changes?from=0|Authorization: Bearer secret";
+        follower.send(request(head, "").as_bytes());
+        answers(&mut world, &mut client);
+        let shared = Arc::clone(world.shared());
+        let mut batch = binlog::Batch::new();
+        let mut told = String::new();
+        while !told.contains(r#""key":"shown""#) {
+            shared.feeds.serve(&shared, &mut batch);
+            run_reactors(&mut world);
+            let part = String::from_utf8(follower.received()).unwrap();
+            assert_ne!(part, "", "{told}");
+            told.push_str(&part);
+        }
+        for change in ["partition", "truncate"] {
+            let is_there = told.contains(&format!(r#""change":"{change}""#));
+            assert_eq!(is_there, is_told, "{change}: {told}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::harness::Server;
 
-const QUESTIONS: [&str; 13] = [
+const QUESTIONS: [&str; 14] = [
     "SELECT * FROM t",
     "SELECT count(*), sum(v), min(c), max(v) FROM t",
     "SELECT p, count(*), avg(v) FROM t GROUP BY p",
@@ -13,6 +13,7 @@ const QUESTIONS: [&str; 13] = [
     "SELECT p, c FROM t WHERE p IN (3, 1, 2) ORDER BY c DESC",
     "SELECT c FROM t WHERE p = 1 ORDER BY c DESC",
     "SELECT p, c FROM t WHERE v = 3",
+    "SELECT p, c, sum(v) FROM t WHERE v = 3 GROUP BY p, c PER PARTITION LIMIT 1",
     "SELECT count(*) FROM t WHERE token(p) > 0 AND c > 1 ALLOW FILTERING",
     "SELECT count(*) FROM redis.hashes",
     "SELECT key, field FROM redis.hashes",
