@@ -98,6 +98,14 @@ pub trait Handler: Sized {
         false
     }
 
+    /// Nothing more comes from the connection, which is not paused: the peer has ended its side, or the
+    /// process is to end. True keeps it, paused, because something that it has asked for is still being
+    /// done; whoever appends that answer calls [`Context::close`]. False ends it when its output is sent.
+    fn input_over(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
+        let _ = (id, session);
+        false
+    }
+
     /// Nothing more is read from the connection, and it ends when `out` is sent: what is still to be
     /// said must be in there now, held or not.
     fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {

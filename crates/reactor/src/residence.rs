@@ -160,7 +160,7 @@ impl<H: Handler> Reactor<H> {
                 || connection.stops.has(Stops::AGAIN)
                 || connection.stops.has(Stops::SENDING);
             if connection.phase == Phase::Open && !in_flight {
-                self.close(token);
+                self.end_input(token);
             }
         }
     }

@@ -110,7 +110,7 @@ impl<H: Handler> Reactor<H> {
         let needed = connection.needed;
         let Connection { socket, channel: Some(channel), .. } = connection else { return };
         if channel.has_ended() {
-            return self.close(token);
+            return self.end_input(token);
         }
         sealed.clear();
         sealed.reserve_exact(READ_BYTES + PARTIAL_BYTES_MAX);
@@ -166,7 +166,7 @@ impl<H: Handler> Reactor<H> {
             .as_ref()
             .is_some_and(|channel| channel.has_ended() || channel.is_worn_out());
         if has_ended && connection.phase == Phase::Open && connection.wants_read() {
-            self.close(token);
+            self.end_input(token);
         }
     }
 

@@ -70,7 +70,7 @@ impl<H: Handler> Reactor<H> {
         };
         core.counters.reads += 1;
         match io {
-            Io::Done(0) => self.close(token),
+            Io::Done(0) => self.end_input(token),
             Io::Blocked => {}
             Io::Broken => self.remove(token),
             Io::Done(count) => {
@@ -395,6 +395,19 @@ impl<H: Handler> Reactor<H> {
                 self.restart(token);
             }
         }
+    }
+
+    /// Nothing more comes: closes when everything is sent, what is still being done included.
+    pub(crate) fn end_input(&mut self, token: Token) {
+        let Some(connection) = self.table.get_mut(token) else { return };
+        if connection.phase != Phase::Open
+            || !self.handler.input_over(connection.id, &mut connection.session)
+        {
+            return self.close(token);
+        }
+        connection.stops.set(Stops::PAUSED);
+        connection.left_told = true;
+        self.watch(token);
     }
 
     /// Closes when everything is sent.

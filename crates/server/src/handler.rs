@@ -226,6 +226,14 @@ impl Handler for Server {
         }
     }
 
+    fn input_over(&mut self, _: ConnId, session: &mut Session) -> bool {
+        match session {
+            Session::Cql(session) => session.end_input(),
+            // They are paused while something is done for them.
+            Session::Resp(_) | Session::Http(_) => false,
+        }
+    }
+
     fn closing(&mut self, _: ConnId, session: &mut Session, out: &mut Output) {
         if let Session::Cql(session) = session {
             self.hand_over_parked(session, out);
@@ -363,6 +371,21 @@ impl Handler for Server {
             }
             Some((Session::Cql(session), out)) => self.end_login_delay(cx, session, out),
             Some((Session::Http(_), _)) | None => {}
+        }
+    }
+
+    fn no_room(&mut self, _: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
+        if let Session::Cql(session) = session {
+            session.is_full = true;
+        }
+    }
+
+    fn has_room(&mut self, cx: &mut Context<'_, Mail>, _: ConnId, session: &mut Session) {
+        if let Session::Cql(session) = session {
+            session.is_full = false;
+            if session.walking > 0 {
+                cx.poll();
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use crate::types::{Compact, Encoding};
 use crate::{
     AccessClock, AccessRule, CellValue, Change, End, EvictionPolicy, Items, Keyspace, LockWaits,
-    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, RowKey, STRIPES, ScanCursor, Scored,
-    SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes, load_block,
+    Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Reach, RowKey, STRIPES, ScanCursor,
+    Scored, SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes, load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -495,4 +495,29 @@ fn only_waiting_for_a_stripe_is_counted() {
     let waits = store.lock_waits();
     assert_eq!(waits.count, 1);
     assert!(waits.ns > 0);
+}
+
+#[test]
+fn partitions_are_asked_for_ahead_without_a_wait() {
+    let (store, params) = (Keyspace::new(1), params(1));
+    let key = PartitionKey { table: TableId(7), token: -5, bytes: b"k" };
+    let ask = || {
+        for reach in Reach::ALL {
+            for (table, token) in [(7, -5), (7, 6), (8, -5)] {
+                store.prefetch_partition(TableId(table), token, reach);
+            }
+        }
+    };
+    ask();
+    for row in 0..40_u8 {
+        let write = [Write::InsertRow { row: &[row], timestamp: 1, expiry: None }];
+        let mut locked = store.lock_one(key.hash(), &params);
+        locked.apply(&Mutation::Partition { key, writes: Writes::Slice(&write) }).unwrap();
+        // Somebody else holds the stripe.
+        ask();
+        drop(locked);
+        ask();
+    }
+    let locked = store.lock_one(key.hash(), &params);
+    assert_eq!(locked.partition(key).map(crate::Partition::len), Some(40));
 }

@@ -8,6 +8,7 @@
 //! drop          the connection is closed at once
 //! size N        N bytes 'x' and a newline come back
 //! long N        the next N bytes come back as one reply
+//! later         what comes back comes by mail, and the connection is closed by mail
 //! ```
 
 use std::collections::BTreeSet;
@@ -30,6 +31,8 @@ pub(crate) enum Mail {
 pub(crate) struct Session {
     /// Bytes of a `long` request that are still to come.
     long: usize,
+    /// Something comes by mail.
+    owes: bool,
     pub(crate) moves: u32,
 }
 
@@ -79,6 +82,7 @@ impl Echo {
                 buffer.push(b'\n');
             }
             "long" => session.long = number,
+            "later" => session.owes = true,
             _ => out.buffer().extend_from_slice(line),
         }
         Next::Read { needed: session.long }
@@ -148,6 +152,10 @@ impl Handler for Echo {
 
     fn peer_left(&mut self, _id: ConnId, _session: &mut Session) -> bool {
         self.keeps_left
+    }
+
+    fn input_over(&mut self, _id: ConnId, session: &mut Session) -> bool {
+        session.owes
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Session) {

@@ -171,6 +171,31 @@ fn half_closing_still_gets_every_reply() {
 }
 
 #[test]
+fn what_is_still_being_done_is_waited_for_at_the_end() {
+    for drains in [false, true] {
+        let mut sim = calm();
+        let client = sim.connect();
+        client.send(b"one\nlater\n");
+        sim.run_until_idle();
+        if drains {
+            sim.drain();
+        } else {
+            client.half_close();
+        }
+        sim.run_until_idle();
+        assert_eq!(client.received(), b"one\n");
+        assert!(!client.is_closed());
+        tell(&sim, &Mail::Push(client.id(), b"done\n".to_vec()));
+        sim.run_until_idle();
+        assert_eq!(client.received(), b"done\n");
+        assert!(!client.is_closed());
+        tell(&sim, &Mail::Close(client.id()));
+        sim.run_until_idle();
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
 fn closing_flushes_held_output_and_lingers_for_late_input() {
     let mut sim = calm();
     let client = sim.connect();

@@ -213,6 +213,21 @@ fn a_goodbye_to_a_paused_connection_waits_for_its_turn() {
 }
 
 #[test]
+fn a_goodbye_waits_for_what_is_still_being_done() {
+    let (mut sim, mut client) = established();
+    client.say(b"later\n");
+    client.tls.send_close_notify();
+    client.pump(&mut sim);
+    assert_eq!((client.received.as_slice(), client.end.as_ref()), (&b""[..], None));
+    let id = client.wire.id();
+    sim.links().mailboxes()[0].send(Mail::Push(id, b"done\n".to_vec())).unwrap();
+    sim.links().mailboxes()[0].send(Mail::Close(id)).unwrap();
+    client.pump(&mut sim);
+    assert_eq!(client.received, b"done\n");
+    assert_eq!(client.end, Some(Ok(())));
+}
+
+#[test]
 fn a_stream_that_is_cut_is_a_broken_connection() {
     let (mut sim, mut client) = established();
     client.say(b"whole\nnot whole");

@@ -117,9 +117,11 @@ impl Requests<'_> {
                     statement,
                     paused,
                     ns: self.spend(clock_start),
+                    terms: None,
                 };
                 self.worker.walks.push(walking);
                 session.in_flight += 1;
+                session.walking += 1;
                 return;
             }
             responded
@@ -208,7 +210,8 @@ impl Requests<'_> {
         let start = out.len();
         let clock_start = self.worker.stamp;
         let shared = self.shared;
-        let Walking { header, body, compression, statement, paused, mut client, ns, id } = walking;
+        let Walking { header, body, compression, statement, paused, mut client, ns, id, terms } =
+            walking;
         self.worker.walks.begin();
         self.worker.walks.begun = Some(paused);
         let responded = shared.processors.with(own, |processor| {
@@ -218,10 +221,12 @@ impl Requests<'_> {
         let ns = ns + self.spend(clock_start);
         if let Some((paused, statement)) = ended {
             out.truncate(start);
-            let walking = Walking { id, header, body, compression, client, statement, paused, ns };
+            let walking =
+                Walking { id, header, body, compression, client, statement, paused, ns, terms };
             return self.worker.walks.push(walking);
         }
         session.in_flight -= 1;
+        session.walking -= 1;
         self.finish(session, (&header, &body), responded, (start, ns), out);
     }
 

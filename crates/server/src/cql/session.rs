@@ -39,6 +39,7 @@ pub(crate) enum Wait {
     Login { at: MonoNs },
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: ConnId,
@@ -53,8 +54,14 @@ pub(crate) struct Session {
     /// Its reactor looks at `parked` when the log has got further.
     pub(crate) is_listed: bool,
     pub(crate) wait: Option<Wait>,
-    /// Requests that the pool has.
+    /// Requests that the pool has, or that have paused.
     pub(crate) in_flight: u32,
+    /// Those that have paused.
+    pub(crate) walking: u32,
+    /// Its peer has yet to take replies before it gets more.
+    pub(crate) is_full: bool,
+    /// Nothing more comes: it ends with the answer to the last of them.
+    pub(crate) input_over: bool,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
@@ -89,6 +96,9 @@ impl Session {
             is_listed: false,
             wait: None,
             in_flight: 0,
+            walking: 0,
+            is_full: false,
+            input_over: false,
             closing: false,
             failed_logins: 0,
             refusal: Box::default(),
@@ -117,6 +127,17 @@ impl Session {
     /// Whether it stays when its peer has left: replies are on their way, or requests to be run.
     pub(crate) fn outlives_peer(&self) -> bool {
         matches!(self.wait, Some(Wait::Room | Wait::Replies)) || self.unanswered() > 0
+    }
+
+    /// Nothing more comes. Whether it stays for what is still being done.
+    pub(crate) fn end_input(&mut self) -> bool {
+        self.input_over = self.in_flight > 0;
+        self.input_over
+    }
+
+    /// Whether nothing more is to be said on it.
+    pub(crate) fn is_done(&self) -> bool {
+        self.input_over && self.in_flight == 0
     }
 
     /// Requests that were taken and whose responses have not left.

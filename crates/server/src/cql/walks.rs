@@ -1,7 +1,8 @@
 //! Long walks of SELECT that share their reactor: piece by piece, with other requests in between.
 //!
 //! A statement that has looked at [`ROWS_PER_TURN`] rows puts what it has so far beside its request, and
-//! goes on in the next turn of the reactor. Its response leaves when it is whole, by its stream.
+//! goes on in the next turn of the reactor. Its response leaves when it is whole, by its stream, or as the
+//! answer to the request of HTTP that it came with.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use wire::cql::{Compression, Header};
 
 use super::engine::{ClientState, PreparedStatement};
 use super::execute::Paused;
+use crate::http::Terms;
 use crate::resp::session::ConnId;
 
 /// Rows that a statement looks at before others are served: about a millisecond. Few in unit tests, so
@@ -18,6 +20,12 @@ pub(crate) const ROWS_PER_TURN: usize = if cfg!(test) { 256 } else { 4096 };
 
 /// Walks of one reactor that may wait; when there are more, the next one goes to its end at once.
 const WAITING_MAX: usize = 1024;
+
+/// Walks of one connection that may wait: no further request of it is read until half of them are over.
+/// Who does not read holds so many, and leaves the rest of [`WAITING_MAX`] to others.
+pub(crate) const OF_CONNECTION_MAX: u32 = 64;
+
+const _: () = assert!((OF_CONNECTION_MAX as usize) < WAITING_MAX);
 
 /// The same for the rows that they have gathered, and their requests.
 const GATHERED_BYTES_MAX: usize = 256 << 20;
@@ -35,6 +43,8 @@ pub(crate) struct Walking {
     pub(crate) paused: Box<Paused>,
     /// Time spent on it so far.
     pub(crate) ns: u64,
+    /// Of a request of HTTP: what holds for its answer.
+    pub(crate) terms: Option<Terms>,
 }
 
 impl Walking {

@@ -6,6 +6,7 @@ use crate::cql::frames::{self, End, FrameError, Framing, Step};
 use crate::cql::pool::PoolReply;
 use crate::cql::processor::Processor;
 use crate::cql::requests::Requests;
+use crate::cql::walks::{OF_CONNECTION_MAX, Walking};
 use crate::cql::{Phase, Session, Wait};
 use crate::shared::Mail;
 use base::memory::Tracker;
@@ -51,7 +52,7 @@ enum Why {
     Session,
     /// The log has no room.
     Room,
-    /// Too many replies wait for the log.
+    /// Too many replies wait for the log, or too many of its reads have paused.
     Replies,
     /// Others want to be served too, or the peer has to take its replies first.
     Turn,
@@ -118,7 +119,9 @@ impl Serving<'_> {
         }
         let parked = &self.session.parked;
         let unanswered = self.session.unanswered();
-        let is_full = unanswered >= self.in_flight_max || parked.bytes() > self.pause_bytes;
+        let is_full = unanswered >= self.in_flight_max
+            || parked.bytes() > self.pause_bytes
+            || self.session.walking >= OF_CONNECTION_MAX;
         if is_full || (self.is_reactor_full && !parked.is_empty()) {
             return Some(Why::Replies);
         }
@@ -182,18 +185,10 @@ impl Server {
         let clock = self.worker.clock.clone();
         let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
         let overload_odds = self.overload_odds();
-        let Server { shared, params, worker, cql: desk, now, .. } = self;
+        let (mut requests, desk) = self.requests(session.id, limits);
+        requests.overload_odds = overload_odds;
         let mut serving = Serving {
-            requests: Requests {
-                shared,
-                params,
-                worker,
-                limits,
-                connection: session.id,
-                overload_odds,
-                now: *now,
-                may_take_long: false,
-            },
+            requests,
             session,
             out,
             replies: &mut desk.replies,
@@ -209,6 +204,22 @@ impl Server {
         let why = serving.why;
         desk.send_replies(session, out);
         (consumed, end, why)
+    }
+
+    /// What requests of a connection are run with, and the desk beside it.
+    fn requests(&mut self, connection: ConnId, limits: Limits) -> (Requests<'_>, &mut Desk) {
+        let Server { shared, params, worker, cql: desk, now, .. } = self;
+        let requests = Requests {
+            shared,
+            params,
+            worker,
+            limits,
+            connection,
+            overload_odds: 0.0,
+            now: *now,
+            may_take_long: false,
+        };
+        (requests, desk)
     }
 
     /// The share of statements to refuse: from 0 at the soft limit of a tracker of requests to 1 at
@@ -319,6 +330,10 @@ impl Server {
                 session.is_listed
             });
             self.cql.parked.append(&mut listed);
+            // Reads that have paused may have waited for that.
+            if self.worker.walks.len() > 0 {
+                cx.poll();
+            }
         }
         if !self.cql.full.is_empty() {
             self.resume_full(cx, connections);
@@ -340,8 +355,9 @@ impl Server {
                 return false;
             };
             let parked = &session.parked;
-            let is_free =
-                session.unanswered() <= in_flight_max / 2 && parked.bytes() <= pause_bytes / 2;
+            let is_free = session.unanswered() <= in_flight_max / 2
+                && parked.bytes() <= pause_bytes / 2
+                && session.walking <= OF_CONNECTION_MAX / 2;
             let goes_on = session.unanswered() == 0 || (is_free && !is_reactor_full);
             if goes_on && session.wait == Some(Wait::Replies) {
                 session.wait = None;
@@ -439,17 +455,7 @@ impl Server {
         let Some((AnySession::Cql(session), out)) = connections.get_mut(reply.id) else { return };
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
-        let Server { shared, params, worker, cql: desk, now, .. } = self;
-        let mut requests = Requests {
-            shared,
-            params,
-            worker,
-            limits,
-            connection: session.id,
-            overload_odds: 0.0,
-            now: *now,
-            may_take_long: false,
-        };
+        let (mut requests, desk) = self.requests(session.id, limits);
         let was_checked = session.wait == Some(Wait::Check);
         requests.take_reply(session, reply, &mut desk.replies);
         desk.send_replies(session, out);
@@ -457,6 +463,7 @@ impl Server {
         match session.wait {
             Some(Wait::Login { at }) => self.wake_at(cx, session.id, at),
             None if was_checked => cx.resume(session.id),
+            _ if session.is_done() => cx.close(session.id),
             _ => {}
         }
     }
@@ -469,35 +476,12 @@ impl Server {
     ) {
         let started = self.worker.clock.now();
         self.worker.stamp = started;
-        let pause_bytes = self.output_pause_bytes();
         let mut has_moved = false;
         for _ in 0..self.worker.walks.len() {
             let Some(walking) = self.worker.walks.pop() else { break };
-            // Nobody waits for it if its connection is gone.
-            if let Some((AnySession::Cql(session), out)) = connections.get_mut(walking.id) {
-                if out.pending_bytes() > pause_bytes || session.parked.bytes() > pause_bytes {
-                    // Its peer takes the replies before first; the turn that sends them comes here.
-                    self.worker.walks.push(walking);
-                    continue;
-                }
-                has_moved = true;
-                let before = session.parked.bytes();
-                let limits = self.cql_limits(session);
-                let Server { shared, params, worker, cql: desk, now, .. } = self;
-                let mut requests = Requests {
-                    shared,
-                    params,
-                    worker,
-                    limits,
-                    connection: session.id,
-                    overload_odds: 0.0,
-                    now: *now,
-                    may_take_long: false,
-                };
-                requests.go_on(session, &mut desk.processor, walking, &mut desk.replies);
-                desk.send_replies(session, out);
-                self.note_parked(session, before);
-                self.publish_cql(session);
+            match self.go_on_with_walk(cx, connections, walking) {
+                None => has_moved = true,
+                Some(walking) => self.worker.walks.push(walking),
             }
             let spent_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
             if spent_ns > SERVED_NS_MAX {
@@ -507,6 +491,53 @@ impl Server {
         if has_moved && self.worker.walks.len() > 0 {
             cx.poll();
         }
+    }
+
+    /// Goes on with one. Gives it back if its peer is to take other replies before: the peer or the log
+    /// call when they have.
+    fn go_on_with_walk(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        walking: Walking,
+    ) -> Option<Walking> {
+        let pause_bytes = self.output_pause_bytes();
+        // Nobody waits for it if its connection is gone.
+        let (session, out) = match connections.get_mut(walking.id)? {
+            (AnySession::Cql(session), out) => (session, out),
+            (AnySession::Http(session), out) => {
+                self.go_on_with_exchange(cx, session, walking, out);
+                return None;
+            }
+            (AnySession::Resp(_), _) => return None,
+        };
+        if out.pending_bytes() > pause_bytes {
+            if !session.is_full {
+                // All of it may leave at the end of this turn.
+                cx.poll();
+            }
+            return Some(walking);
+        }
+        if session.parked.bytes() > pause_bytes {
+            return Some(walking);
+        }
+        let before = session.parked.bytes();
+        let limits = self.cql_limits(session);
+        let (mut requests, desk) = self.requests(session.id, limits);
+        requests.go_on(session, &mut desk.processor, walking, &mut desk.replies);
+        desk.send_replies(session, out);
+        self.note_parked(session, before);
+        self.publish_cql(session);
+        if session.is_done() {
+            cx.close(session.id);
+        }
+        None
+    }
+
+    /// Long statements that wait to go on.
+    #[cfg(test)]
+    pub(crate) fn waiting_walks(&self) -> usize {
+        self.worker.walks.len()
     }
 
     /// What this reactor does for prepared statements now and then.

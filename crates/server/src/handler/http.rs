@@ -10,8 +10,11 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 use super::{SERVED_NS_MAX, Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::request_kind::route_id;
+use crate::cql::walks::Walking;
 use crate::http::changes::HEARTBEAT;
-use crate::http::{Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find};
+use crate::http::{
+    Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find, go_on_with_cql,
+};
 use crate::shared::Mail;
 
 /// Requests decoded at a time.
@@ -52,6 +55,8 @@ enum Why {
     Pause,
     /// The answer goes on for ever.
     Stream,
+    /// The answer comes in a later turn.
+    Walk,
     /// Others want to be served too, or the peer has to take its answers first.
     Turn,
 }
@@ -104,6 +109,12 @@ impl Server {
                 break Next::Close;
             }
             if batch.len() < BATCH_REQUESTS_MAX || consumed == input.len() {
+                // As soon as its head is there, and not again when more of its body comes.
+                let has_new_head =
+                    session.decoder.is_in_body() && (has_served || session.phase != Phase::Body);
+                if has_new_head && self.answer_head(session, &input[consumed..], &mut batch, out) {
+                    break Next::Close;
+                }
                 if session.decoder.take_continue() {
                     out.buffer().extend_from_slice(CONTINUE);
                 }
@@ -142,15 +153,12 @@ impl Server {
             let Some(gate) = self.answer(session, &request, &mut terms, out) else {
                 return (index, Some(Why::Pause));
             };
-            if gate > self.worker.durable {
-                self.worker.note_gate(gate, session.last_request);
-                session.last_gate = session.last_gate.max(gate);
-                out.hold(gate);
-            } else {
-                out.hold(0);
-            }
+            self.hold_answer(session, gate, out);
             if session.is_stream() {
                 return (index + 1, Some(Why::Stream));
+            }
+            if session.wait == Some(Wait::Walk) {
+                return (index + 1, Some(Why::Walk));
             }
             if terms.closes {
                 return (index + 1, Some(Why::Close));
@@ -179,40 +187,128 @@ impl Server {
         let (number, route) = find(request);
         let durability = self.worker.settings.durability;
         let Server { shared, params, worker, record, http: desk, now, .. } = self;
-        let Desk { scratch, date, .. } = desk;
+        let scratch = &mut desk.scratch;
         scratch.begin(session, worker, durability);
         let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
-        let Ok(mut outcome) = route.answer(&mut exchange, request) else { return None };
+        let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.durability();
         session.requests += 1;
         session.last_request = route_id(number);
         if outcome.is_stream() {
             *terms = terms.until_close();
         }
+        Some(self.end_answer(session, outcome, *terms, (clock_start, 0), out))
+    }
+
+    /// Appends an answer, or lets its statement go on in the next turn. `started`: when its last piece
+    /// was begun, and how long those before took. Returns the log position that it waits for.
+    fn end_answer(
+        &mut self,
+        session: &mut Session,
+        mut outcome: Outcome,
+        terms: Terms,
+        started: (u64, u64),
+        out: &mut Output,
+    ) -> u64 {
+        if let Some(mut walking) = outcome.walking.take() {
+            walking.terms = Some(terms);
+            walking.ns = self.spend(started);
+            session.wait = Some(Wait::Walk);
+            self.worker.walks.push(*walking);
+            return 0;
+        }
+        let Desk { scratch, date, .. } = &self.http;
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
         if let Some(follower) = outcome.follower.take() {
             session.wait = Some(Wait::Feed);
-            shared.feeds.open(session.id, worker.index, follower);
+            self.shared.feeds.open(session.id, self.worker.index, follower);
         }
         if let Some(subscription) = outcome.subscription.take() {
             session.wait = Some(Wait::Subscription);
             session.subscription = Some(subscription);
         }
-        let stamp = worker.clock.now();
-        let ns = worker.clock.delta_ns(clock_start, stamp);
-        worker.stamp = stamp;
-        worker.tally.executed(session.last_request, ns);
+        let ns = self.spend(started);
+        self.worker.tally.executed(session.last_request, ns);
         if outcome.status >= 400 {
-            worker.tally.error(Some(session.last_request), status_kind(outcome.status));
+            self.worker.tally.error(Some(session.last_request), status_kind(outcome.status));
         }
-        Some(outcome.gate)
+        outcome.gate
+    }
+
+    /// Time of a request up to now; from now on others spend it.
+    fn spend(&mut self, (clock_start, before_ns): (u64, u64)) -> u64 {
+        self.worker.stamp = self.worker.clock.now();
+        before_ns + self.worker.clock.delta_ns(clock_start, self.worker.stamp)
+    }
+
+    /// Lets an answer leave when the log is so far.
+    fn hold_answer(&mut self, session: &mut Session, gate: u64, out: &mut Output) {
+        if gate > self.worker.durable {
+            self.worker.note_gate(gate, session.last_request);
+            session.last_gate = session.last_gate.max(gate);
+            out.hold(gate);
+        } else {
+            out.hold(0);
+        }
+    }
+
+    /// Goes on with a statement of CQL whose connection waits for it.
+    pub(super) fn go_on_with_exchange(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        mut walking: Walking,
+        out: &mut Output,
+    ) {
+        let started = (self.worker.stamp, walking.ns);
+        let terms = walking.terms.take().expect("a statement of HTTP has them");
+        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        desk.date.update(*now);
+        let scratch = &mut desk.scratch;
+        scratch.begin(session, worker, session.durability);
+        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let outcome = go_on_with_cql(&mut exchange, walking);
+        session.wait = None;
+        let gate = self.end_answer(session, outcome, terms, started, out);
+        if session.wait.is_none() {
+            self.hold_answer(session, gate, out);
+            session.since = self.now.mono;
+            if terms.closes {
+                session.closing = true;
+                cx.close(session.id);
+            } else {
+                cx.resume(session.id);
+            }
+        }
+        self.publish_http(session);
+    }
+
+    /// Answers the unfinished request at the front of `rest` by its head alone, if nobody will read its
+    /// body: who asks may not, or asks for what takes none. The connection ends with the answer.
+    fn answer_head(
+        &mut self,
+        session: &mut Session,
+        rest: &[u8],
+        batch: &mut RequestBatch,
+        out: &mut Output,
+    ) -> bool {
+        let limits = http_limits(&self.worker.settings);
+        let Some(request) = session.decoder.head(rest, &limits, batch) else { return false };
+        if find(&request).1.reads_body_of(&request, &self.shared.settings.load()) {
+            return false;
+        }
+        let mut terms = Terms::of(&request).until_close();
+        let Some(gate) = self.answer(session, &request, &mut terms, out) else { return false };
+        self.hold_answer(session, gate, out);
+        session.closing = true;
+        true
     }
 
     /// What a connection does whose requests are not all answered.
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
             Why::Turn => return Next::Again,
-            Why::Stream => {}
+            Why::Stream | Why::Walk => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
@@ -271,7 +367,7 @@ impl Server {
                 self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             }
             Some(Wait::Feed) => self.shared.feeds.close(session.id),
-            Some(Wait::Subscription | Wait::Room) | None => {}
+            Some(Wait::Subscription | Wait::Room | Wait::Walk) | None => {}
         }
         if let Some(subscription) = &session.subscription {
             self.worker.forget_subscriptions(&self.shared, session.id, subscription.names());
@@ -357,7 +453,7 @@ impl Server {
 
 fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -> Verdict {
     const MS: u64 = 1_000_000;
-    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause));
+    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Walk));
     if waits && !session.closing {
         return Verdict::Stay;
     }

@@ -5,6 +5,7 @@
 //! the keyspace comes with each request.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +23,9 @@ use super::reply;
 use crate::config::CqlAuthenticator;
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
+use crate::cql::execute::Paused;
 use crate::cql::value::{json, text::put_json};
+use crate::cql::walks::Walking;
 use crate::resp::LOG_FAILED;
 
 /// Rows of a page where the request does not say it, as drivers have it.
@@ -59,6 +62,22 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     }
     let ran = Call::parse(request.body()).and_then(|call| exchange.run_cql(&call));
     Ok(ran.unwrap_or_else(|error| fail(exchange, &error)))
+}
+
+/// Goes on with a statement that has paused.
+pub(crate) fn go_on(exchange: &mut Exchange<'_>, walking: Walking) -> Outcome {
+    let Walking { header, body, client, statement, paused, .. } = walking;
+    let message = Message { header, body, client, statement };
+    let ran = exchange.run_message(message, Some(paused));
+    ran.unwrap_or_else(|error| fail(exchange, &error))
+}
+
+/// A statement as the message that a driver would send: what it means stands in one place.
+struct Message {
+    header: Header,
+    body: Vec<u8>,
+    client: ClientState,
+    statement: Arc<PreparedStatement>,
 }
 
 /// An error with Cassandra's code and words.
@@ -154,21 +173,20 @@ impl Exchange<'_> {
             let text = "roles log in to CQL, which is not done by HTTP: see cql-authenticator";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
-        let mut client = ClientState {
+        let client = ClientState {
             keyspace: call.keyspace.clone(),
             access: None,
             durability: self.durability(),
             local: self.local(),
         };
-        let Exchange { shared, params, worker, record, scratch, now } = self;
-        let mut engine = Engine { shared, params, worker, record, now: *now };
+        let Exchange { shared, params, worker, record, now, .. } = self;
+        let engine = Engine { shared, params, worker, record, now: *now };
         let statement = engine.prepare(&call.statement, call.keyspace.as_deref())?;
         if statement.takes_long() {
             let text = "passwords of roles are hashed for too long to do it by HTTP";
             return Err(CqlError::invalid(text));
         }
         let values = call.bind(&statement)?;
-        // As the message that a driver would send: what it means stands in one place.
         let mut message = Vec::new();
         let parameters = Parameters {
             page_size: Some(call.page_size.unwrap_or(PAGE_ROWS)),
@@ -183,16 +201,47 @@ impl Exchange<'_> {
         let encoder = RequestEncoder { version: VERSION, compression: None };
         encoder.query(STREAM, "", &to_send, &mut message);
         let header = decode_header(&message, Direction::Request);
-        let (request, _) = decode_request(&header, &message[HEADER_BYTES..])
-            .map_err(|error| bad(error.to_string()))?;
+        let body = message.split_off(HEADER_BYTES);
+        let statement = Arc::new(statement);
+        self.run_message(Message { header, body, client, statement }, None)
+    }
+
+    /// Runs a statement from its beginning or from where it has paused, to its end or to where it pauses.
+    fn run_message(&mut self, message: Message, begun: Option<Box<Paused>>) -> Result<Outcome> {
+        let id = self.connection();
+        let Message { header, body, mut client, statement } = message;
+        let (request, _) =
+            decode_request(&header, &body).map_err(|error| bad(error.to_string()))?;
         let CqlRequest::Query { parameters, .. } = request else {
             unreachable!("a query was encoded")
         };
+        let Exchange { shared, params, worker, record, scratch, now } = self;
+        worker.walks.begin();
+        worker.walks.begun = begun;
+        let mut engine = Engine { shared, params, worker, record, now: *now };
         let encoder =
             ResponseEncoder { version: VERSION, compression: None, notes: Notes::default() };
         let out = &mut scratch.replies;
         let mut reply = Reply { encoder, stream: STREAM, out, has_old_metadata: false };
-        let gate = engine.execute(&mut client, &statement, &parameters, &mut reply)?;
+        let ran = engine.execute(&mut client, &statement, &parameters, &mut reply);
+        if worker.walks.paused.is_some() {
+            worker.walks.statement = Some(statement);
+        }
+        if let Some((paused, statement)) = worker.walks.end() {
+            let walking = Walking {
+                id,
+                header,
+                body,
+                compression: None,
+                client,
+                statement,
+                paused,
+                ns: 0,
+                terms: None,
+            };
+            return Ok(Outcome::paused(walking));
+        }
+        let gate = ran?;
         if gate > self.worker.durable
             && self.shared.log.poisoned().is_some()
             && gate > self.shared.log.durable().0

@@ -10,6 +10,7 @@ use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
 use crate::config::Durability;
+use crate::cql::walks::Walking;
 use crate::feeds::Follower;
 use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
@@ -95,12 +96,26 @@ pub(crate) struct Outcome {
     pub(crate) follower: Option<Box<Follower>>,
     /// The same.
     pub(crate) subscription: Option<Box<Subscription>>,
+    /// There is no answer yet: this goes on in the next turn.
+    pub(crate) walking: Option<Box<Walking>>,
 }
 
 impl Outcome {
     pub(super) fn new(status: u16, media: &'static str) -> Outcome {
-        let headers = Vec::new();
-        Outcome { status, media, gate: 0, headers, follower: None, subscription: None }
+        Outcome {
+            status,
+            media,
+            gate: 0,
+            headers: Vec::new(),
+            follower: None,
+            subscription: None,
+            walking: None,
+        }
+    }
+
+    /// There is no answer yet.
+    pub(super) fn paused(walking: Walking) -> Outcome {
+        Outcome { walking: Some(Box::new(walking)), ..Outcome::new(200, JSON) }
     }
 
     /// An error in the words of the dialect; its content goes to `body`.
@@ -198,6 +213,11 @@ impl Exchange<'_> {
     /// Takes that back.
     pub(super) fn forget_subscriptions(&mut self, names: &Subscriptions) {
         self.worker.forget_subscriptions(self.shared, self.scratch.runner.id, names);
+    }
+
+    /// Whose request it is.
+    pub(super) fn connection(&self) -> ConnId {
+        self.scratch.runner.id
     }
 
     /// The address that the client has dialled.

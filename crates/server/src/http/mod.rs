@@ -28,6 +28,7 @@ mod session;
 mod subscribe;
 mod target;
 
+pub(crate) use cql::go_on as go_on_with_cql;
 pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
 pub(crate) use reply::Encoding;
 pub(crate) use route::{ROUTES, find};

@@ -3,8 +3,10 @@
 
 use wire::http::{Method, Request};
 
+use super::access::Refusal;
 use super::exchange::{Answered, Exchange};
 use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
+use crate::config::Settings;
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,15 +186,27 @@ impl Route {
             let refused = exchange.fail(405, "ERR method not allowed");
             return Ok(refused.with("Allow", self.allowed()));
         }
-        if self.access == Access::Token {
-            // The setting is read anew: CONFIG SET may stand in the same pipeline.
-            let settings = exchange.shared.settings.load();
-            let is_command = matches!(self.path, Path::Other);
-            if let Err(refusal) = access::check(request, &settings, is_command) {
-                return Ok(exchange.refuse(refusal));
-            }
+        // The setting is read anew: CONFIG SET may stand in the same pipeline.
+        if let Err(refusal) = self.admit(request, &exchange.shared.settings.load()) {
+            return Ok(exchange.refuse(refusal));
         }
         (self.run)(exchange, request)
+    }
+
+    /// Whether who asks may use the route.
+    fn admit(&self, request: &Request<'_>, settings: &Settings) -> Result<(), Refusal> {
+        match self.access {
+            Access::Open => Ok(()),
+            Access::Token => access::check(request, settings, matches!(self.path, Path::Other)),
+        }
+    }
+
+    /// Whether the answer depends on the body of the request.
+    pub(crate) fn reads_body_of(&self, request: &Request<'_>, settings: &Settings) -> bool {
+        self.access == Access::Token
+            && request.method() != Method::Options
+            && self.allows(request.method())
+            && self.admit(request, settings).is_ok()
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) enum Wait {
     Feed,
     /// It listens to channels, to its end.
     Subscription,
+    /// Its statement goes on in the next turn.
+    Walk,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Session {
 
     /// Whether it stays when its peer has closed its sending side: its requests are still to be run.
     pub(crate) fn outlives_peer(&self) -> bool {
-        matches!(self.wait, Some(Wait::Room | Wait::Pause))
+        matches!(self.wait, Some(Wait::Room | Wait::Pause | Wait::Walk))
     }
 
     /// The row of CLIENT LIST of a connection that comes now.

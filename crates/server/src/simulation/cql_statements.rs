@@ -10,7 +10,7 @@ use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
 use crate::config::Settings;
 use crate::cql::engine::statement_id;
-use crate::cql::walks::ROWS_PER_TURN;
+use crate::cql::walks::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
@@ -252,8 +252,9 @@ fn slow_statements_are_remembered() {
 /// More rows than are looked at in one turn.
 const MANY_ROWS: usize = 10 * ROWS_PER_TURN;
 
-fn world_with_many_rows() -> World {
-    let mut world = world_with_table();
+fn world_with_many_rows(options: &[(&'static str, &str)]) -> World {
+    let mut world = world(options);
+    create_table(&mut world);
     let (mut client, id) = inserter(&mut world, Version::V4);
     for number in 0..i32::try_from(MANY_ROWS).unwrap() {
         execute(&client, 3, &id, &[&number.to_be_bytes(), b"text"]);
@@ -267,7 +268,7 @@ fn world_with_many_rows() -> World {
 
 #[test]
 fn a_long_read_lets_others_of_its_reactor_be_answered() {
-    let mut world = world_with_many_rows();
+    let mut world = world_with_many_rows(&[]);
     for version in VERSIONS {
         let mut client = Client::start(&mut world, version, None);
         let mut other = Client::start(&mut world, version, None);
@@ -294,7 +295,7 @@ fn a_long_read_lets_others_of_its_reactor_be_answered() {
 
 #[test]
 fn a_connection_may_go_while_it_reads() {
-    let mut world = world_with_many_rows();
+    let mut world = world_with_many_rows(&[]);
     let client = Client::start(&mut world, Version::V5, None);
     client.query(1, "SELECT count(*) FROM k.t");
     world.step(0);
@@ -304,4 +305,56 @@ fn a_connection_may_go_while_it_reads() {
     client.query(2, "SELECT count(*) FROM k.t");
     let replies = client.ask(&mut world);
     assert!(replies[0].starts_with(&format!("2 ROWS {MANY_ROWS:016x}")), "{replies:?}");
+}
+
+#[test]
+fn a_long_read_is_answered_when_its_client_has_said_all() {
+    let mut world = world_with_many_rows(&[]);
+    let expected = format!("1 ROWS {MANY_ROWS:016x}");
+    for version in VERSIONS {
+        for steps in [0, 1, 3] {
+            let mut client = Client::start(&mut world, version, None);
+            client.query(1, "SELECT count(*) FROM k.t");
+            (0..steps).for_each(|_| assert!(world.step(0)));
+            client.sim.half_close();
+            let replies = client.ask(&mut world);
+            assert!(replies[0].starts_with(&expected), "{steps}: {replies:?}");
+            assert!(client.sim.is_ended());
+        }
+    }
+    // The process is to end.
+    let mut client = Client::start(&mut world, Version::V5, None);
+    client.query(1, "SELECT count(*) FROM k.t");
+    world.step(0);
+    world.sim().drain();
+    let replies = client.ask(&mut world);
+    assert!(replies[0].starts_with(&expected), "{replies:?}");
+    world.settle();
+    assert!(world.sim().is_ended());
+}
+
+/// Reads that have paused wait until their peer takes what they answer, cost nothing meanwhile, and go on
+/// as soon as it does: no clock moves here.
+#[test]
+fn who_does_not_read_holds_few_reads_and_keeps_nobody_waiting() {
+    const READS: usize = 120;
+    const ROWS: usize = ROWS_PER_TURN + 50;
+    let mut world = world_with_many_rows(&[("output-pause-bytes", "16kb")]);
+    let mut reader = Client::start(&mut world, Version::V4, None);
+    let mut other = Client::start(&mut world, Version::V4, None);
+    reader.sim.set_window(0);
+    for stream in 0..i16::try_from(READS).unwrap() {
+        reader.query(stream, &format!("SELECT v FROM k.t LIMIT {ROWS}"));
+    }
+    run_reactors(&mut world);
+    let waiting = world.server(0).waiting_walks();
+    assert!((1..=OF_CONNECTION_MAX as usize).contains(&waiting), "{waiting}");
+    other.query(1, "SELECT count(*) FROM k.t");
+    assert!(other.ask(&mut world)[0].starts_with(&format!("1 ROWS {MANY_ROWS:016x}")));
+    assert_eq!(world.server(0).waiting_walks(), waiting);
+    reader.sim.set_window(usize::MAX);
+    let replies = reader.ask(&mut world);
+    assert_eq!(replies.len(), READS);
+    assert!(replies.iter().all(|reply| reply.matches("74657874").count() == ROWS));
+    assert_eq!(world.server(0).waiting_walks(), 0);
 }

@@ -331,3 +331,65 @@ fn who_is_slow_is_let_go() {
     assert!(idle.sim.is_ended(), "idle for longer than a minute");
     assert_eq!(idle.answers(), []);
 }
+
+#[test]
+fn who_takes_no_answer_is_let_go() {
+    let mut world = world_with(&[("http-write-timeout-ms", "5000")]);
+    for line in ["", "|Connection: close"] {
+        let client = Client::connect(&mut world);
+        client.sim.set_window(0);
+        client.sim.send(request(&format!("GET /ping{line}"), "").as_bytes());
+        run(&mut world);
+        for second in 1..=8 {
+            world.advance(SECOND_NS);
+            run(&mut world);
+            assert!(second > 4 || !client.sim.is_closed(), "{line:?} after {second} s");
+        }
+        assert!(client.sim.is_closed(), "{line:?}");
+    }
+}
+
+#[test]
+fn strangers_are_answered_before_their_bodies() {
+    let mut world = world_with(&[("requirepass", "secret")]);
+    for (head, status) in [
+        ("POST /pipeline", 401),
+        ("PUT /kv/a|Expect: 100-continue", 401),
+        ("PUT /kv/a|Authorization: Bearer wrong", 401),
+        ("PUT /kv/a|Authorization: Bearer secret|Origin: http://evil.example", 403),
+        ("POST /metrics", 405),
+        ("PUT /healthz", 405),
+        ("GET /healthz", 200),
+        ("OPTIONS /kv/a", 204),
+    ] {
+        for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+            for part in ["", "1"] {
+                let mut client = Client::connect(&mut world);
+                client.sim.send(request("GET /healthz", "").as_bytes());
+                let head = request(&format!("{head}|{framing}"), "");
+                client.sim.send(format!("{head}{part}").as_bytes());
+                run(&mut world);
+                let answers = client.answers();
+                let statuses: Vec<_> = answers.iter().map(|one| one.status).collect();
+                assert_eq!(statuses, [200, status], "{head}{part}");
+                assert_eq!(answers[1].line("Connection"), Some("close"));
+                assert!(client.sim.is_ended(), "{head}");
+                // Who goes on sending loses nothing of the answer, and is not listened to.
+                client.sim.send(&[b'x'; 10_000]);
+                run(&mut world);
+                assert_eq!(client.answers(), []);
+            }
+        }
+    }
+    // Who shows the password is listened to, in as many pieces as it takes.
+    let mut client = Client::connect(&mut world);
+    let head = "PUT /kv/a|Authorization: Bearer secret|Content-Length: 6";
+    for part in [request(head, "").as_str(), "abc", "def"] {
+        assert_eq!(client.answers(), []);
+        client.sim.send(part.as_bytes());
+        run(&mut world);
+    }
+    assert_eq!(client.answers().iter().map(|one| one.status).collect::<Vec<_>>(), [201]);
+    let read = client.ask(&mut world, "GET /kv/a|Authorization: Bearer secret", "");
+    assert_eq!(read.body, "abcdef");
+}

@@ -3,6 +3,7 @@
 use super::cql_client::run_reactors;
 use super::http_client::{Client, HTTP, SECOND_NS, check, request, run, world, world_with};
 use super::world::World;
+use crate::cql::walks::ROWS_PER_TURN;
 
 #[test]
 fn values_have_tags_conditions_and_times() {
@@ -297,4 +298,114 @@ fn metrics_have_one_head_for_each_family() {
     ] {
         assert!(page.body.lines().any(|found| found == line), "{line}\n{}", page.body);
     }
+}
+
+#[test]
+fn a_full_memory_takes_nothing_and_shows_what_it_has() {
+    let mut world = world();
+    let mut client = Client::connect(&mut world);
+    assert_eq!(client.ask(&mut world, "PUT /kv/a", "one").status, 201);
+    let set = client.ask(&mut world, "GET /config/set/maxmemory/1", "");
+    assert_eq!(set.body, r#"{"result":"OK"}"#);
+    let read = client.ask(&mut world, "GET /kv/a", "");
+    assert_eq!((read.status, read.body.as_str()), (200, "one"));
+    assert_eq!(client.ask(&mut world, "GET /kv/none", "").status, 404);
+    let refused = client.ask(&mut world, "PUT /kv/b", "two");
+    assert!(refused.status >= 400 && refused.body.contains("OOM "), "{refused:?}");
+    assert_eq!(client.ask(&mut world, "DELETE /kv/a", "").status, 204);
+}
+
+#[test]
+fn who_follows_a_log_that_fails_is_told_so() {
+    let mut world = world();
+    let writer = Client::connect(&mut world);
+    let follower = Client::connect(&mut world);
+    follower.sim.send(request("GET /changes", "").as_bytes());
+    run(&mut world);
+    let shared = std::sync::Arc::clone(world.shared());
+    let mut batch = binlog::Batch::new();
+    let mut told = |world: &mut World| {
+        shared.feeds.serve(&shared, &mut batch);
+        run_reactors(world);
+        String::from_utf8(follower.sim.received()).unwrap()
+    };
+    assert!(told(&mut world).ends_with("retry: 1000\n\n"));
+    assert_eq!(told(&mut world), "", "nothing has happened");
+    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
+    writer.sim.send(request("GET /set/a/1", "").as_bytes());
+    run(&mut world);
+    run(&mut world);
+    assert!(world.log_failed());
+    let end = told(&mut world);
+    assert!(end.starts_with("event: end\n") && end.contains("the log has failed"), "{end}");
+    assert!(follower.sim.is_ended());
+}
+
+/// A table of one partition whose rows take several turns to walk.
+fn create_long_table(world: &mut World) {
+    let mut client = Client::connect(world);
+    let mut ask = |text: &str| {
+        let body = format!(r#"{{"statement":{}}}"#, serde_json::to_string(text).unwrap());
+        let answer = client.ask(world, "POST /cql", &body);
+        assert_eq!(answer.status, 200, "{text}: {}", answer.body);
+    };
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    ask(&format!("CREATE KEYSPACE k WITH replication = {replication}"));
+    ask("CREATE TABLE k.t (p int, c int, PRIMARY KEY (p, c))");
+    for first in (0..LONG_ROWS).step_by(100) {
+        let inserts = (first..first + 100)
+            .map(|c| format!("INSERT INTO k.t (p, c) VALUES (1, {c}); "))
+            .collect::<Vec<_>>();
+        ask(&format!("BEGIN UNLOGGED BATCH {} APPLY BATCH", inserts.concat()));
+    }
+}
+
+const LONG_ROWS: usize = 2000;
+const COUNT: &str = r#"{"statement":"SELECT count(*) FROM k.t"}"#;
+
+#[test]
+fn a_long_statement_lets_others_of_its_reactor_be_answered() {
+    const { assert!(LONG_ROWS > 4 * ROWS_PER_TURN) };
+    let mut world = world();
+    create_long_table(&mut world);
+    let mut client = Client::connect(&mut world);
+    let mut other = Client::connect(&mut world);
+    // What stands behind it waits for it.
+    let close = request("GET /ping|Connection: close", "");
+    let both = format!("{}{close}", request("POST /cql", COUNT));
+    client.sim.send(both.as_bytes());
+    world.step(0);
+    other.sim.send(request("GET /ping", "").as_bytes());
+    while other.answers().is_empty() {
+        assert!(world.step(0));
+    }
+    assert_eq!(client.answers(), [], "it is on its way");
+    run(&mut world);
+    let answers = client.answers();
+    assert_eq!(answers.len(), 2);
+    assert!(answers[0].body.contains(&format!(r#""rows":[[{LONG_ROWS}]]"#)), "{answers:?}");
+    assert_eq!(answers[1].body, r#"{"result":"PONG"}"#);
+    assert!(client.sim.is_ended());
+}
+
+#[test]
+fn a_long_statement_is_answered_when_its_client_has_said_all() {
+    let mut world = world();
+    create_long_table(&mut world);
+    for line in ["", "|Connection: close"] {
+        let mut client = Client::connect(&mut world);
+        client.sim.send(request(&format!("POST /cql{line}"), COUNT).as_bytes());
+        world.step(0);
+        client.sim.half_close();
+        run(&mut world);
+        assert_eq!(client.answers().iter().map(|one| one.status).collect::<Vec<_>>(), [200]);
+        assert!(client.sim.is_ended());
+    }
+    // Who goes away is forgotten.
+    let client = Client::connect(&mut world);
+    client.sim.send(request("POST /cql", COUNT).as_bytes());
+    world.step(0);
+    client.sim.reset();
+    run(&mut world);
+    assert!(client.sim.is_closed());
 }

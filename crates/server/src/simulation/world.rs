@@ -170,6 +170,10 @@ impl Handler for Witness {
         self.server.peer_left(id, session)
     }
 
+    fn input_over(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
+        self.server.input_over(id, session)
+    }
+
     fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {
         self.server.closing(id, session, out);
     }
@@ -206,6 +210,14 @@ impl Handler for Witness {
         token: u64,
     ) {
         self.server.timer(cx, connections, token);
+    }
+
+    fn no_room(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Self::Session) {
+        self.server.no_room(cx, id, session);
+    }
+
+    fn has_room(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Self::Session) {
+        self.server.has_room(cx, id, session);
     }
 
     fn before_wait(

@@ -2,7 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::batch::{Entry, Field, Method, RequestBatch, RequestLine, Span, authority, keeps_alive};
+use super::batch::{
+    Entry, Field, Method, Request, RequestBatch, RequestLine, Span, authority, keeps_alive,
+};
 use super::chunked::{Chunked, Piece};
 use super::fields::{Framing, HeadEnd, Summary, find_end, is_host};
 use super::limits::{FIELDS_MAX, Limits, RequestError};
@@ -120,6 +122,21 @@ impl RequestDecoder {
     /// Whether an unfinished request has its whole head.
     pub fn is_in_body(&self) -> bool {
         matches!(self.state, State::Body { .. })
+    }
+
+    /// The unfinished request at the front of `input`, without its body: none if its head is not whole
+    /// or it has all of its body. `batch` is cleared.
+    pub fn head<'b>(
+        &self,
+        input: &'b [u8],
+        limits: &Limits,
+        batch: &'b mut RequestBatch,
+    ) -> Option<Request<'b>> {
+        let State::Body { head_bytes, .. } = self.state else { return None };
+        batch.clear();
+        let head = parse_head(input.get(..head_bytes)?, 0, limits, batch).ok()?;
+        push(input, 0, head_bytes, &head, None, limits, batch).ok()?;
+        Some(batch.get(0, input))
     }
 
     /// True once when the peer waits for [`CONTINUE`](super::CONTINUE) before it sends the body. Send

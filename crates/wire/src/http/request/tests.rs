@@ -67,6 +67,34 @@ fn requests_of_every_kind() {
 }
 
 #[test]
+fn a_head_is_shown_before_its_body() {
+    for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
+        let first = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+        let second = format!("PUT /2?q HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+        let input = format!("{first}{second}");
+        for cut in first.len()..input.len() {
+            decoder.restart();
+            let used = decoder.decode(&input.as_bytes()[..cut], &Limits::DEFAULT, 9, &mut batch);
+            let rest = &input.as_bytes()[used..cut];
+            assert!(decoder.head(rest, &Limits::DEFAULT, &mut batch).is_none(), "cut at {cut}");
+        }
+        for body in ["", "5", "5\r\nab"] {
+            decoder.restart();
+            let input = format!("{input}{body}");
+            let input = input.as_bytes();
+            let used = decoder.decode(input, &Limits::DEFAULT, 9, &mut batch);
+            assert_eq!((used, batch.len()), (first.len(), 1));
+            let head = decoder.head(&input[used..], &Limits::DEFAULT, &mut batch).unwrap();
+            let expected =
+                format!("PUT|/2|Host=a,{}||keep", framing.replace(": ", "="));
+            assert_eq!(describe(head), expected);
+            assert_eq!(head.query(), Some(&b"q"[..]));
+        }
+    }
+}
+
+#[test]
 fn requests_follow_each_other() {
     let two = "\r\n\r\nGET /1 HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
     check(two, &["GET|/1|Host=a||keep", "GET|/2|Host=a||keep"], None);
