@@ -6,8 +6,8 @@ use base::time::Now;
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
-    BatchStatement, Compression, Direction, Flags, HEADER_BYTES, Header, Limits, MalformedBody, Notes,
-    Opcode, Parameters, Request, ResponseEncoder, Version, decode_request, decompress_body,
+    BatchStatement, Compression, Direction, Flags, HEADER_BYTES, Header, Limits, MalformedBody,
+    Notes, Opcode, Parameters, Request, ResponseEncoder, Version, decode_request, decompress_body,
 };
 
 use super::engine::{ClientState, Engine, PreparedStatement, Reply, statement_id};

@@ -12,9 +12,7 @@ use crate::config::Settings;
 use crate::cql::request_kind::route_id;
 use crate::cql::walks::Walking;
 use crate::http::changes::HEARTBEAT;
-use crate::http::{
-    Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find, go_on_with_cql,
-};
+use crate::http::{Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find, go_on_with_cql};
 use crate::shared::Mail;
 
 /// Requests decoded at a time.

@@ -213,7 +213,8 @@ fn indexes_need_what_their_table_needs() {
         ],
     );
     let mut ann = login(&mut world, "ann", "q");
-    let refused = "ERROR 2100 User ann has no ALTER permission on <table k.t> or any of its parents";
+    let refused =
+        "ERROR 2100 User ann has no ALTER permission on <table k.t> or any of its parents";
     assert_eq!(run(&mut world, &mut ann, "USE m"), "KEYSPACE m");
     // The index says whose table is meant.
     assert_eq!(run(&mut world, &mut ann, "CREATE INDEX k.by_v ON t (v)"), refused);

@@ -4,8 +4,8 @@ use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
 use super::notation::{Notation, Value};
 use super::request::{
-    BatchKind, BatchStatement, KEYSPACE, NAMES, NOW_IN_SECONDS, PAGE_SIZE, PAGING_STATE, Parameters,
-    SERIAL_CONSISTENCY, SKIP_METADATA, TIMESTAMP, VALUES,
+    BatchKind, BatchStatement, KEYSPACE, NAMES, NOW_IN_SECONDS, PAGE_SIZE, PAGING_STATE,
+    Parameters, SERIAL_CONSISTENCY, SKIP_METADATA, TIMESTAMP, VALUES,
 };
 
 /// Appends requests: the client's side.

@@ -49,8 +49,7 @@ fn check_account(zset: &ZSet) {
 }
 
 fn check_bounds(zset: &ZSet, rows: &[(&[u8], f64)], at: f64) {
-    let first_not =
-        |before: &dyn Fn(f64) -> bool| rows.iter().filter(|row| before(row.1)).count();
+    let first_not = |before: &dyn Fn(f64) -> bool| rows.iter().filter(|row| before(row.1)).count();
     let less = first_not(&|score| score < at);
     let less_or_equal = first_not(&|score| score <= at);
     assert_eq!(zset.lower_bound_score(Bound::Included(at)), less);

@@ -5,11 +5,7 @@ use super::*;
 
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
-fn check(
-    version: Version,
-    encode: impl Fn(&RequestEncoder, &mut Vec<u8>),
-    expected: &Request<'_>,
-) {
+fn check(version: Version, encode: impl Fn(&RequestEncoder, &mut Vec<u8>), expected: &Request<'_>) {
     let mut out = Vec::new();
     encode(&RequestEncoder { version, compression: None }, &mut out);
     let header = Header::decode(&out, Direction::Request, None, &Limits::DEFAULT);
@@ -77,8 +73,7 @@ fn statements_come_back_with_all_that_goes_with_them() {
                 (name("b"), Value::Null),
                 (name("c"), Value::Bytes(b"")),
             ];
-            let with =
-                ParametersToSend { parameters: full_parameters(version), values: &values };
+            let with = ParametersToSend { parameters: full_parameters(version), values: &values };
             let mut out = Vec::new();
             RequestEncoder { version, compression: None }.query(1, "Q", &with, &mut out);
             let header = Header::decode(&out, Direction::Request, None, &Limits::DEFAULT);
@@ -138,10 +133,8 @@ fn batches_come_back() {
             .iter()
             .map(|(statement, values)| (statement, values.iter().map(|(_, v)| v).collect()))
             .collect();
-        let expected: Vec<_> = statements
-            .iter()
-            .map(|(statement, values)| (*statement, values.to_vec()))
-            .collect();
+        let expected: Vec<_> =
+            statements.iter().map(|(statement, values)| (*statement, values.to_vec())).collect();
         assert_eq!(found, expected);
         assert_eq!((batch.timestamp, batch.kind), (Some(-3), BatchKind::Unlogged));
         assert_eq!(batch.keyspace, with.keyspace);

@@ -86,8 +86,7 @@ fn a_head_is_shown_before_its_body() {
             let used = decoder.decode(input, &Limits::DEFAULT, 9, &mut batch);
             assert_eq!((used, batch.len()), (first.len(), 1));
             let head = decoder.head(&input[used..], &Limits::DEFAULT, &mut batch).unwrap();
-            let expected =
-                format!("PUT|/2|Host=a,{}||keep", framing.replace(": ", "="));
+            let expected = format!("PUT|/2|Host=a,{}||keep", framing.replace(": ", "="));
             assert_eq!(describe(head), expected);
             assert_eq!(head.query(), Some(&b"q"[..]));
         }

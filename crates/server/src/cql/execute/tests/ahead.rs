@@ -43,7 +43,8 @@ fn the_partition_is_known_where_values_name_it() {
     let found = asked("UPDATE one SET v = ? WHERE k = ?", &[plain(&[0, 0, 0, 1]), plain(b"key")]);
     assert_eq!(found, Some(token(b"key")));
     let composite = b"\0\x04\0\0\0\x07\0\0\x01x\0";
-    let found = asked("DELETE FROM two WHERE b = ? AND a = ?", &[plain(b"x"), plain(&[0, 0, 0, 7])]);
+    let found =
+        asked("DELETE FROM two WHERE b = ? AND a = ?", &[plain(b"x"), plain(&[0, 0, 0, 7])]);
     assert_eq!(found, Some(token(composite)));
 }
 
