@@ -12,6 +12,8 @@ use rustix::net::{
 
 /// Longest message: the options as text are a few hundred bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Longest message in a mailbox: they are one letter.
+const LETTER_BYTES_MAX: usize = 16;
 /// Most descriptors in one message, which is the kernel's bound.
 // Source: unix(7), SCM_RIGHTS
 pub(crate) const DESCRIPTORS_MAX: usize = 253;
@@ -84,16 +86,22 @@ impl Channel {
 
     /// Looks for a message without waiting.
     pub(crate) fn receive(&self) -> io::Result<Received> {
-        self.receive_with(RecvFlags::DONTWAIT)
+        self.receive_with(RecvFlags::DONTWAIT, MESSAGE_BYTES_MAX)
+    }
+
+    /// Looks for a message of a mailbox without waiting, and without room for a long one: this is done
+    /// for each connection that is passed on.
+    pub(crate) fn receive_letter(&self) -> io::Result<Received> {
+        self.receive_with(RecvFlags::DONTWAIT, LETTER_BYTES_MAX)
     }
 
     /// Waits for a message.
     pub(crate) fn wait(&self) -> io::Result<Received> {
-        self.receive_with(RecvFlags::empty())
+        self.receive_with(RecvFlags::empty(), MESSAGE_BYTES_MAX)
     }
 
-    fn receive_with(&self, flags: RecvFlags) -> io::Result<Received> {
-        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    fn receive_with(&self, flags: RecvFlags, bytes_max: usize) -> io::Result<Received> {
+        let mut bytes = vec![0; bytes_max];
         let mut space = [MaybeUninit::uninit(); RIGHTS_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
@@ -117,7 +125,7 @@ impl Channel {
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             // No descriptor was left for one in the message, most likely.
-            return Err(io::Error::other("a message came without all of its descriptors"));
+            return Err(io::Error::other("a message came without all of its parts"));
         }
         bytes.truncate(received.bytes);
         Ok(Received::Message(Message { bytes, descriptors }))
@@ -147,6 +155,11 @@ mod tests {
         Channel::from_fd(second.descriptors.remove(0)).send(b"through", &[]).unwrap();
         assert!(matches!(near.receive().unwrap(), Received::Message(m) if m.bytes == b"through"));
         assert!(matches!(other.receive().unwrap(), Received::Empty));
+        one.send(b"c", &[far.as_fd()]).unwrap();
+        let Received::Message(letter) = other.receive_letter().unwrap() else { panic!() };
+        assert_eq!((letter.bytes.as_slice(), letter.descriptors.len()), (&b"c"[..], 1));
+        one.send(&[b'c'; LETTER_BYTES_MAX + 1], &[]).unwrap();
+        assert!(other.receive_letter().is_err(), "it is no letter");
         drop(one);
         assert!(matches!(other.receive().unwrap(), Received::Closed));
     }

@@ -228,7 +228,7 @@ impl Intake {
     pub(crate) fn open_mail(&mut self) -> Round {
         let mut round = Round::default();
         for _ in 0..MESSAGES_MAX {
-            match self.mailbox.receive() {
+            match self.mailbox.receive_letter() {
                 Ok(Received::Message(message)) if message.bytes == CONNECTION => {
                     for socket in message.descriptors {
                         let remote = rustix::net::getpeername(&socket).ok();
