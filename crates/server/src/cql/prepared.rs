@@ -4,8 +4,7 @@
 //! counter that reactors share. The table is asked for statements that a reactor does not know, and
 //! tells reactors by a flag in the statement that it is gone.
 
-use std::collections::HashMap;
-use std::collections::hash_map;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
