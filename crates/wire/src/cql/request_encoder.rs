@@ -123,6 +123,7 @@ impl RequestEncoder {
         });
     }
 
+    // Source: native_protocol_v5.spec 4.1.4 "QUERY"
     fn put_parameters(self, with: &ParametersToSend<'_>, body: &mut Vec<u8>) {
         let parameters = &with.parameters;
         let is_named = with.values.iter().any(|(name, _)| name.is_some());
