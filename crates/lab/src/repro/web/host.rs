@@ -213,20 +213,24 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_known_by_their_words() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id();
-        assert!(children(std::process::id()).unwrap().contains(&pid) && is_running(pid));
-        // Between fork and exec it has our words.
+    fn processes_are_known_by_their_parents_and_words() {
+        // Two commands, so that the shell stays and waits for the first.
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 60; :"]).spawn().unwrap();
         let until = Instant::now() + READY_TIMEOUT;
-        while !has_word(pid, "60") {
-            assert!(Instant::now() < until);
+        let sleeper = loop {
+            let found = children(shell.id()).unwrap().into_iter().find(|pid| has_word(*pid, "60"));
+            match found {
+                Some(pid) => break pid,
+                None => assert!(Instant::now() < until),
+            }
             thread::yield_now();
-        }
-        assert!(!has_word(pid, "--worker"));
-        signal(pid, Signal::KILL).unwrap();
-        child.wait().unwrap();
-        assert!(!is_running(pid) && !has_word(pid, "60"));
+        };
+        assert!(is_running(sleeper) && !has_word(sleeper, "--worker"));
+        assert!(children(sleeper).unwrap().is_empty());
+        signal(sleeper, Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert!(!is_running(sleeper) && !has_word(sleeper, "60") && children(sleeper).is_err());
         assert!(signal(0, Signal::TERM).is_err());
     }
 }
