@@ -156,10 +156,13 @@ impl Requests<'_> {
             && let Ok(Some(header)) = Header::decode(rest, Direction::Request, agreed, &self.limits)
             && let Some(body) = rest.get(HEADER_BYTES..header.envelope_bytes())
         {
+            let is_alone = done == 0 && messages.len() <= header.envelope_bytes();
             done += header.envelope_bytes();
+            if is_alone && header.opcode != Opcode::Batch as u8 {
+                return done; // it has nothing to overlap with
+            }
             note_places(own, &header, body, &mut places);
         }
-        // One has nothing to overlap with.
         if places.len() > 1 {
             let clock_start = self.worker.stamp;
             places.prefetch(&self.shared.keyspace);
