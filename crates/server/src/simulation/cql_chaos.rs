@@ -243,7 +243,9 @@ fn live(world: &mut World, writers: &mut [Writer]) {
     let recovery_faults = recovery_faults(&mut world.random);
     world.crash(power_cut, recovery_faults);
     world.advance(LATER_NS);
-    writers.iter_mut().for_each(|writer| writer.check(world));
+    for writer in writers {
+        writer.check(world);
+    }
 }
 
 fn act(world: &mut World, writers: &mut [Writer]) {
