@@ -1,6 +1,7 @@
 //! A worker is killed under load, and the program is replaced under load: who notices?
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use super::crowd::{Crowd, Failure, Manner, Plan};
 use super::host::{Host, signal};
 use super::sockets::clients_of;
+use super::talk::{GET, connect, hears_hello};
 use super::{Bench, milliseconds, real};
 use crate::repro::finding::{Finding, Number, Way};
 
@@ -133,10 +135,15 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
         Ok(host.workers()?.into_iter().find(|pid| !workers.contains(pid)))
     })?;
     let respawned = killed.elapsed();
+    // Kept, so that the least loaded worker is the new one as soon as it serves.
+    let mut kept = Vec::new();
     bench.wait_for("it has a client", WAIT_MAX, || {
-        // Between fork and exec it is not ours to look into.
-        let clients = clients_of(next, port).unwrap_or_default();
-        Ok((!clients.is_empty()).then_some(()))
+        let mut stream = connect(host.address(), WAIT_MAX)?;
+        stream.write_all(GET).context("send a request")?;
+        ensure!(hears_hello(&mut stream)?, "a client that comes now is not answered");
+        let own = stream.local_addr()?.port();
+        kept.push(stream);
+        Ok(clients_of(next, port)?.contains(&own).then_some(()))
     })?;
     let serving = killed.elapsed();
     bench.pause(AFTERMATH)?;

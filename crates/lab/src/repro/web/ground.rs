@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Of servers whose timeouts are tried.
 const SHORT_MS: &str = "250";
 const CLOSE: &str = "HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+/// For the data server, which refuses hosts of pages that a browser may have come from.
+const LOCAL_CLOSE: &str = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// Files to be served, and one beside them that must not be.
 #[derive(Debug)]
@@ -228,22 +230,21 @@ fn data_server(bench: &Bench<'_>, ground: &Ground) -> Result<Host> {
 
 fn values(bench: &Bench<'_>, ground: &Ground) -> Result<()> {
     let host = data_server(bench, ground)?;
-    let put =
-        "PUT /kv/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nb\r\nc";
+    let put = "PUT /kv/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\nb\r\nc";
     let answer = String::from_utf8_lossy(&ask(host.address(), put.as_bytes())?).into_owned();
     ensure!(answer.starts_with("HTTP/1.1 20"), "PUT: {answer:?}");
-    let answer = check(host.address(), &format!("GET /kv/a {CLOSE}"), 200)?;
+    let answer = check(host.address(), &format!("GET /kv/a {LOCAL_CLOSE}"), 200)?;
     ensure!(answer.ends_with("\r\n\r\nb\r\nc") && answer.contains("ETag: "), "GET: {answer:?}");
-    let delete = ask(host.address(), format!("DELETE /kv/a {CLOSE}").as_bytes())?;
+    let delete = ask(host.address(), format!("DELETE /kv/a {LOCAL_CLOSE}").as_bytes())?;
     ensure!(delete.starts_with(b"HTTP/1.1 20"), "DELETE: {:?}", String::from_utf8_lossy(&delete));
-    check(host.address(), &format!("GET /kv/a {CLOSE}"), 404).map(drop)
+    check(host.address(), &format!("GET /kv/a {LOCAL_CLOSE}"), 404).map(drop)
 }
 
 fn health(bench: &Bench<'_>, ground: &Ground) -> Result<()> {
     let host = data_server(bench, ground)?;
-    check(host.address(), &format!("GET /healthz {CLOSE}"), 200)?;
-    check(host.address(), &format!("GET /readyz {CLOSE}"), 200)?;
-    let metrics = check(host.address(), &format!("GET /metrics {CLOSE}"), 200)?;
+    check(host.address(), &format!("GET /healthz {LOCAL_CLOSE}"), 200)?;
+    check(host.address(), &format!("GET /readyz {LOCAL_CLOSE}"), 200)?;
+    let metrics = check(host.address(), &format!("GET /metrics {LOCAL_CLOSE}"), 200)?;
     ensure!(metrics.contains("# HELP ") && metrics.contains("# TYPE "), "no help or no types");
     Ok(())
 }

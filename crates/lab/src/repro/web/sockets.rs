@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 const TABLE: &str = "/proc/net/tcp";
 const ESTABLISHED: u8 = 0x01;
@@ -36,6 +37,25 @@ pub(super) fn accept_queue(port: u16) -> Result<u64> {
         }
     }
     Ok(waiting)
+}
+
+/// How often the sockets that listen on `port` had no room for a connection, or for one that was about
+/// to be made. The kernel's counters of this are of the whole machine; `ss` asks it for one socket.
+pub(super) fn drops(port: u16) -> Result<u64> {
+    let filter = format!("sport = :{port}");
+    let mut command = Command::new("ss");
+    command.args(["-H", "-l", "-t", "-n", "-m", &filter]).stdin(Stdio::null());
+    let output = command.output().context("start ss (Debian: iproute2)")?;
+    ensure!(output.status.success(), "ss failed: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.split_whitespace().filter_map(drops_of).sum())
+}
+
+/// The last number of `skmem:(r0,rb131072,t0,tb16384,f0,w0,o0,bl0,d7)`.
+// Source: ss(8), "-m" (sock_drop)
+fn drops_of(word: &str) -> Option<u64> {
+    let fields = word.strip_prefix("skmem:(")?.strip_suffix(')')?;
+    fields.rsplit_once(",d")?.1.parse().ok()
 }
 
 /// The clients' ports of the connections to `port` that process `pid` has.
@@ -99,6 +119,14 @@ mod tests {
         assert_eq!(parse(line), Some(expected));
         for line in ["", "   3: 0100007F:1F90", "a b c d e f g h i j"] {
             assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn drops_are_the_last_number_of_a_sockets_memory() {
+        assert_eq!(drops_of("skmem:(r0,rb131072,t0,tb16384,f0,w0,o0,bl0,d7)"), Some(7));
+        for word in ["", "LISTEN", "skmem:(r0)", "skmem:(r0,d)"] {
+            assert_eq!(drops_of(word), None, "{word}");
         }
     }
 
