@@ -149,7 +149,7 @@ impl File {
         name: &[u8],
         look: Look,
     ) -> Result<bool, OpenError> {
-        if !is_same(open_below(root, name, look), self.mark)? {
+        if !is_same(&open_below(root, name, look), self.mark)? {
             return Ok(false);
         }
         if self.media.is_compressible {
@@ -236,9 +236,9 @@ impl Mark {
 }
 
 /// Whether what was found is this version; what cannot be known without waiting is an error.
-fn is_same(found: Result<(OwnedFd, Stat), OpenError>, mark: Mark) -> Result<bool, OpenError> {
+fn is_same(found: &Result<(OwnedFd, Stat), OpenError>, mark: Mark) -> Result<bool, OpenError> {
     match found {
-        Ok((_, stat)) => Ok(Mark::of(&stat) == mark),
+        Ok((_, stat)) => Ok(Mark::of(stat) == mark),
         Err(OpenError::Cold) => Err(OpenError::Cold),
         Err(_) => Ok(false),
     }

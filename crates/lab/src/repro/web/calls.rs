@@ -43,6 +43,9 @@ struct Look {
     calls_per_second: f64,
 }
 
+/// What is told of a look besides its calls, with its unit.
+type Figure = (&'static str, &'static str, fn(&Look) -> f64);
+
 /// What a tracer says of one kind of call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Call {
@@ -166,7 +169,7 @@ fn finding(looks: &[Vec<Look>; 2]) -> Finding {
             rows.push(Way::over(&variant, &at_a_time(clients), &of(at, ours), "us", note));
         }
     }
-    let figures: [(&str, &str, fn(&Look) -> f64); 4] = [
+    let figures: [Figure; 4] = [
         ("all calls, traced", "per s", |look| look.calls_per_second),
         ("pages, not traced", "per s", |look| look.pages_per_second),
         ("processor time per page, not traced", "us", |look| look.cpu_us_per_page),

@@ -156,7 +156,7 @@ struct Clients {
     plan: Plan,
     shared: Arc<Shared>,
     epoll: OwnedFd,
-    clients: Vec<Client>,
+    list: Vec<Client>,
     /// Who asks next.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
 }
@@ -184,7 +184,7 @@ impl Clients {
         }
         let due = clients.iter().enumerate().map(|(index, client)| Reverse((client.due, index)));
         let due = due.collect();
-        Ok(Self { plan, shared, epoll, clients, due })
+        Ok(Self { plan, shared, epoll, list: clients, due })
     }
 
     fn run(&mut self) -> Result<()> {
@@ -219,10 +219,10 @@ impl Clients {
 
     /// The time of a client has come.
     fn ask(&mut self, index: usize) {
-        if self.clients[index].stream.is_some() {
+        if self.list[index].stream.is_some() {
             return self.send(index);
         }
-        self.clients[index].phase = Phase::Connecting;
+        self.list[index].phase = Phase::Connecting;
         match connect(self.plan.address).and_then(|socket| self.watch(index, socket)) {
             Ok(()) => {}
             Err(error) => self.fail(index, &format!("connect: {error}")),
@@ -230,7 +230,7 @@ impl Clients {
     }
 
     fn watch(&mut self, index: usize, stream: TcpStream) -> io::Result<()> {
-        let client = &mut self.clients[index];
+        let client = &mut self.list[index];
         // Sockets of other addresses have none that matters here.
         client.port = if self.plan.manner == Manner::NewConnections {
             0
@@ -248,7 +248,7 @@ impl Clients {
     /// Something happened to a connection.
     fn advance(&mut self, token: u64, flags: EventFlags) {
         let index = usize::try_from(token & u64::from(u32::MAX)).unwrap_or(usize::MAX);
-        let Some(client) = self.clients.get(index) else { return };
+        let Some(client) = self.list.get(index) else { return };
         if u64::from(client.generation) != token >> 32 || client.stream.is_none() {
             return;
         }
@@ -266,7 +266,7 @@ impl Clients {
             Manner::NewConnections => GET_OLD,
             Manner::KeepAlive | Manner::Paced(_) => GET,
         };
-        let client = &mut self.clients[index];
+        let client = &mut self.list[index];
         client.phase = Phase::Asking;
         let Some(stream) = &mut client.stream else { return };
         match stream.write(request) {
@@ -279,7 +279,7 @@ impl Clients {
     fn receive(&mut self, index: usize) {
         let mut part = [0; 512];
         loop {
-            let client = &mut self.clients[index];
+            let client = &mut self.list[index];
             let Some(stream) = &mut client.stream else { return };
             match stream.read(&mut part) {
                 Ok(0) => return self.ended(index),
@@ -295,7 +295,7 @@ impl Clients {
         if self.plan.manner == Manner::NewConnections {
             return;
         }
-        match answer(&self.clients[index].input) {
+        match answer(&self.list[index].input) {
             Answer::Unfinished => {}
             Answer::Page { closes } => self.finish(index, closes),
             Answer::Other => self.fail_with_answer(index),
@@ -304,7 +304,7 @@ impl Clients {
 
     /// The server has ended the connection.
     fn ended(&mut self, index: usize) {
-        match answer(&self.clients[index].input) {
+        match answer(&self.list[index].input) {
             Answer::Page { .. } => self.finish(index, true),
             Answer::Unfinished => self.fail(index, "the connection ended without an answer"),
             Answer::Other => self.fail_with_answer(index),
@@ -315,7 +315,7 @@ impl Clients {
     fn finish(&mut self, index: usize, closes: bool) {
         self.shared.pages.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let client = &mut self.clients[index];
+        let client = &mut self.list[index];
         client.phase = Phase::Waiting;
         client.input.clear();
         let next = match self.plan.manner {
@@ -336,7 +336,7 @@ impl Clients {
     }
 
     fn fail_with_answer(&mut self, index: usize) {
-        let input = &self.clients[index].input;
+        let input = &self.list[index].input;
         let line = input.split(|&byte| byte == b'\r').next().unwrap_or_default();
         let what = format!("answered {:?}", String::from_utf8_lossy(line));
         self.fail(index, &what);
@@ -344,7 +344,7 @@ impl Clients {
 
     fn fail(&mut self, index: usize, what: &str) {
         let at = Instant::now();
-        let client = &mut self.clients[index];
+        let client = &mut self.list[index];
         if client.phase == Phase::Waiting {
             // The server has ended a connection on which nothing was asked, as it may.
             client.stream = None;

@@ -39,7 +39,7 @@ pub(super) fn ask(address: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
         Err(error) if is_end(&error) => {}
         sent => sent.context("send a request")?,
     }
-    let mut part = [0; 64 * 1024];
+    let mut part = vec![0; 64 * 1024];
     while answer.len() < ANSWER_BYTES_MAX {
         match stream.read(&mut part) {
             Ok(0) => break,
