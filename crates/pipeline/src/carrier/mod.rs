@@ -198,15 +198,18 @@ fn serve<'scope>(
     shared: &'scope Shared<'scope>,
     place: &'scope Place,
 ) {
+    let mut is_told = false;
     while !shared.is_over() {
-        let error = match hear_openings(scope, shared, place) {
+        let mut has_met = false;
+        let error = match hear_openings(scope, shared, place, &mut has_met) {
             Ok(()) => return,
             Err(error) => error,
         };
-        if !shared.is_over() {
+        if has_met || !is_told {
             tracing::warn!(%error, place = place.name, "the broker is not there; trying again");
-            thread::sleep(RETRY_PAUSE);
+            is_told = true;
         }
+        thread::sleep(RETRY_PAUSE);
     }
 }
 
@@ -215,8 +218,10 @@ fn hear_openings<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared<'scope>,
     place: &'scope Place,
+    has_met: &mut bool,
 ) -> Result<(), BrokerError> {
     let (speaker, mut hearer, _broker) = meet(shared)?;
+    *has_met = true;
     // Of several carriers that serve a place one takes each connection.
     speaker.subscribe(&place.openings(), Some("carriers"))?;
     let mut message = Vec::new();
@@ -241,11 +246,18 @@ fn hear_openings<'scope>(
 }
 
 fn carry_to(shared: &Shared<'_>, place: &Place, id: &str) -> Result<(), BrokerError> {
-    let peer = TcpStream::connect_timeout(&place.address, HANDSHAKE_TIMEOUT)?;
-    let _peer = shared.watch(peer.try_clone()?);
     let (speaker, hearer, _broker) = meet(shared)?;
     speaker.subscribe(&place.way(id, "up"), None)?;
-    tunnel::run_far(&peer, (speaker, hearer), &place.way(id, "down"))
+    let says = place.way(id, "down");
+    let peer = match TcpStream::connect_timeout(&place.address, HANDSHAKE_TIMEOUT) {
+        Ok(peer) => peer,
+        Err(error) => {
+            tunnel::refuse(&speaker, &says)?;
+            return Err(error.into());
+        }
+    };
+    let _peer = shared.watch(peer.try_clone()?);
+    tunnel::run_far(&peer, (speaker, hearer), &says)
 }
 
 /// It goes into subjects: nothing but what a carrier makes.
@@ -265,8 +277,8 @@ fn ended(shared: &Shared<'_>, place: &Place, outcome: Result<(), BrokerError>, s
     drop(slot);
     match outcome {
         Ok(()) => tracing::debug!(place = place.name, "a connection ended"),
-        Err(error) if shared.is_over() => tracing::debug!(%error, "a connection ended"),
-        Err(error) => tracing::warn!(%error, place = place.name, "a connection broke"),
+        // Whoever it was carried for tries again, many times in a second: that is no news.
+        Err(error) => tracing::info!(%error, place = place.name, "a connection broke"),
     }
 }
 

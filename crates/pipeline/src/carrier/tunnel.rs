@@ -21,6 +21,8 @@ pub(super) const MESSAGE_BYTES_MAX: usize = HEAD_BYTES + CHUNK_BYTES_MAX;
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Who has not been heard for so long is gone: a broker does not tell.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Nor that nobody serves a place; whoever asked is let go, and asks again.
+const OPENING_MAX: Duration = Duration::from_secs(1);
 
 const OPENED: u8 = 0;
 const DATA: u8 = 1;
@@ -74,13 +76,23 @@ pub(super) fn run_near(
     (speaker, hearer): (Speaker, Hearer),
     says: &str,
 ) -> Result<(), BrokerError> {
-    hearer.wait_at_most(Some(SILENCE_MAX))?;
+    hearer.wait_at_most(Some(OPENING_MAX))?;
     let mut hearing = Hearing { hearer, message: Vec::new(), number: 0 };
-    let (kind, _) = hearing.next()?;
-    if kind != OPENED {
-        return Err(BrokerError::Kind(kind));
+    match hearing.next()? {
+        (OPENED, _) => {}
+        // Nobody is there at the place.
+        (END, _) => return Ok(()),
+        (kind, _) => return Err(BrokerError::Kind(kind)),
     }
+    hearing.hearer.wait_at_most(Some(SILENCE_MAX))?;
     run(peer, &speaker, hearing, Saying { speaker: &speaker, subject: says, number: 0 })
+}
+
+/// The end that could not make a connection.
+pub(super) fn refuse(speaker: &Speaker, says: &str) -> Result<(), BrokerError> {
+    let outcome = Saying { speaker, subject: says, number: 0 }.say(END, &[]);
+    speaker.end();
+    outcome
 }
 
 /// The end that has made a connection.
