@@ -205,6 +205,9 @@ fn serve<'scope>(
             Ok(()) => return,
             Err(error) => error,
         };
+        if shared.is_over() {
+            return;
+        }
         if has_met || !is_told {
             tracing::warn!(%error, place = place.name, "the broker is not there; trying again");
             is_told = true;
