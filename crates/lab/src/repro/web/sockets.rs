@@ -102,6 +102,7 @@ fn parse(line: &str) -> Option<Socket> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -130,13 +131,22 @@ mod tests {
         }
     }
 
+    /// A connection is complete for its client a moment before it is for the server.
+    fn wait_until_waiting(port: u16, count: u64) {
+        let until = Instant::now() + Duration::from_mins(1);
+        while accept_queue(port).unwrap() != count {
+            assert!(Instant::now() < until, "not {count}");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn those_who_wait_are_counted_and_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(accept_queue(address.port()).unwrap(), 0);
         let streams = [(); 3].map(|()| TcpStream::connect(address).unwrap());
-        assert_eq!(accept_queue(address.port()).unwrap(), 3);
+        wait_until_waiting(address.port(), 3);
         let pid = std::process::id();
         assert!(clients_of(pid, address.port()).unwrap().is_empty(), "nobody has them yet");
         let (_first, remote) = listener.accept().unwrap();
