@@ -26,8 +26,8 @@ use crate::task::{
 const QUICK: Duration = Duration::from_millis(4);
 const THROTTLED_TIME: Duration = Duration::from_millis(16);
 const BATCH: u32 = 64;
-/// Some hundred batches.
-const TIME: Duration = Duration::from_millis(400);
+/// Some hundred batches: the last ones, when one executor is ready before the other, are few.
+const TIME: Duration = Duration::from_millis(800);
 /// Of what both do alone.
 const SHARE_PERCENT_MIN: f64 = 95.0;
 /// Batches that wait for an executor whose turn it was.

@@ -170,7 +170,7 @@ fn accept<'scope>(
             Ok((peer, _)) => {
                 scope.spawn(move || {
                     let outcome = carry_from(shared, place, &peer);
-                    ended(shared, place, outcome, slot);
+                    ended(place, outcome, slot);
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
@@ -243,7 +243,7 @@ fn hear_openings<'scope>(
         };
         scope.spawn(move || {
             let outcome = carry_to(shared, place, &id);
-            ended(shared, place, outcome, slot);
+            ended(place, outcome, slot);
         });
     }
 }
@@ -276,7 +276,7 @@ fn meet<'a>(shared: &'a Shared<'_>) -> Result<(Speaker, Hearer, Watched<'a>), Br
     Ok((speaker, hearer, watched))
 }
 
-fn ended(shared: &Shared<'_>, place: &Place, outcome: Result<(), BrokerError>, slot: Slot<'_>) {
+fn ended(place: &Place, outcome: Result<(), BrokerError>, slot: Slot<'_>) {
     drop(slot);
     match outcome {
         Ok(()) => tracing::debug!(place = place.name, "a connection ended"),
