@@ -18,7 +18,7 @@ const CRASH_ROUNDS: &str = "20";
 const HOSTILE_SEED: u64 = 1;
 /// Which statements the server and its twin that is killed all the time are asked, and of how many tables.
 const DIFFERENTIAL_SEED: u64 = 1;
-const DIFFERENTIAL_SCHEMAS: u64 = 12;
+const DIFFERENTIAL_SCHEMAS: u64 = 8;
 const DIFFERENTIAL_STATEMENTS: usize = 40;
 
 /// What a step found; `None`: it does not apply here, and why was printed.
