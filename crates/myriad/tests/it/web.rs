@@ -172,6 +172,22 @@ fn clients_that_dribble_are_let_go() {
     server.stop();
 }
 
+/// More than are let go at one look.
+#[test]
+fn a_crowd_that_dribbles_is_let_go_to_the_last() {
+    let server = Server::start(&["--workers", "1", "--head-timeout-ms", "200"]);
+    let mut streams: Vec<TcpStream> = (0..300).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"GET /hello HT").unwrap();
+    }
+    for stream in &mut streams {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
+    }
+    server.stop();
+}
+
 #[test]
 fn a_killed_worker_is_replaced_and_the_others_do_not_notice() {
     let server = Server::start(&["--workers", "2", "--accept", "fdpass"]);

@@ -22,6 +22,8 @@ pub(crate) enum Wait {
     Upstream,
     /// A file.
     Disk,
+    /// Its end: it was let go.
+    End,
 }
 
 /// One client's connection.

@@ -64,6 +64,8 @@ pub(super) struct Server {
     pub(super) drain: Option<Drain>,
     /// Accepting rests until then.
     pub(super) rests_until: Option<MonoNs>,
+    /// Time is over for more connections than were let go at the last look.
+    pub(super) has_overdue: bool,
     is_timer_set: bool,
     /// The token of the timer that counts; others were set before time became short.
     timer_token: u64,
@@ -108,6 +110,7 @@ impl Server {
             addresses: HashMap::default(),
             drain: None,
             rests_until: None,
+            has_overdue: false,
             is_timer_set: false,
             timer_token: 0,
             config,

@@ -20,6 +20,9 @@ const DRAIN_SWEEP_NS: u64 = 50_000_000;
 /// is about to ask gets its answer, and learns from it that the connection ends.
 const DRAIN_IDLE_NS: u64 = 500_000_000;
 
+/// Connections that are let go at one look, so that a crowd that came at once does not stop the others
+/// when its time is over; the rest follows at the next look.
+const LET_GO_MAX: usize = 256;
 /// A disk that has not given a file by then does not.
 const DISK_NS_MAX: u64 = 30_000_000_000;
 
@@ -38,7 +41,7 @@ enum Verdict {
 impl Server {
     pub(super) fn sweep_interval_ns(&self) -> u64 {
         if self.drain.is_some() {
-            return DRAIN_SWEEP_NS;
+            return if self.has_overdue { SWEEP_NS_MIN } else { DRAIN_SWEEP_NS };
         }
         let config = &self.config;
         let times = [
@@ -48,7 +51,8 @@ impl Server {
             config.upstream_timeout_ms,
         ];
         let least_ms = times.into_iter().min().unwrap_or(1);
-        let rest_ns = if self.rests_until.is_some() { SWEEP_NS_MIN } else { SWEEP_NS_MAX };
+        let is_short = self.rests_until.is_some() || self.has_overdue;
+        let rest_ns = if is_short { SWEEP_NS_MIN } else { SWEEP_NS_MAX };
         (least_ms.saturating_mul(1_000_000) / 8).clamp(SWEEP_NS_MIN, SWEEP_NS_MAX).min(rest_ns)
     }
 
@@ -64,6 +68,8 @@ impl Server {
             self.go_on_accepting();
         }
         let mut slow: Vec<ConnId> = Vec::new();
+        let mut let_go = 0;
+        self.has_overdue = false;
         for (info, session) in connections.list() {
             let Session::Client(client) = session else { continue };
             let waited_ns = now.since(client.since);
@@ -73,6 +79,15 @@ impl Server {
             } else {
                 self.judge_wait(client.wait, waited_ns, info.input_bytes, now)
             };
+            if verdict == Verdict::Stay {
+                continue;
+            }
+            if let_go == LET_GO_MAX {
+                self.has_overdue = true;
+                break;
+            }
+            let_go += 1;
+            client.wait = Wait::End;
             match verdict {
                 Verdict::Stay => {}
                 Verdict::Close => cx.close(info.id),
@@ -113,7 +128,7 @@ impl Server {
             }
             Wait::Head if waited_ns > head_ns => Verdict::Slow,
             Wait::Disk if waited_ns > DISK_NS_MAX => Verdict::Abort,
-            Wait::Head | Wait::Upstream | Wait::Disk => Verdict::Stay,
+            Wait::Head | Wait::Upstream | Wait::Disk | Wait::End => Verdict::Stay,
             Wait::Body => {
                 let earned_ns = (input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
