@@ -193,8 +193,8 @@ ioredis("messages of channels", async (r) => {
   assert.deepEqual(await r.multi().set("k", "v").publish("weather", "sun").exec(), [[null, "OK"], [null, 1]]);
   await arrived;
   assert.deepEqual(got, [["news", "hello"], ["n*", "news", "hello"], ["weather", "rain"], ["weather", "sun"]]);
-  assert.equal(await listener.unsubscribe(), 1);
-  assert.equal(await listener.punsubscribe(), 0);
+  assert.equal(await listener.unsubscribe("news", "weather"), 1);
+  assert.equal(await listener.punsubscribe("n*"), 0);
   assert.equal(await listener.get("k"), "v");
   assert.equal(await r.publish("news", "nobody"), 0);
   listener.disconnect();
@@ -219,7 +219,7 @@ nodeRedis("messages of channels", async (r, RESP) => {
   await listener.unsubscribe();
   await listener.pUnsubscribe();
   await listener.sUnsubscribe();
-  assert.equal(await listener.ping(), "PONG");
+  assert.equal(await listener.echo("as before"), "as before");
   assert.equal(await r.publish("news", "nobody"), 0);
   listener.destroy();
 });
