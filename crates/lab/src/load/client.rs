@@ -591,7 +591,7 @@ impl Handler for Client {
 
     fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Session) {
         if self.dialer.is_some() {
-            return self.hung_up(id, session);
+            return self.hung_up(cx, id, session);
         }
         if let Some(position) = self.ids.iter().position(|open| *open == id) {
             self.ids.swap_remove(position);

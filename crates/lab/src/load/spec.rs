@@ -101,7 +101,8 @@ pub enum Protocol {
 ///
 /// An answer counts when it is there whole, with a status of 2xx. Everything else is counted as an error,
 /// by what happened, and never as an operation: `refused`, `reset`, `closed`, `cut short`, `timed out`,
-/// `status 503`. What has neither been answered nor timed out when the load ends is neither.
+/// `status 503`. What has neither been answered nor failed when the load ends is neither. A refusal that comes
+/// later than the call that asked for the connection, as from another machine, is a `reset`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpWork {
@@ -371,7 +372,7 @@ pub struct LoadReport {
     pub errors: BTreeMap<String, u64>,
     /// Requests without a reply, the whole run through.
     pub lost: u64,
-    /// Requests of HTTP whose time was not over when the load ended: neither done nor lost. Many of them are
+    /// Requests of HTTP that were under way when the load ended: neither done nor lost. Many of them are
     /// connections whose beginning the kernel tries again after seconds.
     #[serde(default)]
     pub unfinished: u64,

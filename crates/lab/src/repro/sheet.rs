@@ -200,6 +200,10 @@ fn shown_value(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(values) => {
             let name = |value: &Value| match value.get("words") {
+                // A method says less than what it is asked of.
+                Some(words) if words[1].as_str().is_some_and(|word| word.starts_with('/')) => {
+                    format!("{} {}", shown_value(&words[0]), shown_value(&words[1]))
+                }
                 Some(words) => shown_value(&words[0]),
                 None => shown_value(value),
             };
@@ -302,6 +306,8 @@ mod tests {
     fn settings() {
         let check = |value: Value, expected: &str| assert_eq!(shown_value(&value), expected);
         check(json!([{ "weight": 1, "words": ["SET", "{key}"] }]), "SET");
+        check(json!([{ "weight": 1, "words": ["GET", "/4k.bin"] }]), "GET /4k.bin");
+        check(json!([{ "weight": 1, "words": ["SELECT 1"] }]), "SELECT 1");
         check(json!({ "interval": { "ms": 100 } }), "interval ms 100");
         check(json!("lanes"), "lanes");
         check(json!(4), "4");

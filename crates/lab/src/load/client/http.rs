@@ -307,7 +307,7 @@ impl Client {
     }
 
     /// A connection is gone: what it has not answered has failed, and whoever used it goes on.
-    pub(super) fn hung_up(&mut self, id: ConnId, mut session: Session) {
+    pub(super) fn hung_up(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
         let at = At { now_ns: now_ns(), phase: self.phase() };
         self.http().give_back(at.now_ns);
         if let Some(position) = self.ids.iter().position(|open| *open == id) {
@@ -330,6 +330,10 @@ impl Client {
         let users: Vec<u32> = session.flights.list().map(|flight| flight.user).collect();
         for user in users.into_iter().chain(session.http.parked) {
             self.wait_again(user, at);
+        }
+        if ignores_answers || session.http.failure.is_some() {
+            // Closed from here: at the end of a turn, when those who wait have been looked at.
+            cx.poll();
         }
     }
 
@@ -360,10 +364,12 @@ impl Client {
         }
     }
 
-    /// Failures count in the measured phase, as operations do.
+    /// Failures count in the measured phase, as operations do. What fails after it was under way at its end.
     fn count_failed(&mut self, failure: String, count: u64, at: At) {
         if at.phase.has(at.now_ns) {
             self.tally.count_errors(failure, count);
+        } else if at.now_ns >= at.phase.until_ns {
+            self.tally.unfinished += count;
         }
     }
 
