@@ -219,7 +219,8 @@ nodeRedis("messages of channels", async (r, RESP) => {
   await listener.unsubscribe();
   await listener.pUnsubscribe();
   await listener.sUnsubscribe();
-  assert.equal(await listener.echo("as before"), "as before");
+  // In RESP2 this client gives bytes from here on.
+  assert.equal(String(await listener.echo("as before")), "as before");
   assert.equal(await r.publish("news", "nobody"), 0);
   listener.destroy();
 });
