@@ -8,16 +8,20 @@ use anyhow::{Result, bail};
 use crate::meter::{allocations, resident_bytes};
 use crate::status::Status;
 
-/// By then all buffers are made.
-const WARM_AFTER: Duration = Duration::from_secs(5);
+/// By then all buffers are made: after a twentieth of the run, but from 5 s on, and in long runs when
+/// the first minute's sample has been verified.
+const WARM_SHARE: u32 = 20;
+const WARM_AFTER_MIN: Duration = Duration::from_secs(5);
+const WARM_AFTER_MAX: Duration = Duration::from_secs(90);
 const MIB: u64 = 1 << 20;
 /// What is allocated for each frame is at least one for each; what is by time (a status a second, a
 /// window's sample) is far less.
 const ALLOCATIONS_PER_FRAME_MAX: f64 = 0.5;
 
 /// Resident memory and allocations after the start, and at the last look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memory {
+    warm_after: Duration,
     warm: Option<u64>,
     last: u64,
     highest: u64,
@@ -33,6 +37,19 @@ struct Count {
 }
 
 impl Memory {
+    /// `None`: it runs until somebody ends it.
+    pub(super) fn of_run(duration: Option<Duration>) -> Self {
+        let share = duration.unwrap_or_default() / WARM_SHARE;
+        Self {
+            warm_after: share.clamp(WARM_AFTER_MIN, WARM_AFTER_MAX),
+            warm: None,
+            last: 0,
+            highest: 0,
+            warm_count: None,
+            last_count: Count::default(),
+        }
+    }
+
     /// Called about once a second and part. What the system does not say is not shown.
     pub(super) fn look(&mut self, elapsed: Duration, status: &Status) {
         match resident_bytes() {
@@ -48,7 +65,7 @@ impl Memory {
 
     fn take_count(&mut self, elapsed: Duration, count: Count) {
         self.last_count = count;
-        if elapsed >= WARM_AFTER {
+        if elapsed >= self.warm_after {
             self.warm_count.get_or_insert(count);
         }
     }
@@ -65,7 +82,7 @@ impl Memory {
 
     fn take(&mut self, elapsed: Duration, bytes: u64) {
         self.last = bytes;
-        if elapsed >= WARM_AFTER {
+        if elapsed >= self.warm_after {
             self.warm.get_or_insert(bytes);
             self.highest = self.highest.max(bytes);
         }
@@ -105,7 +122,7 @@ impl Memory {
         format!(
             "memory     {} MiB resident after {} s, {} at the end, {} at most{allocations}\n",
             warm / MIB,
-            WARM_AFTER.as_secs(),
+            self.warm_after.as_secs(),
             percent(self.last),
             percent(self.highest)
         )
@@ -118,7 +135,7 @@ mod tests {
 
     #[test]
     fn growth_is_shown_from_the_first_warm_look() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::of_run(None);
         memory.take(Duration::from_secs(1), 10 * MIB);
         assert_eq!(memory.text(), "");
         for (second, bytes) in [(5, 100 * MIB), (6, 103 * MIB), (7, 99 * MIB)] {
@@ -132,12 +149,16 @@ mod tests {
         memory.take(Duration::from_secs(8), 102 * MIB);
         assert!(memory.judge(0.03).is_ok());
         assert_eq!(memory.judge(0.01).unwrap_err().to_string(), "memory grew by 2.00 %");
-        assert!(Memory::default().judge(1.0).is_err());
+        assert!(Memory::of_run(None).judge(1.0).is_err());
+        for (minutes, seconds) in [(1, 5), (10, 30), (60, 90)] {
+            let memory = Memory::of_run(Some(Duration::from_secs(minutes * 60)));
+            assert_eq!(memory.warm_after.as_secs(), seconds, "{minutes} minutes");
+        }
     }
 
     #[test]
     fn what_is_allocated_for_each_frame_is_found() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::of_run(None);
         memory.take(Duration::from_secs(6), MIB);
         let counts = |frames, allocations| Count { frames, allocations };
         memory.take_count(Duration::from_secs(1), counts(10, 90_000));

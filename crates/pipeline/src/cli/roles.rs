@@ -96,8 +96,8 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
          \x20     --threads <N>          Threads of each [cores]\n\
          \x20     --corrupt <SHARE>      Spoil this share of the results [0]\n\
          \x20     --processes            Each part is a process of its own\n\
-         \x20     --growth-max <SHARE>   Fail if resident memory is larger at the end than after five\n\
-         \x20                            seconds, by more than this: 1% or 0.01\n\
+         \x20     --growth-max <SHARE>   Fail if resident memory is larger at the end than after a\n\
+         \x20                            twentieth of the run (5s to 90s) by more than this, as 1%\n\
          {TASK_HELP}{CHECK_HELP}"
     );
     let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
@@ -126,7 +126,7 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let started = Instant::now();
-    let memory = Mutex::new(Memory::default());
+    let memory = Mutex::new(Memory::of_run(arguments.duration));
     let outcome = local::run(&options, &stop, &|status| {
         console.show(&status, by_tasks);
         memory.lock().look(started.elapsed(), &status);

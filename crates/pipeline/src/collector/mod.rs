@@ -205,9 +205,12 @@ pub fn run(
 /// The main thread: windows, status, the end.
 fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(&CollectorStatus)) {
     let mut status_at_ns = shared.clock.now_ns() + STATUS_NS;
+    // Used again: nothing is allocated in a turn.
+    let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(STREAMS_MAX);
     while !shared.is_over() && !stop.load(Ordering::Relaxed) {
         let now_ns = shared.clock.now_ns();
-        let streams = shared.streams();
+        streams.clear();
+        streams.extend(shared.state.lock().streams.values().cloned());
         for stream in &streams {
             if let Err(error) = stream.end_window_if_due(shared, now_ns) {
                 shared.fail(format!("{error:#}"));
