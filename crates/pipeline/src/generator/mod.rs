@@ -240,7 +240,7 @@ fn drive(
             Phase::Waiting => {
                 let waited = Duration::from_nanos(now_ns - started_ns);
                 if waited > shared.patience {
-                    bail!("no executor came within {} s", shared.patience.as_secs());
+                    bail!("no executor has asked for tasks within {} s", shared.patience.as_secs());
                 }
             }
             Phase::Running | Phase::Closing => {}
