@@ -118,16 +118,14 @@ impl<'a> Executor<'a> {
             }
         };
         session.last_gate = session.last_gate.max(gate);
-        match session.reply_mode {
-            ReplyMode::On => {}
-            ReplyMode::Off => out.truncate(start),
-            ReplyMode::SkipNext => {
+        if session.reply_mode != ReplyMode::On {
+            session.reply_mode = match session.reply_mode {
+                ReplyMode::Off => ReplyMode::Off,
+                ReplyMode::SkipNext => ReplyMode::Skip,
+                ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
+            };
+            if !pubsub::is_message(prepared.id, &out[start..]) {
                 out.truncate(start);
-                session.reply_mode = ReplyMode::Skip;
-            }
-            ReplyMode::Skip => {
-                out.truncate(start);
-                session.reply_mode = ReplyMode::On;
             }
         }
         gate

@@ -9,6 +9,7 @@ use wire::resp::{Args, Protocol};
 use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::fail::{Fail, too_many_arguments};
+use super::registry::{CommandId, REGISTRY};
 use super::session::Session;
 use super::{connection, help};
 use crate::pubsub::{Kind, Name, Post};
@@ -265,6 +266,17 @@ pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
         "ERR Can't execute '{full_name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
          RESET are allowed in this context"
     )))
+}
+
+/// Whether an answer is made of messages, which come also where replies are switched off.
+// Source: Redis 7.2 `pubsub.c`, `addReplyPubsubSubscribed` (CLIENT_PUSHING)
+#[cold]
+pub(super) fn is_message(id: Option<CommandId>, answer: &[u8]) -> bool {
+    let command = id.map(|id| REGISTRY.entry(id).command);
+    // PUBLISH and PUBSUB may be called by scripts.
+    let listens =
+        |command: &Command| command.group == Group::PubSub && command.flags.has(Flags::NOSCRIPT);
+    command.is_some_and(listens) && matches!(answer.first(), Some(b'*' | b'>'))
 }
 
 /// PUBSUB: a container.
