@@ -637,7 +637,10 @@ impl Handler for Client {
                     cx.set_timer(MonoNs(now_ns() + http::GIVE_UP_NS), TIMER_GIVE_UP);
                 }
             }
-            Mail::Report => self.report(connections, cx.index()),
+            Mail::Report => {
+                self.report(connections, cx.index());
+                self.leave(cx, connections);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ const DIALS_MAX: usize = 64;
 /// After a connection could not even be begun: who tries again at once only counts errors.
 const PAUSE_NS: u64 = 1_000_000;
 /// How long answers are awaited that are on their way when the load ends.
-pub(super) const GIVE_UP_NS: u64 = 200_000_000;
+pub(super) const GIVE_UP_NS: u64 = 100_000_000;
 
 /// What a thread is told of HTTP.
 #[derive(Debug, Clone)]
@@ -353,6 +353,17 @@ impl Client {
                 session.http.failure = Some("timed out");
                 cx.abort(info.id);
             }
+        }
+    }
+
+    /// All is told: connections that have not even begun need not be waited for.
+    pub(super) fn leave(
+        &self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        if self.dialer.is_some() {
+            connections.list().for_each(|(info, _)| cx.abort(info.id));
         }
     }
 
