@@ -124,6 +124,9 @@ fn apply(shared: &Shared, header: &Header, payload: &[u8]) -> Result<(), LinkErr
             _ => state.ledger.refuse(first),
         }
     }
+    if state.pace.is_finished() && state.ledger.is_empty() {
+        state.ended_ns = now_ns;
+    }
     drop(state);
     shared.changed.notify_all();
     Ok(())

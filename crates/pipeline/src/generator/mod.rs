@@ -272,10 +272,15 @@ fn drive(
         let is_done = state.pace.is_finished() && state.ledger.is_empty();
         if state.phase == Phase::Running && is_done {
             state.phase = Phase::Closing;
-            state.ended_ns = now_ns;
+            // Acknowledgements may have come in another way than one by one.
+            if state.ended_ns == 0 {
+                state.ended_ns = now_ns;
+            }
             control::ask_for_account(shared, &mut state);
         }
-        let next_ns = state.pace.next_tick_ns();
+        // Before the schedule begins and behind its end there is nothing to be in time for.
+        let is_running = state.phase == Phase::Running;
+        let next_ns = if is_running { state.pace.next_tick_ns() } else { u64::MAX };
         drop(state);
         shared.changed.notify_all();
         let wait_ns = next_ns.saturating_sub(shared.clock.now_ns());

@@ -171,7 +171,11 @@ impl Pace {
         self.options.rate == Rate::Max
     }
 
+    /// Never, once no more tasks become due.
     pub fn next_tick_ns(&self) -> u64 {
+        if self.is_over {
+            return u64::MAX;
+        }
         self.start_ns.saturating_add((self.ticks + 1).saturating_mul(self.options.tick_ns))
     }
 
@@ -241,8 +245,10 @@ mod tests {
         let mut pace = Pace::new(PaceOptions { duration_ns: Some(25 * MS), ..options(1_000) }, 0);
         pace.advance(24 * MS).unwrap();
         assert_eq!((pace.offered(), pace.is_finished()), (20, false));
+        assert_eq!(pace.next_tick_ns(), 30 * MS);
         pace.advance(400 * MS).unwrap();
         assert_eq!((pace.offered(), pace.is_finished()), (25, false));
+        assert_eq!(pace.next_tick_ns(), u64::MAX);
         pace.take(30, 0);
         assert!(pace.is_finished());
 
