@@ -137,15 +137,16 @@ fn kill_one(bench: &Bench<'_>, host: &Host, load: &Load, index: usize) -> Result
     let respawned = killed.elapsed();
     // Kept, so that the least loaded worker is the new one as soon as it serves.
     let mut kept = Vec::new();
+    let mut serving = Duration::ZERO;
     bench.wait_for("it has a client", WAIT_MAX, || {
         let mut stream = connect(host.address(), WAIT_MAX)?;
         stream.write_all(GET).context("send a request")?;
         ensure!(hears_hello(&mut stream)?, "a client that comes now is not answered");
+        serving = killed.elapsed();
         let own = stream.local_addr()?.port();
         kept.push(stream);
         Ok(clients_of(next, port)?.contains(&own).then_some(()))
     })?;
-    let serving = killed.elapsed();
     bench.pause(AFTERMATH)?;
     let failures = load.failures_since(killed);
     let of_others = of_others(&failures, &others);

@@ -8,18 +8,15 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 const TABLE: &str = "/proc/net/tcp";
-const ESTABLISHED: u8 = 0x01;
 const LISTENING: u8 = 0x0a;
 
 /// One line of the kernel's table of TCP sockets over IPv4.
 #[derive(Debug, PartialEq, Eq)]
 struct Socket {
     local_port: u16,
-    remote_port: u16,
     state: u8,
     /// Of one that listens: connections that wait to be accepted.
     waiting: u64,
-    inode: u64,
 }
 
 /// Connections that wait to be accepted at the sockets that listen on `port`. The kernel lists these
@@ -42,12 +39,7 @@ pub(super) fn accept_queue(port: u16) -> Result<u64> {
 /// How often the sockets that listen on `port` had no room for a connection, or for one that was about
 /// to be made. The kernel's counters of this are of the whole machine; `ss` asks it for one socket.
 pub(super) fn drops(port: u16) -> Result<u64> {
-    let filter = format!("sport = :{port}");
-    let mut command = Command::new("ss");
-    command.args(["-H", "-l", "-t", "-n", "-m", &filter]).stdin(Stdio::null());
-    let output = command.output().context("start ss (Debian: iproute2)")?;
-    ensure!(output.status.success(), "ss failed: {}", output.status);
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = ask_kernel(&["-l", "-m", &format!("sport = :{port}")])?;
     Ok(text.split_whitespace().filter_map(drops_of).sum())
 }
 
@@ -58,18 +50,32 @@ fn drops_of(word: &str) -> Option<u64> {
     fields.rsplit_once(",d")?.1.parse().ok()
 }
 
-/// The clients' ports of the connections to `port` that process `pid` has.
+/// The clients' ports of the connections to `port` that process `pid` has. The kernel's table in `/proc`
+/// would say it too, but tens of thousands of connections that have ended are in there as well.
 pub(super) fn clients_of(pid: u32, port: u16) -> Result<BTreeSet<u16>> {
-    let text = fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
-    let mut by_inode = BTreeMap::new();
-    for line in text.lines().skip(1) {
-        let socket = parse(line).with_context(|| format!("read {TABLE}"))?;
-        if socket.state == ESTABLISHED && socket.local_port == port {
-            by_inode.insert(socket.inode, socket.remote_port);
-        }
-    }
+    let text = ask_kernel(&["-e", "state", "established", &format!("sport = :{port}")])?;
+    let by_inode: BTreeMap<u64, u16> = text.lines().filter_map(client_of).collect();
     let owned = inodes(pid).with_context(|| format!("list the sockets of process {pid}"))?;
     Ok(owned.iter().filter_map(|inode| by_inode.get(inode).copied()).collect())
+}
+
+/// Number of the socket, and port of the client: `0 0 127.0.0.1:80 127.0.0.1:37026 ino:19218190 sk:1`.
+// Source: ss(8), "-e" (ino)
+fn client_of(line: &str) -> Option<(u64, u16)> {
+    let mut words = line.split_whitespace();
+    let port = words.nth(3)?.rsplit_once(':')?.1.parse().ok()?;
+    let inode = words.find_map(|word| word.strip_prefix("ino:"))?.parse().ok()?;
+    Some((inode, port))
+}
+
+/// What `ss` says of TCP sockets.
+fn ask_kernel(words: &[&str]) -> Result<String> {
+    let mut command = Command::new("ss");
+    command.args(["-H", "-t", "-n"]).args(words).stdin(Stdio::null());
+    let output = command.output().context("start ss (Debian: iproute2)")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ss failed: {}: {complaint}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Sockets that a process has open.
@@ -88,14 +94,12 @@ fn inodes(pid: u32) -> io::Result<Vec<u64>> {
 // Source: proc_net_tcp.rst; of a listening socket the receive queue is its backlog (inet_diag)
 fn parse(line: &str) -> Option<Socket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let port = |field: &str| u16::from_str_radix(field.rsplit_once(':')?.1, 16).ok();
+    let (_, port) = fields.get(1)?.split_once(':')?;
     let (_, waiting) = fields.get(4)?.split_once(':')?;
     Some(Socket {
-        local_port: port(fields.get(1)?)?,
-        remote_port: port(fields.get(2)?)?,
+        local_port: u16::from_str_radix(port, 16).ok()?,
         state: u8::from_str_radix(fields.get(3)?, 16).ok()?,
         waiting: u64::from_str_radix(waiting, 16).ok()?,
-        inode: fields.get(9)?.parse().ok()?,
     })
 }
 
@@ -110,16 +114,20 @@ mod tests {
     fn lines_of_the_table() {
         let line = "   3: 0100007F:1F90 00000000:0000 0A 00000000:00000006 00:00000000 00000000     \
                     0        0 41234 1 0000000000000000 100 0 0 10 0";
-        let expected = Socket {
-            local_port: 8080,
-            remote_port: 0,
-            state: LISTENING,
-            waiting: 6,
-            inode: 41_234,
-        };
+        let expected = Socket { local_port: 8080, state: LISTENING, waiting: 6 };
         assert_eq!(parse(line), Some(expected));
         for line in ["", "   3: 0100007F:1F90", "a b c d e f g h i j"] {
             assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn clients_are_known_by_their_sockets() {
+        let line = "0      0      127.0.0.1:80 127.0.0.1:37026 ino:19218190 sk:1007 cgroup:/ <->";
+        assert_eq!(client_of(line), Some((19_218_190, 37_026)));
+        assert_eq!(client_of("0 0 [::1]:80 [::1]:37 timer:(on) ino:2"), Some((2, 37)));
+        for line in ["", "0 0 127.0.0.1:80", "0 0 127.0.0.1:80 127.0.0.1:37026 sk:1"] {
+            assert_eq!(client_of(line), None, "{line}");
         }
     }
 
