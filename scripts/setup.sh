@@ -26,6 +26,7 @@ if [[ $purpose == test ]]; then
     need openssl openssl
     need wrk wrk
     need memcached memcached
+    need ss iproute2
     need python3 python3
     need node nodejs
     need npm npm
