@@ -129,8 +129,14 @@ impl Ledger {
         assert!(options.batch > 0);
         assert!((1..=WINDOW_MAX).contains(&options.window));
         let next_id = collected.end();
-        let histogram =
-            || Histogram::new_with_bounds(1, TIME_NS_MAX, 3).expect("bounds in order, 3 digits");
+        let histogram = || {
+            let mut times =
+                Histogram::new_with_bounds(1, TIME_NS_MAX, 3).expect("bounds in order, 3 digits");
+            // Writes all of it: otherwise each time of a new length takes some more memory, hours
+            // later.
+            times.clear();
+            times
+        };
         Self {
             options,
             next_id,
