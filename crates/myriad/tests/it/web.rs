@@ -339,6 +339,8 @@ fn options_that_fail_leave_nobody_waiting() {
     wait_until("the workers with the new options have failed", || {
         fs::read_to_string(&said).unwrap().contains("the old ones stay")
     });
+    // Whoever comes while they end may be cut off by them.
+    wait_until("they are gone", || server.workers() == workers);
     for _ in 0..64 {
         ask(&mut server.connect(), GET_HELLO, HELLO);
     }
