@@ -33,8 +33,8 @@ impl Server {
             for way in message.ways() {
                 output_bytes += self.deliver(cx, connections, number, &message, way);
             }
-            message_bytes += message.bytes();
-            self.shared.pubsub.delivered(message.bytes());
+            message_bytes += message.memory_bytes();
+            self.shared.pubsub.delivered(message.memory_bytes());
         }
         if self.worker.pubsub.has_pending() {
             cx.poll();
@@ -62,30 +62,42 @@ impl Server {
             if subscriptions.is_cut || number < subscriptions.seen {
                 continue;
             }
-            let pending_bytes = out.pending_bytes();
-            if is_over(pending_bytes, message, hard_bytes) {
-                subscriptions.is_cut = true;
-                cut(&self.shared, id, pending_bytes);
-                cx.abort(id);
-                continue;
-            }
-            match session {
-                AnySession::Resp(session) => {
-                    message.write(session.protocol, way, out.buffer());
-                    accounts.resp.charge_output(&mut session.charges, out.pending_bytes());
-                }
+            let event = match &*session {
+                AnySession::Resp(_) => None,
                 AnySession::Http(session) => {
                     let Some(subscription) = &session.subscription else { continue };
                     let event = events[subscription.encoding().index()]
                         .get_or_insert_with(|| subscription.event(message, way));
+                    Some(event.as_slice())
+                }
+                AnySession::Cql(_) => continue,
+            };
+            let bytes = event.map_or_else(|| message.output_bytes(way), <[u8]>::len);
+            let pending_bytes = out.pending_bytes();
+            if is_over(pending_bytes, bytes, hard_bytes) {
+                if let Some(subscriptions) = session.subscriptions() {
+                    subscriptions.is_cut = true;
+                }
+                cut(&self.shared, id, pending_bytes);
+                cx.abort(id);
+                continue;
+            }
+            match (&mut *session, event) {
+                (AnySession::Http(session), Some(event)) => {
                     out.buffer().extend_from_slice(event);
                     session.since = now;
                     accounts.http.charge_output(&mut session.charges, out.pending_bytes());
                 }
-                AnySession::Cql(_) => continue,
+                (AnySession::Resp(session), _) => {
+                    message.write(session.protocol, way, out.buffer());
+                    accounts.resp.charge_output(&mut session.charges, out.pending_bytes());
+                    // Wherever the connection goes, its output waits for that.
+                    session.last_gate = session.last_gate.max(message.gate());
+                }
+                _ => continue,
             }
             *gate_max = (*gate_max).max(hold(out, message, *durable));
-            output_bytes += message.bytes();
+            output_bytes += bytes;
         }
         output_bytes
     }
@@ -100,12 +112,13 @@ impl Server {
         for (number, message) in pubsub.pending_from(subscriptions.seen) {
             for way in message.ways().filter(|way| pubsub.receives(session.id, number, *way)) {
                 let pending_bytes = out.pending_bytes();
-                if is_over(pending_bytes, message, hard_bytes) {
+                if is_over(pending_bytes, message.output_bytes(way), hard_bytes) {
                     subscriptions.is_cut = true;
                     cut(&self.shared, session.id, pending_bytes);
                     return false;
                 }
                 message.write(session.protocol, way, out.buffer());
+                session.last_gate = session.last_gate.max(message.gate());
                 *gate_max = (*gate_max).max(hold(out, message, *durable));
             }
         }
@@ -115,8 +128,8 @@ impl Server {
 }
 
 /// Whether a connection would have more unread than it may when it got this message, too.
-fn is_over(pending_bytes: usize, message: &Message, hard_bytes: u64) -> bool {
-    hard_bytes != 0 && pending_bytes.saturating_add(message.bytes()) as u64 > hard_bytes
+fn is_over(pending_bytes: usize, bytes: usize, hard_bytes: u64) -> bool {
+    hard_bytes != 0 && pending_bytes.saturating_add(bytes) as u64 > hard_bytes
 }
 
 /// What was appended leaves when what its sender did before is on the disk. Returns the position.

@@ -71,7 +71,7 @@ impl Scratch {
         runner.durability = durability;
         runner.reply_mode = ReplyMode::On;
         runner.closing = false;
-        runner.last_gate = 0;
+        runner.last_gate = session.last_gate;
         runner.transaction = None;
         runner.watched = None;
         runner.wait = None;

@@ -116,7 +116,7 @@ impl Desk {
     fn drop_pending(&mut self, directory: &Directory) {
         self.take(directory);
         for (_, message) in self.pending.drain(..) {
-            directory.delivered(message.bytes());
+            directory.delivered(message.memory_bytes());
         }
     }
 

@@ -16,6 +16,8 @@ const PARTS: usize = 64;
 
 /// Different patterns of all connections: every message is compared with every pattern.
 pub(super) const PATTERNS_MAX: usize = 10_000;
+/// Bytes of one pattern: to match one takes a step per byte of it and of the channel, under locks.
+const PATTERN_BYTES_MAX: usize = 1024;
 
 /// Bytes of messages that wait for reactors, counted for each. Above, no requests are served until
 /// there are fewer: the last ones may go over it by what their connections have sent already. Small in
@@ -29,6 +31,8 @@ pub(crate) enum Refusal {
     Subscriptions,
     #[error("ERR too many patterns")]
     Patterns,
+    #[error("ERR the pattern is too long")]
+    PatternLength,
 }
 
 /// Connections by reactor.
@@ -179,6 +183,9 @@ impl Directory {
         };
         // The number is read under the lock that who publishes there holds, too.
         if kind == Kind::Pattern {
+            if name.len() > PATTERN_BYTES_MAX {
+                return Err(Refusal::PatternLength);
+            }
             let mut patterns = self.patterns.write();
             if patterns.len() >= PATTERNS_MAX && !patterns.contains_key(name) {
                 return Err(Refusal::Patterns);
@@ -243,7 +250,7 @@ impl Directory {
         let mut idle: SmallVec<[usize; 16]> = SmallVec::new();
         for (reactor, _) in receivers.by_reactor.iter().enumerate().filter(|(_, count)| **count > 0)
         {
-            self.pending_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
+            self.pending_bytes.fetch_add(message.memory_bytes(), Ordering::Relaxed);
             if self.queues[reactor].push(Arc::clone(&message)) {
                 idle.push(reactor);
             }
@@ -436,7 +443,7 @@ mod tests {
         let mut pending = VecDeque::new();
         directory.take(0, &mut pending);
         for (_, message) in pending {
-            directory.delivered(message.bytes());
+            directory.delivered(message.memory_bytes());
         }
         assert!(!directory.is_full());
     }
@@ -449,6 +456,9 @@ mod tests {
         }
         assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Err(Refusal::Patterns));
         assert_eq!(directory.add(Kind::Pattern, &name("7"), 0), Ok(0), "it is known");
+        let long = name(&"*".repeat(PATTERN_BYTES_MAX + 1));
+        assert_eq!(directory.add(Kind::Pattern, &long, 0), Err(Refusal::PatternLength));
+        assert!(directory.add(Kind::Channel, &long, 0).is_ok());
         directory.remove(Kind::Pattern, b"8", 0);
         assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Ok(0));
     }

@@ -82,6 +82,9 @@ impl Body {
 }
 
 /// One for all who get it.
+/// Of a message beside its content: itself, its counts of uses, its places in queues.
+const OVERHEAD_BYTES: usize = size_of::<Message>() + 4 * size_of::<usize>();
+
 #[derive(Debug)]
 pub(crate) struct Message {
     body: Body,
@@ -117,9 +120,14 @@ impl Message {
         &self.body.bytes[self.body.payload.clone()]
     }
 
-    /// About what it takes in memory, and in the output of each who gets it.
-    pub(crate) fn bytes(&self) -> usize {
-        self.body.bytes.len()
+    /// About what it takes in memory while it waits for a reactor.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        OVERHEAD_BYTES + self.body.bytes.capacity() + self.patterns.len() * size_of::<Name>()
+    }
+
+    /// About what it takes in the output of one who gets it in this way by RESP.
+    pub(crate) fn output_bytes(&self, way: Way<'_>) -> usize {
+        self.body.bytes.len() + way.pattern().map_or(0, <[u8]>::len)
     }
 
     /// The log position that must be durable before it is shown; 0: none.

@@ -304,11 +304,13 @@ impl<'a> Executor<'a> {
         cx.call(id, args);
         let gate = cx.seal(command, &keys);
         cx.feed_monitors(command, args);
+        if cx.worker.pubsub.has_deferred() {
+            // Under the locks: what transactions on the same keys tell comes in the order of the log.
+            let gate = gate.max(cx.session.last_gate);
+            cx.worker.publish_deferred(cx.shared, gate);
+        }
         cx.unlock();
         self.record.trim();
-        if self.worker.pubsub.has_deferred() {
-            self.worker.publish_deferred(self.shared, gate.max(session.last_gate));
-        }
         gate
     }
 
