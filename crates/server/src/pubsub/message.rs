@@ -183,6 +183,18 @@ mod tests {
     }
 
     #[test]
+    fn what_it_takes_counts_the_patterns() {
+        let post = Post { channel: b"a", payload: b"x", kind: Kind::Channel };
+        let pattern = Name::from("a*".as_bytes());
+        let alone = Message::new(Body::of(&post), Vec::new(), 0);
+        let seen = Message::new(Body::of(&post), vec![pattern; 100], 0);
+        assert!(alone.memory_bytes() > size_of::<Message>());
+        assert_eq!(seen.memory_bytes() - alone.memory_bytes(), 100 * size_of::<Name>());
+        let bytes: Vec<usize> = seen.ways().take(2).map(|way| seen.output_bytes(way)).collect();
+        assert_eq!(bytes[1] - bytes[0], 2);
+    }
+
+    #[test]
     fn each_way_has_its_frame() {
         let post = Post { channel: b"news", payload: b"a\r\nb", kind: Kind::Channel };
         let tail = "$4\r\nnews\r\n$4\r\na\r\nb\r\n";

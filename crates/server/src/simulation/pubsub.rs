@@ -455,6 +455,21 @@ fn http_tells_messages_as_events() {
 }
 
 #[test]
+fn by_http_a_message_waits_for_what_its_connection_wrote() {
+    let mut world = world_with(1, &[("http", "127.0.0.1:0")]);
+    let subscriber = connect(&mut world, 0);
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let caller = world.sim().connect_to(HTTP);
+    run(&mut world);
+    caller.send(request("POST /", r#"["SET","k","v"]"#).as_bytes());
+    caller.send(request("POST /", r#"["PUBLISH","a","1"]"#).as_bytes());
+    run_reactors(&mut world);
+    assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+    run(&mut world);
+    assert_eq!(received(&subscriber), message("a", "1"));
+}
+
+#[test]
 fn http_asks_for_the_password_and_cuts_who_does_not_read() {
     let limits = "pubsub 65536 0 0";
     let options = [
