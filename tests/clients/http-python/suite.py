@@ -27,6 +27,7 @@ COUNTS = {
     "myriad_cql_prepared_statements",
     "myriad_blocked_clients",
     "myriad_monitor_clients",
+    "myriad_pubsub_clients",
 }
 
 TESTS = []
