@@ -194,7 +194,8 @@ impl Driver {
         }
     }
 
-    /// Writes once. `has_more`: a file follows at once, so the kernel may wait for it.
+    /// Writes once. `has_more`: a file or the end of the connection follows at once, so the kernel may
+    /// wait for it.
     pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8], has_more: bool) -> Io {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes, has_more),

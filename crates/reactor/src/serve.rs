@@ -250,13 +250,16 @@ impl<H: Handler> Reactor<H> {
         }
         let bytes = connection.output.releasable();
         let mut is_blocked = false;
-        let has_file =
-            connection.output.tail().is_some() && bytes.len() == connection.output.pending_bytes();
+        let is_all = bytes.len() == connection.output.pending_bytes();
+        let has_file = connection.output.tail().is_some() && is_all;
+        // The end follows: it travels in one segment with the last words, which saves a sixth of what a
+        // short connection costs.
+        let has_end = connection.phase == Phase::Closing && is_all;
         if !bytes.is_empty() {
             core.counters.writes += 1;
             // Two readings of the cycle counter, 20 ns beside a system call of microseconds.
             let started = driver.stamp_ns();
-            let written = driver.write(&connection.socket, bytes, has_file);
+            let written = driver.write(&connection.socket, bytes, has_file || has_end);
             core.counters.write_ns += driver.stamp_ns().saturating_sub(started);
             let count = match written {
                 Io::Done(count) => count,
@@ -442,11 +445,13 @@ impl<H: Handler> Reactor<H> {
     /// Everything is sent: say so to the peer, and go.
     fn finish(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
+        // Takes along what the kernel held back. Closing alone would do so too, but not if input came
+        // meanwhile: then the kernel throws away what it has, and resets.
+        self.driver.shutdown_write(&connection.socket);
         if !connection.must_linger && !self.driver.has_unread(&connection.socket) {
             return self.remove(token);
         }
         connection.phase = Phase::Lingering;
-        self.driver.shutdown_write(&connection.socket);
         self.lingering.push_back((MonoNs(self.core.now.mono.0 + LINGER_NS), token));
         self.watch(token);
     }
