@@ -285,7 +285,13 @@ fn is_hint(parser: &Parser<'_>) -> bool {
     // What follows must begin a term, not go on with one.
     let next = parser.peek_at(ahead + 1);
     match next.kind {
-        Kind::Symbol => ["?", ":", "(", "[", "{", "-"].contains(&next.text),
+        // A marker with a name, not the value behind a key of a map.
+        Kind::Symbol if next.text == ":" => {
+            let name = parser.peek_at(ahead + 2);
+            matches!(name.kind, Kind::Word | Kind::QuotedName)
+                && !VALUE_WORDS.iter().any(|word| name.is_word(word))
+        }
+        Kind::Symbol => ["?", "(", "[", "{", "-"].contains(&next.text),
         Kind::End => false,
         Kind::Word => !CLAUSE_WORDS.iter().any(|word| next.is_word(word)),
         _ => true,
@@ -385,6 +391,8 @@ mod tests {
         assert!(matches!(parsed("(int) 5"), Term::Hint(..)));
         assert!(matches!(parsed("(list<frozen<map<int, text>>>) ?"), Term::Hint(..)));
         assert!(matches!(parsed("(int) (5, 6)"), Term::Hint(..)));
+        assert!(matches!(parsed("(int) :name"), Term::Hint(..)));
+        assert!(matches!(parsed("{('a'): 1, ('b'): true}"), Term::Map(..)));
         assert!(matches!(parsed("(vector<float, 2>) [1, 2]"), Term::Hint(..)));
         assert!(matches!(parsed("(now(), 5)"), Term::Tuple(..)));
     }

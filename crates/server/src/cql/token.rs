@@ -1,9 +1,13 @@
 //! The place of a partition on Cassandra's ring: drivers compute the same to choose a node.
 
 /// Murmur3 of a partition key, as Cassandra's `Murmur3Partitioner` computes it: the first half of
-/// the x64 variant of 128 bits, with the bytes of the tail taken as signed.
+/// the x64 variant of 128 bits, with the bytes of the tail taken as signed. The empty key, which no
+/// partition has, stands before all others.
 // Source: Cassandra's org.apache.cassandra.utils.MurmurHash and dht.Murmur3Partitioner
 pub fn token(partition_key: &[u8]) -> i64 {
+    if partition_key.is_empty() {
+        return i64::MIN;
+    }
     const C1: u64 = 0x87c3_7b91_1142_53d5;
     const C2: u64 = 0x4cf5_ad43_2745_937f;
     let mut h1 = 0_u64;
@@ -55,7 +59,8 @@ mod tests {
     #[test]
     fn tokens_are_those_of_the_drivers() {
         for (key, expected) in [
-            (&b"123"[..], -7_468_325_962_851_647_638),
+            (&b""[..], i64::MIN),
+            (b"123", -7_468_325_962_851_647_638),
             (&b"\x00\xff\x10\xfa\x99".repeat(10), 5_837_342_703_291_459_765),
             (&b"\xfe".repeat(8), -8_927_430_733_708_461_935),
             (&b"\x10".repeat(8), 1_446_172_840_243_228_796),

@@ -94,7 +94,7 @@ impl<'c> RowChange<'c> {
                 match self.evaluate(value)? {
                     Evaluated::Bytes(bytes) => self.set(column, &bytes),
                     Evaluated::Null => {
-                        self.delete(column);
+                        self.replace_by_nothing(column);
                         Ok(())
                     }
                     Evaluated::Unset => Ok(()),
@@ -180,11 +180,23 @@ impl<'c> RowChange<'c> {
 
     fn delete(&mut self, column: &Column) {
         if column.column_type.is_multi_cell() {
-            let (row, stamp) = (self.row, self.when.stamp());
-            return self.out.put(Write::DeleteItems { row, column: column.number, stamp });
+            return self.delete_items(column, self.when.stamp());
         }
         let at = self.when.now;
         self.cell(column, None, CellValue::Deleted { at });
+    }
+
+    fn delete_items(&mut self, column: &Column, stamp: Stamp) {
+        self.out.put(Write::DeleteItems { row: self.row, column: column.number, stamp });
+    }
+
+    /// Null is assigned. A collection loses what it held, but not what is written at the same time.
+    // Source: Cassandra 5.0, UpdateParameters.setComplexDeletionTimeForOverwrite
+    fn replace_by_nothing(&mut self, column: &Column) {
+        if column.column_type.is_multi_cell() {
+            return self.delete_items(column, self.when.stamp_before());
+        }
+        self.delete(column);
     }
 
     /// Replaces the whole value.
@@ -194,8 +206,7 @@ impl<'c> RowChange<'c> {
             self.cell(column, None, value);
             return Ok(());
         }
-        let (row, stamp) = (self.row, self.when.stamp_before());
-        self.out.put(Write::DeleteItems { row, column: column.number, stamp });
+        self.delete_items(column, self.when.stamp_before());
         match &column.column_type {
             CqlType::List(_) => self.put_list(column, bytes, false),
             CqlType::UserDefined(user) => {

@@ -1,9 +1,11 @@
 //! IF: whether a conditional write is carried out, and what its client is told.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use smallvec::SmallVec;
-use store::{Partition, RowKey, Timestamp};
+use store::{Partition, RowKey, RowView, Seconds, Timestamp};
 use wire::cql::{Column as Shown, Columns, RowsMetadata};
 
 use super::filter::ordered;
@@ -14,65 +16,225 @@ use super::write::Ready;
 use crate::cql::engine::Reply;
 use crate::cql::error::CqlError;
 use crate::cql::expression::{Evaluated, Expression};
-use crate::cql::plan::{Choices, ConditionPart, ConditionPlan, ConditionsPlan};
+use crate::cql::plan::{Choices, ConditionPart, ConditionPlan, ConditionsPlan, WritePlan};
 use crate::cql::relation::Comparison;
-use crate::cql::schema::Table;
+use crate::cql::schema::{Column, ColumnKind, Table};
 use crate::cql::types::CqlType;
 use crate::cql::value::collection::{fields, items};
+use crate::cql::value::order;
 
 const APPLIED: &str = "[applied]";
 
-/// What a conditional write finds: its partition, if there is one, and the row in it.
+/// What conditional writes find in their one partition: as Cassandra reads it before it judges, so that
+/// what it has not read is not shown either.
 pub(super) struct Current<'r> {
-    pub(super) ready: &'r Ready<'r>,
-    pub(super) partition: Option<&'r Partition>,
+    writes: &'r [Ready<'r>],
+    partition: Option<&'r Partition>,
+    /// Numbers of the columns outside the key that are read.
+    read: Vec<u32>,
+    /// What the conditions of rows are, and of the static cells, which have no key.
+    places: BTreeMap<Option<&'r [u8]>, About>,
 }
 
-impl Current<'_> {
-    fn with_row<T>(&self, look: impl FnOnce(&RowCx<'_>) -> T) -> T {
-        let plan = self.ready.plan;
-        let table = &plan.table;
-        let now = self.ready.cx.now;
-        let parts = split(&self.ready.keys[0].bytes, table);
-        let statics = self.partition.filter(|_| table.has_statics()).map(|p| p.statics(now));
-        let row = match (self.ready.row_key(), self.partition) {
-            (RowKey::Clustering(key), Some(partition)) => partition.row(key, now),
-            _ => None,
-        };
-        look(&RowCx::new(table, &parts, statics, row, now))
+/// What is asked of one row, or of the static cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Exists,
+    NotExists,
+    Columns,
+}
+
+impl<'r> Current<'r> {
+    /// Refuses conditions that do not go together.
+    // Source: Cassandra 5.0, CQL3CasRequest
+    pub(super) fn new(
+        writes: &'r [Ready<'r>],
+        partition: Option<&'r Partition>,
+    ) -> Result<Self, CqlError> {
+        let read = columns_read(writes);
+        let mut current = Current { writes, partition, read, places: BTreeMap::new() };
+        for write in writes {
+            let own = match write.row_key() {
+                RowKey::Clustering(key) => Some(key),
+                RowKey::Static => None,
+            };
+            match &write.plan.conditions {
+                ConditionsPlan::None => {}
+                ConditionsPlan::Exists => current.ask(own, About::Exists)?,
+                ConditionsPlan::NotExists => current.ask(own, About::NotExists)?,
+                ConditionsPlan::Columns(conditions) => {
+                    let table = &write.plan.table;
+                    for condition in conditions {
+                        let place = if condition.is_static(table) { None } else { own };
+                        current.ask(place, About::Columns)?;
+                    }
+                }
+            }
+        }
+        Ok(current)
     }
 
-    /// Whether the write is about a row, or about static cells alone, that is there.
-    fn exists(&self) -> bool {
-        self.with_row(|row| match self.ready.row_key() {
-            RowKey::Clustering(_) => row.row.is_some(),
-            RowKey::Static => row.statics.is_some_and(|statics| statics.exists()),
-        })
+    fn ask(&mut self, place: Option<&'r [u8]>, about: About) -> Result<(), CqlError> {
+        let known = *self.places.entry(place).or_insert(about);
+        if known == about {
+            return Ok(());
+        }
+        Err(CqlError::invalid(match (known, about) {
+            (_, About::Columns) | (About::Columns, About::NotExists) => {
+                "Cannot mix IF conditions and IF NOT EXISTS for the same row"
+            }
+            (About::Columns, About::Exists) => {
+                "Cannot mix IF conditions and IF EXISTS for the same row"
+            }
+            _ => "Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row",
+        }))
     }
 
-    /// The newest cell that the write may replace.
+    fn table(&self) -> &'r Table {
+        &self.writes[0].plan.table
+    }
+
+    fn now(&self) -> Seconds {
+        self.writes[0].cx.now
+    }
+
+    fn has_read(&self, column: &Column) -> bool {
+        match column.kind {
+            ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. } => true,
+            ColumnKind::Static | ColumnKind::Regular => self.read.contains(&column.number),
+        }
+    }
+
+    fn has_cells(&self, view: &RowView<'_>) -> bool {
+        view.cells().any(|cell| self.read.contains(&cell.column))
+    }
+
+    /// A row, if something of it is read.
+    fn row(&self, key: &[u8]) -> Option<RowView<'r>> {
+        let row = self.partition?.row(key, self.now())?;
+        Some(row).filter(|row| self.is_seen(row))
+    }
+
+    fn is_seen(&self, row: &RowView<'_>) -> bool {
+        row.is_inserted() || self.has_cells(row)
+    }
+
+    fn statics(&self) -> Option<RowView<'r>> {
+        let statics = self.partition?.statics(self.now());
+        Some(statics).filter(|statics| self.has_cells(statics))
+    }
+
+    /// The rows that conditions are about; where they are about static cells alone the first row, which
+    /// says that there is a partition.
+    fn rows(&self) -> Vec<RowView<'r>> {
+        let Some(partition) = self.partition else { return Vec::new() };
+        let keys: Vec<&[u8]> = self.places.keys().copied().flatten().collect();
+        if keys.is_empty() {
+            let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, self.now());
+            return rows.find(|row| self.is_seen(row)).into_iter().collect();
+        }
+        keys.into_iter().filter_map(|key| self.row(key)).collect()
+    }
+
+    fn with_row<T>(&self, row: Option<RowView<'_>>, look: impl FnOnce(&RowCx<'_>) -> T) -> T {
+        let table = self.table();
+        let parts = split(&self.writes[0].keys[0].bytes, table);
+        let statics = self.partition.filter(|_| table.has_statics());
+        let statics = statics.map(|partition| partition.statics(self.now()));
+        look(&RowCx::new(table, &parts, statics, row, self.now()))
+    }
+
+    /// The newest cell that the writes may replace.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.with_row(|row| {
-            let views = row.row.into_iter().chain(row.statics);
-            views.flat_map(|view| view.cells()).map(|cell| cell.timestamp).max()
-        })
+        let partition = self.partition?;
+        let rows = self.writes.iter().filter_map(|write| match write.row_key() {
+            RowKey::Clustering(key) => partition.row(key, self.now()),
+            RowKey::Static => None,
+        });
+        let views = rows.chain([partition.statics(self.now())]);
+        views.flat_map(|view| view.cells()).map(|cell| cell.timestamp).max()
     }
 
     pub(super) fn holds(&self) -> Result<bool, CqlError> {
-        match &self.ready.plan.conditions {
-            ConditionsPlan::None => Ok(true),
-            ConditionsPlan::Exists => Ok(self.exists()),
-            ConditionsPlan::NotExists => Ok(!self.exists()),
-            ConditionsPlan::Columns(conditions) => self.with_row(|row| {
-                for condition in conditions {
-                    if !holds(condition, row, &self.ready.cx)? {
+        for (place, about) in &self.places {
+            let is_there = || match place {
+                Some(key) => self.row(key).is_some(),
+                None => self.statics().is_some(),
+            };
+            let holds = match about {
+                About::Exists => is_there(),
+                About::NotExists => !is_there(),
+                About::Columns => self.columns_hold(*place)?,
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all conditions on columns of one place hold.
+    fn columns_hold(&self, place: Option<&[u8]>) -> Result<bool, CqlError> {
+        let row = place.and_then(|key| self.row(key));
+        self.with_row(row, |row| {
+            for write in self.writes {
+                let ConditionsPlan::Columns(conditions) = &write.plan.conditions else { continue };
+                let is_here = match (place, write.row_key()) {
+                    (None, _) => true,
+                    (Some(key), RowKey::Clustering(own)) => key == own,
+                    (Some(_), RowKey::Static) => false,
+                };
+                let own = conditions.iter().filter(|condition| {
+                    is_here && condition.is_static(row.table) == place.is_none()
+                });
+                for condition in own {
+                    if !holds(condition, row, &write.cx)? {
                         return Ok(false);
                     }
                 }
-                Ok(true)
-            }),
-        }
+            }
+            Ok(true)
+        })
     }
+
+    /// The values that are shown where a condition does not hold, for each row that was read.
+    fn values(&self, shown: &[usize]) -> Vec<Vec<Option<Vec<u8>>>> {
+        let table = self.table();
+        let values = |row: Option<RowView<'r>>| -> Vec<Option<Vec<u8>>> {
+            self.with_row(row, |row| {
+                let value = |index: &usize| {
+                    let is_read = self.has_read(&table.columns[*index]);
+                    row.value(*index).filter(|_| is_read).map(Cow::into_owned)
+                };
+                shown.iter().map(value).collect()
+            })
+        };
+        let rows = self.rows();
+        if rows.is_empty() {
+            return self.statics().map(|_| values(None)).into_iter().collect();
+        }
+        rows.into_iter().map(|row| values(Some(row))).collect()
+    }
+}
+
+/// All regular columns if rows are written, all static ones if they are written with conditions, and those
+/// that are compared.
+// Source: Cassandra 5.0, BatchStatement and CQL3CasRequest.columnsToRead
+fn columns_read(writes: &[Ready<'_>]) -> Vec<u32> {
+    let table = &writes[0].plan.table;
+    let mut plans = writes.iter().map(|write| write.plan);
+    let updates_rows = plans.clone().any(WritePlan::updates_rows);
+    let updates_statics = plans.any(|plan| plan.is_conditional() && plan.updates_statics());
+    let is_read = |index: usize, column: &Column| {
+        let is_written = match column.kind {
+            ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. } => return false,
+            ColumnKind::Static => updates_statics,
+            ColumnKind::Regular => updates_rows,
+        };
+        is_written || writes.iter().any(|write| write.plan.conditions.is_about(index))
+    };
+    let columns = table.columns.iter().enumerate();
+    columns.filter(|(index, column)| is_read(*index, column)).map(|(_, it)| it.number).collect()
 }
 
 /// None is null, and so is an empty collection whose items are cells.
@@ -86,7 +248,11 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
     let table = row.table;
     let name = &table.columns[condition.column].name;
     let of = &condition.of;
-    let own = normal(current(condition, row, cx)?, of).map(|value| ordered(&value, of));
+    let own = current(condition, row, cx)?;
+    if matches!(condition.operator, Comparison::Contains | Comparison::ContainsKey) {
+        return contains(condition, own.as_deref(), row, cx);
+    }
+    let own = normal(own, of).map(|value| ordered(&value, of));
     let mut wanted: SmallVec<[Option<Vec<u8>>; 1]> = SmallVec::new();
     let mut is_empty = false;
     let mut add = |expression: &'v Expression| -> Result<(), CqlError> {
@@ -147,6 +313,42 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
     })
 }
 
+/// Whether a collection holds what is asked for.
+fn contains<'v>(
+    condition: &'v ConditionPlan,
+    own: Option<&[u8]>,
+    row: &RowCx<'_>,
+    cx: &Cx<'v>,
+) -> Result<bool, CqlError> {
+    let column = &row.table.columns[condition.column];
+    let Choices::One(wanted) = &condition.choices else { return Ok(false) };
+    let is_key = condition.operator == Comparison::ContainsKey;
+    let wanted = match cx.evaluate(wanted)? {
+        Evaluated::Bytes(bytes) => bytes,
+        Evaluated::Null => {
+            let operator = if is_key { "CONTAINS KEY" } else { "CONTAINS" };
+            return Err(CqlError::invalid(format!(
+                "Invalid comparison with null for operator \"{operator}\""
+            )));
+        }
+        Evaluated::Unset => {
+            let name = &column.name;
+            let message = format!("Invalid 'unset' value in condition for {name}");
+            return Err(CqlError::invalid(message));
+        }
+    };
+    let own = own.unwrap_or_default();
+    if own.is_empty() {
+        return Ok(false);
+    }
+    let of = &column.column_type;
+    Ok(if is_key {
+        order::contains_key(own, &wanted, of)
+    } else {
+        order::contains(own, &wanted, of)
+    })
+}
+
 /// The value that a condition is about.
 fn current<'r>(
     condition: &ConditionPlan,
@@ -166,7 +368,13 @@ fn current<'r>(
             Ok(fields.get(*place).copied().flatten().map(copied))
         }
         ConditionPart::Element(key) => {
-            let key = cx.known(key, &column.name)?;
+            let Evaluated::Bytes(key) = cx.evaluate(key)? else {
+                let is_map = matches!(column.column_type.unfrozen(), CqlType::Map(..));
+                let what = if is_map { "map" } else { "list" };
+                return Err(CqlError::invalid(format!(
+                    "Invalid null value for {what} element access"
+                )));
+            };
             if let CqlType::Map(of, _) = column.column_type.unfrozen() {
                 let items = items(&value, 2).unwrap_or_default();
                 let (pairs, _) = items.as_chunks::<2>();
@@ -195,20 +403,10 @@ pub(super) fn reply_applied(table: &Table, reply: &mut Reply<'_>) {
 
 /// The response to one that was not: the values that are there instead.
 // Source: Cassandra 5.0, ModificationStatement.buildCasResultSet
-pub(super) fn reply_refused(current: &[Current<'_>], is_batch: bool, reply: &mut Reply<'_>) {
-    let table = &current[0].ready.plan.table;
-    let shown = shown_columns(current, is_batch, table);
-    let mut found: Vec<Vec<Option<Vec<u8>>>> = Vec::new();
-    for current in current.iter().filter(|current| current.ready.plan.is_conditional()) {
-        let values = current.with_row(|row| {
-            let is_there = row.row.is_some()
-                || row.statics.is_some_and(|statics| statics.exists()) && !is_about_row(current);
-            is_there
-                .then(|| shown.iter().map(|index| row.value(*index).map(Cow::into_owned)).collect())
-        });
-        found.extend(values);
-    }
-    found.dedup();
+pub(super) fn reply_refused(current: &Current<'_>, is_batch: bool, reply: &mut Reply<'_>) {
+    let table = current.table();
+    let shown = shown_columns(current.writes, is_batch);
+    let found = current.values(&shown);
     let mut columns = vec![applied_column()];
     if !found.is_empty() {
         columns.extend(shown.iter().map(|index| {
@@ -231,35 +429,27 @@ pub(super) fn reply_refused(current: &[Current<'_>], is_batch: bool, reply: &mut
     rows.finish();
 }
 
-/// IF NOT EXISTS and IF EXISTS are about rows, conditions on static columns are not.
-fn is_about_row(current: &Current<'_>) -> bool {
-    let plan = current.ready.plan;
-    match &plan.conditions {
-        ConditionsPlan::Columns(conditions) => conditions.iter().all(|condition| {
-            plan.table.columns[condition.column].kind != crate::cql::schema::ColumnKind::Static
-        }),
-        _ => matches!(current.ready.row_key(), RowKey::Clustering(_)),
-    }
-}
-
-/// Columns by their places in the table: all, or those that conditions name.
-fn shown_columns(current: &[Current<'_>], is_batch: bool, table: &Table) -> Vec<usize> {
-    let conditions = current.iter().map(|current| &current.ready.plan.conditions);
+/// Columns by their places in the table: all, or those that conditions name, static ones behind the
+/// others of a statement.
+fn shown_columns(writes: &[Ready<'_>], is_batch: bool) -> Vec<usize> {
+    let table = &writes[0].plan.table;
     let mut shown = Vec::new();
     if is_batch {
         shown.extend(0..table.partition_key().len() + table.clustering().len());
     }
-    for conditions in conditions {
-        match conditions {
-            ConditionsPlan::None => {}
+    for write in writes {
+        let conditions = match &write.plan.conditions {
+            ConditionsPlan::None => continue,
             ConditionsPlan::Exists | ConditionsPlan::NotExists => {
                 return (0..table.columns.len()).collect();
             }
-            ConditionsPlan::Columns(conditions) => {
-                for condition in conditions {
-                    if !shown.contains(&condition.column) {
-                        shown.push(condition.column);
-                    }
+            ConditionsPlan::Columns(conditions) => conditions,
+        };
+        for is_static in [false, true] {
+            let own = conditions.iter().filter(|it| it.is_static(table) == is_static);
+            for condition in own {
+                if !shown.contains(&condition.column) {
+                    shown.push(condition.column);
                 }
             }
         }

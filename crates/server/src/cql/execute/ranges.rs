@@ -47,6 +47,15 @@ impl RowRange {
 }
 
 impl Rows {
+    /// Whether no row can be meant.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Rows::All => false,
+            Rows::Points(points) => points.is_empty(),
+            Rows::Ranges(ranges) => ranges.is_empty(),
+        }
+    }
+
     pub(super) fn holds(&self, row: &[u8]) -> bool {
         match self {
             Rows::All => true,

@@ -236,9 +236,14 @@ impl<'s> Results<'s> {
         self.full_at = None;
     }
 
-    /// Whether the row that has filled the page was all of its partition.
-    pub(super) fn has_ended_partition(&self) -> bool {
-        self.full_at.as_ref().is_some_and(|state| state.row.is_none())
+    /// Whether the row that has filled the page was the last one that this partition may show.
+    // Source: Cassandra 5.0, AbstractQueryPager.Pager.onClose
+    pub(super) fn has_ended_partition(&self, key: &[u8]) -> bool {
+        let has_one_row = self.plan.table.clustering().is_empty();
+        let Some(state) = self.full_at.as_ref().filter(|state| state.key[..] == *key) else {
+            return false;
+        };
+        has_one_row || state.row.is_none() || state.in_partition >= self.per_partition_max
     }
 
     /// Whether rows of a partition that is gone on with may still be shown.

@@ -97,17 +97,20 @@ impl<'r> RowCx<'r> {
             let newest = cells.map(|cell| cell.timestamp).max()?;
             return Some(Cow::Owned(newest.to_be_bytes().to_vec()));
         }
-        let mut value = |cell: CellView<'_>| match what {
+        let value = |cell: CellView<'_>| match what {
             ExtraKind::TimeToLive => remaining(cell.expiry, self.now),
             _ => Some(cell.timestamp.to_be_bytes().to_vec()),
         };
         if !is_list {
             return value(cells.next()?).map(Cow::Owned);
         }
-        let values: Vec<Option<Vec<u8>>> = cells.map(&mut value).collect();
-        if values.is_empty() {
-            return None;
-        }
+        let mut cells = cells.peekable();
+        cells.peek()?;
+        let values: SmallVec<[Option<Vec<u8>>; 8]> = match &column.column_type {
+            // Of each field, there or not.
+            CqlType::UserDefined(user) => by_field(cells, user.fields.len(), value),
+            _ => cells.map(value).collect(),
+        };
         let mut list = Vec::new();
         put_count(values.len(), &mut list);
         for value in &values {
@@ -176,16 +179,26 @@ pub(super) fn item_value(cell: CellView<'_>, of: &CqlType) -> Option<Vec<u8>> {
     comparable::decode(&mut cell.item?, of, false)
 }
 
-/// A user-defined type from its fields, which are numbered in 2 bytes.
-fn fields<'r>(cells: impl Iterator<Item = CellView<'r>>, count: usize) -> Vec<u8> {
-    let mut found: SmallVec<[Option<&[u8]>; 8]> = SmallVec::from_elem(None, count);
+/// What each field's cell is turned into. Fields are numbered in 2 bytes.
+fn by_field<'r, T: Clone>(
+    cells: impl Iterator<Item = CellView<'r>>,
+    count: usize,
+    part: impl Fn(CellView<'r>) -> Option<T>,
+) -> SmallVec<[Option<T>; 8]> {
+    let mut found: SmallVec<[Option<T>; 8]> = SmallVec::from_elem(None, count);
     for cell in cells {
         let number = cell.item.and_then(|item| <[u8; 2]>::try_from(item).ok());
         let slot = number.and_then(|number| found.get_mut(usize::from(u16::from_be_bytes(number))));
         if let Some(slot) = slot {
-            *slot = Some(cell.bytes);
+            *slot = part(cell);
         }
     }
+    found
+}
+
+/// A user-defined type from its fields.
+fn fields<'r>(cells: impl Iterator<Item = CellView<'r>>, count: usize) -> Vec<u8> {
+    let found = by_field(cells, count, |cell| Some(cell.bytes));
     let mut value = Vec::new();
     found.iter().for_each(|field| put_part(*field, &mut value));
     value

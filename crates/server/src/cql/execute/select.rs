@@ -10,7 +10,7 @@ use super::paging::PagingState;
 use super::pause::Done;
 use super::ranges::rows;
 use super::result::{Next, Results};
-use super::ring::Ring;
+use super::ring::{Ring, TokenSpan};
 use super::source;
 use super::values::Cx;
 use super::walk::Walk;
@@ -116,9 +116,13 @@ impl Engine<'_> {
         };
         let tokens = match &plan.restrictions.partition {
             PartitionRestriction::Keys { keys, tokens } => {
+                // Source: Cassandra 5.0, SelectStatement.getSliceCommands
+                if walk.rows.is_empty() {
+                    return Ok(Next::GoOn);
+                }
                 let mut keys = partition_keys(keys, &plan.table, cx)?;
                 if let Some(tokens) = tokens {
-                    let tokens = Ring::new(tokens, cx)?;
+                    let tokens = TokenSpan::new(tokens, cx)?;
                     keys.retain(|key| tokens.holds(key.token));
                 }
                 if is_redis {

@@ -10,7 +10,7 @@ use super::lookup::{Look, Term, start};
 use super::paging::PagingState;
 use super::ranges::Rows;
 use super::result::{Next, Results};
-use super::ring::Ring;
+use super::ring::{Ring, TokenSpan};
 use super::row::RowCx;
 use super::row_walk::RowWalk;
 use super::values::Cx;
@@ -84,7 +84,7 @@ impl Walk<'_> {
         }
         for (nth, key) in keys.iter().enumerate() {
             let next = visit(self, key, resume.take())?;
-            let is_last = nth + 1 == keys.len() && self.results.has_ended_partition();
+            let is_last = nth + 1 == keys.len() && self.results.has_ended_partition(&key.bytes);
             if next == Next::PageFull && is_last {
                 self.results.forget_next_page();
                 return Ok(Next::Done);
@@ -162,17 +162,21 @@ impl Walk<'_> {
     ) -> Result<Next, CqlError> {
         let (wanted, tokens) = match &self.plan.restrictions.partition {
             PartitionRestriction::Keys { keys, tokens } => {
-                let tokens = tokens.as_ref().map(|tokens| Ring::new(tokens, cx)).transpose()?;
-                (Some(partition_keys(keys, &self.plan.table, cx)?), tokens)
+                let mut keys = partition_keys(keys, &self.plan.table, cx)?;
+                if let Some(tokens) = tokens {
+                    let tokens = TokenSpan::new(tokens, cx)?;
+                    keys.retain(|key| tokens.holds(key.token));
+                }
+                (Some(keys), Ring::WHOLE)
             }
-            PartitionRestriction::Any => (None, None),
-            PartitionRestriction::Tokens(tokens) => (None, Some(Ring::new(tokens, cx)?)),
+            PartitionRestriction::Any => (None, Ring::WHOLE),
+            PartitionRestriction::Tokens(tokens) => (None, Ring::new(tokens, cx)?),
         };
         let mut resume = self.resume.take();
         for ((token, key), partition) in partitions {
             let is_wanted =
                 wanted.as_ref().is_none_or(|keys| keys.iter().any(|k| k.bytes[..] == **key))
-                    && tokens.is_none_or(|tokens| tokens.holds(*token));
+                    && tokens.holds(*token);
             let is_shown = resume.as_ref().is_some_and(|state| {
                 (*token, &key[..]) < (crate::cql::token::token(&state.key), &state.key[..])
             });

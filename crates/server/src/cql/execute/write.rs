@@ -63,12 +63,14 @@ impl<'w> Ready<'w> {
                 own
             }
         };
-        let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
+        let keys = partition_keys(keys, &plan.table, &cx)?;
         let rows = match plan.target {
             Target::Statics | Target::Partition => Rows::All,
-            Target::Cells | Target::Rows => rows(&plan.restrictions.clustering, &plan.table, &cx)?,
+            Target::Cells | Target::Rows | Target::CellsOfRange => {
+                rows(&plan.restrictions.clustering, &plan.table, &cx)?
+            }
         };
-        let keys = partition_keys(keys, &plan.table, &cx)?;
+        let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
         Ok(Ready { plan, catalog, cx, keys, rows, when })
     }
 
@@ -120,6 +122,13 @@ impl<'w> Ready<'w> {
         match self.plan.target {
             Target::Partition => out.put(Write::DeletePartition(self.when.stamp())),
             Target::Rows => self.delete_rows(out),
+            // Said this late, as other mistakes come first.
+            Target::CellsOfRange if self.rows.is_empty() => {}
+            Target::CellsOfRange => {
+                return Err(CqlError::invalid(
+                    "Range deletions are not supported for specific columns",
+                ));
+            }
             Target::Statics => self.change_row(RowKey::Static, partition, clock, out)?,
             Target::Cells => {
                 if self.plan.table.has_statics() {
@@ -244,6 +253,12 @@ impl Engine<'_> {
                     "Batch with conditions cannot span multiple partitions",
                 ));
             }
+            if let Some(write) = writes.iter().find(|write| write.plan.names_rows_by_in()) {
+                return Err(CqlError::invalid(format!(
+                    "IN on the clustering key columns is not supported with conditional {}",
+                    if write.plan.is_deletion() { "deletions" } else { "updates" }
+                )));
+            }
             let places = writes[0].places(keyspace);
             let gates = places.map(|(db, hash)| locked.gate(db, hash));
             seen = gates.max().filter(|_| is_gated(client.durability)).unwrap_or(0);
@@ -322,17 +337,12 @@ fn check_conditions(
     } else {
         locked.partition(first.keys[0].place(table_id(table)))
     };
-    let current: Vec<Current<'_>> =
-        writes.iter().map(|ready| Current { ready, partition }).collect();
-    let mut newest = Timestamp::MIN;
-    for one in &current {
-        if !one.holds()? {
-            reply_refused(&current, is_batch, reply);
-            return Ok(None);
-        }
-        newest = newest.max(one.newest().unwrap_or(Timestamp::MIN));
+    let current = Current::new(writes, partition)?;
+    if !current.holds()? {
+        reply_refused(&current, is_batch, reply);
+        return Ok(None);
     }
-    Ok(Some(newest))
+    Ok(Some(current.newest().unwrap_or(Timestamp::MIN)))
 }
 
 /// Appends what all writes of stored partitions do, without doing it.

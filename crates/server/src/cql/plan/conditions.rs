@@ -1,7 +1,8 @@
 //! IF of INSERT, UPDATE and DELETE.
 
+use super::names;
 use super::planner::{Planner, column_index};
-use super::relations::choices;
+use super::relations::{choices, is_slice, unordered};
 use super::restrictions::Choices;
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
@@ -31,6 +32,13 @@ pub(crate) struct ConditionPlan {
     pub(crate) choices: Choices,
 }
 
+impl ConditionPlan {
+    /// Whether it is about a cell that all rows of a partition share.
+    pub(crate) fn is_static(&self, table: &Table) -> bool {
+        table.columns[self.column].kind == ColumnKind::Static
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum ConditionPart {
     Whole,
@@ -44,12 +52,22 @@ impl ConditionsPlan {
         matches!(self, ConditionsPlan::None)
     }
 
+    /// Whether a column is compared, by its place in the table.
+    pub(crate) fn is_about(&self, column: usize) -> bool {
+        match self {
+            ConditionsPlan::Columns(conditions) => {
+                conditions.iter().any(|condition| condition.column == column)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether they are about a row, not only about static columns.
     pub(super) fn reads_rows(&self, table: &Table) -> bool {
         match self {
-            ConditionsPlan::Columns(conditions) => conditions
-                .iter()
-                .any(|condition| table.columns[condition.column].kind != ColumnKind::Static),
+            ConditionsPlan::Columns(conditions) => {
+                conditions.iter().any(|condition| !condition.is_static(table))
+            }
             _ => false,
         }
     }
@@ -87,11 +105,6 @@ fn plan_one(
     if column.column_type.is_counter() {
         return Err(CqlError::invalid("Conditions on counters are not supported"));
     }
-    if matches!(condition.operator, Comparison::Contains | Comparison::ContainsKey) {
-        return Err(CqlError::invalid(format!(
-            "CONTAINS is not possible in the conditions of a write: {name}"
-        )));
-    }
     let (part, of, shown) = match &condition.part {
         Part::Whole => (ConditionPart::Whole, column.column_type.clone(), name.clone()),
         Part::Element(key) => match column.column_type.unfrozen() {
@@ -103,9 +116,11 @@ fn plan_one(
                 let key = planner.term(table, key, of_key, &format!("key({name})"))?;
                 (ConditionPart::Element(key), (**value).clone(), format!("value({name})"))
             }
-            _ => {
+            other => {
+                let is_set = matches!(other, CqlType::Set(_));
+                let what = if is_set { "set" } else { "non-collection" };
                 return Err(CqlError::invalid(format!(
-                    "Invalid element access syntax for non-collection column {name}"
+                    "Invalid element access syntax for {what} column {name}"
                 )));
             }
         },
@@ -123,6 +138,48 @@ fn plan_one(
             (ConditionPart::Field(place), of, format!("{name}.{field}"))
         }
     };
+    check_order(condition.operator, &of)?;
+    let (of, shown) = contained(condition.operator, of, shown)?;
     let choices = choices(&condition.right, condition.operator, &of, &shown, table, planner)?;
     Ok(ConditionPlan { column: index, part, of, operator: condition.operator, choices })
+}
+
+// Source: Cassandra 5.0, ColumnCondition.Raw.validateOperationOnDurations
+fn check_order(operator: Comparison, of: &CqlType) -> Result<(), CqlError> {
+    if !is_slice(operator) || of.is_ordered() {
+        return Ok(());
+    }
+    let what = unordered(of, "durations");
+    if matches!(of.unfrozen(), CqlType::Native(_)) {
+        let operator = names::operator(operator);
+        return Err(CqlError::invalid(format!(
+            "Slice conditions ( {operator} ) are not supported on {what}"
+        )));
+    }
+    Err(CqlError::invalid(format!("Slice conditions are not supported on {what}")))
+}
+
+/// The type and the name of what is compared: of CONTAINS what the collection holds.
+// Source: Cassandra 5.0, ColumnCondition.Raw.prepareTerms
+fn contained(
+    operator: Comparison,
+    of: CqlType,
+    shown: String,
+) -> Result<(CqlType, String), CqlError> {
+    match (operator, of.unfrozen()) {
+        (Comparison::ContainsKey, CqlType::Map(key, _)) => {
+            Ok(((**key).clone(), format!("key({shown})")))
+        }
+        (Comparison::ContainsKey, _) => {
+            Err(CqlError::invalid(format!("Cannot use CONTAINS KEY on non-map column {shown}")))
+        }
+        (
+            Comparison::Contains,
+            CqlType::List(item) | CqlType::Set(item) | CqlType::Map(_, item),
+        ) => Ok(((**item).clone(), format!("value({shown})"))),
+        (Comparison::Contains, _) => {
+            Err(CqlError::invalid(format!("Cannot use CONTAINS on non-collection column {shown}")))
+        }
+        _ => Ok((of, shown)),
+    }
 }

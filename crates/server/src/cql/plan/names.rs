@@ -134,7 +134,8 @@ pub(super) fn term(of: &Term) -> String {
 
 fn constant_text(constant: &Constant) -> String {
     match constant {
-        Constant::String(text) => format!("'{}'", text.replace('\'', "''")),
+        // As Cassandra writes it: a quote within stands once.
+        Constant::String(text) => format!("'{text}'"),
         Constant::Blob(digits) => format!("0x{digits}"),
         Constant::Boolean(value) => value.to_string(),
         Constant::Integer(text)

@@ -432,12 +432,26 @@ fn check_operator(relation: &Relation, column: &Column) -> Result<(), CqlError> 
     }
     let is_slice = !is_contains && !matches!(relation.operator, Comparison::Equal | Comparison::In);
     if is_slice && !of.is_ordered() && !of.is_counter() {
-        return Err(CqlError::invalid("Slice restrictions are not supported on duration columns"));
+        return Err(CqlError::invalid(format!(
+            "Slice restrictions are not supported on {}",
+            unordered(of, "duration columns")
+        )));
     }
     Ok(())
 }
 
-fn is_slice(operator: Comparison) -> bool {
+/// What values that have no order are, in messages; those of a type that is not made of others `plain`.
+// Source: Cassandra 5.0, SingleColumnRelation.newSliceRestriction
+pub(super) fn unordered(of: &CqlType, plain: &'static str) -> &'static str {
+    match of.unfrozen() {
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => "collections containing durations",
+        CqlType::Tuple(_) => "tuples containing durations",
+        CqlType::UserDefined(_) => "UDTs containing durations",
+        _ => plain,
+    }
+}
+
+pub(super) fn is_slice(operator: Comparison) -> bool {
     matches!(
         operator,
         Comparison::Less

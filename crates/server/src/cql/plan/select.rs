@@ -11,6 +11,7 @@ use super::restrictions::{
 use super::selection::Selection;
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
+use crate::cql::relation::Comparison;
 use crate::cql::schema::{ColumnKind, Table};
 use crate::cql::statements::{Select, Selector};
 use crate::cql::types::CqlType;
@@ -96,11 +97,22 @@ impl SelectPlan {
             {
                 Some("Aggregation query used without partition key")
             }
-            PartitionRestriction::Keys { .. } if self.restrictions.has_several_keys() => {
+            _ if self.names_several_partitions() => {
                 Some("Aggregation query used on multiple partition keys (IN restriction)")
             }
             _ => None,
         }
+    }
+
+    /// Whether a column of the partition key is compared by IN, be it as a filter.
+    fn names_several_partitions(&self) -> bool {
+        let keys = self.table.partition_key().len();
+        self.restrictions.has_several_keys()
+            || self.restrictions.filters.iter().any(|filter| {
+                filter.column < keys
+                    && filter.operator == Comparison::In
+                    && !matches!(filter.choices, Choices::One(_))
+            })
     }
 
     /// Whether partitions without rows are shown for their static columns.

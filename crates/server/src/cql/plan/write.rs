@@ -44,6 +44,8 @@ pub(crate) enum Target {
     Rows,
     /// All of the partition is deleted.
     Partition,
+    /// Cells of a range of rows, which is refused when it is carried out.
+    CellsOfRange,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,45 @@ impl WritePlan {
 
     pub(crate) fn is_conditional(&self) -> bool {
         !matches!(self.conditions, ConditionsPlan::None)
+    }
+
+    /// Whether it is about rows, and not about static cells alone.
+    // Source: Cassandra 5.0, ModificationStatement.updatesRegularRows
+    pub(crate) fn updates_rows(&self) -> bool {
+        self.table.clustering().is_empty() || !self.restrictions.clustering.is_empty()
+    }
+
+    pub(crate) fn updates_statics(&self) -> bool {
+        self.operations.iter().any(|operation| operation.is_static(&self.table))
+    }
+
+    /// Whether it is a DELETE.
+    pub(crate) fn is_deletion(&self) -> bool {
+        match self.target {
+            Target::Rows | Target::Partition | Target::CellsOfRange => true,
+            Target::Cells | Target::Statics => self.operations.iter().any(|operation| {
+                matches!(
+                    operation,
+                    Operation::Delete { .. }
+                        | Operation::DeleteField { .. }
+                        | Operation::DeleteEntry { .. }
+                        | Operation::DeleteItem { .. }
+                )
+            }),
+        }
+    }
+
+    /// Whether it names rows by IN.
+    pub(crate) fn names_rows_by_in(&self) -> bool {
+        self.restrictions.clustering.iter().any(|restriction| {
+            matches!(
+                restriction,
+                ClusteringRestriction::Values {
+                    choices: Choices::Several(_) | Choices::List(_),
+                    ..
+                }
+            )
+        })
     }
 
     pub(super) fn of_insert(
@@ -169,12 +210,7 @@ impl WritePlan {
             deletion_target(&table, &restrictions, &conditions)?
         } else {
             let sets_rows = operations.iter().any(|operation| !operation.is_static(&table));
-            if sets_rows && given_columns(&restrictions) < table.clustering().len() {
-                return Err(CqlError::invalid(
-                    "Range deletions are not supported for specific columns",
-                ));
-            }
-            cells_target(&table, &restrictions, sets_rows, &conditions, "DELETE")?
+            cell_deletion_target(&table, &restrictions, sets_rows, &conditions)?
         };
         let parts = Parts { restrictions, target, operations, using, conditions };
         WritePlan::new(table, parts).check("DELETE")
@@ -200,14 +236,7 @@ impl WritePlan {
                     if kind == "DELETE" { "deletions" } else { "updates" }
                 )));
             }
-            let names_many = matches!(
-                self.restrictions.clustering.last(),
-                Some(ClusteringRestriction::Values {
-                    choices: Choices::Several(_) | Choices::List(_),
-                    ..
-                })
-            );
-            if names_many {
+            if self.names_rows_by_in() {
                 return Err(CqlError::invalid(format!(
                     "IN on the clustering key columns is not supported with conditional {}",
                     if kind == "DELETE" { "deletions" } else { "updates" }
@@ -369,7 +398,7 @@ fn cells_target(
     let given: usize = given_columns(restrictions);
     let all = table.clustering();
     if given == all.len() {
-        if !all.is_empty() && !sets_rows && conditions.is_none() {
+        if !all.is_empty() && !sets_rows && !conditions.reads_rows(table) {
             return Err(statics_only(statement));
         }
         return Ok(Target::Cells);
@@ -399,6 +428,35 @@ fn given_columns(restrictions: &Restrictions) -> usize {
     count.sum()
 }
 
+/// What a deletion of single cells is about.
+// Source: Cassandra 5.0, DeleteStatement.Parsed and addUpdateForKey
+fn cell_deletion_target(
+    table: &Table,
+    restrictions: &Restrictions,
+    sets_rows: bool,
+    conditions: &ConditionsPlan,
+) -> Result<Target, CqlError> {
+    if given_columns(restrictions) == table.clustering().len() {
+        return cells_target(table, restrictions, sets_rows, conditions, "DELETE");
+    }
+    if !conditions.is_none() && sets_rows {
+        return Err(CqlError::invalid(ALL_KEYS_TO_DELETE));
+    }
+    if conditions.reads_rows(table) {
+        return Err(CqlError::invalid(
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in \
+             order to use IF condition on non static columns",
+        ));
+    }
+    if sets_rows {
+        return Ok(Target::CellsOfRange);
+    }
+    cells_target(table, restrictions, sets_rows, conditions, "DELETE")
+}
+
+const ALL_KEYS_TO_DELETE: &str = "DELETE statements must restrict all PRIMARY KEY columns with equality \
+     relations in order to delete non static columns";
+
 fn deletion_target(
     table: &Table,
     restrictions: &Restrictions,
@@ -406,18 +464,12 @@ fn deletion_target(
 ) -> Result<Target, CqlError> {
     if restrictions.clustering.is_empty() && !table.clustering().is_empty() {
         if !conditions.is_none() {
-            return Err(CqlError::invalid(
-                "DELETE statements must restrict all PRIMARY KEY columns with equality relations \
-                 in order to delete non static columns",
-            ));
+            return Err(CqlError::invalid(ALL_KEYS_TO_DELETE));
         }
         return Ok(Target::Partition);
     }
     if !conditions.is_none() && !restrictions.names_row(table) {
-        return Err(CqlError::invalid(
-            "DELETE statements must restrict all PRIMARY KEY columns with equality relations in \
-             order to delete non static columns",
-        ));
+        return Err(CqlError::invalid(ALL_KEYS_TO_DELETE));
     }
     Ok(Target::Rows)
 }

@@ -102,8 +102,8 @@ fn check_return(
     let name = &column.name;
     if expanded(of) != dropped.column_type {
         return refuse(format!(
-            "Cannot re-add previously dropped column '{name}' of type {of}, incompatible with \
-             previous type {}",
+            "Cannot add a column '{name}' of type {of}, incompatible with previously dropped column \
+             '{name}' of type {}",
             dropped.column_type
         ));
     }

@@ -408,8 +408,8 @@ mod tests {
         for (statement, expected) in [
             (
                 "ALTER TABLE t ADD m int",
-                "Cannot re-add previously dropped column 'm' of type int, incompatible with \
-                 previous type map<text, int>",
+                "Cannot add a column 'm' of type int, incompatible with previously dropped column \
+                 'm' of type map<text, int>",
             ),
             (
                 "ALTER TABLE t ADD s int",

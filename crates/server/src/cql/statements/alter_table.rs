@@ -86,12 +86,15 @@ fn parse_column(parser: &mut Parser<'_>) -> Result<ColumnDefinition> {
     Ok(ColumnDefinition { name, column_type, is_static })
 }
 
-/// Columns, in brackets or not.
+/// One column, or several in brackets.
 fn parse_columns<'a, T>(
     parser: &mut Parser<'a>,
-    item: impl FnMut(&mut Parser<'a>) -> Result<T>,
+    mut item: impl FnMut(&mut Parser<'a>) -> Result<T>,
 ) -> Result<Vec<T>> {
-    if parser.is_at_symbol("(") { parser.bracketed("(", ")", item) } else { parser.list(item) }
+    if parser.is_at_symbol("(") {
+        return parser.bracketed("(", ")", item);
+    }
+    Ok(vec![item(parser)?])
 }
 
 #[cfg(test)]
@@ -114,11 +117,13 @@ mod tests {
         };
         assert!(!columns[0].is_static && columns[1].is_static);
         let TableChange::Drop { columns, timestamp, .. } =
-            parsed("ALTER TABLE t DROP a, b USING TIMESTAMP 5")
+            parsed("ALTER TABLE t DROP (a, b) USING TIMESTAMP 5")
         else {
             panic!()
         };
         assert_eq!((columns.len(), timestamp.is_some()), (2, true));
+        assert!(parse("ALTER TABLE t DROP a, b").is_err());
+        assert!(parse("ALTER TABLE t ADD a int, b int").is_err());
         let TableChange::Rename { columns, .. } = parsed("ALTER TABLE t RENAME a TO b AND c TO d")
         else {
             panic!()

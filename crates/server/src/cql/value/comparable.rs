@@ -8,6 +8,7 @@ use num_bigint::{BigInt, Sign};
 
 use super::collection::{fields, items, put_count, put_part};
 use super::number::Decimal;
+use super::vector::{fixed_width, put_element, split_vector};
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 
@@ -51,8 +52,10 @@ fn put(bytes: &[u8], of: &CqlType, out: &mut Vec<u8>) {
         CqlType::UserDefined(user) => {
             put_fields(bytes, user.fields.iter().map(|(_, field)| field), out);
         }
-        // Vectors have the order of their bytes.
-        CqlType::Vector(..) => put_text(bytes, out),
+        CqlType::Vector(element, dimensions) => {
+            let parts = split_vector(bytes, *dimensions, fixed_width(element));
+            parts.expect("was checked").into_iter().for_each(|part| put(part, element, out));
+        }
         CqlType::Frozen(_) => unreachable!("frozen types are never nested directly"),
     }
 }
@@ -64,7 +67,13 @@ fn take(key: &mut &[u8], of: &CqlType) -> Option<Vec<u8>> {
         CqlType::Map(name, value) => take_items(key, &[name, value]),
         CqlType::Tuple(parts) => take_fields(key, parts.iter()),
         CqlType::UserDefined(user) => take_fields(key, user.fields.iter().map(|(_, field)| field)),
-        CqlType::Vector(..) => take_text(key),
+        CqlType::Vector(element, dimensions) => {
+            let mut value = Vec::new();
+            for _ in 0..*dimensions {
+                put_element(&take(key, element)?, fixed_width(element), &mut value);
+            }
+            Some(value)
+        }
         CqlType::Frozen(_) => None,
     }
 }
@@ -454,6 +463,28 @@ mod tests {
         }
         let back = decode(&mut &keys[9][..], &of, false).unwrap();
         assert_eq!(Decimal::decode(&back), Decimal::parse("1000"));
+    }
+
+    // Source: Cassandra 5.0, VectorType.compareCustom
+    #[test]
+    fn vectors_sort_element_by_element() {
+        let floats = |elements: [f32; 2]| elements.map(f32::to_be_bytes).concat();
+        let of = CqlType::Vector(Box::new(CqlType::Native(Native::Float)), 2);
+        check(
+            &[[-2.0, 1.5], [-0.0, 1.5], [0.0, -2.0], [0.0, 1.5], [f32::NAN, 1.5]].map(floats),
+            &of,
+        );
+        let of = CqlType::Vector(Box::new(CqlType::TEXT), 2);
+        check(
+            &[&b"\x00\x03bbb"[..], b"\x01a\x01b", b"\x02aa\x00", b"\x01b\x01b"].map(<[u8]>::to_vec),
+            &of,
+        );
+        // An element may be empty where its type allows that.
+        let of = CqlType::Vector(Box::new(CqlType::Native(Native::Varint)), 2);
+        check(
+            &[b"\x00\x01\xff".to_vec(), b"\x01\x80\x00".to_vec(), b"\x01\x01\x01\x02".to_vec()],
+            &of,
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use num_bigint::BigInt;
 use uuid::Uuid;
 
+use super::calendar::CivilDay;
 use super::number::Decimal;
 use super::time::{self, Duration};
 use crate::cql::term::Constant;
@@ -155,9 +156,7 @@ fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
         Native::Timestamp => time::parse_timestamp(text)
             .map(|ms| ms.to_be_bytes().to_vec())
             .ok_or_else(|| format!("Unable to parse a date/time from '{text}'")),
-        Native::Date => time::parse_days(text)
-            .and_then(encode_days)
-            .ok_or_else(|| format!("Unable to coerce '{text}' to a formatted date (long)")),
+        Native::Date => encode_date(text),
         Native::Time => {
             time::parse_time(text, true).map(|ns| ns.to_be_bytes().to_vec()).ok_or_else(|| {
                 format!("(TimeType) Unable to coerce '{text}' to a formatted time (long)")
@@ -165,6 +164,23 @@ fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
         }
         _ => Err(wrong_kind(&Constant::String(text.to_owned()), native)),
     }
+}
+
+// Source: Cassandra 5.0, SimpleDateSerializer.dateStringToDays
+fn encode_date(text: &str) -> Result<Vec<u8>, String> {
+    let days = CivilDay::parse(text).and_then(CivilDay::since_epoch);
+    // Days whose milliseconds have no number are none at all.
+    let days = days
+        .filter(|days| days.checked_mul(time::MS_PER_DAY).is_some())
+        .ok_or_else(|| format!("Unable to coerce '{text}' to a formatted date (long)"))?;
+    encode_days(days).ok_or_else(|| {
+        let (what, limit) = if days < 0 {
+            ("less than min", "-5877641-06-23")
+        } else {
+            ("greater than max", "+5881580-07-11")
+        };
+        format!("Input date {text} is {what} supported date {limit}T00:00Z")
+    })
 }
 
 pub fn encode_address(address: IpAddr) -> Vec<u8> {
@@ -225,6 +241,32 @@ mod tests {
             (string("1970-01-01 00:00:01"), Native::Timestamp, &[0, 0, 0, 0, 0, 0, 3, 0xe8]),
         ] {
             assert_eq!(encode(&constant, native).as_deref(), Ok(expected), "{constant:?}");
+        }
+    }
+
+    #[test]
+    fn dates_reach_as_far_as_their_numbers() {
+        for (text, expected) in [
+            ("-5877641-06-23", Ok(&[0; 4][..])),
+            ("+5881580-07-11", Ok(&[0xff; 4])),
+            (
+                "-5877641-06-22",
+                Err("Input date -5877641-06-22 is less than min supported date \
+                     -5877641-06-23T00:00Z"),
+            ),
+            (
+                "+5881580-07-12",
+                Err("Input date +5881580-07-12 is greater than max supported date \
+                     +5881580-07-11T00:00Z"),
+            ),
+            (
+                "+9999999999-01-01",
+                Err("Unable to coerce '+9999999999-01-01' to a formatted date (long)"),
+            ),
+            ("2011-2-3", Err("Unable to coerce '2011-2-3' to a formatted date (long)")),
+        ] {
+            let found = encode(&string(text), Native::Date);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! bytes, `comparable` makes bytes whose order is that of the values, for clustering keys; `order` compares two
 //! values. `check` refuses bytes of a client that are no value of their type.
 
+pub mod calendar;
 pub mod check;
 pub mod collection;
 pub mod comparable;

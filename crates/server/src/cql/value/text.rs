@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use num_bigint::BigInt;
 use uuid::Uuid;
 
+use super::calendar::CivilDay;
 use super::collection::{fields, items};
 use super::constant::decode_days;
 use super::number::{Decimal, float_text};
-use super::time::{Duration, format_days, format_time, format_timestamp};
+use super::time::{Duration, format_time, format_timestamp};
 use super::vector::{fixed_width, split_vector};
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
@@ -89,7 +90,8 @@ pub fn json_name(name: &str) -> String {
 /// Keys of JSON are texts: what is no text stands in one.
 fn map_key(bytes: &[u8], of: &CqlType) -> String {
     if let CqlType::Native(native) = of {
-        return native_to_text(bytes, *native).unwrap_or_default();
+        let text = native_to_text(bytes, *native).unwrap_or_default();
+        return if is_no_number(&text, *native) { "null".to_owned() } else { text };
     }
     let mut text = String::new();
     put_json(bytes, of, &mut text);
@@ -99,12 +101,7 @@ fn map_key(bytes: &[u8], of: &CqlType) -> String {
 fn put_native(bytes: &[u8], native: Native, out: &mut String) {
     let Some(text) = native_to_text(bytes, native) else { return out.push_str("null") };
     match native {
-        // JSON has no word for what is no number.
-        Native::Float | Native::Double
-            if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) =>
-        {
-            out.push_str("null");
-        }
+        _ if is_no_number(&text, native) => out.push_str("null"),
         Native::Tinyint
         | Native::Smallint
         | Native::Int
@@ -117,6 +114,12 @@ fn put_native(bytes: &[u8], native: Native, out: &mut String) {
         | Native::Boolean => out.push_str(&text),
         _ => put_string(&text, out),
     }
+}
+
+/// Whether it is what JSON has no word for, not even where it is a key.
+fn is_no_number(text: &str, native: Native) -> bool {
+    matches!(native, Native::Float | Native::Double)
+        && ["NaN", "Infinity", "-Infinity"].contains(&text)
 }
 
 fn integer(bytes: &[u8]) -> Option<i64> {
@@ -149,9 +152,11 @@ pub fn native_to_text(bytes: &[u8], native: Native) -> Option<String> {
             Uuid::from_slice(bytes).ok().map(|uuid| uuid.hyphenated().to_string())
         }
         Native::Inet => address(bytes).map(address_text),
-        Native::Date => format_days(decode_days(bytes.try_into().ok()?)),
+        Native::Date => Some(CivilDay::after_epoch(decode_days(bytes.try_into().ok()?)).text()),
         Native::Time => Some(format_time(i64::from_be_bytes(bytes.try_into().ok()?))),
-        Native::Timestamp => format_timestamp(i64::from_be_bytes(bytes.try_into().ok()?)),
+        Native::Timestamp => {
+            Some(format_timestamp(i64::from_be_bytes(bytes.try_into().ok()?), ' '))
+        }
         Native::Duration => Duration::decode(bytes).map(|duration| duration.to_string()),
     }
 }
@@ -227,6 +232,13 @@ mod tests {
         collection::put_part(Some(b"x\""), &mut map);
         let of = CqlType::Map(Box::new(CqlType::INT), Box::new(CqlType::TEXT));
         assert_eq!(json(&map, &of), r#"{"5": "x\""}"#);
+        let mut map = Vec::new();
+        collection::put_count(1, &mut map);
+        collection::put_part(Some(&f32::INFINITY.to_be_bytes()), &mut map);
+        collection::put_part(Some(&[0x80, 0, 0, 0]), &mut map);
+        let [float, date] = [Native::Float, Native::Date].map(CqlType::Native);
+        let of = CqlType::Map(Box::new(float), Box::new(date));
+        assert_eq!(json(&map, &of), r#"{"null": "1970-01-01"}"#);
         let mut tuple = Vec::new();
         collection::put_part(None, &mut tuple);
         collection::put_part(Some(&[1]), &mut tuple);

@@ -2,6 +2,7 @@
 
 use jiff::civil::Date;
 
+use super::calendar::CivilDay;
 use super::number::{put_vint, take_vint};
 
 pub const NS_PER_US: i64 = 1_000;
@@ -30,13 +31,6 @@ pub fn parse_days(text: &str) -> Option<i64> {
 
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// `2011-02-03`; None beyond the years that have such a form.
-pub fn format_days(days: i64) -> Option<String> {
-    let span = jiff::Span::new().try_days(days).ok()?;
-    let date = Date::constant(1970, 1, 1).checked_add(span).ok()?;
-    Some(date.to_string())
 }
 
 /// Nanoseconds since midnight of `08:12:54.123456789`; seconds may be left out where
@@ -102,12 +96,13 @@ fn zone_ms(zone: &str) -> Option<i64> {
     Some(if zone.starts_with('-') { -ms } else { ms })
 }
 
-/// `2011-02-03 04:05:06.789Z`; None beyond the years that have such a form.
-pub fn format_timestamp(ms: i64) -> Option<String> {
-    let date = format_days(ms.div_euclid(MS_PER_DAY))?;
+/// `2011-02-03 04:05:06.789Z`, with any character between day and time.
+// Source: Cassandra 5.0, TimestampSerializer
+pub fn format_timestamp(ms: i64, between: char) -> String {
+    let date = CivilDay::after_epoch(ms.div_euclid(MS_PER_DAY)).text_of_era();
     let time = format_time(ms.rem_euclid(MS_PER_DAY) * NS_PER_MS);
     // Milliseconds are all that a timestamp has.
-    Some(format!("{date} {}Z", &time[..time.len() - 6]))
+    format!("{date}{between}{}Z", &time[..time.len() - 6])
 }
 
 /// Months, days and nanoseconds: none can be turned into another. All have one sign.
@@ -332,8 +327,6 @@ mod tests {
         ] {
             assert_eq!(parse_days(text), Some(days), "{text}");
         }
-        assert_eq!(format_days(15_008).as_deref(), Some("2011-02-03"));
-        assert_eq!(format_days(i64::MAX), None);
         for text in ["2011-02-30", "2011-2", "x-1-1", "2011-13-01", ""] {
             assert_eq!(parse_days(text), None, "{text}");
         }
@@ -355,11 +348,17 @@ mod tests {
         }
         assert_eq!(parse_timestamp("2011-02-03"), Some(1_296_691_200_000));
         assert_eq!(parse_timestamp("2011-02-03+0000"), Some(1_296_691_200_000));
-        assert_eq!(
-            format_timestamp(1_296_705_900_123).as_deref(),
-            Some("2011-02-03 04:05:00.123Z")
-        );
-        assert_eq!(format_timestamp(-1).as_deref(), Some("1969-12-31 23:59:59.999Z"));
+        for (ms, expected) in [
+            (1_296_705_900_123, "2011-02-03 04:05:00.123Z"),
+            (-1, "1969-12-31 23:59:59.999Z"),
+            (-62_167_219_200_001, "0002-12-31 23:59:59.999Z"),
+            (253_402_300_800_000, "+10000-01-01 00:00:00.000Z"),
+            (i64::MAX, "+292278994-08-17 07:12:55.807Z"),
+            (i64::MIN, "+292275056-05-16 16:47:04.192Z"),
+        ] {
+            assert_eq!(format_timestamp(ms, ' '), expected);
+        }
+        assert_eq!(format_timestamp(0, 'T'), "1970-01-01T00:00:00.000Z");
         for text in ["2011-02-03 25:00", "2011-02-03 04:05+1", "now", "2011-02-03 04:05 CET", "ä"]
         {
             assert_eq!(parse_timestamp(text), None, "{text}");

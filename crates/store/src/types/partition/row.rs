@@ -73,12 +73,13 @@ pub struct RowView<'a> {
 impl<'a> RowView<'a> {
     /// Whether there is a row: it was inserted, or has a cell.
     pub fn exists(&self) -> bool {
-        let is_inserted = self
-            .row
-            .liveness
-            .as_ref()
-            .is_some_and(|liveness| liveness.expiry.is_none_or(|expiry| expiry.at > self.now));
-        is_inserted || self.cells().next().is_some()
+        self.is_inserted() || self.cells().next().is_some()
+    }
+
+    /// Whether it is there even without cells: it was inserted, and that has not expired.
+    pub fn is_inserted(&self) -> bool {
+        let liveness = self.row.liveness.as_ref();
+        liveness.is_some_and(|own| own.expiry.is_none_or(|expiry| expiry.at > self.now))
     }
 
     /// Live cells, by column, items of a collection in their order.

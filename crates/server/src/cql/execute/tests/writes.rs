@@ -241,6 +241,84 @@ fn conditions_are_judged_before_the_write() {
     );
 }
 
+/// What was not read for the conditions is not shown.
+#[test]
+fn a_refusal_shows_what_was_read() {
+    check(
+        "
+        > CREATE TABLE t (p int, c int, s int STATIC, u int STATIC, v int, x set<int>, PRIMARY KEY (p, c))
+        > INSERT INTO t (p, c, s, u, v, x) VALUES (1, 1, 5, 6, 10, {7})
+        > UPDATE t SET v = 20 WHERE p = 1 AND c = 2
+        > UPDATE t SET v = 30 WHERE p = 2 AND c = 1
+        > INSERT INTO t (p, c, v) VALUES (1, 1, 0) IF NOT EXISTS
+        false | 1 | 1 | null | null | 10 | [7]
+        > INSERT INTO t (p, c, s) VALUES (1, 1, 0) IF NOT EXISTS
+        false | 1 | 1 | 5 | 6 | 10 | [7]
+        > INSERT INTO t (p, s) VALUES (1, 0) IF NOT EXISTS
+        false | 1 | 1 | 5 | 6 | null | null
+        > UPDATE t SET s = 0 WHERE p = 2 IF s = 1
+        false
+        > UPDATE t SET v = 0 WHERE p = 2 AND c = 9 IF s = 1
+        false | null
+        > UPDATE t SET v = 0, s = 0 WHERE p = 1 AND c = 9 IF v = 1
+        false | null
+        > UPDATE t SET v = 0 WHERE p = 1 AND c = 9 IF v = 1
+        false
+        > UPDATE t SET v = 0 WHERE p = 1 AND c = 1 IF s = 0 AND v = 0 AND u = 0
+        false | 10 | 5 | 6
+        > BEGIN BATCH UPDATE t SET v = 0 WHERE p = 1 AND c = 2 IF v = 0; UPDATE t SET v = 0 WHERE p = 1 AND c = 1 IF s = 0; APPLY BATCH
+        false | 1 | 2 | 20 | 5
+        > BEGIN BATCH INSERT INTO t (p, c, v) VALUES (1, 1, 0) IF NOT EXISTS; UPDATE t SET s = 0 WHERE p = 1; APPLY BATCH
+        false | 1 | 1 | null | null | 10 | [7]
+        > UPDATE t SET v = 0 WHERE p = 1 AND c = 1 IF x CONTAINS 8
+        false | [7]
+        > UPDATE t SET v = 11 WHERE p = 1 AND c = 1 IF x CONTAINS 7
+        true
+        ",
+    );
+}
+
+#[test]
+fn conditions_on_one_row_must_go_together() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int, c int, v int, PRIMARY KEY (p, c))");
+    let exists = "UPDATE t SET v = 1 WHERE p = 1 AND c = 1 IF EXISTS";
+    let is_absent = "INSERT INTO t (p, c, v) VALUES (1, 1, 1) IF NOT EXISTS";
+    let is_two = "UPDATE t SET v = 1 WHERE p = 1 AND c = 1 IF v = 2";
+    for (first, second, expected) in [
+        (exists, is_absent, "Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"),
+        (is_absent, is_two, "Cannot mix IF conditions and IF NOT EXISTS for the same row"),
+        (is_two, is_absent, "Cannot mix IF conditions and IF NOT EXISTS for the same row"),
+        (exists, is_two, "Cannot mix IF conditions and IF NOT EXISTS for the same row"),
+        (is_two, exists, "Cannot mix IF conditions and IF EXISTS for the same row"),
+    ] {
+        let script = format!("> BEGIN BATCH {first}; {second}; APPLY BATCH\n! {expected}");
+        server.check(&script);
+    }
+}
+
+/// Replaced by null, a collection loses what is older, and nothing of the same time.
+#[test]
+fn null_replaces_what_was_there_before() {
+    check(
+        "
+        > CREATE TYPE y (f int)
+        > CREATE TABLE t (p int PRIMARY KEY, l list<int>, s set<int>, m map<int, int>, u y, v int)
+        > INSERT INTO t (p, l, s, m, u, v) VALUES (1, [1], {1}, {1: 1}, {f: 1}, 1) USING TIMESTAMP 25
+        > INSERT INTO t (p, l, s, m, u, v) VALUES (1, null, null, null, null, null) USING TIMESTAMP 25
+        > SELECT l, s, m, u, v FROM t
+        [1] | [1] | {\"1\": 1} | {\"f\": 1} | null
+        > UPDATE t USING TIMESTAMP 26 SET l = null, s = null, m = null, u = null WHERE p = 1
+        > SELECT l, s, m, u FROM t
+        null | null | null | null
+        > UPDATE t USING TIMESTAMP 27 SET l = [2] WHERE p = 1
+        > DELETE l FROM t USING TIMESTAMP 27 WHERE p = 1
+        > SELECT l FROM t
+        null
+        ",
+    );
+}
+
 #[test]
 fn conditional_writes_come_behind_what_they_saw() {
     let mut server = Server::new();
