@@ -15,7 +15,7 @@ mod types;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rand::rngs::StdRng;
@@ -36,6 +36,12 @@ const KEYSPACE: &str = "differential";
 const START_SECONDS: i32 = 1_900_000_000;
 /// Steps after which the server that is disturbed is killed.
 const UNDISTURBED_MAX: usize = 15;
+/// How often a table is altered: a change of a schema takes Cassandra a while.
+const ALTERS: f64 = 0.02;
+/// What Cassandra says as long as an index is being built, how often it is asked again, and the pause.
+const READ_FAILURE: &str = "error 1300";
+const INDEX_TRIES_MAX: u32 = 10;
+const INDEX_PAUSE: Duration = Duration::from_millis(50);
 /// Schemas with differences after which a run ends.
 const FAILURES_MAX: u64 = 50;
 
@@ -181,7 +187,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
 /// All statements of one schema.
 fn steps(seed: u64, statements: usize) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
-    let table = Table::random(&mut random);
+    let mut table = Table::random(&mut random);
     let mut steps: Vec<Step> = table
         .creation()
         .into_iter()
@@ -191,6 +197,12 @@ fn steps(seed: u64, statements: usize) -> Vec<Step> {
     for _ in 0..statements {
         now += 1;
         let is_change = random.random_bool(0.5);
+        if random.random_bool(ALTERS) {
+            let manner = Manner { now_in_seconds: Some(now), ..Manner::default() };
+            let text = table.alter(&mut random);
+            steps.push(Step { text, manner, is_prepared: false, is_change: true });
+            continue;
+        }
         let text = if is_change {
             change::change(&mut random, &table)
         } else if random.random_bool(0.3) {
@@ -232,18 +244,14 @@ impl Pair {
     ) -> Result<Vec<Difference>> {
         self.number += 1;
         let mut found = Vec::new();
+        let has_index = steps.iter().any(|step| step.text.starts_with("CREATE INDEX"));
         for (at, step) in steps.iter().enumerate() {
             if at % UNDISTURBED_MAX == UNDISTURBED_MAX - 1 {
                 self.disturb()?;
             }
             let text = self.named(&step.text);
-            let [myriad, other] = [&mut self.myriad, &mut self.other].map(|connection| {
-                if step.is_prepared {
-                    connection.prepare_and_execute(&text, step.manner)
-                } else {
-                    connection.query(&text, step.manner)
-                }
-            });
+            let [myriad, other] = [&mut self.myriad, &mut self.other]
+                .map(|connection| ask(connection, step, &text, has_index));
             let myriad = myriad.with_context(|| format!("myriad: {text}"))?;
             let other = other.with_context(|| format!("the other server: {text}"))?;
             if !known::is_same(&step.text, &myriad, &other) {
@@ -267,6 +275,28 @@ impl Pair {
     }
 }
 
+/// What one server says.
+fn ask(
+    connection: &mut Connection,
+    step: &Step,
+    text: &str,
+    has_index: bool,
+) -> Result<Vec<String>> {
+    for _ in 0..INDEX_TRIES_MAX {
+        let answer = if step.is_prepared {
+            connection.prepare_and_execute(text, step.manner)?
+        } else {
+            connection.query(text, step.manner)?
+        };
+        let is_late = has_index && answer.iter().any(|line| line.starts_with(READ_FAILURE));
+        if !is_late {
+            return Ok(answer);
+        }
+        std::thread::sleep(INDEX_PAUSE);
+    }
+    connection.query(text, step.manner)
+}
+
 /// Words in capitals, each once, and functions.
 fn keywords(statement: &str) -> String {
     let words = statement.split(|it: char| !it.is_ascii_alphabetic() && it != '_');
@@ -286,8 +316,12 @@ fn report(pair: &mut Pair, seed: u64, steps: &[Step], difference: Difference) ->
     let (steps, difference) = if difference.is_data() {
         shrink::shrink(pair, steps, difference)?
     } else {
-        // The types, the table and the statement.
-        ([&steps[..2], &steps[difference.at..]].concat(), difference)
+        // The types, the table as it was made and altered, and the statement.
+        let (last, before) = steps.split_last().expect("something differs");
+        let is_schema =
+            |step: &&Step| ["CREATE ", "ALTER "].iter().any(|word| step.text.starts_with(word));
+        let schema = before.iter().filter(is_schema);
+        (schema.chain([last]).cloned().collect(), difference)
     };
     println!("DIFFERENT, seed {seed}:");
     for step in &steps {

@@ -59,7 +59,8 @@ fn using(random: &mut StdRng, table: &Table, has_time: bool, has_life: bool) -> 
     if has_time && table.times == Times::Client && random.random_bool(0.6) {
         parts.push(format!("TIMESTAMP {}", random.random_range(TIMESTAMPS)));
     }
-    if has_life && random.random_bool(0.2) {
+    let has_life = has_life && random.random_bool(0.2);
+    if has_life {
         parts.push(format!("TTL {}", random.random_range(LIVES)));
     }
     parts.shuffle(random);
@@ -91,7 +92,7 @@ fn insert(random: &mut StdRng, table: &Table, is_conditional: bool, has_time: bo
         })
         .collect();
     let condition = if is_conditional { " IF NOT EXISTS" } else { "" };
-    let using = using(random, table, has_time, true);
+    let using = using(random, table, has_time, table.rows_expire);
     let (names, values) = (names.join(", "), values.join(", "));
     format!("INSERT INTO {TABLE} ({names}) VALUES ({values}){condition}{using}")
 }
@@ -114,7 +115,7 @@ fn insert_json(random: &mut StdRng, table: &Table, is_conditional: bool, has_tim
     }
     let rest = *["", "", " DEFAULT UNSET", " DEFAULT NULL"].choose(random).expect("four");
     let condition = if is_conditional { " IF NOT EXISTS" } else { "" };
-    let using = using(random, table, has_time, true);
+    let using = using(random, table, has_time, table.rows_expire);
     let text = format!("{{{}}}", members.join(", ")).replace('\'', "''");
     format!("INSERT INTO {TABLE} JSON '{text}'{rest}{condition}{using}")
 }

@@ -122,10 +122,11 @@ pub(super) fn everything(table: &Table) -> String {
 pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
     let (mut relations, is_one_partition) = relations(random, table);
     let filters = filters(random, table);
-    let is_filtering = !filters.is_empty();
+    // With an index it may be needless.
+    let is_filtering = !filters.is_empty() && (table.indexes.is_empty() || random.random_bool(0.5));
     relations.extend(filters);
     relations.shuffle(random);
-    let is_distinct = random.random_bool(0.06);
+    let is_distinct = !table.rows_expire && random.random_bool(0.06);
     let (mut group, mut order) = (String::new(), String::new());
     if is_distinct {
         let names = table.partition().map(|it| &it.name);
@@ -141,7 +142,7 @@ pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
             limit(random)
         );
     }
-    let is_grouped = random.random_bool(0.12);
+    let is_grouped = !table.rows_expire && random.random_bool(0.12);
     if is_grouped {
         let keys: Vec<&str> =
             table.columns.iter().filter(|it| it.is_key()).map(|it| it.name.as_str()).collect();
@@ -194,6 +195,17 @@ fn order_of(random: &mut StdRng, table: &Table) -> String {
     format!(" ORDER BY {}", parts.join(", "))
 }
 
+/// What a range of the ring is compared by.
+const BOUNDS: [&[&str]; 5] = [&[">", "<="], &[">=", "<"], &[">"], &["<="], &["="]];
+/// Places on the ring, its ends among them.
+const TOKENS: [&str; 5] = [
+    "-9223372036854775808",
+    "-4611686018427387904",
+    "0",
+    "4611686018427387904",
+    "9223372036854775807",
+];
+
 /// Relations on the key, and whether they name one partition.
 fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
     let keys: Vec<&Column> = table.partition().collect();
@@ -201,14 +213,19 @@ fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
         0 | 1 => (Vec::new(), false),
         2 => {
             let names: Vec<&str> = keys.iter().map(|column| column.name.as_str()).collect();
-            let mut token = || {
-                let values: Vec<String> =
-                    keys.iter().map(|column| column.literal(random)).collect();
-                format!("token({})", values.join(", "))
-            };
-            let (lower, upper) = (token(), token());
             let names = names.join(", ");
-            (vec![format!("token({names}) > {lower}"), format!("token({names}) <= {upper}")], false)
+            let operators = *BOUNDS.choose(random).expect("five");
+            let bounds = operators.iter().map(|operator| {
+                let token = if random.random_bool(0.3) {
+                    (*TOKENS.choose(random).expect("some")).to_owned()
+                } else {
+                    let values: Vec<String> =
+                        keys.iter().map(|column| column.literal(random)).collect();
+                    format!("token({})", values.join(", "))
+                };
+                format!("token({names}) {operator} {token}")
+            });
+            (bounds.collect(), false)
         }
         3 => {
             let mut relations: Vec<String> = Vec::new();
@@ -237,6 +254,10 @@ fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
 
 /// Relations that only a look at every row can answer.
 fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
+    if let Some(target) = table.indexes.choose(random).filter(|_| random.random_bool(0.4)) {
+        let column = table.columns.iter().find(|column| target.contains(&column.name));
+        return column.map(|column| look_up(random, column)).into_iter().collect();
+    }
     if random.random_bool(0.75) {
         return Vec::new();
     }
@@ -260,7 +281,24 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
     filters
 }
 
+/// What an index may answer.
+fn look_up(random: &mut StdRng, column: &Column) -> String {
+    let name = &column.name;
+    match &column.of {
+        Type::List(of) | Type::Set(of) => format!("{name} CONTAINS {}", of.literal(random)),
+        Type::Map(key, of) => match random.random_range(0..3) {
+            0 => format!("{name} CONTAINS KEY {}", key.literal(random)),
+            1 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
+            _ => format!("{name} CONTAINS {}", of.literal(random)),
+        },
+        _ => equals(random, column),
+    }
+}
+
 fn selection(random: &mut StdRng, table: &Table, is_grouped: bool) -> String {
+    if table.rows_expire {
+        return (*["*", "JSON *"].choose(random).expect("two")).to_owned();
+    }
     match random.random_range(0..10) {
         0..3 if !is_grouped => "*".to_owned(),
         3 if !is_grouped => "JSON *".to_owned(),
@@ -286,6 +324,8 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
         2 if has_time => return format!("maxwritetime({name})"),
         3 => return format!("to_json({name})"),
         4 => return format!("count({name})"),
+        // Of these Cassandra shows a type of its own.
+        5 | 6 if column.of.is_native("timeuuid") => {}
         5 => return format!("min({name})"),
         6 => return format!("max({name})"),
         7 => return format!("cast({name} as text)"),
@@ -295,14 +335,25 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
         }
         _ => {}
     }
+    // In the name of the result a hash map says how fields are ordered.
+    let is_plain = |of: &Type| !of.has(&|of| matches!(of, Type::User(_)));
     match &column.of {
-        Type::Map(key, _) if random.random_bool(0.5) => format!("{name}[{}]", key.literal(random)),
+        Type::Map(key, _) if is_plain(key) && random.random_bool(0.5) => {
+            format!("{name}[{}]", key.literal(random))
+        }
         Type::Map(..) if random.random_bool(0.5) => {
             let function = *["map_keys", "map_values"].choose(random).expect("two");
             format!("{function}({name})")
         }
-        Type::Set(of) if random.random_bool(0.4) => format!("{name}[{}]", of.literal(random)),
-        Type::List(_) | Type::Set(_) | Type::Map(..) => format!("collection_count({name})"),
+        Type::Set(of) if is_plain(of) && random.random_bool(0.4) => {
+            format!("{name}[{}]", of.literal(random))
+        }
+        Type::List(_) | Type::Set(_) | Type::Map(..) => {
+            let function = *["collection_count", "collection_min", "mask_default"]
+                .choose(random)
+                .expect("three");
+            format!("{function}({name})")
+        }
         Type::User(fields) => {
             format!("{name}.{}", fields.choose(random).expect("a type has fields").0)
         }
@@ -319,6 +370,18 @@ fn selector(random: &mut StdRng, table: &Table) -> String {
             }
             _ => format!("{name} * {name}"),
         },
+        Type::Native(native) => {
+            let functions: &[&str] = match native.name {
+                "text" => &["mask_inner($, 1, 1)", "text_as_blob($)", "mask_replace($, 'x')"],
+                "blob" => &["mask_null($)", "$"],
+                "timestamp" => &["to_date($)", "to_unix_timestamp($)", "$ + 1d", "min_timeuuid($)"],
+                "date" => &["to_timestamp($)", "to_unix_timestamp($)"],
+                "timeuuid" => &["to_date($)", "to_timestamp($)", "cast($ as timestamp)"],
+                "inet" | "uuid" | "boolean" => &["mask_default($)", "mask_null($)"],
+                _ => &["$"],
+            };
+            functions.choose(random).expect("there are some").replace('$', name)
+        }
         _ => name.clone(),
     }
 }

@@ -58,7 +58,14 @@ pub(super) struct Table {
     pub(super) user: Vec<(String, Type)>,
     pub(super) is_counter: bool,
     pub(super) times: Times,
+    /// Whether rows are inserted for a while: what is left of them is shown by Cassandra only if all
+    /// columns are asked for.
+    pub(super) rows_expire: bool,
+    /// What indexes are on: names of columns, perhaps within a word that says what of them.
+    pub(super) indexes: Vec<String>,
     options: Vec<String>,
+    /// Columns that were added: names are used once.
+    added: usize,
 }
 
 impl Table {
@@ -91,11 +98,60 @@ impl Table {
         }
         let is_server = random.random_bool(0.4) && !is_counter;
         let times = if is_server { Times::Server } else { Times::Client };
+        let rows_expire = !is_counter && random.random_bool(0.25);
         let mut options = Vec::new();
-        if !is_counter && random.random_bool(0.1) {
+        if rows_expire && random.random_bool(0.4) {
             options.push(format!("default_time_to_live = {}", random.random_range(5..40)));
         }
-        Table { columns, user, is_counter, times, options }
+        let indexes = if is_counter { Vec::new() } else { indexes(random, &columns) };
+        Table { columns, user, is_counter, times, rows_expire, indexes, options, added: 0 }
+    }
+
+    /// ALTER TABLE, or what empties it, and the table as it is then.
+    pub(super) fn alter(&mut self, random: &mut StdRng) -> String {
+        let droppable = |column: &Column| {
+            !column.is_key() && !self.indexes.iter().any(|index| index.contains(&column.name))
+        };
+        let droppable: Vec<usize> =
+            (0..self.columns.len()).filter(|at| droppable(&self.columns[*at])).collect();
+        match random.random_range(0..10) {
+            0 => format!("TRUNCATE {TABLE}"),
+            1..4 if droppable.len() > 1 => {
+                let at = *droppable.choose(random).expect("there are some");
+                format!("ALTER TABLE {TABLE} DROP {}", self.columns.remove(at).name)
+            }
+            4 => {
+                let keys: Vec<usize> =
+                    (0..self.columns.len()).filter(|at| self.columns[*at].is_key()).collect();
+                let at = *keys.choose(random).expect("a table has a key");
+                let name = self.new_name('k');
+                let old = std::mem::replace(&mut self.columns[at].name, name.clone());
+                if self.indexes.iter().any(|index| index.contains(&old)) {
+                    // Refused, as an index is on it.
+                    self.columns[at].name.clone_from(&old);
+                }
+                format!("ALTER TABLE {TABLE} RENAME {old} TO {name}")
+            }
+            _ => {
+                let of = if self.is_counter {
+                    Type::native("counter")
+                } else {
+                    Type::value(random, &self.user)
+                };
+                let is_static = self.clustering().next().is_some() && random.random_bool(0.3);
+                let role = if is_static { Role::Static } else { Role::Regular };
+                let suffix = if is_static { " static" } else { "" };
+                let name = self.new_name('w');
+                let text = format!("ALTER TABLE {TABLE} ADD {name} {}{suffix}", of.name());
+                self.columns.push(Column { name, of, role, values: Vec::new() });
+                text
+            }
+        }
+    }
+
+    fn new_name(&mut self, letter: char) -> String {
+        self.added += 1;
+        format!("{letter}new{}", self.added)
     }
 
     /// The statements that make it.
@@ -124,7 +180,11 @@ impl Table {
         if !options.is_empty() {
             table = format!("{table} WITH {}", options.join(" AND "));
         }
-        vec![format!("CREATE TYPE {USER_TYPE} ({})", fields.join(", ")), table]
+        let mut statements =
+            vec![format!("CREATE TYPE {USER_TYPE} ({})", fields.join(", ")), table];
+        let indexes = self.indexes.iter();
+        statements.extend(indexes.map(|target| format!("CREATE INDEX ON {TABLE} ({target})")));
+        statements
     }
 
     pub(super) fn partition(&self) -> impl Iterator<Item = &Column> {
@@ -145,8 +205,29 @@ impl Table {
     }
 }
 
+/// On a third of the tables, some columns each once.
+fn indexes(random: &mut StdRng, columns: &[Column]) -> Vec<String> {
+    if random.random_bool(0.67) {
+        return Vec::new();
+    }
+    let count = random.random_range(1..4);
+    let chosen = columns.choose_multiple(random, count).collect::<Vec<_>>().into_iter();
+    let targets = chosen.map(|column| {
+        let name = &column.name;
+        let words: &[&str] = match &column.of {
+            Type::Map(..) => &["keys", "values", "entries"],
+            Type::Frozen(of) if matches!(**of, Type::List(_) | Type::Set(_) | Type::Map(..)) => {
+                &["full"]
+            }
+            _ => return name.clone(),
+        };
+        format!("{}({name})", words.choose(random).expect("some"))
+    });
+    targets.collect()
+}
+
 fn key(random: &mut StdRng, user: &[(String, Type)], name: String, role: Role) -> Column {
     let of = Type::key(random, user);
-    let values = (0..KEY_VALUES_MAX).map(|_| of.literal(random)).collect();
+    let values = (0..KEY_VALUES_MAX).map(|_| of.key_literal(random)).collect();
     Column { name, of, role, values }
 }

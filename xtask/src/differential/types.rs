@@ -207,6 +207,33 @@ impl Type {
         matches!(self, Type::Native(native) if native.is_number)
     }
 
+    /// A term of CQL for a key. None holds `{}`, which Cassandra takes for a set in WHERE, and fails
+    /// where it is a map.
+    pub(super) fn key_literal(&self, random: &mut StdRng) -> String {
+        loop {
+            let text = self.literal(random);
+            if !self.has(&|of| matches!(of, Type::Map(..))) || !text.contains("{}") {
+                return text;
+            }
+        }
+    }
+
+    /// Whether it is such a type, or holds one.
+    pub(super) fn has(&self, is_such: &dyn Fn(&Type) -> bool) -> bool {
+        is_such(self)
+            || match self {
+                Type::Native(_) | Type::Vector(_) => false,
+                Type::List(of) | Type::Set(of) | Type::Frozen(of) => of.has(is_such),
+                Type::Map(key, of) => key.has(is_such) || of.has(is_such),
+                Type::Tuple(parts) => parts.iter().any(|part| part.has(is_such)),
+                Type::User(fields) => fields.iter().any(|(_, of)| of.has(is_such)),
+            }
+    }
+
+    pub(super) fn is_native(&self, name: &str) -> bool {
+        matches!(self, Type::Native(native) if native.name == name)
+    }
+
     /// A term of CQL.
     pub(super) fn literal(&self, random: &mut StdRng) -> String {
         match self {
