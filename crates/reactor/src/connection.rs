@@ -162,6 +162,7 @@ impl<S> Connection<S> {
             output_bytes: self.output.pending_bytes(),
             held_bytes: self.output.held_bytes(),
             attached_bytes: self.output.attached_bytes(),
+            sent_bytes: self.output.sent_bytes(),
             buffer_bytes: self.input.heap_bytes()
                 + self.output.heap_bytes()
                 + self.channel.as_ref().map_or(0, |channel| channel.heap_bytes()),
@@ -186,6 +187,8 @@ pub struct ConnInfo {
     pub held_bytes: usize,
     /// Bytes of an attached file that the kernel does not have yet.
     pub attached_bytes: u64,
+    /// What the kernel has taken since the connection began, files included; with TLS what is encrypted.
+    pub sent_bytes: u64,
     /// Heap memory of all buffers.
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,

@@ -150,6 +150,7 @@ impl<M> Links<M> {
 pub(crate) enum Wish {
     Close(ConnId),
     Abort(ConnId),
+    Reset(ConnId),
 }
 
 /// A connection that the handler brings.
@@ -308,6 +309,12 @@ impl<'a, M> Context<'a, M> {
     /// Closes a connection of this reactor and drops its output.
     pub fn abort(&mut self, id: ConnId) {
         self.core.wishes.push(Wish::Abort(id));
+    }
+
+    /// The same, and the kernel drops what it has not sent yet and resets the connection: for a peer that
+    /// does not take what is sent to it, or that must not mistake a part of an answer for the whole.
+    pub fn reset(&mut self, id: ConnId) {
+        self.core.wishes.push(Wish::Reset(id));
     }
 
     /// Takes a connection that the handler has accepted or is making: a stream socket that does not

@@ -8,6 +8,7 @@ mod network;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use base::time::{MonoNs, Now};
 
@@ -172,6 +173,19 @@ impl Driver {
         match (self, socket) {
             (Driver::Epoll(driver), Socket::Fd(fd)) => driver.deregister(fd),
             (Driver::Sim(driver), Socket::Sim(number)) => driver.deregister(u64::from(*number)),
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
+    /// Has closing the socket drop what the kernel has not sent, and reset the connection. In the
+    /// simulator every close is one that its peer sees at once.
+    pub(crate) fn reset_on_close(&self, socket: &Socket) {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => {
+                // Without it the connection ends as others do.
+                let _ = rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+            }
+            (Driver::Sim(_), Socket::Sim(_)) => {}
             _ => unreachable!("{MIXED}"),
         }
     }

@@ -54,7 +54,7 @@ pub use driver::{Faults, Trigger, Watcher};
 pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};
 pub use limits::{Limit, Limits};
-pub use listener::{BACKLOG, Listener, listen};
+pub use listener::{BACKLOG, Listener, bind, listen};
 pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 pub use output::Output;
 pub use placement::Placement;

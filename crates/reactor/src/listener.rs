@@ -98,6 +98,13 @@ impl Listener {
 /// A socket that listens on `address` and does not block. With `shares_port` other sockets may listen
 /// on the same port, and the kernel spreads new connections over all of them.
 pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Result<OwnedFd> {
+    let fd = bind(address, shares_port)?;
+    rustix::net::listen(&fd, backlog)?;
+    Ok(fd)
+}
+
+/// The same before it listens: the address is taken, and the kernel gives it no connection yet.
+pub fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -110,7 +117,6 @@ pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Resul
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     rustix::net::bind(&fd, &address)?;
-    rustix::net::listen(&fd, backlog)?;
     Ok(fd)
 }
 

@@ -63,6 +63,8 @@ pub struct Output {
     marks: VecDeque<Mark>,
     /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
     appended: usize,
+    /// Bytes of attached files that the kernel has, of all that were ever attached.
+    file_bytes_sent: u64,
     extra: Option<Box<Extra>>,
 }
 
@@ -81,6 +83,7 @@ impl Default for Output {
             level: 0,
             marks: VecDeque::new(),
             appended: UNTOUCHED,
+            file_bytes_sent: 0,
             extra: None,
         }
     }
@@ -138,6 +141,7 @@ impl Output {
 
     /// The kernel took `count` bytes of the attached file.
     pub(crate) fn advance_tail(&mut self, count: usize) {
+        self.file_bytes_sent += count as u64;
         let Some(extra) = &mut self.extra else { return };
         if let Some(tail) = &mut extra.tail {
             tail.offset += count as u64;
@@ -147,6 +151,12 @@ impl Output {
             }
         }
         self.free_extra();
+    }
+
+    /// Bytes that the kernel has taken since the connection began, files included; with TLS those that
+    /// are encrypted.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.base + self.sent as u64 + self.file_bytes_sent
     }
 
     /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
@@ -370,6 +380,25 @@ mod tests {
         output.advance(4);
         output.free_if_empty();
         assert!(output.heap_bytes() <= MARKS_KEPT * 16);
+        assert_eq!(output.sent_bytes(), 8);
+    }
+
+    #[test]
+    fn what_was_sent_counts_files_and_never_shrinks() {
+        let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut output = Output::default();
+        appended(&mut output, b"head", 0);
+        output.attach(Arc::new(file), 0, 10);
+        output.advance(3);
+        assert_eq!(output.sent_bytes(), 3);
+        output.advance(1);
+        output.advance_tail(4);
+        assert_eq!((output.sent_bytes(), output.attached_bytes()), (8, 6));
+        output.advance_tail(6);
+        output.free_if_empty();
+        appended(&mut output, b"next", 0);
+        output.advance(4);
+        assert_eq!((output.sent_bytes(), output.attached_bytes()), (18, 0));
     }
 
     proptest! {

@@ -412,11 +412,17 @@ impl<H: Handler> Reactor<H> {
     fn grant_wishes(&mut self) -> bool {
         let any = !self.core.wishes.is_empty();
         while let Some(wish) = self.core.wishes.pop() {
-            let (Wish::Close(id) | Wish::Abort(id)) = wish;
+            let (Wish::Close(id) | Wish::Abort(id) | Wish::Reset(id)) = wish;
             let Some(token) = self.table.token(id) else { continue };
             match wish {
                 Wish::Close(_) => self.close(token),
                 Wish::Abort(_) => self.remove(token),
+                Wish::Reset(_) => {
+                    if let Some(connection) = self.table.get_mut(token) {
+                        self.driver.reset_on_close(&connection.socket);
+                    }
+                    self.remove(token);
+                }
             }
         }
         any

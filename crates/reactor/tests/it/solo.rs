@@ -16,7 +16,7 @@ use rustix::net::SocketFlags;
 const LISTENER: u32 = 7;
 
 /// Answers each line with the same line, `file` with a line and the file, `end` with the end of the
-/// reactor; `flood` with far more than a socket takes.
+/// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the connection.
 struct Doorman {
     listener: OwnedFd,
     file: Arc<OwnedFd>,
@@ -33,7 +33,7 @@ impl Handler for Doorman {
     fn data(
         &mut self,
         cx: &mut Context<'_, ()>,
-        _: ConnId,
+        id: ConnId,
         (): &mut (),
         input: &[u8],
         out: &mut Output,
@@ -53,6 +53,11 @@ impl Handler for Doorman {
             b"flood\n" => {
                 out.buffer().extend_from_slice(&vec![b'x'; 16 << 20]);
                 Next::Again
+            }
+            b"reset\n" => {
+                out.buffer().extend_from_slice(b"word");
+                cx.reset(id);
+                Next::Pause
             }
             line => {
                 out.buffer().extend_from_slice(line);
@@ -166,6 +171,17 @@ fn a_file_that_is_too_short_ends_the_connection() {
     let _ = stream.read_to_end(&mut bytes);
     assert!(b"here:23456789".starts_with(&bytes), "{bytes:?}");
     drop(stream);
+    server.stop();
+}
+
+/// A peer that is cut off in its answer must not take what it has for all of it.
+#[test]
+fn a_reset_is_not_the_end_of_an_answer() {
+    let server = Server::start(Trigger::Level, b"", 0);
+    let mut stream = server.connect();
+    stream.write_all(b"reset\n").unwrap();
+    let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     server.stop();
 }
 
