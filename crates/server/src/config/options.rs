@@ -555,7 +555,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         "60000",
         Change::Running,
-        "Milliseconds that an HTTP connection may wait between two requests before it is closed.",
+        "Milliseconds that an HTTP connection may wait between two requests before it is closed, or be silent in the middle of a body before it is answered with 408.",
     ),
     option(
         Section::Limits,

@@ -470,6 +470,12 @@ fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -
         // Nothing has come since the connection was made.
         Phase::Head if info.input_bytes == 0 => (head_ns, Verdict::Close),
         Phase::Head => (head_ns, Verdict::Slow),
+        // Who has sent most of it at once has not earned to be silent for hours.
+        Phase::Body
+            if now.since(info.last_activity) > settings.http_idle_timeout_ms.saturating_mul(MS) =>
+        {
+            return Verdict::Slow;
+        }
         Phase::Body => {
             let earned_ns = (info.input_bytes as u64).saturating_mul(1000 * MS);
             (head_ns.saturating_add(earned_ns / settings.http_body_rate_min), Verdict::Slow)

@@ -306,8 +306,13 @@ fn who_is_slow_is_let_go() {
     let mut head = Client::connect(&mut world);
     let mut body = Client::connect(&mut world);
     let mut idle = Client::connect(&mut world);
+    let mut stopped = Client::connect(&mut world);
     head.sim.send(b"GET /pi");
     body.sim.send(b"PUT /set/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nab");
+    // At 10 bytes per second there would be minutes left for the last one.
+    let begun = format!("Content-Length: 4000\r\n\r\n{}", "x".repeat(3999));
+    stopped.sim.send(b"PUT /set/l HTTP/1.1\r\nHost: localhost\r\n");
+    stopped.sim.send(begun.as_bytes());
     idle.ask(&mut world, "GET /ping", "");
     for second in 1..=90 {
         world.advance(SECOND_NS);
@@ -325,9 +330,10 @@ fn who_is_slow_is_let_go() {
         }
         if second == 30 {
             assert_eq!(body.answers().iter().map(|one| one.status).collect::<Vec<_>>(), [408]);
-            assert!(body.sim.is_ended() && !idle.sim.is_ended());
+            assert!(body.sim.is_ended() && !idle.sim.is_ended() && !stopped.sim.is_ended());
         }
     }
+    assert_eq!(stopped.answers().iter().map(|one| one.status).collect::<Vec<_>>(), [408]);
     assert!(idle.sim.is_ended(), "idle for longer than a minute");
     assert_eq!(idle.answers(), []);
 }
