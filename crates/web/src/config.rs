@@ -57,6 +57,17 @@ impl Accept {
     }
 }
 
+/// What a line of the access log looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// The common one with referer and user agent.
+    Combined,
+    Common,
+    /// An object per line.
+    Json,
+}
+
 /// All options, with their defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -70,6 +81,7 @@ pub(crate) struct Config {
     pub(crate) accept_max: usize,
     pub(crate) upstream: Option<SocketAddr>,
     pub(crate) access_log: Option<PathBuf>,
+    pub(crate) access_log_format: LogFormat,
     pub(crate) compress: bool,
     pub(crate) connections_max: usize,
     pub(crate) connections_per_address_max: usize,
@@ -81,6 +93,7 @@ pub(crate) struct Config {
     pub(crate) body_rate_min: u64,
     pub(crate) idle_timeout_ms: u64,
     pub(crate) write_timeout_ms: u64,
+    pub(crate) write_rate_min: u64,
     pub(crate) upstream_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
     pub(crate) work_us: u64,
@@ -99,6 +112,7 @@ impl Default for Config {
             accept_max: 64,
             upstream: None,
             access_log: None,
+            access_log_format: LogFormat::Combined,
             compress: true,
             connections_max: 20_000,
             connections_per_address_max: 0,
@@ -110,6 +124,7 @@ impl Default for Config {
             body_rate_min: 512,
             idle_timeout_ms: 60_000,
             write_timeout_ms: 30_000,
+            write_rate_min: 512,
             upstream_timeout_ms: 30_000,
             drain_timeout_ms: 10_000,
             work_us: 0,
@@ -126,7 +141,7 @@ enum Kind {
 }
 
 /// Options with what stands in the help.
-const OPTIONS: [(&str, Kind, &str); 23] = [
+const OPTIONS: [(&str, Kind, &str); 25] = [
     ("listen", Kind::Text, "Address and port to listen on; port 0 is any free one"),
     ("root", Kind::Text, "Directory whose files are served; none without it"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
@@ -135,7 +150,8 @@ const OPTIONS: [(&str, Kind, &str); 23] = [
     ("backlog", Kind::Number, "Connections that wait to be accepted, per listening socket"),
     ("accept-max", Kind::Number, "Connections that are accepted before others are served"),
     ("upstream", Kind::Text, "Address that requests below /api/ are passed on to"),
-    ("access-log", Kind::Text, "File with a line per request, in the combined format"),
+    ("access-log", Kind::Text, "File with a line per request"),
+    ("access-log-format", Kind::Text, "Lines of that file: combined, common or json"),
     ("compress", Kind::Switch, "Compress small files for clients that take it: true or false"),
     ("connections-max", Kind::Number, "Connections per worker; more wait to be accepted"),
     (
@@ -150,7 +166,12 @@ const OPTIONS: [(&str, Kind, &str); 23] = [
     ("head-timeout-ms", Kind::Number, "Time for a whole head from its first byte on; later: 408"),
     ("body-rate-min", Kind::Number, "Bytes per second that a body must come with; slower: 408"),
     ("idle-timeout-ms", Kind::Number, "Time between two requests of a connection"),
-    ("write-timeout-ms", Kind::Number, "Time in which a client must take something of its answer"),
+    (
+        "write-timeout-ms",
+        Kind::Number,
+        "Time over which a client must have taken its answer with --write-rate-min; else it is cut off",
+    ),
+    ("write-rate-min", Kind::Number, "Bytes per second that an answer must be taken with"),
     (
         "upstream-timeout-ms",
         Kind::Number,
@@ -277,6 +298,7 @@ impl Config {
             ("body-rate-min", self.body_rate_min),
             ("idle-timeout-ms", self.idle_timeout_ms),
             ("write-timeout-ms", self.write_timeout_ms),
+            ("write-rate-min", self.write_rate_min),
             ("upstream-timeout-ms", self.upstream_timeout_ms),
             ("drain-timeout-ms", self.drain_timeout_ms),
         ];
@@ -340,6 +362,7 @@ mod tests {
             (&["--workers", "x"][..], "--workers: \"x\" is not a whole number"),
             (&["--workers", "0"], "workers: 0 is not from 1 to 64"),
             (&["--accept", "best"], "unknown variant `best`"),
+            (&["--access-log-format", "xml"], "unknown variant `xml`"),
             (&["--fast", "1"], "invalid option '--fast'"),
             (&["--listen", "here"], "invalid socket address"),
             (&["--idle-timeout-ms", "0"], "idle-timeout-ms: 0 is not from 1 to 86400000"),

@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// What a connection gets that cannot be served.
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Input of a refused connection that is thrown away: a request without a body, mostly.
+const DISCARD_BYTES: usize = 8 * 1024;
 
 /// Most that wait at one socket: the kernel's queues are shorter.
 // Source: listen(2), net.core.somaxconn
@@ -32,11 +35,13 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 pub(crate) struct Door {
     spare: Option<OwnedFd>,
+    /// Since somebody asked.
+    refused: u64,
 }
 
 impl Door {
     pub(crate) fn new() -> Door {
-        Door { spare: open_spare() }
+        Door { spare: open_spare(), refused: 0 }
     }
 
     pub(crate) fn accept(&mut self, listener: &impl AsFd) -> Entry {
@@ -46,13 +51,19 @@ impl Door {
                 let remote = remote.and_then(|remote| SocketAddr::try_from(remote).ok());
                 Entry::Connection(socket, remote)
             }
-            Err(Errno::AGAIN) => Entry::Empty,
+            // INVAL: the socket does not listen yet.
+            Err(Errno::AGAIN | Errno::INVAL) => Entry::Empty,
             Err(Errno::MFILE | Errno::NFILE) => self.refuse_one(listener),
             Err(Errno::NOBUFS | Errno::NOMEM | Errno::PERM) => Entry::Rest,
             // The others are of the connection that waited, not of the socket.
             // Source: accept(2), "Error handling"
             Err(_) => Entry::Gone,
         }
+    }
+
+    /// Connections that were refused since the last call.
+    pub(crate) fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
     }
 
     /// Accepts one connection with the spare descriptor and refuses it.
@@ -67,6 +78,7 @@ impl Door {
         let entry = match &accepted {
             Ok(socket) => {
                 refuse(socket);
+                self.refused += 1;
                 Entry::Gone
             }
             Err(Errno::AGAIN) => Entry::Empty,
@@ -82,6 +94,8 @@ impl Door {
 pub(crate) fn refuse(socket: &impl AsFd) {
     // The peer may be gone already, and it is refused either way.
     let _ = rustix::net::send(socket, REFUSAL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    // Closed with unread input, the connection would be reset, and the words with it.
+    let _ = rustix::net::recv(socket, &mut [0_u8; DISCARD_BYTES], RecvFlags::DONTWAIT);
 }
 
 fn open_spare() -> Option<OwnedFd> {

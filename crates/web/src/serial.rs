@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use wire::http::{Limits, Request, RequestBatch, RequestDecoder};
 
-use crate::channel::Received;
+use crate::channel::{Channel, Received};
 use crate::config::Config;
 use crate::door::{Door, Entry};
-use crate::worker::{Answer, Opened, READY, REOPEN, Site, Start, Terms};
+use crate::worker::{ACCEPT, Answer, Opened, READY, REOPEN, Site, Start, Terms};
 
 /// What is read at once.
 const READ_BYTES: usize = 16 * 1024;
@@ -28,6 +28,9 @@ pub(crate) fn run(start: Start) -> anyhow::Result<()> {
     let Start { order, control, listeners, .. } = start;
     let mut serial = Serial::new(&order.config)?;
     control.send(READY, &[]).context("tell the master")?;
+    if !may_begin(&control)? {
+        return Ok(());
+    }
     let mut door = Door::new();
     loop {
         let mut polled = vec![PollFd::new(&control, PollFlags::IN)];
@@ -53,6 +56,19 @@ pub(crate) fn run(start: Start) -> anyhow::Result<()> {
             {
                 tracing::debug!(%error, "a connection ended early");
             }
+        }
+    }
+}
+
+/// Waits until the master says to accept. False: it says to end, or is gone.
+fn may_begin(control: &Channel) -> anyhow::Result<bool> {
+    loop {
+        match control.wait().context("hear the master")? {
+            Received::Message(message) if message.bytes == ACCEPT => return Ok(true),
+            // It writes no log.
+            Received::Message(message) if message.bytes == REOPEN => {}
+            Received::Empty => {}
+            Received::Message(_) | Received::Closed => return Ok(false),
         }
     }
 }
@@ -130,7 +146,7 @@ impl Serial {
             let end = offset + bytes;
             while offset < end {
                 let count = usize::try_from(end - offset).unwrap_or(usize::MAX);
-                if rustix::fs::sendfile(&stream, &file, Some(&mut offset), count)? == 0 {
+                if rustix::fs::sendfile(&stream, file.fd(), Some(&mut offset), count)? == 0 {
                     break;
                 }
             }

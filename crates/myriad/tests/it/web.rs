@@ -1,6 +1,7 @@
 //! The web server from outside: its answers, its workers, its signals.
 
 mod harness;
+mod limits;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -325,9 +326,10 @@ fn a_program_is_replaced_when_nobody_hears_that_it_is_ready() {
     wait_until("the new master has ended", || !next.is_there());
 }
 
-/// Options with which no worker starts change nothing: nobody waits at a socket that was bound for them.
+/// Options with which no worker starts change nothing, and whoever comes while they fail is served: the
+/// sockets that were bound for them have got nobody.
 #[test]
-fn options_that_fail_leave_nobody_waiting() {
+fn options_that_fail_lose_nobody() {
     let folder = Folder::new("failing-options");
     let (file, said) = (folder.path("web.toml"), folder.path("said"));
     fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
@@ -335,16 +337,18 @@ fn options_that_fail_leave_nobody_waiting() {
     let server = Server::start_saying(&["--config", file.to_str().unwrap()], errors);
     let workers = server.workers();
     fs::write(&file, "workers = 8\nroot = \"/nonexistent\"\n").unwrap();
-    server.signal("HUP");
-    wait_until("the workers with the new options have failed", || {
-        fs::read_to_string(&said).unwrap().contains("the old ones stay")
-    });
-    // Whoever comes while they end may be cut off by them.
-    wait_until("they are gone", || server.workers() == workers);
-    for _ in 0..64 {
-        ask(&mut server.connect(), GET_HELLO, HELLO);
+    let load = Load::of_new_connections(server.address, 4);
+    load.go_on(50);
+    for round in 1..=3 {
+        server.signal("HUP");
+        wait_until("the workers with the new options have failed", || {
+            let said = fs::read_to_string(&said).unwrap();
+            said.matches("the old ones stay").count() == round
+        });
+        wait_until("they are gone", || server.workers() == workers);
+        load.go_on(50);
     }
-    assert!(server.workers().contains(&workers[0]));
+    assert_eq!(load.stop(), Vec::<String>::new());
     server.stop();
 }
 
@@ -514,6 +518,37 @@ fn a_log_that_was_moved_away_is_opened_anew() {
     wait_until("the line is written", || has_line(&log));
     server.stop();
     assert!(fs::read_to_string(old).unwrap().lines().count() == 1);
+}
+
+/// A worker that only finishes what it was asked writes to the log still.
+#[test]
+fn a_worker_that_ends_writes_to_the_log_that_was_opened_anew() {
+    let folder = Folder::new("old-log");
+    let (file, said) = (folder.path("web.toml"), folder.path("said"));
+    let (log, old) = (folder.path("access.log"), folder.path("old.log"));
+    fs::write(folder.path("root/big.bin"), vec![7; 16_000_000]).unwrap();
+    fs::write(&file, format!("root = {:?}\naccess-log = {log:?}\n", folder.path("root"))).unwrap();
+    let errors = fs::File::create(&said).unwrap();
+    let options = ["--config", file.to_str().unwrap(), "--workers", "1"];
+    let server = Server::start_saying(&options, errors);
+    let mut stream = server.connect();
+    let get = "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+    ask(&mut stream, &format!("{get}{GET_HELLO}"), "HTTP/1.1 200 OK\r\n");
+    server.signal("HUP");
+    wait_until("another worker serves", || {
+        fs::read_to_string(&said).unwrap().contains("serving with the new options")
+    });
+    fs::rename(&log, &old).unwrap();
+    server.signal("USR1");
+    wait_until("the log is opened", || log.exists());
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"\r\n\r\nHello from Tom HTTP Server\n"));
+    wait_until("the line is written", || {
+        fs::read_to_string(&log).unwrap().contains("GET /hello HTTP/1.1")
+    });
+    server.stop();
+    assert!(!fs::read_to_string(old).unwrap().contains("/hello"));
 }
 
 #[test]

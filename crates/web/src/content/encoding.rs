@@ -60,7 +60,9 @@ fn quality(lines: &[&[u8]], name: &str) -> u16 {
     for element in lines.iter().flat_map(|line| line.split(|&byte| byte == b',')) {
         let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
         let coding = parts.next().unwrap_or_default();
-        let weight = parts.find_map(|part| part.strip_prefix(b"q=")).map_or(1000, thousandths);
+        let weight =
+            parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
+        let weight = weight.map_or(1000, thousandths);
         if coding.eq_ignore_ascii_case(name.as_bytes()) {
             return weight;
         }
@@ -124,6 +126,7 @@ mod tests {
         check("", &all, None);
         check("gzip;q=0", &all, None);
         check("gzip;q=x", &all, None);
+        check("gzip;Q=0, br;Q=0.5", &all, Some(Coding::Brotli));
         check("br", &[], None);
     }
 

@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::encoding::{COMPRESSED_BYTES_MIN, Coding, gzip};
+use super::long::LongFile;
 use super::media::{self, Media};
 
 /// Files up to this long are kept in memory.
@@ -63,7 +64,7 @@ impl OpenError {
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     Kept(Arc<[u8]>),
-    Open(Arc<OwnedFd>),
+    Open(Arc<LongFile>),
 }
 
 /// The bytes of a file, as they are or in a coding.
@@ -192,7 +193,8 @@ impl Content {
     fn read(fd: OwnedFd, mark: Mark, variant: &str, look: Look) -> Result<Content, OpenError> {
         let etag = mark.etag(variant);
         if mark.bytes > KEPT_BYTES_MAX {
-            return Ok(Content { body: Body::Open(Arc::new(fd)), bytes: mark.bytes, etag });
+            let body = Body::Open(Arc::new(LongFile::new(fd, mark.bytes)));
+            return Ok(Content { body, bytes: mark.bytes, etag });
         }
         let mut bytes = vec![0; usize::try_from(mark.bytes).unwrap_or(0)];
         let mut filled = 0;

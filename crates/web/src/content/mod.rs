@@ -4,5 +4,6 @@ pub(crate) mod conditions;
 pub(crate) mod encoding;
 pub(crate) mod file;
 pub(crate) mod files;
+pub(crate) mod long;
 pub(crate) mod media;
 pub(crate) mod path;

@@ -1,5 +1,8 @@
 //! The listening sockets: bound once, kept for the life of the program and over upgrades, so that no
 //! connection that waits in one is ever lost.
+//!
+//! A socket that is bound for new options does not listen before workers with them are ready: the kernel
+//! spreads clients over all sockets of an address that listen, and those at one that is closed are lost.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +21,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds as many sockets as the workers need.
+    /// Binds as many sockets as the workers need. Nobody can connect before [`Listeners::open`].
     pub(crate) fn bind(config: &Config) -> anyhow::Result<Listeners> {
         let requested = config.listen;
         let doing = || format!("listen on {requested}");
@@ -27,7 +30,7 @@ impl Listeners {
             // and so finds out who is there already.
             reactor::listen(requested, 1, false).with_context(doing)?;
         }
-        let first = reactor::listen(requested, backlog(config), true).with_context(doing)?;
+        let first = reactor::bind(requested, true).with_context(doing)?;
         prepare(&first).with_context(doing)?;
         let local = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
         let mut listeners = Listeners { requested, local, sockets: vec![first] };
@@ -50,18 +53,24 @@ impl Listeners {
         config.listen == self.requested || config.listen == self.local
     }
 
-    /// Binds what is missing for these options. Nothing is closed: connections may wait in it.
+    /// Binds what is missing for these options, without listening. Nothing is closed: connections may
+    /// wait in it.
     pub(crate) fn adapt(&mut self, config: &Config) -> anyhow::Result<()> {
-        for socket in &self.sockets {
-            rustix::net::listen(socket, backlog(config)).context("change the backlog")?;
-        }
         let needed = if config.accept.has_own_listeners() { config.worker_count() } else { 1 };
         while self.sockets.len() < needed {
-            let socket = reactor::listen(self.local, backlog(config), true)
+            let socket = reactor::bind(self.local, true)
                 .and_then(|socket| prepare(&socket).map(|()| socket));
             self.sockets.push(socket.with_context(|| format!("listen on {}", self.local))?);
         }
         Ok(())
+    }
+
+    /// Has all sockets listen, those that do already with the backlog of these options.
+    pub(crate) fn open(&self, config: &Config) -> anyhow::Result<()> {
+        let doing = || format!("listen on {}", self.local);
+        self.sockets
+            .iter()
+            .try_for_each(|socket| rustix::net::listen(socket, backlog(config)).with_context(doing))
     }
 
     pub(crate) fn requested(&self) -> SocketAddr {
@@ -113,7 +122,11 @@ fn prepare(socket: &OwnedFd) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::time::Timespec;
+
     use super::*;
+    use crate::door::{Door, Entry};
 
     fn config(accept: Accept, workers: usize) -> Config {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -138,7 +151,27 @@ mod tests {
     fn an_address_that_is_taken_is_refused() {
         let listeners = Listeners::bind(&config(Accept::Reuseport, 1)).unwrap();
         let again = Config { listen: listeners.local(), ..config(Accept::Reuseport, 1) };
+        listeners.open(&again).unwrap();
         let error = format!("{:#}", Listeners::bind(&again).unwrap_err());
         assert!(error.contains("in use"), "{error}");
+    }
+
+    /// What is bound for options that may never come takes no client from the sockets that are there.
+    #[test]
+    fn sockets_that_are_not_open_get_no_connection() {
+        let one = config(Accept::Reuseport, 1);
+        let mut listeners = Listeners::bind(&one).unwrap();
+        listeners.open(&one).unwrap();
+        listeners.adapt(&config(Accept::Reuseport, 8)).unwrap();
+        let mut door = Door::new();
+        for _ in 0..32 {
+            let _client = std::net::TcpStream::connect(listeners.local()).unwrap();
+            let mut polled = [PollFd::new(&listeners.all()[0], PollFlags::IN)];
+            let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+            assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it waits elsewhere");
+            assert!(matches!(door.accept(&listeners.all()[0]), Entry::Connection(..)));
+        }
+        // To ask one that does not listen is no fault, and finds nobody.
+        assert!(matches!(door.accept(&listeners.all()[7]), Entry::Empty));
     }
 }

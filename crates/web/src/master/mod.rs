@@ -21,7 +21,7 @@ use rustix::time::Timespec;
 
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, Config, Source};
-use crate::worker::{FINISH, LEAVE, READY, REOPEN};
+use crate::worker::{ACCEPT, FINISH, LEAVE, READY, REOPEN};
 use crate::{door, logging};
 
 use dispatch::Dispatch;
@@ -118,7 +118,12 @@ impl Master {
                 inherited.adapt(&config)?;
                 inherited
             }
-            _ => Listeners::bind(&config)?,
+            _ => {
+                let bound = Listeners::bind(&config)?;
+                // Whoever comes before the workers are ready waits for them.
+                bound.open(&config)?;
+                bound
+            }
         };
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
@@ -228,11 +233,23 @@ impl Master {
                     tracing::warn!(?signal, "ignored: not serving yet, or no more");
                 }
                 Signal::Hangup => self.reload(),
-                Signal::User1 => self.team.tell_all(REOPEN),
+                Signal::User1 => self.reopen_logs(),
                 Signal::User2 => self.begin_upgrade()?,
             }
         }
         Ok(())
+    }
+
+    /// Those that end write to the log still, and those that are about to begin may have it open.
+    fn reopen_logs(&self) {
+        self.team.tell_all(REOPEN);
+        if let Some(next) = &self.next {
+            next.team.tell_all(REOPEN);
+        }
+        // The others were killed.
+        for retired in self.retired.iter().filter(|retired| retired.until.is_some()) {
+            retired.worker.tell(REOPEN);
+        }
     }
 
     /// Something came from a worker, or its end.
@@ -248,6 +265,7 @@ impl Master {
                 seat::Heard::Ready if self.phase == Phase::Starting && self.team.is_ready() => {
                     self.begin_serving()?;
                 }
+                seat::Heard::Ready if self.phase == Phase::Serving => self.team.tell(id, ACCEPT),
                 seat::Heard::Gone if self.phase == Phase::Starting => {
                     bail!("a worker ended before it was ready: {}", self.team.lose(id));
                 }
@@ -273,7 +291,9 @@ impl Master {
     }
 
     fn begin_serving(&mut self) -> anyhow::Result<()> {
+        self.listeners.open(&self.team.config)?;
         self.phase = Phase::Serving;
+        self.team.tell_all(ACCEPT);
         self.watch_listeners()?;
         // Who has started it may have stopped listening long ago when a new program takes over.
         if let Err(error) = self.announce() {
@@ -304,14 +324,19 @@ impl Master {
         out.flush()
     }
 
-    /// Watches the listening sockets, if that is the master's part.
+    /// Watches the listening sockets, if that is the master's part and it does not rest.
     fn watch_listeners(&mut self) -> anyhow::Result<()> {
+        if self.dispatch.is_watching || self.dispatch.rests_until.is_some() {
+            return Ok(());
+        }
         let flags = match self.team.config.accept {
             Accept::NotifyEt => EventFlags::IN | EventFlags::ET,
             accept if accept.is_masters() => EventFlags::IN,
             _ => return Ok(()),
         };
-        for (index, listener) in self.listeners.all().iter().enumerate() {
+        // Those behind were bound for other options and do not listen yet.
+        let count = self.next.as_ref().map_or(usize::MAX, |next| next.sockets_before);
+        for (index, listener) in self.listeners.all().iter().enumerate().take(count) {
             let token = EventData::new_u64(LISTENERS + index as u64);
             epoll::add(&self.epoll, listener, token, flags).context("watch a listening socket")?;
         }
@@ -367,41 +392,55 @@ impl Master {
         }
         let listeners = moved.as_ref().unwrap_or(&self.listeners);
         if let Err(error) = team.start_all(&self.program, listeners, &self.epoll) {
-            Self::retire(&mut self.retired, &mut team, FINISH);
+            Self::retire(&mut self.retired, &mut team, LEAVE);
             return Err(error);
         }
         Ok(Reload { team, moved, sockets_before, until: Instant::now() + RELOAD_PATIENCE })
     }
 
-    /// Stays with the old options. Workers that started with the new ones serve those who wait at
-    /// their sockets before they end: nobody else will look there.
+    /// Stays with the old options. Workers that started with the new ones have not accepted anybody.
     fn end_reload(&mut self, why: &str) {
         let Some(mut next) = self.next.take() else { return };
-        Self::retire(&mut self.retired, &mut next.team, FINISH);
+        Self::retire(&mut self.retired, &mut next.team, LEAVE);
         self.give_up_sockets(next.sockets_before);
         tracing::error!(why, "a worker with the new options failed; the old ones stay");
     }
 
-    /// Closes the sockets that were bound for options that did not come: the kernel spreads clients
-    /// over all sockets of the address, and no worker accepts at these.
+    /// Closes the sockets that were bound for options that did not come. Nobody waits there: they did
+    /// not listen, unless another one of them could not.
     fn give_up_sockets(&mut self, count: usize) {
         for socket in self.listeners.cut(count) {
-            // Watched only if accepting has rested meanwhile.
-            let _ = epoll::delete(&self.epoll, &socket);
             self.dispatch.evacuate(&self.team, &socket);
         }
-        if let Err(error) = self.listeners.adapt(&self.team.config) {
+        if let Err(error) = self.listeners.open(&self.team.config) {
             tracing::warn!("the backlog is that of the new options: {error:#}");
         }
     }
 
     fn change_teams(&mut self) -> anyhow::Result<()> {
-        let Some(Reload { team, moved, .. }) = self.next.take() else { return Ok(()) };
+        let Some(next) = self.next.take() else { return Ok(()) };
+        let listeners = next.moved.as_ref().unwrap_or(&self.listeners);
+        if let Err(error) = listeners.open(&next.team.config) {
+            self.next = Some(next);
+            self.end_reload(&format!("{error:#}"));
+            return Ok(());
+        }
+        let Reload { team, moved, .. } = next;
         self.leave_listeners();
+        self.dispatch.rests_until = None;
+        team.tell_all(ACCEPT);
         let mut before = std::mem::replace(&mut self.team, team);
-        Self::retire(&mut self.retired, &mut before, LEAVE);
         if let Some(moved) = moved {
+            // Nobody will look at the sockets of the old address again.
+            if before.config.accept == Accept::Fdpass {
+                for listener in self.listeners.all() {
+                    self.dispatch.evacuate(&before, listener);
+                }
+            }
+            Self::retire(&mut self.retired, &mut before, FINISH);
             self.listeners = moved;
+        } else {
+            Self::retire(&mut self.retired, &mut before, LEAVE);
         }
         self.watch_listeners()?;
         tracing::info!(address = %self.listeners.local(), "serving with the new options");

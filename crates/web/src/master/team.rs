@@ -134,6 +134,11 @@ impl Team {
         worker.reap()
     }
 
+    pub(crate) fn tell(&self, id: u64, order: &[u8]) {
+        let workers = self.seats.iter().filter_map(|seat| seat.worker.as_ref());
+        workers.filter(|worker| worker.id == id).for_each(|worker| worker.tell(order));
+    }
+
     pub(crate) fn tell_all(&self, order: &[u8]) {
         self.seats.iter().filter_map(|seat| seat.worker.as_ref()).for_each(|worker| {
             worker.tell(order);

@@ -1,6 +1,5 @@
 //! Answers of the server itself: which one a request gets, and its bytes.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::time::{MonoNs, Now};
@@ -13,6 +12,7 @@ use crate::content::conditions::{self, Part, Verdict, Version};
 use crate::content::encoding;
 use crate::content::file::{Body, Content, File, OpenError};
 use crate::content::files::{Files, Opener};
+use crate::content::long::LongFile;
 use crate::content::path::{self, PathError};
 
 /// The answer of the web server that this one is compared with, to the byte.
@@ -32,7 +32,7 @@ pub(crate) enum Answer {
     Done,
     /// A part of a file.
     File {
-        file: Arc<OwnedFd>,
+        file: Arc<LongFile>,
         offset: u64,
         bytes: u64,
     },

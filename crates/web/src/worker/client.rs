@@ -8,20 +8,26 @@ use reactor::ConnId;
 use wire::http::{Request, RequestDecoder};
 
 use super::answer::Opened;
+use super::pace::Pace;
+use super::sending::Sending;
 
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
+    /// The first byte of the first request.
+    First,
     /// The first byte of a request, after one was answered.
     Idle,
-    /// The rest of a head; also the first byte of the first request.
+    /// The rest of a head.
     Head,
     /// The rest of a body.
     Body,
     /// The upstream.
     Upstream,
-    /// A file.
+    /// A file, or a piece of it.
     Disk,
+    /// Its turn: a file is on its way, and more of it follows.
+    Turn,
     /// Its end: it was let go.
     End,
 }
@@ -38,6 +44,10 @@ pub(crate) struct Client {
     pub(crate) exchange: Option<ConnId>,
     /// The file that its next request has waited for.
     pub(crate) opened: Option<Arc<Opened>>,
+    /// The file that is on its way, if more of it follows.
+    pub(crate) sending: Option<Sending>,
+    /// How fast it takes its answers, while there is something to take.
+    pub(crate) pace: Option<Pace>,
 }
 
 impl Client {
@@ -45,10 +55,12 @@ impl Client {
         Client {
             decoder: RequestDecoder::new(),
             remote,
-            wait: Wait::Head,
+            wait: Wait::First,
             since: now,
             exchange: None,
             opened: None,
+            sending: None,
+            pace: None,
         }
     }
 
@@ -56,8 +68,11 @@ impl Client {
     pub(crate) fn note_wait(&mut self, has_served: bool, now: MonoNs) {
         let wait = if self.decoder.is_in_body() {
             Wait::Body
-        } else if self.decoder.is_inside() || (!has_served && self.wait == Wait::Head) {
+        } else if self.decoder.is_inside() {
             Wait::Head
+        } else if !has_served && self.wait == Wait::First {
+            // Empty lines are not the begin of anything.
+            Wait::First
         } else {
             Wait::Idle
         };
@@ -99,4 +114,42 @@ impl Terms {
     /// For answers to what is no request.
     pub(crate) const REFUSED: Terms =
         Terms { closes: true, says_keep_alive: false, is_old: false, is_head: false };
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::http::{Limits, RequestBatch};
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// What a client waits for, and since which second, when these parts have come, each in its second.
+    #[track_caller]
+    fn check(parts: &[(u64, &str)], expected: (Wait, u64)) {
+        let mut client = Client::new(None, MonoNs(0));
+        let (mut input, mut batch) = (Vec::new(), RequestBatch::new());
+        for (second, part) in parts {
+            input.extend_from_slice(part.as_bytes());
+            let consumed = client.decoder.decode(&input, &Limits::DEFAULT, 64, &mut batch);
+            input.drain(..consumed);
+            client.note_wait(!batch.is_empty(), MonoNs(second * SECOND_NS));
+        }
+        assert_eq!((client.wait, client.since.0 / SECOND_NS), expected, "{parts:?}");
+    }
+
+    #[test]
+    fn time_runs_from_the_first_byte_of_what_is_waited_for() {
+        let whole = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let posted = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+        check(&[], (Wait::First, 0));
+        check(&[(9, "G")], (Wait::Head, 9));
+        check(&[(9, "G"), (12, "E"), (15, "T")], (Wait::Head, 9));
+        check(&[(3, "\r\n"), (6, "\r\n")], (Wait::First, 0));
+        check(&[(3, whole)], (Wait::Idle, 3));
+        check(&[(3, whole), (5, "\r\n")], (Wait::Idle, 3));
+        check(&[(3, whole), (8, "GET"), (9, " /")], (Wait::Head, 8));
+        check(&[(3, "POST"), (7, &posted[4..]), (8, "a")], (Wait::Body, 7));
+        check(&[(3, posted), (4, "abc")], (Wait::Idle, 4));
+    }
 }

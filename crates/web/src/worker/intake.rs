@@ -56,6 +56,16 @@ pub(crate) struct Arrival {
     pub(crate) remote: Option<SocketAddr>,
 }
 
+/// How far a worker is with accepting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The master has not said that it may.
+    Closed,
+    Open,
+    /// It never will again.
+    Over,
+}
+
 #[derive(Debug)]
 pub(crate) struct Intake {
     accept: Accept,
@@ -71,7 +81,7 @@ pub(crate) struct Intake {
     door: Door,
     watcher: Watcher,
     is_watching: bool,
-    is_over: bool,
+    stage: Stage,
     /// As last written to the table.
     published: u64,
 }
@@ -110,21 +120,29 @@ impl Intake {
             door: Door::new(),
             watcher,
             is_watching: false,
-            is_over: false,
+            stage: Stage::Closed,
             published: ABSENT,
         }
     }
 
-    /// Begins to take connections.
+    /// Begins to take connections that are passed on.
     pub(crate) fn begin(&mut self) -> std::io::Result<()> {
         self.watcher.add(&self.mailbox, Source::Mailbox.number(), Trigger::Level)?;
         self.publish(0);
+        Ok(())
+    }
+
+    /// Begins to accept connections.
+    pub(crate) fn open(&mut self) -> std::io::Result<()> {
+        if self.stage == Stage::Closed {
+            self.stage = Stage::Open;
+        }
         self.resume()
     }
 
     /// Watches the listening sockets, where this worker does.
     pub(crate) fn resume(&mut self) -> std::io::Result<()> {
-        if !self.is_watching && !self.is_over && !self.accept.is_masters() {
+        if !self.is_watching && self.stage == Stage::Open && !self.accept.is_masters() {
             for (index, listener) in self.listeners.iter().enumerate() {
                 self.watcher.add(
                     listener,
@@ -152,7 +170,7 @@ impl Intake {
     /// are taken first, because nobody else will.
     pub(crate) fn end(&mut self, takes_waiting: bool) -> Vec<Arrival> {
         self.pause();
-        self.is_over = true;
+        self.stage = Stage::Over;
         let mut arrivals = Vec::new();
         if takes_waiting {
             for index in 0..self.listeners.len() {
@@ -167,7 +185,7 @@ impl Intake {
     pub(crate) fn publish(&mut self, connections: u64) {
         let is_read =
             self.workers > 1 && matches!(self.accept, Accept::LeastLoaded | Accept::Fdpass);
-        let number = if self.is_over { ABSENT } else { connections };
+        let number = if self.stage == Stage::Over { ABSENT } else { connections };
         if number != self.published && (is_read || self.published == ABSENT) {
             self.published = number;
             if let Err(error) = self.table.set(self.slot, number) {
@@ -254,6 +272,11 @@ impl Intake {
             }
         }
         round
+    }
+
+    /// Connections that were refused for want of descriptors since the last call.
+    pub(crate) fn take_refused(&mut self) -> u64 {
+        self.door.take_refused()
     }
 
     /// A connection over a limit.

@@ -12,6 +12,7 @@ use base::time::UnixMs;
 use wire::http::Request;
 
 use super::answer::Sent;
+use crate::config::LogFormat;
 
 /// Lines are handed over when this much has gathered, or when the worker is about to wait.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -31,35 +32,59 @@ pub(crate) struct Words {
     after: Vec<u8>,
 }
 
-impl Words {
-    pub(crate) fn of(request: &Request<'_>) -> Words {
-        let mut before = Vec::with_capacity(128);
+impl LogFormat {
+    /// The words for a request.
+    fn words(self, request: &Request<'_>) -> Words {
+        let (mut before, mut after) = (Vec::with_capacity(128), Vec::with_capacity(128));
+        let version: &[u8] = if request.minor_version() == 0 { b"HTTP/1.0" } else { b"HTTP/1.1" };
+        let referer = request.header("referer");
+        let agent = request.header("user-agent");
+        if self == LogFormat::Json {
+            put_member(&mut before, "method", Some(request.method_text()));
+            put_member(&mut before, "target", Some(request.target()));
+            put_member(&mut before, "version", Some(version));
+            put_member(&mut after, "referer", referer);
+            put_member(&mut after, "user_agent", agent);
+            return Words { before, after };
+        }
         before.push(b'"');
         before.extend_from_slice(request.method_text());
         before.push(b' ');
         put_escaped(&mut before, request.target());
-        let version: &[u8] = if request.minor_version() == 0 { b" HTTP/1.0" } else { b" HTTP/1.1" };
+        before.push(b' ');
         before.extend_from_slice(version);
-        before.extend_from_slice(b"\" ");
-        let mut after = Vec::with_capacity(128);
-        for name in ["referer", "user-agent"] {
-            after.extend_from_slice(b" \"");
-            put_escaped(&mut after, request.header(name).unwrap_or(b"-"));
-            after.push(b'"');
+        before.push(b'"');
+        if self == LogFormat::Combined {
+            for value in [referer, agent] {
+                after.extend_from_slice(b" \"");
+                put_escaped(&mut after, value.unwrap_or(b"-"));
+                after.push(b'"');
+            }
         }
         Words { before, after }
     }
 
     /// For what was no request.
-    pub(crate) fn none() -> Words {
-        Words { before: b"\"-\" ".to_vec(), after: b" \"-\" \"-\"".to_vec() }
+    fn no_words(self) -> Words {
+        let (before, after): (&[u8], &[u8]) = match self {
+            LogFormat::Combined => (b"\"-\"", b" \"-\" \"-\""),
+            LogFormat::Common => (b"\"-\"", b""),
+            LogFormat::Json => (b"", b""),
+        };
+        Words { before: before.to_vec(), after: after.to_vec() }
+    }
+
+    /// The time of a line.
+    fn date(self, seconds: u64) -> String {
+        if self == LogFormat::Json { timestamp(seconds) } else { date_text(seconds) }
     }
 }
 
-/// A line per request, in the combined format. The serving thread never waits for the disk: when the
-/// queue is full, lines are dropped and counted.
+/// A line per request. The serving thread never waits for the disk: when the queue is full, lines are
+/// dropped and counted.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
+    format: LogFormat,
     /// None while dropped.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -73,7 +98,7 @@ pub(crate) struct AccessLog {
 
 impl AccessLog {
     /// Opens `path` to append, and starts the thread that writes.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<AccessLog> {
+    pub(crate) fn open(path: &Path, format: LogFormat) -> anyhow::Result<AccessLog> {
         let file = open(path).with_context(|| format!("open the access log {}", path.display()))?;
         let (orders, received) = sync_channel(BATCHES_MAX);
         let path = path.to_owned();
@@ -82,6 +107,7 @@ impl AccessLog {
             .spawn(move || write(file, &path, &received))
             .context("start the thread of the access log")?;
         Ok(AccessLog {
+            format,
             orders: Some(orders),
             thread: Some(thread),
             batch: Vec::new(),
@@ -92,6 +118,17 @@ impl AccessLog {
         })
     }
 
+    /// What is to be said of a request when it was answered.
+    pub(crate) fn words(&self, request: &Request<'_>) -> Words {
+        self.format.words(request)
+    }
+
+    /// Notes what was answered to something that was no request.
+    pub(crate) fn note_no_request(&mut self, remote: Option<IpAddr>, sent: Sent, now: UnixMs) {
+        let words = self.format.no_words();
+        self.note_words(remote, &words, sent, now);
+    }
+
     /// Notes one request and what was answered.
     pub(crate) fn note(
         &mut self,
@@ -100,7 +137,8 @@ impl AccessLog {
         sent: Sent,
         now: UnixMs,
     ) {
-        self.note_words(remote, &Words::of(request), sent, now);
+        let words = self.format.words(request);
+        self.note_words(remote, &words, sent, now);
     }
 
     /// Notes one request that is gone.
@@ -113,10 +151,16 @@ impl AccessLog {
     ) {
         self.start_line(remote, now);
         self.batch.extend_from_slice(&words.before);
+        let Sent { status, body_bytes } = sent;
+        let is_json = self.format == LogFormat::Json;
         // Writing into memory does not fail.
-        let _ = write!(self.batch, "{} {}", sent.status, sent.body_bytes);
+        let _ = if is_json {
+            write!(self.batch, ",\"status\":{status},\"bytes\":{body_bytes}")
+        } else {
+            write!(self.batch, " {status} {body_bytes}")
+        };
         self.batch.extend_from_slice(&words.after);
-        self.batch.push(b'\n');
+        self.batch.extend_from_slice(if is_json { b"}\n" } else { b"\n" });
         self.batch_lines += 1;
         if self.batch.len() >= BATCH_BYTES {
             self.flush();
@@ -124,18 +168,21 @@ impl AccessLog {
     }
 
     fn start_line(&mut self, remote: Option<IpAddr>, now: UnixMs) {
-        match remote {
-            Some(remote) => drop(write!(self.batch, "{remote}")),
-            None => self.batch.push(b'-'),
-        }
         let seconds = now.0 / 1000;
         if seconds != self.seconds || self.date.is_empty() {
             self.seconds = seconds;
-            self.date = date_text(seconds);
+            self.date = self.format.date(seconds);
         }
-        self.batch.extend_from_slice(b" - - [");
-        self.batch.extend_from_slice(self.date.as_bytes());
-        self.batch.extend_from_slice(b"] ");
+        let Self { format, batch, date, .. } = self;
+        // Writing into memory does not fail.
+        let _ = match (*format, remote) {
+            (LogFormat::Json, Some(remote)) => {
+                write!(batch, "{{\"time\":\"{date}\",\"remote\":\"{remote}\"")
+            }
+            (LogFormat::Json, None) => write!(batch, "{{\"time\":\"{date}\",\"remote\":null"),
+            (_, Some(remote)) => write!(batch, "{remote} - - [{date}] "),
+            (_, None) => write!(batch, "- - - [{date}] "),
+        };
     }
 
     /// Hands over what has gathered.
@@ -219,14 +266,45 @@ fn put_escaped(batch: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// `21/Nov/2026:12:00:00 +0000`, from the words of headers.
-fn date_text(seconds: u64) -> String {
+/// A member of an object behind others, in which bytes of a peer are characters of the same number.
+// Source: RFC 8259 7 (strings)
+fn put_member(batch: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
+    // Writing into memory does not fail.
+    let _ = write!(batch, ",\"{name}\":");
+    let Some(value) = value else { return batch.extend_from_slice(b"null") };
+    batch.push(b'"');
+    for &byte in value {
+        if byte.is_ascii_graphic() && byte != b'"' && byte != b'\\' || byte == b' ' {
+            batch.push(byte);
+        } else {
+            let _ = write!(batch, "\\u00{byte:02x}");
+        }
+    }
+    batch.push(b'"');
+}
+
+/// Day, month, year and time of day, in the words of headers.
+fn date_words(seconds: u64) -> [String; 4] {
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     let text = httpdate::fmt_http_date(time);
     let mut words = text.split(' ').skip(1);
-    let mut word = || words.next().unwrap_or_default();
-    let (day, month, year, clock) = (word(), word(), word(), word());
+    std::array::from_fn(|_| words.next().unwrap_or_default().to_owned())
+}
+
+/// `21/Nov/2026:12:00:00 +0000`.
+fn date_text(seconds: u64) -> String {
+    let [day, month, year, clock] = date_words(seconds);
     format!("{day}/{month}/{year}:{clock} +0000")
+}
+
+/// `2026-11-21T12:00:00Z`.
+// Source: RFC 3339 5.6
+fn timestamp(seconds: u64) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let [day, month, year, clock] = date_words(seconds);
+    let month = MONTHS.iter().position(|name| *name == month).map_or(0, |index| index + 1);
+    format!("{year}-{month:02}-{day}T{clock}Z")
 }
 
 #[cfg(test)]
@@ -236,9 +314,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_combined_and_escaped() {
-        let path = std::env::temp_dir().join(format!("myriad-web-log-{}", std::process::id()));
-        let mut log = AccessLog::open(&path).unwrap();
+    fn every_format_has_its_lines() {
+        check(
+            LogFormat::Combined,
+            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7 \"r\" \
+             \"x\\x22y\\x5Cz\\xFF\"\n\
+             - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9 \"-\" \"-\"\n",
+        );
+        check(
+            LogFormat::Common,
+            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7\n\
+             - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9\n",
+        );
+        let json = "{\"time\":\"2026-11-21T12:00:00Z\",\"remote\":\"10.0.0.1\",\"method\":\"GET\",\
+                    \"target\":\"/a?b\",\"version\":\"HTTP/1.1\",\"status\":200,\"bytes\":7,\
+                    \"referer\":\"r\",\"user_agent\":\"x\\u0022y\\u005cz\\u00ff\"}\n\
+                    {\"time\":\"2026-11-21T12:00:00Z\",\"remote\":null,\"status\":400,\"bytes\":9}\n";
+        check(LogFormat::Json, json);
+        for line in json.lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
+    }
+
+    /// A request and something that is none.
+    fn check(format: LogFormat, expected: &str) {
+        let name = format!("myriad-web-log-{format:?}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut log = AccessLog::open(&path, format).unwrap();
         let input =
             b"GET /a?b HTTP/1.1\r\nHost: a\r\nUser-Agent: x\"y\\z\xff\r\nReferer: r\r\n\r\n";
         let mut batch = RequestBatch::new();
@@ -247,10 +349,7 @@ mod tests {
         let sent = Sent { status: 200, body_bytes: 7 };
         log.note(remote, &batch.get(0, input), sent, UnixMs(1_795_262_400_000));
         let refused = Sent { status: 400, body_bytes: 9 };
-        log.note_words(None, &Words::none(), refused, UnixMs(1_795_262_400_999));
-        let expected = "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7 \"r\" \
-                        \"x\\x22y\\x5Cz\\xFF\"\n\
-                        - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9 \"-\" \"-\"\n";
+        log.note_no_request(None, refused, UnixMs(1_795_262_400_999));
         assert_eq!(String::from_utf8_lossy(&log.batch), expected);
         log.flush();
         log.reopen();

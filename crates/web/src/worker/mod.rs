@@ -6,8 +6,11 @@ mod client;
 mod disk;
 mod intake;
 pub(crate) mod log;
+mod pace;
 mod proxy;
+mod sending;
 mod server;
+mod shed;
 mod timeouts;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,8 +31,11 @@ pub(crate) use client::Terms;
 /// Output above which a connection is not read; its peer takes it slower than it comes.
 const OUTPUT_PAUSE_BYTES: u64 = 256 * 1024;
 
-/// From a worker to its master: it accepts connections.
+/// From a worker to its master: it can accept connections.
 pub(crate) const READY: &[u8] = b"ready";
+/// From the master: accept connections. Not before all workers of a team are ready, so that a team that
+/// fails has taken nobody from another one.
+pub(crate) const ACCEPT: &[u8] = b"accept";
 /// From the master: others take over, end when what has come is answered.
 pub(crate) const LEAVE: &[u8] = b"leave";
 /// From the master: nobody takes over; take what waits in the kernel, then the same.
@@ -125,7 +131,9 @@ pub(crate) fn run(start: Start, signals: Option<Signals>) -> anyhow::Result<()> 
     limits.output_pause_bytes.set(OUTPUT_PAUSE_BYTES);
     limits.connections_max.set(u64::MAX);
     let site = Site::new(&start.order.config)?;
-    let log = start.order.config.access_log.as_deref().map(log::AccessLog::open).transpose()?;
+    let format = start.order.config.access_log_format;
+    let path = start.order.config.access_log.as_deref();
+    let log = path.map(|path| log::AccessLog::open(path, format)).transpose()?;
     let mut begun = Ok(());
     let solo = Solo::new(Arc::new(limits), |links, watcher| {
         let mailbox = links.mailboxes()[0].clone();

@@ -428,7 +428,7 @@ impl Delivery {
         out.buffer().extend_from_slice(&self.bytes);
         let closes = match self.then {
             Then::More => return,
-            Then::Abort => return cx.abort(self.client),
+            Then::Abort => return cx.reset(self.client),
             Then::Fail(status) => {
                 site.words(status, self.terms, out.buffer());
                 self.terms.closes

@@ -16,9 +16,11 @@ use super::answer::{Answer, Opened, Site};
 use super::client::{Client, Terms, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Intake, Round};
-use super::log::{AccessLog, Words};
+use super::log::AccessLog;
 use super::proxy::{Proxy, UPSTREAM, Upstream};
-use super::{FINISH, LEAVE, READY, REOPEN, Source, Start};
+use super::sending::{Crowded, Sending};
+use super::shed::Shed;
+use super::{ACCEPT, FINISH, LEAVE, READY, REOPEN, Source, Start};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
 
@@ -50,14 +52,16 @@ pub(super) struct Server {
     pub(super) config: Config,
     pub(super) limits: Limits,
     pub(super) site: Site,
-    /// Opens what is not at hand.
-    disk: Disk,
+    /// Does what may take a disk's time.
+    pub(super) disk: Disk,
     pub(super) intake: Intake,
     signals: Option<Signals>,
     watcher: Watcher,
     batch: RequestBatch,
     pub(super) log: Option<AccessLog>,
     pub(super) proxy: Proxy,
+    /// What was refused since the operator was last told.
+    pub(super) shed: Shed,
     /// Connections of clients.
     pub(super) clients: usize,
     addresses: HashMap<IpAddr, usize, RandomState>,
@@ -106,6 +110,7 @@ impl Server {
             batch: RequestBatch::new(),
             log,
             proxy: Proxy::new(config.upstream),
+            shed: Shed::default(),
             clients: 0,
             addresses: HashMap::default(),
             drain: None,
@@ -136,6 +141,15 @@ impl Server {
         input: &[u8],
         out: &mut Output,
     ) -> Flow {
+        if let Some(sending) = client.sending.take() {
+            let sent = self.send_piece(id, client, sending, cx.now().mono, input.len(), out);
+            // With its answer begun there is no other way to say that there are too many.
+            return sent.unwrap_or_else(|Crowded| {
+                self.shed.files += 1;
+                cx.reset(id);
+                Flow { consumed: 0, next: Next::Pause }
+            });
+        }
         if client.wait == Wait::Disk {
             client.wait = Wait::Idle;
         }
@@ -152,7 +166,7 @@ impl Server {
                 next: self.after_all(cx, client, input.len() - consumed, &batch, out),
             },
         };
-        if client.exchange.is_none() && client.wait != Wait::Disk {
+        if client.exchange.is_none() && client.sending.is_none() && client.wait != Wait::Disk {
             client.note_wait(!batch.is_empty(), cx.now().mono);
         }
         self.batch = batch;
@@ -174,21 +188,40 @@ impl Server {
         let mut opened = client.opened.take();
         for index in 0..batch.len() {
             let flow = |next| Some(Flow { consumed: batch.end(index), next });
+            let before_bytes = if index == 0 { 0 } else { batch.end(index - 1) };
             let request = batch.get(index, input);
             let is_last = index + 1 == batch.len();
             let terms = Terms::of(&request, self.drain.is_some() && is_last);
             let opened: Option<Arc<Opened>> = opened.take();
+            let head_start = out.buffer().len();
             let (answer, mut sent) =
                 self.site.answer(&request, terms, now, opened.as_deref(), out.buffer());
             let mut stop = None;
             match answer {
                 Answer::Done => {}
                 Answer::File { file, offset, bytes } => {
-                    out.attach(file, offset, bytes);
-                    stop = Some(if terms.closes { Next::Close } else { Next::Again });
+                    let sending = Sending {
+                        file,
+                        offset,
+                        end: offset + bytes,
+                        request_bytes: batch.end(index) - before_bytes,
+                        closes: terms.closes,
+                        is_brought: false,
+                    };
+                    let input_bytes = input.len() - before_bytes;
+                    match self.send_piece(id, client, sending, now.mono, input_bytes, out) {
+                        Ok(Flow { consumed, next }) => {
+                            stop = Some(Flow { consumed: before_bytes + consumed, next });
+                        }
+                        Err(Crowded) => {
+                            self.shed.files += 1;
+                            out.buffer().truncate(head_start);
+                            sent = self.site.words(503, terms, out.buffer()).1;
+                        }
+                    }
                 }
                 Answer::Upstream => {
-                    let words = self.log.is_some().then(|| Words::of(&request));
+                    let words = self.log.as_ref().map(|log| log.words(&request));
                     match self.proxy.start(cx, id, client.remote, &request, terms, words) {
                         Ok(upstream) => {
                             client.exchange = Some(upstream);
@@ -196,27 +229,28 @@ impl Server {
                             return flow(Next::Pause);
                         }
                         Err(status) => {
+                            self.shed.upstream += u64::from(status == 503);
                             self.site.update_date(now);
                             sent = self.site.words(status, terms, out.buffer()).1;
                         }
                     }
                 }
                 Answer::Cold(name) => {
-                    if self.disk.ask(name, id) {
+                    if self.disk.ask_name(name, id) {
                         client.wait = Wait::Disk;
                         client.since = now.mono;
                         // It is shown again when its file is there.
-                        let consumed = if index == 0 { 0 } else { batch.end(index - 1) };
-                        return Some(Flow { consumed, next: Next::Pause });
+                        return Some(Flow { consumed: before_bytes, next: Next::Pause });
                     }
+                    self.shed.files += 1;
                     sent = self.site.words(503, terms, out.buffer()).1;
                 }
             }
             if let Some(log) = &mut self.log {
                 log.note(client.remote, &request, sent, now.unix);
             }
-            if let Some(next) = stop {
-                return flow(next);
+            if stop.is_some() {
+                return stop;
             }
             if terms.closes {
                 return flow(Next::Close);
@@ -240,7 +274,7 @@ impl Server {
         if let Some(error) = batch.error() {
             let sent = self.site.refuse(error, cx.now(), out.buffer());
             if let Some(log) = &mut self.log {
-                log.note_words(client.remote, &Words::none(), sent, cx.now().unix);
+                log.note_no_request(client.remote, sent, cx.now().unix);
             }
             return Next::Close;
         }
@@ -265,6 +299,8 @@ impl Server {
             let per_address_max = self.config.connections_per_address_max;
             let is_crowd = per_address_max != 0 && of_address.unwrap_or(0) >= per_address_max;
             if is_crowd || clients >= self.config.connections_max {
+                self.shed.addresses += u64::from(is_crowd);
+                self.shed.connections += u64::from(!is_crowd);
                 Intake::refuse(&arrival);
                 continue;
             }
@@ -307,6 +343,12 @@ impl Server {
         loop {
             match self.control.receive() {
                 Ok(Received::Message(message)) => match message.bytes.as_slice() {
+                    ACCEPT => {
+                        if let Err(error) = self.intake.open() {
+                            tracing::error!(%error, "the listening sockets cannot be watched");
+                            self.begin_drain(cx, false);
+                        }
+                    }
                     LEAVE => self.begin_drain(cx, false),
                     FINISH => self.begin_drain(cx, true),
                     REOPEN => {
@@ -422,15 +464,21 @@ impl Handler for Server {
         true
     }
 
-    /// A file is there: who waits for it is served.
+    /// Something of a file is there: who waits for it is served.
     fn mail(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
-        opened: Mail,
+        mail: Mail,
     ) {
+        let opened = match mail {
+            Mail::Opened(opened) => opened,
+            Mail::Piece { piece, is_there } => {
+                return self.take_piece(cx, connections, &piece, is_there);
+            }
+        };
         self.site.take(&opened, cx.now());
-        for id in self.disk.waiting_for(&opened.name) {
+        for id in self.disk.waiting_for_name(&opened.name) {
             if let Some((Session::Client(client), _)) = connections.get_mut(id) {
                 client.opened = Some(Arc::clone(&opened));
                 cx.resume(id);

@@ -4,11 +4,11 @@
 //! longer than its time by one interval.
 
 use base::time::MonoNs;
-use reactor::{ConnId, Connections, Context};
+use reactor::{ConnId, ConnInfo, Connections, Context};
 
-use super::client::Wait;
+use super::client::{Client, Wait};
 use super::disk::Mail;
-use super::log::Words;
+use super::pace::{Demand, Pace};
 use super::server::{Server, Session};
 
 /// Connections are looked at this often, at least and at most.
@@ -72,12 +72,11 @@ impl Server {
         self.has_overdue = false;
         for (info, session) in connections.list() {
             let Session::Client(client) = session else { continue };
-            let waited_ns = now.since(client.since);
-            let sends = info.output_bytes != 0 || info.attached_bytes != 0;
-            let verdict = if sends {
-                self.judge_taker(now.since(info.last_activity))
+            let verdict = if info.output_bytes != 0 || info.attached_bytes != 0 {
+                self.judge_taker(client, info.sent_bytes, now)
             } else {
-                self.judge_wait(client.wait, waited_ns, info.input_bytes, now)
+                client.pace = None;
+                self.judge_wait(client, &info, now)
             };
             if verdict == Verdict::Stay {
                 continue;
@@ -91,7 +90,7 @@ impl Server {
             match verdict {
                 Verdict::Stay => {}
                 Verdict::Close => cx.close(info.id),
-                Verdict::Abort => cx.abort(info.id),
+                Verdict::Abort => cx.reset(info.id),
                 Verdict::Slow => slow.push(info.id),
             }
         }
@@ -99,40 +98,51 @@ impl Server {
             self.answer_slow(cx, connections, id);
         }
         self.proxy.sweep(cx, self.config.upstream_timeout_ms.saturating_mul(1_000_000));
+        self.shed.descriptors += self.intake.take_refused();
+        self.shed.report();
         if let Some(log) = &mut self.log {
             log.flush();
         }
     }
 
-    fn judge_taker(&self, silent_ns: u64) -> Verdict {
-        if silent_ns > self.config.write_timeout_ms.saturating_mul(1_000_000) {
-            Verdict::Abort
-        } else {
-            Verdict::Stay
+    /// Something is there to be taken.
+    fn judge_taker(&self, client: &mut Client, taken_bytes: u64, now: MonoNs) -> Verdict {
+        if client.wait == Wait::Idle {
+            // It has its answer when it has taken it.
+            client.since = now;
         }
+        let demand = Demand {
+            window_ns: self.config.write_timeout_ms.saturating_mul(1_000_000),
+            rate_min: self.config.write_rate_min,
+        };
+        let pace = client.pace.get_or_insert_with(|| Pace::begin(taken_bytes, now));
+        if pace.falls_short(taken_bytes, now, demand) { Verdict::Abort } else { Verdict::Stay }
     }
 
-    fn judge_wait(&self, wait: Wait, waited_ns: u64, input_bytes: usize, now: MonoNs) -> Verdict {
+    fn judge_wait(&self, client: &Client, info: &ConnInfo, now: MonoNs) -> Verdict {
+        let waited_ns = now.since(client.since);
         let head_ns = self.config.head_timeout_ms.saturating_mul(1_000_000);
+        let idle_ns = self.config.idle_timeout_ms.saturating_mul(1_000_000);
         let drained_ns = self.drain.map_or(0, |drain| now.since(drain.began));
-        match wait {
+        match client.wait {
             Wait::Idle => {
-                let is_idle = waited_ns > self.config.idle_timeout_ms.saturating_mul(1_000_000);
+                let is_idle = waited_ns > idle_ns;
                 let is_left = waited_ns.min(drained_ns) > DRAIN_IDLE_NS;
                 if is_idle || is_left { Verdict::Close } else { Verdict::Stay }
             }
-            // Nothing has come since the connection was made.
-            Wait::Head if input_bytes == 0 => {
+            Wait::First => {
                 let is_left = waited_ns.min(drained_ns) > DRAIN_IDLE_NS;
                 if waited_ns > head_ns || is_left { Verdict::Close } else { Verdict::Stay }
             }
             Wait::Head if waited_ns > head_ns => Verdict::Slow,
             Wait::Disk if waited_ns > DISK_NS_MAX => Verdict::Abort,
-            Wait::Head | Wait::Upstream | Wait::Disk | Wait::End => Verdict::Stay,
+            Wait::Head | Wait::Upstream | Wait::Disk | Wait::Turn | Wait::End => Verdict::Stay,
             Wait::Body => {
-                let earned_ns = (input_bytes as u64).saturating_mul(1_000_000_000);
+                let earned_ns = (info.input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
-                let is_slow = waited_ns > head_ns.saturating_add(earned_ns);
+                // Who has sent most of it at once has not earned to be silent for hours.
+                let is_silent = now.since(info.last_activity) > idle_ns;
+                let is_slow = is_silent || waited_ns > head_ns.saturating_add(earned_ns);
                 if is_slow { Verdict::Slow } else { Verdict::Stay }
             }
         }
@@ -149,7 +159,7 @@ impl Server {
             let words = "the request did not come in time";
             let sent = self.site.refuse_with(408, words, now, out.buffer());
             if let Some(log) = &mut self.log {
-                log.note_words(client.remote, &Words::none(), sent, now.unix);
+                log.note_no_request(client.remote, sent, now.unix);
             }
         }
         cx.close(id);

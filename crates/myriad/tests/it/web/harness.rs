@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub(super) const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
 pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(super) const GET_HELLO_AND_CLOSE: &str =
+    "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 /// Nothing here takes this long; it ends what hangs.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -30,7 +32,22 @@ impl Server {
 
     /// What it has to say to its operator goes to `errors`.
     pub(super) fn start_saying(options: &[&str], errors: impl Into<Stdio>) -> Server {
-        let mut master = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        Server::run(&mut Command::new(env!("CARGO_BIN_EXE_myriad")), options, errors)
+    }
+
+    /// It may have so many files open, and so may each of its workers.
+    pub(super) fn start_with_descriptors(
+        count: usize,
+        options: &[&str],
+        errors: impl Into<Stdio>,
+    ) -> Server {
+        let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
+        let mut shell = Command::new("sh");
+        Server::run(shell.args(["-c", &script, env!("CARGO_BIN_EXE_myriad")]), options, errors)
+    }
+
+    fn run(program: &mut Command, options: &[&str], errors: impl Into<Stdio>) -> Server {
+        let mut master = program
             .args(["web", "--listen", "127.0.0.1:0"])
             .args(options)
             .stdin(Stdio::null())
@@ -166,8 +183,7 @@ impl Drop for Folder {
     }
 }
 
-/// Clients that ask for /hello over and over, each on a connection that it keeps while it may, and
-/// count what goes wrong.
+/// Clients that ask for /hello over and over, and count what goes wrong.
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -175,7 +191,17 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// Each on a connection that it keeps while it may.
     pub(super) fn start(address: SocketAddr, clients: usize) -> Load {
+        Load::asking(address, clients, GET_HELLO)
+    }
+
+    /// Each request on a connection of its own.
+    pub(super) fn of_new_connections(address: SocketAddr, clients: usize) -> Load {
+        Load::asking(address, clients, GET_HELLO_AND_CLOSE)
+    }
+
+    fn asking(address: SocketAddr, clients: usize, request: &'static str) -> Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..clients)
             .map(|_| {
@@ -183,7 +209,7 @@ impl Load {
                 std::thread::spawn(move || {
                     let mut failures = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
-                        if let Err(error) = converse(address, &stop, &answered) {
+                        if let Err(error) = converse(address, request, &stop, &answered) {
                             failures.push(error.to_string());
                         }
                     }
@@ -211,8 +237,9 @@ impl Load {
 }
 
 /// Asks on one connection until an answer says that it closes, or the load ends.
-pub(super) fn converse(
+fn converse(
     address: SocketAddr,
+    request: &str,
     stop: &AtomicBool,
     answered: &AtomicU64,
 ) -> std::io::Result<()> {
@@ -221,7 +248,7 @@ pub(super) fn converse(
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     while !stop.load(Ordering::Relaxed) {
-        stream.write_all(GET_HELLO.as_bytes())?;
+        stream.write_all(request.as_bytes())?;
         let (mut line, mut closes) = (String::new(), false);
         reader.read_line(&mut line)?;
         if !line.starts_with("HTTP/1.1 200 ") {

@@ -1,0 +1,207 @@
+//! What clients may not do, and what must not make others wait.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use super::harness::{
+    Folder, GET_HELLO, GET_HELLO_AND_CLOSE, HELLO, PATIENCE, Server, ask, ask_all, check_status,
+    connect, wait_until,
+};
+
+/// A client that always takes something, but not enough. That it may, in so long a time, is what the
+/// other limits are for.
+#[test]
+fn an_answer_that_is_taken_bit_by_bit_is_cut_off() {
+    const FILE_BYTES: u64 = 256 << 20;
+    let folder = Folder::new("bit-by-bit");
+    fs::File::create(folder.path("root/big.bin")).unwrap().set_len(FILE_BYTES).unwrap();
+    let root = folder.path("root");
+    // More than the kernel can take at once and this client takes meanwhile.
+    let demand = ["--write-timeout-ms", "1000", "--write-rate-min", "80000000"];
+    let options = [&["--workers", "1", "--root", root.to_str().unwrap()][..], &demand].concat();
+    let server = Server::start(&options);
+    let mut stream = server.connect();
+    stream.write_all(b"GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let (mut taken, mut part) = (0, vec![0; 128 << 10]);
+    let error = loop {
+        std::thread::sleep(Duration::from_millis(10));
+        match stream.read(&mut part) {
+            Ok(0) => panic!("the end after {taken} bytes"),
+            Ok(count) => taken += count as u64,
+            Err(error) => break error,
+        }
+        assert!(taken < FILE_BYTES, "it could take all of it");
+    };
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    ask(&mut server.connect(), GET_HELLO, HELLO);
+    server.stop();
+}
+
+/// Most of it was there at once: by its rate alone there would be minutes left for the rest.
+#[test]
+fn a_body_that_comes_no_further_is_not_waited_for() {
+    let server = Server::start(&["--workers", "1", "--idle-timeout-ms", "300"]);
+    let begun = "x".repeat(99_999);
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    check_status(&server, &format!("{head}{begun}"), 408);
+    server.stop();
+}
+
+#[test]
+fn connections_above_the_limit_wait() {
+    let server = Server::start(&["--workers", "1", "--connections-max", "2"]);
+    let mut first = [server.connect(), server.connect()];
+    for stream in &mut first {
+        ask(stream, GET_HELLO, HELLO);
+    }
+    let mut third = server.connect();
+    third.write_all(GET_HELLO.as_bytes()).unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let early = third.read(&mut [0; 1]).unwrap_err();
+    assert!(matches!(early.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{early}");
+    ask(&mut first[1], GET_HELLO, HELLO);
+    drop(first);
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    ask(&mut third, "", HELLO);
+    drop(third);
+    server.stop();
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_so() {
+    let server = Server::start(&["--workers", "1", "--connections-per-address-max", "2"]);
+    let mut first = [server.connect(), server.connect()];
+    for stream in &mut first {
+        ask(stream, GET_HELLO, HELLO);
+    }
+    let answer = ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: 1"), "{answer}");
+    for stream in &mut first {
+        ask(stream, GET_HELLO, HELLO);
+    }
+    drop(first);
+    wait_until("there is room", || {
+        ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
+    });
+    server.stop();
+}
+
+/// Without descriptors a server can neither serve nor refuse; it keeps one to refuse with.
+#[test]
+fn who_finds_no_descriptor_left_is_told_so() {
+    let folder = Folder::new("descriptors");
+    let said = folder.path("said");
+    let errors = fs::File::create(&said).unwrap();
+    let server = Server::start_with_descriptors(40, &["--workers", "1"], errors);
+    let mut kept: Vec<TcpStream> = Vec::new();
+    let refusal = loop {
+        assert!(kept.len() < 40, "more connections than descriptors");
+        let mut stream = connect(server.address);
+        stream.write_all(GET_HELLO.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        if status != HELLO.as_bytes()[..12] {
+            break String::from_utf8_lossy(&status).into_owned();
+        }
+        stream.read_exact(&mut [0; HELLO.len() - 12]).unwrap();
+        kept.push(stream);
+    };
+    assert_eq!(refusal, "HTTP/1.1 503");
+    for stream in &mut kept {
+        ask(stream, GET_HELLO, HELLO);
+    }
+    wait_until("the operator is told", || {
+        fs::read_to_string(&said).unwrap().contains("clients were refused with 503")
+    });
+    drop(kept);
+    wait_until("there is room", || {
+        ask_all(server.address, GET_HELLO_AND_CLOSE.as_bytes()).starts_with("HTTP/1.1 200 ")
+    });
+    server.stop();
+}
+
+/// An upstream that breaks off, and a client that knows the end of an answer by that of its connection.
+#[test]
+fn a_part_of_an_answer_does_not_pass_for_the_whole() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = upstream.accept().unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        let begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        stream.write_all(begun).unwrap();
+    });
+    let server = Server::start(&["--workers", "1", "--upstream", &address]);
+    let mut stream = server.connect();
+    stream.write_all(b"GET /api/x HTTP/1.0\r\n\r\n").unwrap();
+    let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    answering.join().unwrap();
+    server.stop();
+}
+
+/// What the threads of a process have read from disks: the first one, and those for files.
+fn read_from_disks(pid: u32) -> (u64, u64) {
+    let (mut own, mut others) = (0, 0);
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let path = thread.unwrap().path();
+        // Kernels may be built without this account.
+        let account = fs::read_to_string(path.join("io")).unwrap_or_default();
+        let line = account.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        let bytes: u64 = line.map_or(0, |line| line.parse().unwrap());
+        if fs::read_to_string(path.join("comm")).unwrap().starts_with("files") {
+            others += bytes;
+        } else {
+            own += bytes;
+        }
+    }
+    (own, others)
+}
+
+/// The kernel accounts what is read to the thread that has waited for it.
+#[test]
+fn a_file_that_is_not_in_memory_is_read_by_others_than_who_serves() {
+    const FILE_BYTES: u64 = 12 << 20;
+    let folder = Folder::new("cold");
+    let path = folder.path("root/cold.bin");
+    let content: Vec<u8> =
+        (0..FILE_BYTES).map(|number| (number * number / 128 % 251) as u8).collect();
+    fs::write(&path, &content).unwrap();
+    let root = folder.path("root");
+    let server = Server::start(&["--workers", "1", "--root", root.to_str().unwrap()]);
+    let forget = || {
+        let of = format!("of={}", path.display());
+        let words = [&of, "oflag=nocache", "conv=notrunc,fdatasync", "count=0", "status=none"];
+        assert!(Command::new("dd").args(words).status().unwrap().success());
+    };
+    let get = |name: &str, range: &str| {
+        let lines = format!("Host: a\r\n{range}Connection: close\r\n");
+        let mut stream = server.connect();
+        stream.write_all(format!("GET /{name} HTTP/1.1\r\n{lines}\r\n").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        answer.split_off(head)
+    };
+    // What the program itself has to read from disks it has read.
+    fs::write(folder.path("root/warm.bin"), vec![7; 100_000]).unwrap();
+    assert_eq!(get("warm.bin", "").len(), 100_000);
+    let worker = server.workers()[0];
+    forget();
+    let before = read_from_disks(worker);
+    assert!(get("cold.bin", "") == content);
+    let after = read_from_disks(worker);
+    let (own, others) = (after.0 - before.0, after.1 - before.1);
+    // In a file system that lives in memory nobody reads from a disk.
+    assert!(own <= FILE_BYTES / 16, "{own} bytes were waited for, {others} by others");
+    // A part over the border of two pieces, and behind it.
+    forget();
+    let (from, to) = ((5 << 20) - 3, (6 << 20) + 2);
+    let part = get("cold.bin", &format!("Range: bytes={from}-{to}\r\n"));
+    assert!(part == content[from..=to]);
+    assert!(get("cold.bin", "Range: bytes=-5\r\n") == content[content.len() - 5..]);
+    server.stop();
+}
