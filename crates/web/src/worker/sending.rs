@@ -68,7 +68,14 @@ impl Server {
         }
         client.wait = Wait::Idle;
         let consumed = sending.request_bytes.min(input_bytes);
-        let next = if sending.closes { Next::Close } else { Next::Again };
+        let next = if sending.closes {
+            Next::Close
+        } else if consumed < input_bytes {
+            Next::Again
+        } else {
+            // Nothing is left for another turn.
+            Next::Read { needed: 0 }
+        };
         Ok(Flow { consumed, next })
     }
 
