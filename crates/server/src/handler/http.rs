@@ -422,7 +422,10 @@ impl Server {
         let mut slow = Vec::new();
         for (info, session) in connections.list() {
             let AnySession::Http(session) = session else { continue };
-            match judge(session, &info, settings, now) {
+            // What is held cannot be taken.
+            let has_something = info.held_bytes < info.output_bytes;
+            let untaken_ns = session.untaken_ns(info.sent_bytes, has_something, now);
+            match judge(session, &info, untaken_ns, settings, now) {
                 Verdict::Stay => {}
                 Verdict::Close => cx.close(info.id),
                 Verdict::Abort => cx.abort(info.id),
@@ -449,15 +452,20 @@ impl Server {
     }
 }
 
-fn judge(session: &Session, info: &ConnInfo, settings: &Settings, now: MonoNs) -> Verdict {
+fn judge(
+    session: &Session,
+    info: &ConnInfo,
+    untaken_ns: u64,
+    settings: &Settings,
+    now: MonoNs,
+) -> Verdict {
     const MS: u64 = 1_000_000;
     let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Walk));
     if waits && !session.closing {
         return Verdict::Stay;
     }
     if info.output_bytes > 0 {
-        let is_stuck = info.held_bytes < info.output_bytes
-            && now.since(info.last_activity) > settings.http_write_timeout_ms.saturating_mul(MS);
+        let is_stuck = untaken_ns > settings.http_write_timeout_ms.saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
     }
     if session.closing || session.is_stream() {

@@ -341,17 +341,19 @@ fn who_is_slow_is_let_go() {
 #[test]
 fn who_takes_no_answer_is_let_go() {
     let mut world = world_with(&[("http-write-timeout-ms", "5000")]);
-    for line in ["", "|Connection: close"] {
+    // With one that sends something now and then.
+    for (line, more) in [("", ""), ("|Connection: close", ""), ("", "G")] {
         let client = Client::connect(&mut world);
         client.sim.set_window(0);
         client.sim.send(request(&format!("GET /ping{line}"), "").as_bytes());
         run(&mut world);
         for second in 1..=8 {
+            client.sim.send(more.as_bytes());
             world.advance(SECOND_NS);
             run(&mut world);
-            assert!(second > 4 || !client.sim.is_closed(), "{line:?} after {second} s");
+            assert!(second > 4 || !client.sim.is_closed(), "{line:?} {more:?} after {second} s");
         }
-        assert!(client.sim.is_closed(), "{line:?}");
+        assert!(client.sim.is_closed(), "{line:?} {more:?}");
     }
 }
 
