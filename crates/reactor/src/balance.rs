@@ -17,12 +17,41 @@ const OVERLOAD_WINDOWS: u32 = 3;
 /// Connections given away at once.
 pub(crate) const GIFTS_MAX: usize = 16;
 
-/// Busy share of the reactor's time, smoothed, in parts per million.
+/// Shares of a reactor's time, smoothed, in parts per million.
+///
+/// A reactor is busier than another one only if both say so. Where cores are shared, with other
+/// reactors or programs, the first alone says how the kernel handed them round: 16 reactors on one
+/// core moved connections all the time, each from one equally busy reactor to the other. The
+/// second alone makes one that has to share its core look like one that has less to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// From the end of a wait to the next one.
+    pub(crate) busy_ppm: u32,
+    /// Of that what the reactor had a core for.
+    pub(crate) used_ppm: u32,
+}
+
+impl Load {
+    /// By how much this is more than the other one.
+    fn above(self, other: Load) -> u64 {
+        let busy_ppm = self.busy_ppm.saturating_sub(other.busy_ppm);
+        u64::from(busy_ppm.min(self.used_ppm.saturating_sub(other.used_ppm)))
+    }
+
+    fn exceeds_percent(self, other: Load, percent: u64) -> bool {
+        let exceeds = |mine: u32, its: u32| u64::from(mine) * 100 > u64::from(its) * percent;
+        exceeds(self.busy_ppm, other.busy_ppm) && exceeds(self.used_ppm, other.used_ppm)
+    }
+}
+
+/// Measures the load of a reactor.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMeter {
     window_start: MonoNs,
     busy_ns: u64,
-    load_ppm: u64,
+    /// The thread's processor time when the window began.
+    cpu_ns: u64,
+    load: Load,
 }
 
 impl LoadMeter {
@@ -31,24 +60,46 @@ impl LoadMeter {
     }
 
     /// The new load if a window ends at `now`. A reactor that slept through several windows
-    /// forgets several times.
-    pub(crate) fn end_window(&mut self, now: MonoNs) -> Option<u32> {
+    /// forgets several times. `cpu_ns` reads the thread's processor time, and is asked once per
+    /// window; `None`: nobody else has the core.
+    pub(crate) fn end_window(
+        &mut self,
+        now: MonoNs,
+        cpu_ns: impl FnOnce() -> Option<u64>,
+    ) -> Option<Load> {
         let elapsed = now.since(self.window_start);
         if elapsed < WINDOW_NS {
             return None;
         }
-        let share_ppm = scale(self.busy_ns, 1_000_000, elapsed).min(1_000_000);
+        let cpu_ns = cpu_ns();
+        // More than the busy time is what a wait used: a reactor that stays awake has nothing to do.
+        let used_ns = cpu_ns
+            .map_or(self.busy_ns, |total| total.saturating_sub(self.cpu_ns).min(self.busy_ns));
         let windows = (elapsed / WINDOW_NS).min(32);
         let keep_ppm = (0..windows).fold(1_000_000, |keep, _| keep * KEEP_PERCENT / 100);
-        self.load_ppm = (self.load_ppm * keep_ppm + share_ppm * (1_000_000 - keep_ppm)) / 1_000_000;
+        let smoothed = |old_ppm: u32, ns: u64| {
+            let share_ppm = scale(ns, 1_000_000, elapsed).min(1_000_000);
+            let sum = u64::from(old_ppm) * keep_ppm + share_ppm * (1_000_000 - keep_ppm);
+            u32::try_from(sum / 1_000_000).unwrap_or(u32::MAX)
+        };
+        self.load = Load {
+            busy_ppm: smoothed(self.load.busy_ppm, self.busy_ns),
+            used_ppm: smoothed(self.load.used_ppm, used_ns),
+        };
         self.busy_ns = 0;
+        self.cpu_ns = cpu_ns.unwrap_or(0);
         self.window_start = now;
-        Some(u32::try_from(self.load_ppm).unwrap_or(u32::MAX))
+        Some(self.load)
+    }
+
+    /// The thread's processor time when the last window ended.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
     }
 
     /// When the window has to end even if nothing happens, so that the load seen by others falls.
     pub(crate) fn deadline(&self) -> Option<MonoNs> {
-        (self.load_ppm > 1000).then_some(MonoNs(self.window_start.0 + WINDOW_NS))
+        (self.load.busy_ppm > 1000).then_some(MonoNs(self.window_start.0 + WINDOW_NS))
     }
 }
 
@@ -79,7 +130,7 @@ pub(crate) enum Decision {
 
 impl Balance {
     /// `loads` are those of all reactors, `own` is this one's position.
-    pub(crate) fn decide(&mut self, own: usize, loads: &[u64]) -> Decision {
+    pub(crate) fn decide(&mut self, own: usize, loads: &[Load]) -> Decision {
         let Some(gift) = gift(own, loads) else {
             self.overloaded_windows = 0;
             return Decision::Nothing;
@@ -98,17 +149,19 @@ impl Balance {
 
 /// The reactor's excess over the mean goes to the least busy one. If all overloaded reactors do
 /// the same at once, the receiver ends at the mean.
-fn gift(own: usize, loads: &[u64]) -> Option<Gift> {
+fn gift(own: usize, loads: &[Load]) -> Option<Gift> {
     let mine = loads[own];
-    let (to, &least) = loads.iter().enumerate().min_by_key(|(_, load)| **load)?;
-    let is_overloaded = mine >= OVERLOAD_PPM_MIN
-        && mine * 100 > least * OVERLOAD_PERCENT
-        && mine - least >= OVERLOAD_GAP_PPM;
-    let mean = loads.iter().sum::<u64>() / loads.len() as u64;
-    if !is_overloaded || mine <= mean {
+    let (to, &least) = loads.iter().enumerate().max_by_key(|(_, load)| mine.above(**load))?;
+    let gap_ppm = mine.above(least);
+    let used_ppm = u64::from(mine.used_ppm);
+    let is_overloaded = used_ppm >= OVERLOAD_PPM_MIN
+        && mine.exceeds_percent(least, OVERLOAD_PERCENT)
+        && gap_ppm >= OVERLOAD_GAP_PPM;
+    let mean = loads.iter().map(|load| u64::from(load.used_ppm)).sum::<u64>() / loads.len() as u64;
+    if !is_overloaded || used_ppm <= mean {
         return None;
     }
-    Some(Gift { to, load_ppm: mine - mean, load_ppm_max: (mine - least) * 9 / 10 })
+    Some(Gift { to, load_ppm: used_ppm - mean, load_ppm_max: gap_ppm * 9 / 10 })
 }
 
 /// Chooses what to give: positions in `costs` (work per connection; all of it made `load_ppm`),
@@ -146,6 +199,11 @@ fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// Of reactors that have cores to themselves.
+    fn loads<const COUNT: usize>(ppm: [u32; COUNT]) -> [Load; COUNT] {
+        ppm.map(|ppm| Load { busy_ppm: ppm, used_ppm: ppm })
+    }
+
     #[test]
     fn load_follows_the_busy_share_and_falls_in_sleep() {
         let mut meter = LoadMeter::default();
@@ -153,35 +211,70 @@ mod tests {
         for _ in 0..20 {
             meter.add_busy(WINDOW_NS / 2);
             now.0 += WINDOW_NS;
-            meter.end_window(now).unwrap();
+            meter.end_window(now, || None).unwrap();
         }
-        assert!((490_000..=500_000).contains(&meter.load_ppm), "{}", meter.load_ppm);
-        assert_eq!(meter.end_window(now), None);
+        assert!((490_000..=500_000).contains(&meter.load.busy_ppm), "{:?}", meter.load);
+        assert_eq!(meter.load.used_ppm, meter.load.busy_ppm);
+        assert_eq!(meter.end_window(now, || unreachable!("within a window")), None);
         assert!(meter.deadline().is_some());
         now.0 += 40 * WINDOW_NS;
-        assert!(meter.end_window(now).unwrap() < 1000);
+        assert!(meter.end_window(now, || None).unwrap().busy_ppm < 1000);
         assert_eq!(meter.deadline(), None);
     }
 
     #[test]
+    fn what_others_had_the_core_for_is_not_used() {
+        let mut meter = LoadMeter::default();
+        let (mut now, mut cpu_ns) = (MonoNs(0), 0);
+        for _ in 0..20 {
+            meter.add_busy(WINDOW_NS);
+            now.0 += WINDOW_NS;
+            cpu_ns += WINDOW_NS / 4;
+            meter.end_window(now, || Some(cpu_ns)).unwrap();
+        }
+        assert!((990_000..=1_000_000).contains(&meter.load.busy_ppm), "{:?}", meter.load);
+        assert!((245_000..=250_000).contains(&meter.load.used_ppm), "{:?}", meter.load);
+        // A wait that stays awake uses its core, and is not busy.
+        for _ in 0..20 {
+            meter.add_busy(WINDOW_NS / 10);
+            now.0 += WINDOW_NS;
+            cpu_ns += WINDOW_NS;
+            meter.end_window(now, || Some(cpu_ns)).unwrap();
+        }
+        assert!((100_000..=102_000).contains(&meter.load.used_ppm), "{:?}", meter.load);
+    }
+
+    #[test]
     fn gives_only_after_lasting_overload() {
-        let loads = [900_000, 100_000];
+        let loads = loads([900_000, 100_000]);
         let mut balance = Balance::default();
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
         assert_eq!(balance.decide(0, &loads), Decision::Nothing);
         let gift = Gift { to: 1, load_ppm: 400_000, load_ppm_max: 720_000 };
         assert_eq!(balance.decide(0, &loads), Decision::Give(gift));
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
-        assert_eq!(balance.decide(0, &[500_000, 490_000]), Decision::Nothing);
+        assert_eq!(balance.decide(0, &self::loads([500_000, 490_000])), Decision::Nothing);
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
     }
 
     #[test]
     fn small_or_similar_loads_stay() {
-        assert_eq!(gift(0, &[90_000, 0]), None);
-        assert_eq!(gift(0, &[600_000, 500_000]), None);
-        assert_eq!(gift(1, &[900_000, 100_000]), None);
-        assert_eq!(gift(0, &[900_000]), None);
+        assert_eq!(gift(0, &loads([90_000, 0])), None);
+        assert_eq!(gift(0, &loads([600_000, 500_000])), None);
+        assert_eq!(gift(1, &loads([900_000, 100_000])), None);
+        assert_eq!(gift(0, &loads([900_000])), None);
+    }
+
+    #[test]
+    fn who_waits_for_a_core_gives_and_gets_nothing() {
+        let load = |busy_ppm, used_ppm| Load { busy_ppm, used_ppm };
+        // Both share a core, and the first had less luck with it.
+        assert_eq!(gift(0, &[load(900_000, 300_000), load(400_000, 300_000)]), None);
+        // The second shares its core with another program, and has no time left.
+        assert_eq!(gift(0, &[load(950_000, 950_000), load(950_000, 450_000)]), None);
+        // It has time left, whatever the first shares its core with.
+        let found = gift(0, &[load(1_000_000, 600_000), load(200_000, 200_000)]);
+        assert_eq!(found, Some(Gift { to: 1, load_ppm: 200_000, load_ppm_max: 360_000 }));
     }
 
     #[test]

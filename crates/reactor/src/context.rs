@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use base::time::{MonoNs, Now};
 
+use crate::balance::Load;
 use crate::handler::{ConnId, Peer};
 use crate::limits::Limits;
 use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
@@ -29,12 +30,28 @@ pub(crate) struct Commons {
 pub(crate) struct Station {
     pub(crate) waker: Waker,
     pub(crate) stats: ReactorStats,
-    /// Busy share of the last windows, in parts per million.
-    pub(crate) load_ppm: AtomicU32,
-    /// How often `load_ppm` was published.
+    /// [`Load`]
+    busy_ppm: AtomicU32,
+    used_ppm: AtomicU32,
+    /// How often it was published.
     pub(crate) windows: AtomicU64,
     /// Connections placed here, those on their way included.
     pub(crate) connections: AtomicUsize,
+}
+
+impl Station {
+    pub(crate) fn publish_load(&self, load: Load) {
+        self.busy_ppm.store(load.busy_ppm, Ordering::Relaxed);
+        self.used_ppm.store(load.used_ppm, Ordering::Relaxed);
+    }
+
+    /// Of the last windows.
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            busy_ppm: self.busy_ppm.load(Ordering::Relaxed),
+            used_ppm: self.used_ppm.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Commons {
@@ -42,7 +59,8 @@ impl Commons {
         let station = |waker| Station {
             waker,
             stats: ReactorStats::default(),
-            load_ppm: AtomicU32::new(0),
+            busy_ppm: AtomicU32::new(0),
+            used_ppm: AtomicU32::new(0),
             windows: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
         };
@@ -136,7 +154,7 @@ impl<M> Links<M> {
 
     /// Busy share of a reactor over about the last half second, in parts per million.
     pub fn load_ppm(&self, reactor: usize) -> u32 {
-        self.commons.stations[reactor].load_ppm.load(Ordering::Relaxed)
+        self.commons.stations[reactor].load().busy_ppm
     }
 
     /// Open connections of the process.

@@ -134,6 +134,15 @@ impl Driver {
         }
     }
 
+    /// Processor time of the calling thread. `None` in the simulator, where no thread waits for a
+    /// core. A system call.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        match self {
+            Driver::Epoll(driver) => Some(driver.cpu_ns()),
+            Driver::Sim(_) => None,
+        }
+    }
+
     /// A reading for differences only, finer and cheaper than the clock.
     pub(crate) fn stamp_ns(&mut self) -> u64 {
         match self {

@@ -1,9 +1,10 @@
 //! Which reactor a new connection goes to.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::hash::BuildHasher as _;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
+use crate::balance::Load;
 use crate::context::Commons;
 
 /// Reactors within this much of the least busy one are equally good: 5 %.
@@ -20,10 +21,10 @@ pub enum Placement {
     LeastLoaded,
     /// One after the other.
     RoundRobin,
-    /// `hash(remote address, how many came from it % connections_per_remote)`: the rule of the
-    /// original, for comparison. Hashing leaves reactors empty: 16 connections reach about 10
-    /// of 16.
-    Hash { connections_per_remote: u32 },
+    /// `(hash(remote address and port) + accepted % modulus) % reactors`: the rule of the original,
+    /// for comparison. Hashing leaves reactors empty, 16 connections reach about 10 of 16. The
+    /// port is another one for each connection, so the modulus does not change how many.
+    Hash { modulus: u32 },
     /// By the peer's port: whoever chooses its port chooses its reactor.
     SourcePort,
 }
@@ -32,14 +33,11 @@ pub enum Placement {
 #[derive(Debug, Default)]
 pub(crate) struct Placer {
     next: usize,
-    /// Accepted per remote address; only for `Hash`. Bounded by `REMOTES_MAX`.
-    accepted: HashMap<IpAddr, u32>,
+    /// Connections placed by `Hash`.
+    accepted: u64,
     /// Per reactor: the window last seen, and what was placed since.
     placed: Vec<(u64, u64)>,
 }
-
-/// Remote addresses counted for `Hash`; beyond it counting starts anew.
-const REMOTES_MAX: usize = 64 * 1024;
 
 impl Placer {
     pub(crate) fn place(
@@ -56,9 +54,7 @@ impl Placer {
                 self.next = index + 1;
                 index
             }
-            Placement::Hash { connections_per_remote } => {
-                self.hash(remote.map(|it| it.ip()), connections_per_remote, count)
-            }
+            Placement::Hash { modulus } => self.hash(remote, modulus, count),
             Placement::SourcePort => remote.map_or(0, |remote| usize::from(remote.port()) % count),
         }
     }
@@ -72,7 +68,7 @@ impl Placer {
                 *placed = (windows, 0);
             }
             candidates.push(Candidate {
-                load_ppm: u64::from(station.load_ppm.load(Ordering::Relaxed)),
+                load: station.load(),
                 connections: station.connections.load(Ordering::Relaxed) as u64,
                 placed: placed.1,
             });
@@ -82,43 +78,47 @@ impl Placer {
         index
     }
 
-    fn hash(&mut self, remote: Option<IpAddr>, per_remote: u32, count: usize) -> usize {
-        let remote = remote.unwrap_or(IpAddr::from([0, 0, 0, 0]));
-        if self.accepted.len() >= REMOTES_MAX {
-            self.accepted.clear();
-        }
-        let accepted = self.accepted.entry(remote).or_default();
-        let number = *accepted % per_remote.max(1);
-        *accepted = accepted.wrapping_add(1);
-        let hash = std::hash::BuildHasher::hash_one(
-            &foldhash::quality::FixedState::default(),
-            (remote, number),
-        );
-        usize::try_from(hash % count as u64).unwrap_or(0)
+    fn hash(&mut self, remote: Option<SocketAddr>, modulus: u32, count: usize) -> usize {
+        // All peers of a Unix socket are one.
+        let remote = remote.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let hash = foldhash::quality::FixedState::default().hash_one(remote);
+        let number = self.accepted % u64::from(modulus.max(1));
+        self.accepted = self.accepted.wrapping_add(1);
+        usize::try_from(hash.wrapping_add(number) % count as u64).unwrap_or(0)
     }
 }
 
 /// A reactor as the acceptor sees it.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    load_ppm: u64,
+    load: Load,
     connections: u64,
     /// Connections placed since the load was measured.
     placed: u64,
 }
 
-/// Connections that the measured load does not show yet are counted with the average load of a
-/// connection, so that a burst does not land on one reactor.
+/// The one with the fewest connections of those that are no busier than the least busy one, by one
+/// measure of [`Load`] or the other.
 fn least_loaded(candidates: &[Candidate]) -> usize {
-    let load: u64 = candidates.iter().map(|one| one.load_ppm).sum();
+    let busy = similar(candidates, |load| u64::from(load.busy_ppm));
+    let used = similar(candidates, |load| u64::from(load.used_ppm));
+    let equally_good = candidates.iter().enumerate().filter(|(_, one)| busy(one) || used(one));
+    equally_good.min_by_key(|(index, one)| (one.connections, *index)).map_or(0, |(index, _)| index)
+}
+
+/// Who is about as busy as the least busy one. Connections that the measured load does not show yet
+/// are counted with the average load of a connection, so that a burst does not land on one reactor.
+fn similar(
+    candidates: &[Candidate],
+    measure: impl Fn(Load) -> u64 + Copy,
+) -> impl Fn(&Candidate) -> bool {
+    let load: u64 = candidates.iter().map(|one| measure(one.load)).sum();
     let measured: u64 =
         candidates.iter().map(|one| one.connections.saturating_sub(one.placed)).sum();
     let each = (load / measured.max(1)).max(LOAD_PER_CONNECTION_PPM);
-    let expected = |one: &Candidate| one.load_ppm + one.placed * each;
+    let expected = move |one: &Candidate| measure(one.load) + one.placed * each;
     let least = candidates.iter().map(expected).min().unwrap_or(0);
-    let similar =
-        candidates.iter().enumerate().filter(|(_, one)| expected(one) <= least + SIMILAR_PPM);
-    similar.min_by_key(|(index, one)| (one.connections, *index)).map_or(0, |(index, _)| index)
+    move |one: &Candidate| expected(one) <= least + SIMILAR_PPM
 }
 
 #[cfg(test)]
@@ -158,18 +158,33 @@ mod tests {
     }
 
     #[test]
-    fn hashing_leaves_reactors_empty_but_is_bounded_per_remote() {
-        let counts = place_many(Placement::Hash { connections_per_remote: 4 }, 16, 64);
-        assert_eq!(counts.iter().sum::<usize>(), 64);
-        assert!(counts.contains(&0));
-        let counts = place_many(Placement::Hash { connections_per_remote: 1 }, 16, 64);
-        assert!(counts.iter().filter(|&&count| count > 0).count() <= 4);
+    fn hashing_leaves_reactors_empty_whatever_the_modulus() {
+        for modulus in [1, 8, 64] {
+            let counts = place_many(Placement::Hash { modulus }, 16, 16);
+            assert_eq!(counts.iter().sum::<usize>(), 16);
+            assert!(counts.contains(&0), "{counts:?}");
+            // The more come the more even it gets.
+            let counts = place_many(Placement::Hash { modulus }, 16, 4_000);
+            assert!(counts.iter().all(|count| (150..350).contains(count)), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_modulus_tells_connections_of_one_peer_apart() {
+        // As by a Unix socket, where no port does.
+        let commons = commons(16);
+        let mut placer = Placer::default();
+        let mut place = || placer.place(Placement::Hash { modulus: 4 }, &commons, None);
+        let first: Vec<usize> = (0..4).map(|_| place()).collect();
+        let steps: Vec<usize> = first.windows(2).map(|two| (two[1] + 16 - two[0]) % 16).collect();
+        assert_eq!(steps, [1, 1, 1]);
+        assert_eq!((0..4).map(|_| place()).collect::<Vec<usize>>(), first);
     }
 
     #[test]
     fn busy_reactors_get_nothing_until_the_others_are_expected_to_be_as_busy() {
         let commons = commons(2);
-        commons.stations[0].load_ppm.store(500_000, Ordering::Relaxed);
+        commons.stations[0].publish_load(Load { busy_ppm: 500_000, used_ppm: 500_000 });
         for _ in 0..5 {
             commons.connection_opened(0);
         }
@@ -183,5 +198,20 @@ mod tests {
         // The first goes to the idle reactor, and a burst does not go there as a whole.
         assert!(placed[1] > placed[0]);
         assert!(placed[0] > 0);
+    }
+
+    #[test]
+    fn who_only_waits_for_a_core_is_not_busier() {
+        let busy = |busy_ppm, used_ppm, connections| Candidate {
+            load: Load { busy_ppm, used_ppm },
+            connections,
+            placed: 0,
+        };
+        // All on one core: connections decide.
+        let shared = [busy(900_000, 60_000, 3), busy(400_000, 60_000, 4), busy(200_000, 65_000, 4)];
+        assert_eq!(least_loaded(&shared), 0);
+        // The second shares its core with another program, and is as busy as it can be.
+        assert_eq!(least_loaded(&[busy(950_000, 950_000, 3), busy(950_000, 450_000, 4)]), 0);
+        assert_eq!(least_loaded(&[busy(950_000, 950_000, 3), busy(200_000, 100_000, 9)]), 1);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
 
-use crate::balance::{Balance, Decision, LoadMeter};
+use crate::balance::{Balance, Decision, Load, LoadMeter};
 use crate::connection::{Connection, Connections, Phase, Stops, Table, Token, Touched};
-use crate::context::{Context, Core, Links, Wish};
+use crate::context::{Context, Core, Links, Station, Wish};
 use crate::driver::{Driver, Event, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::mailbox::Inbox;
@@ -304,7 +304,7 @@ impl<H: Handler> Reactor<H> {
         candidates.into_iter().flatten().min()
     }
 
-    fn station(&self) -> &crate::context::Station {
+    fn station(&self) -> &Station {
         &self.core.links.commons.stations[self.core.index]
     }
 
@@ -481,20 +481,21 @@ impl<H: Handler> Reactor<H> {
 
     /// Publishes the load and, if it is too much for too long, gives connections away.
     fn end_window(&mut self, now: MonoNs) {
-        let Some(load_ppm) = self.load.end_window(now) else { return };
+        let driver = &self.driver;
+        let Some(load) = self.load.end_window(now, || driver.cpu_ns()) else { return };
+        self.core.counters.cpu_ns = self.load.cpu_ns();
         let station = self.station();
-        station.load_ppm.store(load_ppm, Ordering::Relaxed);
+        station.publish_load(load);
         station.windows.fetch_add(1, Ordering::Relaxed);
         let Some(balance) = &mut self.balance else { return };
         let stations = self.core.links.commons.stations.iter();
-        let loads: Vec<u64> =
-            stations.map(|station| u64::from(station.load_ppm.load(Ordering::Relaxed))).collect();
+        let loads: Vec<Load> = stations.map(Station::load).collect();
         match balance.decide(self.core.index, &loads) {
             Decision::Nothing => {}
             Decision::Measure => {
                 self.table.iter_mut().for_each(|(_, connection)| connection.recent_cost = 0);
             }
-            Decision::Give(gift) => self.give_load(u64::from(load_ppm), gift),
+            Decision::Give(gift) => self.give_load(u64::from(load.used_ppm), gift),
         }
     }
 }

@@ -51,6 +51,8 @@ macro_rules! counters {
 counters! {
     /// Time outside of waiting.
     busy_ns,
+    /// Processor time of the thread, up to a tenth of a second old; 0 in the simulator.
+    cpu_ns,
     /// Time inside of waiting.
     wait_ns,
     /// Each is one wait system call.

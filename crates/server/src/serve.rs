@@ -291,8 +291,7 @@ fn placement(settings: &Settings) -> reactor::Placement {
         Placement::LeastLoaded => reactor::Placement::LeastLoaded,
         Placement::RoundRobin => reactor::Placement::RoundRobin,
         Placement::Hash => reactor::Placement::Hash {
-            connections_per_remote: u32::try_from(settings.num_connections_to_server)
-                .unwrap_or(u32::MAX),
+            modulus: u32::try_from(settings.num_connections_to_server).unwrap_or(u32::MAX),
         },
         Placement::SourcePort => reactor::Placement::SourcePort,
     }

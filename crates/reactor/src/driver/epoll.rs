@@ -113,6 +113,11 @@ impl EpollDriver {
         self.cycles.delta_ns(self.cycles_origin, self.cycles.now())
     }
 
+    #[expect(clippy::unused_self, reason = "the reactor asks its driver for every clock")]
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+    }
+
     /// An interrupted wait counts as a wait without events.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> usize {
         self.events.clear();

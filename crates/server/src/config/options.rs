@@ -207,7 +207,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         choice!(placement: Placement),
         "least-loaded",
         Change::Start,
-        "Which reactor gets a new connection: the one with the least measured busy time, the next in turn, one by hash of the peer's address, or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
+        "Which reactor gets a new connection: the least busy one, and of equally busy ones that with the fewest connections; the next in turn; one by hash of the peer's address and port; or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
     ),
     option(
         Section::Server,
@@ -215,7 +215,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         count!(num_connections_to_server, 1, INT_MAX),
         "8",
         Change::Start,
-        "With `placement` hash: how many connections one client program is expected to open. The hash takes the peer's address and a counter modulo this number.",
+        "With `placement` hash: the counter of connections modulo this number is added to the hash of the peer's address and port. It was meant for the connections that one client program opens; since each has a port of its own, it changes which reactors are reached, not how many.",
     ),
     option(
         Section::Server,

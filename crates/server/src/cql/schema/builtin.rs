@@ -291,7 +291,8 @@ const SYSTEM_VIEWS: [(&str, &str); 7] = [
         "event loops: connections, and what they have served",
         "CREATE TABLE reactors (reactor int, connections int, commands bigint, \
          error_replies bigint, hits bigint, misses bigint, expired_keys bigint, \
-         evicted_keys bigint, rows_examined bigint, PRIMARY KEY (reactor))",
+         evicted_keys bigint, rows_examined bigint, busy_ms bigint, cpu_ms bigint, \
+         PRIMARY KEY (reactor))",
     ),
     (
         "connections of all protocols",

@@ -20,6 +20,8 @@ fn int(count: usize) -> i32 {
 
 pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let reactors = cx.shared.published.iter().enumerate().map(|(index, published)| {
+        let links = cx.shared.links.get();
+        let counters = links.map(|links| links.stats(index)).unwrap_or_default();
         let published = published.lock();
         let totals = published.totals;
         RowBuilder::new(table)
@@ -32,6 +34,8 @@ pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
             .bigint("expired_keys", bigint(totals.expired_keys))
             .bigint("evicted_keys", bigint(totals.evicted_keys))
             .bigint("rows_examined", bigint(totals.rows_examined))
+            .bigint("busy_ms", bigint(counters.busy_ns / 1_000_000))
+            .bigint("cpu_ms", bigint(counters.cpu_ns / 1_000_000))
             .values()
     });
     reactors.collect()

@@ -63,6 +63,7 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
             "name": format!("r{index:02}"),
             "load_ppm": links.load_ppm(index),
             "busy_ns": counters.busy_ns,
+            "cpu_ns": counters.cpu_ns,
             "wait_ns": counters.wait_ns,
             "connections": counters.connections,
             "commands": published.lock().totals.commands,

@@ -37,6 +37,7 @@ const ROWS: &[Row] = &[
     ("myriad_reactor_busy_seconds_total", Kind::Counter, "Time outside of waiting.", |c| {
         seconds(c.busy_ns)
     }),
+    ("myriad_reactor_cpu_seconds_total", Kind::Counter, "Processor time.", |c| seconds(c.cpu_ns)),
     ("myriad_reactor_wait_seconds_total", Kind::Counter, "Time of waiting for events.", |c| {
         seconds(c.wait_ns)
     }),

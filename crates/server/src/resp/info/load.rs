@@ -90,9 +90,10 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
         let counters = baseline.reactor(links, index);
         let load_percent = f64::from(links.load_ppm(index)) / 10_000.0;
         let value = format!(
-            "load_percent={load_percent:.1},busy_ms={},connections={},ops={ops},reads={},writes={},\
+            "load_percent={load_percent:.1},busy_ms={},cpu_ms={},connections={},ops={ops},reads={},writes={},\
              epoll_waits={},epoll_ctls={},wakes={},input_bytes={},output_bytes={},migrated_in={},migrated_out={},held_bytes={}",
             counters.busy_ns / 1_000_000,
+            counters.cpu_ns / 1_000_000,
             counters.connections,
             counters.reads,
             counters.writes,
