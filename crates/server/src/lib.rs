@@ -17,6 +17,7 @@ mod handler;
 mod http;
 mod janitor;
 mod latency;
+mod line_writer;
 mod logging;
 pub mod logtool;
 mod process;

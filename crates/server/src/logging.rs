@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
@@ -37,19 +36,12 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
 
 /// Where events go, if not to standard error.
 static FILE: OnceLock<Arc<File>> = OnceLock::new();
-/// Lines were lost, and that was said.
-static HAS_LOST_LINES: AtomicBool = AtomicBool::new(false);
 
-/// Writes complete lines to where events go. That some could not be written is said once.
-pub(crate) fn write_lines(lines: &[u8]) {
-    let written = match FILE.get() {
+/// Writes complete lines to where events go.
+pub(crate) fn write_lines(lines: &[u8]) -> io::Result<()> {
+    match FILE.get() {
         Some(file) => file.as_ref().write_all(lines),
         None => io::stderr().write_all(lines),
-    };
-    if let Err(error) = written
-        && !HAS_LOST_LINES.swap(true, Ordering::Relaxed)
-    {
-        tracing::error!(%error, "lines of the log are lost");
     }
 }
 

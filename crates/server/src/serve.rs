@@ -80,6 +80,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         shared.tls.get_or_init(|| tls);
     }
     shared.janitor.start().context("starting the janitor thread")?;
+    shared.lines.start().context("starting the thread that writes lines of the log")?;
     schema::install(&shared, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
@@ -96,6 +97,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     tracing::info!("draining is over: closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
+    shared.lines.stop();
     writer.stop().map_err(|cause| anyhow::anyhow!("closing the log: {cause}"))?;
     ran.context("running the reactors")
 }
@@ -150,6 +152,7 @@ pub(crate) fn build_shared(
         latency: Mutex::new(LatencyEvents::default()),
         rates: Rates::default(),
         janitor: Janitor::default(),
+        lines: Arc::default(),
         snapshots,
         feeds: Feeds::default(),
         pubsub: Directory::new(reactors),

@@ -28,6 +28,7 @@ use crate::cql::traces::Traces;
 use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
+use crate::line_writer::LineWriter;
 use crate::published::{ClientRow, Published};
 use crate::pubsub::Directory;
 use crate::resp::Pause;
@@ -150,6 +151,8 @@ pub(crate) struct Shared {
     pub(crate) latency: Mutex<LatencyEvents>,
     pub(crate) rates: Rates,
     pub(crate) janitor: Janitor,
+    /// Lines for the log beside events.
+    pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
     /// Clients that follow the log.
     pub(crate) feeds: Feeds,

@@ -83,7 +83,7 @@ impl Worker {
             pubsub: Desk::new(index),
             log_waits: VecDeque::new(),
             write_ns: 0,
-            request_lines: RequestLines::new(settings.log_format),
+            request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
         };
         worker.take_settings(settings);
         worker

@@ -4,5 +4,6 @@
 mod generate;
 mod lab;
 mod pipeline;
+mod request_lines;
 mod tls;
 mod web;

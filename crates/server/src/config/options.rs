@@ -644,7 +644,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::YesNo { field: field!(log_cql_requests) },
         "no",
         Change::Running,
-        "Log a line for each CQL request, up to a tick (`hz`) late: when, connection/stream, kind, bytes.",
+        "Log a line for each CQL request, up to a tick (`hz`) late: time of day (UTC), reactor, connection/stream, kind. Lines that the log does not take fast enough are dropped, and their number is logged.",
     ),
     // --- Encodings
     with_aliases(

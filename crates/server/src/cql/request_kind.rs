@@ -61,6 +61,11 @@ impl RequestKind {
         )
     }
 
+    /// All names without the protocol's, in the order of the numbers.
+    pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|name| &name[PREFIX.len()..])
+    }
+
     /// Its name without the protocol's.
     pub(crate) fn word(self) -> &'static str {
         &Self::NAMES[self as usize][PREFIX.len()..]
@@ -108,6 +113,7 @@ mod tests {
         ] {
             assert_eq!(command_name(kind.command_id()), name);
             assert_eq!(kind.word(), name.strip_prefix(PREFIX).unwrap());
+            assert_eq!(RequestKind::words().nth(kind as usize), Some(kind.word()));
             assert!(usize::from(kind.command_id()) < commands_count());
         }
         assert_eq!(command_name(route_id(0)), ROUTES[0].name);

@@ -1,25 +1,37 @@
-//! What `log-cql-requests` writes: a line per request, to where events go. Text: when, connection and
-//! stream, kind, bytes of the body. As an object it has the form of an event.
+//! What `log-cql-requests` writes: a line per request, to where events go.
+//!
+//! ```text
+//! 2023-11-14 r0 CQL requests
+//! 22:13:20.000042 r0 7/3 execute
+//! 22:13:20.000042 r0 7/4 query
+//! ```
+//!
+//! The time of day (UTC), the reactor, the connection and its stream, the kind. The date stands
+//! before the first line of a reactor and of each day. As an object a line has the form of an event.
 //!
 //! An event costs as much as a request, so these lines do not take that way: each reactor gathers
-//! its own and writes many at a time. They come up to a tick of the reactor late, behind events that
-//! were later, and are not among the events that the console shows.
+//! its own, made of parts that change once per turn or connection, and hands many at a time to
+//! [`LineWriter`]. They come up to a tick of the reactor late, behind events that were later, and
+//! are not among the events that the console shows. What is left of their price is the kernel's
+//! copy, by the byte, which is why they are short.
+
+use std::sync::Arc;
 
 use base::time::Now;
 use jiff::Timestamp;
 
 use super::request_kind::RequestKind;
 use crate::config::LogFormat;
-use crate::logging;
+use crate::line_writer::LineWriter;
 use crate::resp::session::ConnId;
 
-/// Lines are written when so much has gathered, or at the next tick. Small beside the caches: what
-/// requests need shall stay there.
-const BATCH_BYTES: usize = 8 * 1024;
+/// Lines are handed over when so much has gathered, or at the next tick: about a thousand.
+const BATCH_BYTES: usize = 32 * 1024;
 /// Longer than any line.
 const LINE_BYTES_MAX: usize = 256;
 
 const US_PER_S: i64 = 1_000_000;
+const S_PER_DAY: i64 = 24 * 60 * 60;
 /// Of a second in microseconds.
 const FRACTION_DIGITS: usize = 6;
 
@@ -28,31 +40,63 @@ const FRACTION_DIGITS: usize = 6;
 pub(crate) struct Seen {
     pub(crate) id: ConnId,
     pub(crate) stream: i16,
-    /// Of the body, as it came.
-    pub(crate) bytes: usize,
     pub(crate) kind: RequestKind,
 }
 
-/// Lines of one reactor that are not written yet.
+/// Lines of one reactor that are not handed over yet.
 #[derive(Debug)]
 pub(crate) struct RequestLines {
     format: LogFormat,
+    reactor: usize,
+    writer: Arc<LineWriter>,
     batch: Vec<u8>,
-    /// How each line of the microsecond `head_us` begins.
-    head: Vec<u8>,
-    head_us: i64,
-    /// Where in `head` the digits of the microsecond are.
+    /// Requests that `batch` has lines of.
+    count: u64,
+    /// Requests whose lines were refused, and no line that was taken says so.
+    lost: u64,
+    head: Head,
+    /// How a line ends, by the number of its kind.
+    ends: Vec<Vec<u8>>,
+}
+
+/// How a line begins: all before its stream.
+#[derive(Debug)]
+struct Head {
+    bytes: Vec<u8>,
+    unix_us: i64,
+    /// The second and the day for which it was made.
+    second: i64,
+    day: i64,
+    /// Where in `bytes` the digits of the microsecond are, and where those of the connection begin.
     fraction_at: usize,
+    id_at: usize,
+    id: Option<ConnId>,
 }
 
 impl RequestLines {
-    pub(crate) fn new(format: LogFormat) -> RequestLines {
+    pub(crate) fn new(format: LogFormat, reactor: usize, writer: Arc<LineWriter>) -> RequestLines {
+        let (before, after) = match format {
+            LogFormat::Text => (" ", "\n"),
+            LogFormat::Json => (",\"kind\":\"", "\"}}\n"),
+        };
+        let end = |word: &str| format!("{before}{word}{after}").into_bytes();
         RequestLines {
             format,
+            reactor,
+            writer,
             batch: Vec::new(),
-            head: Vec::new(),
-            head_us: i64::MIN,
-            fraction_at: 0,
+            count: 0,
+            lost: 0,
+            head: Head {
+                bytes: Vec::new(),
+                unix_us: i64::MIN,
+                second: i64::MIN,
+                day: i64::MIN,
+                fraction_at: 0,
+                id_at: 0,
+                id: None,
+            },
+            ends: RequestKind::words().map(end).collect(),
         }
     }
 
@@ -61,9 +105,6 @@ impl RequestLines {
         if !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
-        if self.batch.capacity() == 0 {
-            self.batch.reserve(BATCH_BYTES + LINE_BYTES_MAX);
-        }
         self.append(seen, now);
         if self.batch.len() >= BATCH_BYTES {
             self.write();
@@ -71,60 +112,122 @@ impl RequestLines {
     }
 
     fn append(&mut self, seen: Seen, now: Now) {
-        if now.unix_us() != self.head_us {
-            self.begin(now.unix_us());
+        if self.batch.is_empty() {
+            self.begin_batch();
         }
-        let (stream, kind, bytes, end): (&[u8], &[u8], &[u8], &[u8]) = match self.format {
-            LogFormat::Text => (b"/", b" ", b" ", b"\n"),
-            LogFormat::Json => (b",\"stream\":", b",\"kind\":\"", b"\",\"bytes\":", b"}}\n"),
-        };
-        let mut number = itoa::Buffer::new();
-        self.batch.extend_from_slice(&self.head);
-        self.batch.extend_from_slice(number.format(seen.id.0).as_bytes());
-        self.batch.extend_from_slice(stream);
-        self.batch.extend_from_slice(number.format(seen.stream).as_bytes());
-        self.batch.extend_from_slice(kind);
-        self.batch.extend_from_slice(seen.kind.word().as_bytes());
-        self.batch.extend_from_slice(bytes);
-        self.batch.extend_from_slice(number.format(seen.bytes).as_bytes());
-        self.batch.extend_from_slice(end);
+        if now.unix_us() != self.head.unix_us {
+            self.begin_turn(now.unix_us());
+        }
+        if self.head.id != Some(seen.id) {
+            self.begin_connection(seen.id);
+        }
+        self.batch.extend_from_slice(&self.head.bytes);
+        self.batch.extend_from_slice(itoa::Buffer::new().format(seen.stream).as_bytes());
+        self.batch.extend_from_slice(&self.ends[seen.kind as usize]);
+        self.count += 1;
+    }
+
+    fn begin_batch(&mut self) {
+        self.batch.reserve(BATCH_BYTES + LINE_BYTES_MAX);
+        if self.lost != 0 {
+            self.say_lost();
+        }
     }
 
     /// Makes what the lines of this microsecond have in common.
-    fn begin(&mut self, unix_us: i64) {
+    fn begin_turn(&mut self, unix_us: i64) {
         let (second, fraction_us) = (unix_us.div_euclid(US_PER_S), unix_us.rem_euclid(US_PER_S));
-        if second != self.head_us.div_euclid(US_PER_S) {
+        if second != self.head.second {
             self.begin_second(second);
         }
-        self.head_us = unix_us;
+        let head = &mut self.head;
+        head.unix_us = unix_us;
         let mut rest = fraction_us;
-        for digit in self.head[self.fraction_at..][..FRACTION_DIGITS].iter_mut().rev() {
+        for digit in head.bytes[head.fraction_at..][..FRACTION_DIGITS].iter_mut().rev() {
             *digit = b'0' + u8::try_from(rest % 10).expect("a digit");
             rest /= 10;
         }
     }
 
     fn begin_second(&mut self, second: i64) {
-        // A clock that is beyond the calendar says nothing.
-        let date = Timestamp::from_second(second).map(|date| date.to_string()).unwrap_or_default();
-        let date = date.trim_end_matches('Z');
-        let (before, after) = match self.format {
-            LogFormat::Text => ("", "Z CQL "),
+        let reactor = self.reactor;
+        let zeros = "0".repeat(FRACTION_DIGITS);
+        let (time, rest) = match self.format {
+            LogFormat::Text => {
+                self.begin_day(second);
+                (time_of_day(second), format!(" r{reactor} "))
+            }
             LogFormat::Json => (
-                "{\"timestamp\":\"",
-                "Z\",\"level\":\"INFO\",\"fields\":{\"message\":\"CQL request\",\"id\":",
+                format!("{{\"timestamp\":\"{}T{}", date(second), time_of_day(second)),
+                format!(
+                    "Z\",\"level\":\"INFO\",\"fields\":{{\"message\":\"CQL request\",\
+                     \"reactor\":{reactor},\"id\":"
+                ),
             ),
         };
-        self.fraction_at = before.len() + date.len() + 1;
-        self.head = format!("{before}{date}.{}{after}", "0".repeat(FRACTION_DIGITS)).into_bytes();
+        let head = &mut self.head;
+        head.second = second;
+        head.fraction_at = time.len() + 1;
+        head.bytes = format!("{time}.{zeros}{rest}").into_bytes();
+        head.id_at = head.bytes.len();
+        head.id = None;
     }
 
-    /// Writes what has gathered.
-    pub(crate) fn write(&mut self) {
-        if !self.batch.is_empty() {
-            logging::write_lines(&self.batch);
-            self.batch.clear();
+    fn begin_day(&mut self, second: i64) {
+        let day = second.div_euclid(S_PER_DAY);
+        if day != self.head.day {
+            self.head.day = day;
+            let line = format!("{} r{} CQL requests\n", date(second), self.reactor);
+            self.batch.extend_from_slice(line.as_bytes());
         }
+    }
+
+    fn begin_connection(&mut self, id: ConnId) {
+        let before_stream: &[u8] = match self.format {
+            LogFormat::Text => b"/",
+            LogFormat::Json => b",\"stream\":",
+        };
+        let head = &mut self.head;
+        head.bytes.truncate(head.id_at);
+        head.bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
+        head.bytes.extend_from_slice(before_stream);
+        head.id = Some(id);
+    }
+
+    /// A line about those that were refused, at the time of the last request.
+    fn say_lost(&mut self) {
+        let (reactor, lost) = (self.reactor, self.lost);
+        let second = self.head.unix_us.div_euclid(US_PER_S);
+        let fraction_us = self.head.unix_us.rem_euclid(US_PER_S);
+        let time = format!("{}.{fraction_us:06}", time_of_day(second));
+        let line = match self.format {
+            LogFormat::Text => format!("{time} r{reactor} lost {lost} lines\n"),
+            LogFormat::Json => format!(
+                "{{\"timestamp\":\"{}T{time}Z\",\"level\":\"WARN\",\"fields\":{{\"message\":\
+                 \"lines of CQL requests were lost\",\"reactor\":{reactor},\"count\":{lost}}}}}\n",
+                date(second)
+            ),
+        };
+        self.batch.extend_from_slice(line.as_bytes());
+    }
+
+    /// Hands over what has gathered, and what was lost before.
+    pub(crate) fn write(&mut self) {
+        if self.batch.is_empty() {
+            if self.lost == 0 {
+                return;
+            }
+            self.say_lost();
+        }
+        if self.writer.hand_over(&mut self.batch) {
+            self.lost = 0;
+        } else {
+            self.lost += self.count;
+            self.batch.clear();
+            // The date may have been among it.
+            (self.head.second, self.head.day) = (i64::MIN, i64::MIN);
+        }
+        self.count = 0;
     }
 }
 
@@ -134,16 +237,37 @@ impl Drop for RequestLines {
     }
 }
 
+/// `22:13:20`, UTC.
+fn time_of_day(second: i64) -> String {
+    let of_day = second.rem_euclid(S_PER_DAY);
+    format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// `2023-11-14`, UTC. A clock that is beyond the calendar says nothing.
+fn date(second: i64) -> String {
+    let at = Timestamp::from_second(second).map(|at| at.to_string()).unwrap_or_default();
+    at.split('T').next().unwrap_or_default().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use base::time::MonoNs;
+    use parking_lot::Mutex;
 
     use super::*;
+    use crate::line_writer::WAITING_MAX;
 
-    const SEEN: Seen = Seen { id: ConnId(7), stream: -3, bytes: 40, kind: RequestKind::Execute };
+    const SEEN: Seen = Seen { id: ConnId(7), stream: -3, kind: RequestKind::Execute };
+    const AT_US: u64 = 1_700_000_000_000_042;
 
     fn now(unix_us: u64) -> Now {
         Now::new(unix_us * 1000, MonoNs(0))
+    }
+
+    fn lines(format: LogFormat) -> RequestLines {
+        RequestLines::new(format, 2, Arc::default())
     }
 
     fn text_of(mut lines: RequestLines) -> String {
@@ -152,30 +276,37 @@ mod tests {
 
     #[test]
     fn a_line_says_when_who_and_what() {
-        let mut lines = RequestLines::new(LogFormat::Text);
-        lines.append(SEEN, now(1_700_000_000_000_042));
-        lines.append(Seen { stream: 9, ..SEEN }, now(1_700_000_000_000_042));
-        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(1_700_000_000_001_042));
-        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(1_700_000_001_999_999));
+        let mut lines = lines(LogFormat::Text);
+        lines.append(SEEN, now(AT_US));
+        lines.append(Seen { stream: 9, ..SEEN }, now(AT_US));
+        lines.append(Seen { id: ConnId(1234), ..SEEN }, now(AT_US));
+        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_000));
+        lines.append(Seen { kind: RequestKind::Query, ..SEEN }, now(AT_US + 1_999_957));
+        // 22:13:20 and 6,400 seconds are midnight.
+        lines.append(SEEN, now(AT_US + 6_400_000_000));
         assert_eq!(
             text_of(lines),
-            "2023-11-14T22:13:20.000042Z CQL 7/-3 execute 40\n\
-             2023-11-14T22:13:20.000042Z CQL 7/9 execute 40\n\
-             2023-11-14T22:13:20.001042Z CQL 7/-3 query 40\n\
-             2023-11-14T22:13:21.999999Z CQL 7/-3 query 40\n"
+            "2023-11-14 r2 CQL requests\n\
+             22:13:20.000042 r2 7/-3 execute\n\
+             22:13:20.000042 r2 7/9 execute\n\
+             22:13:20.000042 r2 1234/-3 execute\n\
+             22:13:20.001042 r2 7/-3 query\n\
+             22:13:21.999999 r2 7/-3 query\n\
+             2023-11-15 r2 CQL requests\n\
+             00:00:00.000042 r2 7/-3 execute\n"
         );
     }
 
     #[test]
     fn a_line_of_json_is_an_object() {
-        let mut lines = RequestLines::new(LogFormat::Json);
-        lines.append(SEEN, now(1_700_000_000_000_042));
+        let mut lines = lines(LogFormat::Json);
+        lines.append(SEEN, now(AT_US));
         let found: serde_json::Value = serde_json::from_str(&text_of(lines)).unwrap();
         let expect = serde_json::json!({
             "timestamp": "2023-11-14T22:13:20.000042Z",
             "level": "INFO",
             "fields": {
-                "message": "CQL request", "id": 7, "stream": -3, "bytes": 40, "kind": "execute",
+                "message": "CQL request", "reactor": 2, "id": 7, "stream": -3, "kind": "execute",
             },
         });
         assert_eq!(found, expect);
@@ -184,10 +315,68 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_there_is_room() {
         for format in [LogFormat::Text, LogFormat::Json] {
-            let mut lines = RequestLines::new(format);
-            let (id, bytes, kind) = (ConnId(u64::MAX), usize::MAX, RequestKind::AuthResponse);
-            lines.append(Seen { id, bytes, kind, stream: i16::MIN }, now(1_700_000_000_000_042));
+            let mut lines = lines(format);
+            let (id, kind) = (ConnId(u64::MAX), RequestKind::AuthResponse);
+            lines.append(Seen { id, kind, stream: i16::MIN }, now(AT_US));
             assert!(text_of(lines).len() <= LINE_BYTES_MAX);
         }
+    }
+
+    /// What is written of more batches than there is room for, while the log is stuck at first; and
+    /// how many are refused then.
+    fn write_while_stuck(format: LogFormat) -> (String, u64) {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let out = Arc::clone(&written);
+        let (release, stuck) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel();
+        let writer = Arc::new(LineWriter::default());
+        let write = move |lines: &[u8]| {
+            // Both only matter to the first write: later the other ends may be gone.
+            let (_, _) = (begun.send(()), stuck.recv());
+            out.lock().extend_from_slice(lines);
+            Ok(())
+        };
+        writer.start_with(write).unwrap();
+        let mut lines = RequestLines::new(format, 0, Arc::clone(&writer));
+        lines.append(SEEN, now(AT_US));
+        lines.write();
+        has_begun.recv().unwrap();
+        for _ in 0..WAITING_MAX + 2 {
+            lines.append(SEEN, now(AT_US));
+            lines.write();
+        }
+        let lost = lines.lost;
+        drop(release);
+        while lines.lost != 0 {
+            lines.write();
+            std::thread::yield_now();
+        }
+        lines.append(SEEN, now(AT_US));
+        drop(lines);
+        writer.stop();
+        let text = String::from_utf8(std::mem::take(&mut *written.lock())).unwrap();
+        (text, lost)
+    }
+
+    #[test]
+    fn lines_that_are_refused_are_counted_and_said() {
+        let (text, lost) = write_while_stuck(LogFormat::Text);
+        assert_eq!(lost, 2);
+        let said = format!("22:13:20.000042 r0 lost {lost} lines\n");
+        assert_eq!(text.matches(&said).count(), 1, "{text}");
+        let written = text.matches(" execute\n").count() as u64;
+        assert_eq!(written + lost, WAITING_MAX as u64 + 4);
+        assert!(text.ends_with("22:13:20.000042 r0 7/-3 execute\n"), "{text}");
+    }
+
+    #[test]
+    fn refused_lines_are_an_object_too() {
+        let (text, lost) = write_while_stuck(LogFormat::Json);
+        let objects: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said: Vec<_> = objects.iter().filter(|object| object["level"] == "WARN").collect();
+        let [said] = said.as_slice() else { panic!("{text}") };
+        assert_eq!(said["timestamp"], "2023-11-14T22:13:20.000042Z");
+        assert_eq!(said["fields"]["count"], lost);
     }
 }

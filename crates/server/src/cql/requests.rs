@@ -88,7 +88,7 @@ impl Requests<'_> {
         session.last_request = kind;
         let settings = &self.worker.settings;
         if settings.log_cql_requests {
-            let seen = Seen { id: session.id, stream: header.stream, bytes: body.len(), kind };
+            let seen = Seen { id: session.id, stream: header.stream, kind };
             self.worker.request_lines.note(seen, self.now);
         }
         let start = out.len();

@@ -1,0 +1,69 @@
+//! `log-cql-requests`: the lines of a running server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::lab::signal;
+
+/// OPTIONS of version 4 on a stream, answered by SUPPORTED.
+fn ask_options(stream: &mut TcpStream, id: u8) {
+    stream.write_all(&[4, 0, 0, id, 5, 0, 0, 0, 0]).unwrap();
+    let mut header = [0; 9];
+    stream.read_exact(&mut header).unwrap();
+    assert_eq!(header[..5], [0x84, 0, 0, id, 6]);
+    let body_bytes = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+    let mut body = vec![0; usize::try_from(body_bytes).unwrap()];
+    stream.read_exact(&mut body).unwrap();
+}
+
+#[test]
+fn each_request_has_a_line_by_the_time_the_server_has_ended() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("request-lines");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(directory.join("data")).unwrap();
+    let log = directory.join("log");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "1"])
+        .args(["--durability", "never", "--log-cql-requests", "yes"])
+        .arg("--dir")
+        .arg(directory.join("data"))
+        .arg("--log-file")
+        .arg(&log)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready.split_whitespace().find_map(|word| word.strip_prefix("cql=")).unwrap();
+    let mut streams = [0, 1].map(|_| TcpStream::connect(address).unwrap());
+    for id in 1..=100 {
+        ask_options(&mut streams[usize::from(id % 2)], id);
+    }
+    signal(&server, "-TERM");
+    assert!(server.wait().unwrap().success());
+    let text = fs::read_to_string(&log).unwrap();
+    // `22:13:20.000042 r0 7/3 options`, behind a line with the date.
+    let of_requests = |line: &&str| line.ends_with(" options");
+    let lines: Vec<Vec<&str>> =
+        text.lines().filter(of_requests).map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 100, "{text}");
+    let mut connections = [""; 2];
+    for (index, line) in lines.iter().enumerate() {
+        let [time, "r0", place, "options"] = line[..] else { panic!("{line:?}") };
+        let shape: String =
+            time.chars().map(|one| if one.is_ascii_digit() { '0' } else { one }).collect();
+        assert_eq!(shape, "00:00:00.000000");
+        let (connection, stream) = place.split_once('/').unwrap();
+        assert_eq!(stream, (index + 1).to_string());
+        let known = &mut connections[(index + 1) % 2];
+        assert!(known.is_empty() || *known == connection, "{text}");
+        *known = connection;
+    }
+    assert_ne!(connections[0], connections[1]);
+    assert_eq!(text.lines().filter(|line| line.ends_with(" r0 CQL requests")).count(), 1, "{text}");
+    assert!(!text.contains(" lost "), "{text}");
+    fs::remove_dir_all(&directory).unwrap();
+}
