@@ -13,7 +13,7 @@ macro_rules! definitions {
 }
 
 /// By name, their texts.
-const TEXTS: [(&str, &str); 42] = definitions![
+const TEXTS: [(&str, &str); 43] = definitions![
     "cassandra.cpu",
     "durability.cost",
     "redis.connections",
@@ -22,6 +22,7 @@ const TEXTS: [(&str, &str); 42] = definitions![
     "redis.reads",
     "redis.sync",
     "s0.r11",
+    "s0.r12",
     "s0.r8",
     "s0.r9",
     "s0.t1",

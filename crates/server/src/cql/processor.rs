@@ -21,13 +21,21 @@ pub(crate) struct Processor {
     pub(crate) known: Known,
 }
 
-/// Processors that reactors share, if they do.
+/// One of those that are lent in turn, in cache lines of its own: two reactors at once have
+/// neighbours.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot(Mutex<Processor>);
+
+/// Processors that reactors share, if they do. In cache lines of its own, which each request
+/// writes to then.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Processors {
     source: ProcessorSource,
     /// The last one given back is the first one taken. As many as were ever used at once.
     list: Mutex<Vec<Processor>>,
-    ring: Box<[Mutex<Processor>]>,
+    ring: Box<[Slot]>,
     next: AtomicUsize,
 }
 
@@ -37,7 +45,7 @@ impl Processors {
         Processors {
             source,
             list: Mutex::default(),
-            ring: (0..count).map(|_| Mutex::default()).collect(),
+            ring: (0..count).map(|_| Slot::default()).collect(),
             next: AtomicUsize::new(0),
         }
     }
@@ -49,7 +57,7 @@ impl Processors {
             ProcessorSource::PerReactor => run(own),
             ProcessorSource::Rr256 => {
                 let turn = self.next.fetch_add(1, Ordering::Relaxed);
-                run(&mut self.ring[turn % RING].lock())
+                run(&mut self.ring[turn % RING].0.lock())
             }
             ProcessorSource::Mutex => {
                 let mut processor = self.list.lock().pop().unwrap_or_default();
@@ -62,7 +70,7 @@ impl Processors {
 
     /// Gives statements back that have left the table.
     pub(crate) fn forget_departed(&self, table: &PreparedTable) {
-        for processor in &self.ring {
+        for Slot(processor) in &self.ring {
             processor.lock().known.forget_departed(table);
         }
         for processor in self.list.lock().iter_mut() {
@@ -91,7 +99,7 @@ mod tests {
             assert_eq!(bytes, if uses_own { 2 * RING } else { 0 }, "{source:?}");
             // Alone, one processor is enough for a list; a ring goes round.
             assert!(processors.list.lock().len() <= 1);
-            assert!(processors.ring.iter().all(|one| one.lock().record.bytes.len() == 2));
+            assert!(processors.ring.iter().all(|one| one.0.lock().record.bytes.len() == 2));
         }
     }
 }
