@@ -478,12 +478,13 @@ impl<H: Handler> Reactor<H> {
         self.handshakes.end(channel.as_mut());
         self.held_bytes -= held_counted;
         self.core.links.commons.connection_closed(self.core.index);
-        self.driver.close(socket);
         if self.output.capacity() == 0 {
             // The connection dies while it has the reactor's buffer.
             self.output = output.into_buffer();
             self.output.reserve(SCRATCH_BYTES);
         }
         self.handler.closed(&mut Context::new(&mut self.core), id, session);
+        // The peer sees the end when the handler knows of it: what he asks others then, they know, too.
+        self.driver.close(socket);
     }
 }

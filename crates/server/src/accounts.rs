@@ -12,10 +12,6 @@ use crate::config::MemoryTrackers;
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
 
-/// What a subscription costs beside its name, by estimate: its places in the trees of its connection
-/// and of its reactor.
-const SUBSCRIPTION_BYTES: u64 = 64;
-
 /// What one connection is charged for, beyond being there. Moves with it between reactors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charges {
@@ -104,14 +100,12 @@ impl Accounts {
         }
     }
 
-    /// A connection has subscribed to something whose name takes so many bytes.
-    pub(crate) fn subscribed(&mut self, name_bytes: usize) {
-        self.client_came(SUBSCRIPTION_BYTES + name_bytes as u64);
-    }
-
-    /// Such subscriptions are over, with names of so many bytes together.
-    pub(crate) fn unsubscribed(&mut self, count: usize, name_bytes: usize) {
-        self.client_left(SUBSCRIPTION_BYTES * count as u64 + name_bytes as u64);
+    /// What connections have subscribed to takes so much more than before, or less.
+    pub(crate) fn subscriptions_grew(&mut self, bytes: isize) {
+        match bytes {
+            0.. => self.client_came(bytes.unsigned_abs() as u64),
+            _ => self.client_left(bytes.unsigned_abs() as u64),
+        }
     }
 
     /// The log's lanes hold this much now.
@@ -224,9 +218,8 @@ mod tests {
         assert_eq!(charges, Charges::default());
         accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
         accounts.resp.queue(&mut charges, 77).expect("no limit");
-        accounts.subscribed(10);
-        accounts.subscribed(20);
-        accounts.unsubscribed(2, 30);
+        accounts.subscriptions_grew(30);
+        accounts.subscriptions_grew(-30);
         accounts.flush();
         assert_eq!(memory.read_buffer.current_bytes(), 200_000);
         assert_eq!(memory.output.current_bytes(), 50_000);

@@ -234,9 +234,14 @@ impl Handler for Server {
         }
     }
 
-    fn closing(&mut self, _: ConnId, session: &mut Session, out: &mut Output) {
+    fn closing(&mut self, id: ConnId, session: &mut Session, out: &mut Output) {
         if let Session::Cql(session) = session {
-            self.hand_over_parked(session, out);
+            return self.hand_over_parked(session, out);
+        }
+        // It gets no more messages, so nobody is to count it.
+        if let Some(subscriptions) = session.subscriptions() {
+            let gone = std::mem::take(subscriptions);
+            self.worker.forget_subscriptions(&self.shared, id, &gone);
         }
     }
 

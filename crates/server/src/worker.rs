@@ -5,7 +5,7 @@ use crate::config::{Durability, Settings};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
 use crate::published::Tally;
-use crate::pubsub::{Desk, Kind, Post, Refusal, Subscriptions};
+use crate::pubsub::{Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
 use crate::records;
 use crate::resp::session::{ConnId, Session};
 use crate::resp::{CommandId, monitor_line};
@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and which of this reactor's connections get them.
     pub(crate) pubsub: Desk,
+    /// What a connection that runs a transaction gets behind its reply, as RESP.
+    pub(crate) late_messages: Vec<u8>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
@@ -81,6 +83,7 @@ impl Worker {
             gate_max: 0,
             monitor_feed: Vec::new(),
             pubsub: Desk::new(index),
+            late_messages: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,
             request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
@@ -140,13 +143,12 @@ impl Worker {
         name: &[u8],
     ) -> Result<bool, Refusal> {
         let is_new = self.pubsub.subscribe(&shared.pubsub, id, subscriptions, kind, name)?;
-        if is_new {
-            self.accounts.subscribed(name.len());
-        }
+        self.accounts.subscriptions_grew(self.pubsub.take_grown_bytes());
         Ok(is_new)
     }
 
-    /// Ends one subscription, if there is such a one.
+    /// Ends one subscription, if there is such a one. `give` gets what was published for the connection
+    /// before, whatever it has unread: few messages can come while a command runs.
     pub(crate) fn unsubscribe(
         &mut self,
         shared: &Shared,
@@ -154,10 +156,16 @@ impl Worker {
         subscriptions: &mut Subscriptions,
         kind: Kind,
         name: &[u8],
+        mut give: impl FnMut(&Message, Way<'_>),
     ) {
-        if self.pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name) {
-            self.accounts.unsubscribed(1, name.len());
-        }
+        let Worker { pubsub, accounts, durable, .. } = self;
+        pubsub.unsubscribe(&shared.pubsub, id, subscriptions, kind, name, |message, way| {
+            if !is_lost(shared, *durable, message.gate()) {
+                give(message, way);
+            }
+            true
+        });
+        accounts.subscriptions_grew(pubsub.take_grown_bytes());
     }
 
     /// Ends all subscriptions of a connection, which keeps none.
@@ -168,15 +176,14 @@ impl Worker {
         subscriptions: &Subscriptions,
     ) {
         self.pubsub.forget(&shared.pubsub, id, subscriptions);
-        self.accounts.unsubscribed(subscriptions.total(), subscriptions.name_bytes());
+        self.accounts.subscriptions_grew(self.pubsub.take_grown_bytes());
     }
 
     /// Publishes a message that may be shown when the log is durable up to `gate`: what its sender has
-    /// written or seen before. Returns how many connections get it.
+    /// written or seen before. Returns how many connections get it. Where the log has failed meanwhile
+    /// those who hand messages out see it, and show it to nobody.
     pub(crate) fn publish_message(&self, shared: &Shared, post: &Post<'_>, gate: u64) -> usize {
-        // A log that has failed never gets there: then nobody is made to wait for it.
-        let is_waited_for = gate > self.durable && shared.log.poisoned().is_none();
-        let gate = if is_waited_for { gate } else { 0 };
+        let gate = if gate > self.durable { gate } else { 0 };
         shared.pubsub.publish(post, gate, |reactor| {
             // This one looks for messages at the end of its turn anyway.
             if reactor != self.index {
@@ -185,12 +192,23 @@ impl Worker {
         })
     }
 
-    /// Publishes what a transaction has put off, now that its place in the log is known.
+    /// Publishes what a transaction has put off, now that its place in the log is known. Nothing of it
+    /// if the log has refused it: then it is answered with an error.
     #[cold]
     pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: u64) {
-        for deferred in self.pubsub.take_deferred() {
-            self.publish_message(shared, &deferred.as_post(), gate);
+        let deferred = self.pubsub.take_deferred();
+        if self.is_lost(shared, gate) {
+            return;
         }
+        for post in &deferred {
+            self.publish_message(shared, &post.as_post(), gate);
+        }
+    }
+
+    /// Whether what waits for this position of the log waits for ever.
+    #[inline]
+    pub(crate) fn is_lost(&self, shared: &Shared, gate: u64) -> bool {
+        is_lost(shared, self.durable, gate)
     }
 
     /// From now on these settings count here; other reactors take them at their next turn.
@@ -219,6 +237,12 @@ impl Worker {
             _ => self.log_waits.push_back(LogWait { gate, command, count: 1, since: self.stamp }),
         }
     }
+}
+
+/// As [`Worker::is_lost`], with what the worker knows of the durable position.
+#[inline]
+pub(crate) fn is_lost(shared: &Shared, durable: u64, gate: u64) -> bool {
+    gate > durable && shared.log.poisoned().is_some() && gate > shared.log.durable().0
 }
 
 /// Whether a durability asks for replies that wait.

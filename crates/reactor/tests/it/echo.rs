@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer};
+use reactor::{ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, SimClient};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
@@ -56,6 +56,8 @@ pub(crate) struct Echo {
     pub(crate) level: u64,
     /// The same, but told by another thread.
     pub(crate) shared_level: Option<Arc<AtomicU64>>,
+    /// A peer who must not see the end before `closed` is called.
+    pub(crate) watched: Option<Arc<SimClient>>,
 }
 
 impl Echo {
@@ -148,6 +150,7 @@ impl Handler for Echo {
     fn closed(&mut self, _cx: &mut Context<'_, Mail>, id: ConnId, _session: Session) {
         self.closed += 1;
         assert!(self.present.remove(&id), "closed where it is");
+        assert!(self.watched.as_ref().is_none_or(|peer| !peer.is_closed()), "the peer knows");
     }
 
     fn peer_left(&mut self, _id: ConnId, _session: &mut Session) -> bool {

@@ -56,6 +56,18 @@ fn echoes_and_comes_to_rest() {
 }
 
 #[test]
+fn a_handler_knows_of_an_end_before_the_peer() {
+    for last_words in [&b"drop\n"[..], b"quit\n"] {
+        let mut sim = calm();
+        let client = Arc::new(sim.connect());
+        sim.handler(0).watched = Some(Arc::clone(&client));
+        ask(&mut sim, &client, last_words);
+        assert!(client.is_closed());
+        assert_eq!(sim.handler(0).closed, 1);
+    }
+}
+
+#[test]
 fn an_idle_connection_owns_no_buffers() {
     let mut sim = calm();
     let client = sim.connect();

@@ -1,20 +1,33 @@
 //! Messages of channels: from what waits for this reactor to those of its connections that get them.
 
+use std::ops::ControlFlow;
+
 use reactor::{ConnId, Connections, Context, Output};
 
 use super::{Server, Session as AnySession};
 use crate::http::Encoding;
-use crate::pubsub::{Message, Way};
+use crate::pubsub::{Message, Place, Way};
 use crate::resp::Session;
 use crate::shared::{Mail, Shared};
-use crate::worker::Worker;
+use crate::worker::{Worker, is_lost};
 
 /// Messages that are handed out in one turn, as bytes: what is over waits for the next one, so that
 /// who reads has a chance to, and others are served in between.
 const TURN_MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// The same as bytes of all those who get them.
-const TURN_OUTPUT_BYTES_MAX: usize = 16 << 20;
+/// The same as bytes of all those who get them: a turn goes over it by what one of them gets of one
+/// message. Small in unit tests, so that they need not fill it.
+const TURN_OUTPUT_BYTES_MAX: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 };
+
+/// A message for those who get it in one way.
+#[derive(Debug)]
+struct Parcel<'a> {
+    number: u64,
+    message: &'a Message,
+    way: Way<'a>,
+    /// The last one who has got it so.
+    after: Option<ConnId>,
+}
 
 impl Server {
     /// Hands out what others, and this reactor's own connections, have published.
@@ -27,12 +40,16 @@ impl Server {
             return;
         }
         self.refresh(cx.now());
-        let (mut message_bytes, mut output_bytes) = (0, 0);
-        while message_bytes < TURN_MESSAGES_BYTES_MAX && output_bytes < TURN_OUTPUT_BYTES_MAX {
-            let Some((number, message)) = self.worker.pubsub.pop() else { return };
-            for way in message.ways() {
-                output_bytes += self.deliver(cx, connections, number, &message, way);
+        let (mut message_bytes, mut output_bytes_left) = (0, TURN_OUTPUT_BYTES_MAX);
+        while message_bytes < TURN_MESSAGES_BYTES_MAX {
+            let Some((number, message)) = self.worker.pubsub.front() else { return };
+            // What its sender did before is lost: nobody is told of it.
+            let is_told = !self.worker.is_lost(&self.shared, message.gate());
+            if is_told && !self.hand_out(cx, connections, number, &message, &mut output_bytes_left)
+            {
+                break;
             }
+            self.worker.pubsub.finish_front();
             message_bytes += message.memory_bytes();
             self.shared.pubsub.delivered(message.memory_bytes());
         }
@@ -41,22 +58,50 @@ impl Server {
         }
     }
 
-    /// Hands one message out to those who get it in this way. Returns the bytes of it.
-    fn deliver(
+    /// Hands one message out, going on where the last turn has left it. False if this turn has handed
+    /// out enough before all have got it.
+    fn hand_out(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
         number: u64,
         message: &Message,
-        way: Way<'_>,
-    ) -> usize {
-        let mut output_bytes = 0;
+        output_bytes_left: &mut usize,
+    ) -> bool {
+        let place = self.worker.pubsub.place();
+        for (index, way) in message.ways().enumerate().skip(place.way) {
+            let after = if index == place.way { place.after } else { None };
+            let parcel = Parcel { number, message, way, after };
+            let handed = self.deliver(cx, connections, &parcel, output_bytes_left);
+            if let ControlFlow::Break(after) = handed {
+                self.worker.pubsub.leave_at(Place { way: index, after });
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Hands a message out to those who get it in one way. Breaks off behind the one that it names when
+    /// the bytes of the turn are used up.
+    fn deliver(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        parcel: &Parcel<'_>,
+        output_bytes_left: &mut usize,
+    ) -> ControlFlow<Option<ConnId>> {
+        let Parcel { number, message, way, after } = *parcel;
+        let mut last = after;
         // By encoding, made once for all who want it so.
         let mut events: [Option<Vec<u8>>; Encoding::COUNT] = Default::default();
         let now = self.now.mono;
         let Worker { pubsub, accounts, settings, durable, gate_max, .. } = &mut self.worker;
         let hard_bytes = settings.client_output_buffer_limit.pubsub.hard_bytes;
-        for id in pubsub.receivers(number, way) {
+        for id in pubsub.receivers(number, way, after) {
+            if *output_bytes_left == 0 {
+                return ControlFlow::Break(last);
+            }
+            last = Some(id);
             let Some((session, out)) = connections.get_mut(id) else { continue };
             let Some(subscriptions) = session.subscriptions() else { continue };
             if subscriptions.is_cut || number < subscriptions.seen {
@@ -97,34 +142,40 @@ impl Server {
                 _ => continue,
             }
             *gate_max = (*gate_max).max(hold(out, message, *durable));
-            output_bytes += bytes;
+            *output_bytes_left = output_bytes_left.saturating_sub(bytes);
         }
-        output_bytes
+        ControlFlow::Continue(())
     }
+}
 
-    /// Gives a connection what was published for it so far, before its requests are served: what they
-    /// say comes later. False if it must be closed, as it leaves too much unread.
-    pub(super) fn catch_up(&mut self, session: &mut Session, out: &mut Output) -> bool {
-        let Some(subscriptions) = session.subscriptions.as_deref_mut() else { return true };
-        self.worker.pubsub.take(&self.shared.pubsub);
-        let Worker { pubsub, settings, durable, gate_max, .. } = &mut self.worker;
-        let hard_bytes = settings.client_output_buffer_limit.pubsub.hard_bytes;
-        for (number, message) in pubsub.pending_from(subscriptions.seen) {
-            for way in message.ways().filter(|way| pubsub.receives(session.id, number, *way)) {
-                let pending_bytes = out.pending_bytes();
-                if is_over(pending_bytes, message.output_bytes(way), hard_bytes) {
-                    subscriptions.is_cut = true;
-                    cut(&self.shared, session.id, pending_bytes);
-                    return false;
-                }
-                message.write(session.protocol, way, out.buffer());
-                session.last_gate = session.last_gate.max(message.gate());
-                *gate_max = (*gate_max).max(hold(out, message, *durable));
-            }
+/// Gives a connection what was published for it so far, before its next request is served: what that
+/// says comes later. False if it must be closed, as it leaves too much unread.
+pub(super) fn catch_up(
+    shared: &Shared,
+    worker: &mut Worker,
+    session: &mut Session,
+    out: &mut Output,
+) -> bool {
+    let Session { id, protocol, last_gate, subscriptions: Some(subscriptions), .. } = session
+    else {
+        return true;
+    };
+    let Worker { pubsub, settings, durable, gate_max, .. } = worker;
+    let hard_bytes = settings.client_output_buffer_limit.pubsub.hard_bytes;
+    pubsub.catch_up(&shared.pubsub, *id, subscriptions, |message, way| {
+        if is_lost(shared, *durable, message.gate()) {
+            return true;
         }
-        subscriptions.seen = pubsub.taken();
+        let pending_bytes = out.pending_bytes();
+        if is_over(pending_bytes, message.output_bytes(way), hard_bytes) {
+            cut(shared, *id, pending_bytes);
+            return false;
+        }
+        message.write(*protocol, way, out.buffer());
+        *last_gate = (*last_gate).max(message.gate());
+        *gate_max = (*gate_max).max(hold(out, message, *durable));
         true
-    }
+    })
 }
 
 /// Whether a connection would have more unread than it may when it got this message, too.

@@ -1,6 +1,7 @@
 //! RESP: bytes to requests, batches of them to replies, in order.
 
 use super::Server;
+use super::pubsub::catch_up;
 use crate::resp::CommandId;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::registry::REGISTRY;
@@ -22,7 +23,9 @@ impl Server {
         out: &mut Output,
     ) -> Flow {
         let started = self.begin_read(cx);
-        if session.subscriptions.is_some() && !self.catch_up(session, out) {
+        if session.subscriptions.is_some()
+            && !catch_up(&self.shared, &mut self.worker, session, out)
+        {
             return Flow { consumed: 0, next: Next::Abort };
         }
         let mut decode_start = started;
@@ -54,6 +57,9 @@ impl Server {
                 session.decoder.restart();
             }
             consumed += left_at.unwrap_or(taken);
+            if session.subscriptions.as_ref().is_some_and(|all| all.is_cut) {
+                break Next::Abort;
+            }
             if session.closing {
                 break Next::Close;
             }
@@ -154,9 +160,10 @@ impl Server {
         for (index, prepared) in self.prepared.iter().enumerate() {
             let args = self.batch.get(index, input);
             let start = out.buffer().len();
+            let gate_before = session.last_gate;
             let gate = executor.request(session, *prepared, args, out.buffer());
             if executor.is_lost(gate) {
-                executor.reply_lost(session, start, out.buffer());
+                executor.reply_lost(session, gate_before, start, out.buffer());
                 out.hold(0);
             } else if gate > executor.worker.durable {
                 executor.worker.note_gate(gate, session.last_command);
@@ -166,6 +173,12 @@ impl Server {
             }
             if session.wait == Some(Wait::Pause) {
                 return Some(index);
+            }
+            // What it has published itself comes behind the reply to that, as what others have.
+            if session.subscriptions.is_some()
+                && !catch_up(executor.shared, executor.worker, session, out)
+            {
+                return Some(index + 1);
             }
             let goes_on = !session.closing && session.wait.is_none();
             let is_full = out.pending_bytes() > pause_bytes;

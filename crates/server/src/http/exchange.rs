@@ -170,6 +170,7 @@ impl Exchange<'_> {
         let args = args.as_args();
         let start = replies.len();
         let prepared = prepare(self.shared, args, None);
+        let gate_before = runner.last_gate;
         let gate = executor.request(runner, prepared, args, replies);
         if let Some(wait) = runner.wait.take() {
             replies.truncate(start);
@@ -181,7 +182,7 @@ impl Exchange<'_> {
             return Ok(0);
         }
         if executor.is_lost(gate) {
-            executor.reply_lost(runner, start, replies);
+            executor.reply_lost(runner, gate_before, start, replies);
             return Ok(0);
         }
         if replies.len() == start {

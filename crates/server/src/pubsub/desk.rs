@@ -1,27 +1,52 @@
 //! A reactor's own part: which of its connections get what, and messages that it has not handed out.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use reactor::ConnId;
 
-use super::directory::{Directory, Refusal};
+use super::directory::{Added, Directory, Refusal};
 use super::message::{Kind, Message, Name, OwnedPost, Post, Way};
 use super::subscriptions::Subscriptions;
+use super::table::{Table, tree_bytes};
 
 /// The connections that have subscribed to a name, and the number of the first message for each.
 type Subscribers = BTreeMap<ConnId, u64>;
 
+/// Room for messages that is kept when none waits.
+const PENDING_KEPT_MAX: usize = 1024;
+
+/// How far a message was handed out, where those who get it are too many for one turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// The first of its ways that not all have got.
+    pub(crate) way: usize,
+    /// The last one who has got it in this way: they follow by their numbers.
+    pub(crate) after: Option<ConnId>,
+}
+
+impl Place {
+    /// Whether a connection has got the message in this way.
+    fn is_behind(self, way: usize, id: ConnId) -> bool {
+        way < self.way || (way == self.way && self.after.is_some_and(|last| id <= last))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Desk {
     reactor: usize,
-    subscribers: [HashMap<Name, Subscribers>; Kind::COUNT],
+    subscribers: [Table<Subscribers>; Kind::COUNT],
     /// Messages with their numbers, which follow each other.
     pending: VecDeque<(u64, Arc<Message>)>,
+    /// How far the oldest of them was handed out.
+    place: Place,
     /// The number behind all that were taken from the directory.
     taken: u64,
     /// Messages of a transaction that is running.
     deferred: Vec<OwnedPost>,
+    /// What subscriptions take more than when it was last asked, here and in the directory.
+    grown_bytes: isize,
 }
 
 impl Desk {
@@ -30,8 +55,10 @@ impl Desk {
             reactor,
             subscribers: Default::default(),
             pending: VecDeque::new(),
+            place: Place::default(),
             taken: 0,
             deferred: Vec::new(),
+            grown_bytes: 0,
         }
     }
 
@@ -50,19 +77,26 @@ impl Desk {
         if !subscriptions.has_room(name.len()) {
             return Err(Refusal::Subscriptions);
         }
-        let by_name = &mut self.subscribers[kind.index()];
-        let known = by_name.get_key_value(name).map(|(known, _)| Name::clone(known));
-        let name = known.unwrap_or_else(|| Name::from(name));
-        let first = directory.add(kind, &name, self.reactor)?;
+        let Added { name, first, grown_bytes } = directory.add(kind, name, self.reactor)?;
         if subscriptions.total() == 0 {
             directory.client_came();
         }
-        by_name.entry(Name::clone(&name)).or_default().insert(id, first);
-        subscriptions.insert(kind, name);
+        let before_bytes = self.memory_bytes(kind, &name) + subscriptions.memory_bytes();
+        let table = &mut self.subscribers[kind.index()];
+        match table.get_mut(&name) {
+            Some(subscribers) => {
+                subscribers.insert(id, first);
+            }
+            None => table.insert(Name::clone(&name), Subscribers::from([(id, first)])),
+        }
+        subscriptions.insert(kind, Name::clone(&name));
+        let after_bytes = self.memory_bytes(kind, &name) + subscriptions.memory_bytes();
+        self.note_growth(before_bytes, after_bytes + grown_bytes);
         Ok(true)
     }
 
-    /// False: there was no such subscription.
+    /// Ends one subscription, and gives the connection before that what was published for it while it
+    /// had subscribed. False: there was no such subscription.
     pub(crate) fn unsubscribe(
         &mut self,
         directory: &Directory,
@@ -70,15 +104,24 @@ impl Desk {
         subscriptions: &mut Subscriptions,
         kind: Kind,
         name: &[u8],
+        give: impl FnMut(&Message, Way<'_>) -> bool,
     ) -> bool {
-        let is_removed = subscriptions.remove(kind, name);
-        if is_removed {
-            self.leave(directory, id, kind, name);
-            if subscriptions.total() == 0 {
-                directory.client_left();
-            }
+        if !subscriptions.contains(kind, name) {
+            return false;
         }
-        is_removed
+        // From here on nobody counts it: who was told that it gets a message was told so before.
+        let freed_bytes = directory.remove(kind, name, self.reactor);
+        self.catch_up(directory, id, subscriptions, give);
+        let before_bytes = self.memory_bytes(kind, name) + subscriptions.memory_bytes();
+        self.strike(id, kind, name);
+        subscriptions.remove(kind, name);
+        let after_bytes = self.memory_bytes(kind, name) + subscriptions.memory_bytes();
+        self.note_growth(before_bytes + freed_bytes, after_bytes);
+        if subscriptions.total() == 0 {
+            directory.client_left();
+        }
+        self.drop_pending_if_alone(directory);
+        true
     }
 
     /// A connection ends, or all that it has subscribed to does.
@@ -88,36 +131,58 @@ impl Desk {
         id: ConnId,
         subscriptions: &Subscriptions,
     ) {
+        self.note_growth(subscriptions.memory_bytes(), 0);
         for kind in Kind::ALL {
             for name in subscriptions.names(kind) {
-                self.leave(directory, id, kind, name);
+                let before_bytes = self.memory_bytes(kind, name);
+                let freed_bytes = directory.remove(kind, name, self.reactor);
+                self.strike(id, kind, name);
+                self.note_growth(before_bytes + freed_bytes, self.memory_bytes(kind, name));
             }
         }
         if subscriptions.total() > 0 {
             directory.client_left();
         }
+        self.drop_pending_if_alone(directory);
     }
 
-    fn leave(&mut self, directory: &Directory, id: ConnId, kind: Kind, name: &[u8]) {
-        let by_name = &mut self.subscribers[kind.index()];
-        if let Some(subscribers) = by_name.get_mut(name) {
+    fn strike(&mut self, id: ConnId, kind: Kind, name: &[u8]) {
+        let table = &mut self.subscribers[kind.index()];
+        if let Some(subscribers) = table.get_mut(name) {
             subscribers.remove(&id);
             if subscribers.is_empty() {
-                by_name.remove(name);
+                table.remove(name);
             }
-        }
-        directory.remove(kind, name, self.reactor);
-        if self.subscribers.iter().all(HashMap::is_empty) {
-            self.drop_pending(directory);
         }
     }
 
-    /// Nobody is left who could get what waits here: a reactor that ends does not come to it any more.
-    fn drop_pending(&mut self, directory: &Directory) {
+    /// What this desk keeps for a name and for all other names of its kind together, by estimate.
+    fn memory_bytes(&self, kind: Kind, name: &[u8]) -> usize {
+        let table = &self.subscribers[kind.index()];
+        let subscribers = table.get(name).map_or(0, BTreeMap::len);
+        table.memory_bytes() + tree_bytes(subscribers, size_of::<(ConnId, u64)>())
+    }
+
+    fn note_growth(&mut self, before_bytes: usize, after_bytes: usize) {
+        self.grown_bytes += after_bytes.wrapping_sub(before_bytes).cast_signed();
+    }
+
+    /// What subscriptions take more than at the last call; less than nothing if it is less.
+    pub(crate) fn take_grown_bytes(&mut self) -> isize {
+        std::mem::take(&mut self.grown_bytes)
+    }
+
+    /// Where nobody is left who could get what waits here, it is dropped: a reactor that ends does not
+    /// come to it any more.
+    fn drop_pending_if_alone(&mut self, directory: &Directory) {
+        if !self.subscribers.iter().all(Table::is_empty) {
+            return;
+        }
         self.take(directory);
         for (_, message) in self.pending.drain(..) {
             directory.delivered(message.memory_bytes());
         }
+        self.place = Place::default();
     }
 
     /// Takes what others have published. False if nothing is to be handed out.
@@ -128,35 +193,78 @@ impl Desk {
         !self.pending.is_empty()
     }
 
-    /// The oldest message that was not handed out, with its number.
-    pub(crate) fn pop(&mut self) -> Option<(u64, Arc<Message>)> {
-        self.pending.pop_front()
+    /// The oldest message that not all have got, with its number.
+    pub(crate) fn front(&self) -> Option<(u64, Arc<Message>)> {
+        self.pending.front().map(|(number, message)| (*number, Arc::clone(message)))
+    }
+
+    /// How far it was handed out.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The turn is over before all have got it.
+    pub(crate) fn leave_at(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// All have got it.
+    pub(crate) fn finish_front(&mut self) {
+        self.pending.pop_front();
+        self.place = Place::default();
+        if self.pending.is_empty() && self.pending.capacity() > PENDING_KEPT_MAX {
+            self.pending = VecDeque::new();
+        }
     }
 
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Messages that wait, from this number on.
-    pub(crate) fn pending_from(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
-        let start = self.pending.partition_point(|(known, _)| *known < number);
-        self.pending.range(start..).map(|(number, message)| (*number, &**message))
+    /// Gives a connection what was published for it so far and was not handed out, in order. `give`
+    /// says whether it may have more; if not it is cut off, and this is false.
+    pub(crate) fn catch_up(
+        &mut self,
+        directory: &Directory,
+        id: ConnId,
+        subscriptions: &mut Subscriptions,
+        mut give: impl FnMut(&Message, Way<'_>) -> bool,
+    ) -> bool {
+        self.take(directory);
+        if subscriptions.is_cut || subscriptions.seen == self.taken {
+            return !subscriptions.is_cut;
+        }
+        let start = self.pending.partition_point(|(number, _)| *number < subscriptions.seen);
+        for (index, (number, message)) in self.pending.range(start..).enumerate() {
+            let is_front = start + index == 0;
+            let place = if is_front { self.place } else { Place::default() };
+            for (way_index, way) in message.ways().enumerate() {
+                let is_due = !place.is_behind(way_index, id) && self.receives(id, *number, way);
+                if is_due && !give(message, way) {
+                    subscriptions.is_cut = true;
+                    return false;
+                }
+            }
+        }
+        subscriptions.seen = self.taken;
+        true
     }
 
-    /// The number behind all that were taken.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The connections that get a message in this way.
-    pub(crate) fn receivers(&self, number: u64, way: Way<'_>) -> impl Iterator<Item = ConnId> {
+    /// The connections that get a message in this way, in order; those behind `after`.
+    pub(crate) fn receivers(
+        &self,
+        number: u64,
+        way: Way<'_>,
+        after: Option<ConnId>,
+    ) -> impl Iterator<Item = ConnId> {
+        let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let subscribers = self.subscribers[way.kind.index()].get(way.name);
-        let subscribers = subscribers.into_iter().flatten();
+        let subscribers = subscribers.into_iter().flat_map(move |all| all.range(bounds));
         subscribers.filter(move |(_, first)| **first <= number).map(|(id, _)| *id)
     }
 
     /// Whether a connection is among them.
-    pub(crate) fn receives(&self, id: ConnId, number: u64, way: Way<'_>) -> bool {
+    fn receives(&self, id: ConnId, number: u64, way: Way<'_>) -> bool {
         let subscribers = self.subscribers[way.kind.index()].get(way.name);
         subscribers.and_then(|all| all.get(&id)).is_some_and(|first| *first <= number)
     }
@@ -188,6 +296,22 @@ mod tests {
         directory.publish(&post, 0, |_| ());
     }
 
+    /// What a connection gets when it asks for what was published so far.
+    fn caught_up(
+        directory: &Directory,
+        desk: &mut Desk,
+        id: u64,
+        mine: &mut Subscriptions,
+    ) -> Vec<String> {
+        let mut texts = Vec::new();
+        assert!(desk.catch_up(directory, ConnId(id), mine, |message, way| {
+            let sort = if way.kind == Kind::Pattern { "by pattern " } else { "" };
+            texts.push(format!("{sort}{}", String::from_utf8_lossy(message.payload())));
+            true
+        }));
+        texts
+    }
+
     #[test]
     fn who_comes_later_gets_what_is_published_later() {
         let (directory, mut desk) = (Directory::new(1), Desk::new(0));
@@ -201,20 +325,69 @@ mod tests {
         assert_eq!(subscribe(&mut desk, 2, &mut late), Ok(true));
         publish(&directory, "second");
         assert_eq!(directory.clients(), 2);
-        assert!(desk.take(&directory));
-        assert_eq!(desk.pending_from(0).count(), 2);
-        assert_eq!(desk.pending_from(1).count(), 1);
-        assert_eq!(desk.pending_from(desk.taken()).count(), 0);
-        let (number, message) = desk.pop().unwrap();
+        assert_eq!(caught_up(&directory, &mut desk, 2, &mut late), ["second"]);
+        assert_eq!(caught_up(&directory, &mut desk, 1, &mut early), ["first", "second"]);
+        assert_eq!(caught_up(&directory, &mut desk, 1, &mut early), [""; 0]);
+        let (number, message) = desk.front().unwrap();
         assert_eq!(message.payload(), b"first");
-        assert_eq!(desk.receivers(number, WAY).collect::<Vec<_>>(), [ConnId(1)]);
-        assert!(desk.receives(ConnId(1), number, WAY) && !desk.receives(ConnId(2), number, WAY));
-        let (number, _) = desk.pop().unwrap();
-        assert_eq!(desk.receivers(number, WAY).count(), 2);
-        assert!(desk.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a"));
-        assert!(!desk.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a"));
-        assert_eq!(desk.receivers(number, WAY).collect::<Vec<_>>(), [ConnId(2)]);
+        assert_eq!(desk.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(1)]);
+        desk.finish_front();
+        let (number, _) = desk.front().unwrap();
+        assert_eq!(desk.receivers(number, WAY, None).count(), 2);
+        assert_eq!(desk.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
+        let mut unsubscribe = |desk: &mut Desk| {
+            let nothing = |_: &Message, _: Way<'_>| -> bool { panic!("it has got all") };
+            desk.unsubscribe(&directory, ConnId(1), &mut early, Kind::Channel, b"a", nothing)
+        };
+        assert!(unsubscribe(&mut desk));
+        assert!(!unsubscribe(&mut desk));
+        assert_eq!(desk.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(2)]);
         assert_eq!(directory.clients(), 1);
+    }
+
+    #[test]
+    fn who_leaves_gets_what_was_published_before() {
+        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let mut mine = Subscriptions::default();
+        desk.subscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
+        publish(&directory, "x");
+        let mut got = Vec::new();
+        let give = |message: &Message, _: Way<'_>| {
+            got.push(message.payload().to_vec());
+            true
+        };
+        assert!(desk.unsubscribe(&directory, ConnId(1), &mut mine, Kind::Channel, b"a", give));
+        assert_eq!(got, [b"x"]);
+        assert!(!desk.has_pending());
+    }
+
+    #[test]
+    fn a_message_that_was_handed_out_in_part_comes_once() {
+        let (directory, mut desk) = (Directory::new(1), Desk::new(0));
+        let mut all: Vec<_> = (0..4).map(|_| Subscriptions::default()).collect();
+        for (id, mine) in (0..).zip(&mut all) {
+            for (kind, name) in [(Kind::Channel, b"a"), (Kind::Pattern, b"*")] {
+                desk.subscribe(&directory, ConnId(id), mine, kind, name).unwrap();
+            }
+        }
+        publish(&directory, "x");
+        publish(&directory, "y");
+        assert!(desk.take(&directory));
+        // All have got it by the name, and the first two by the pattern.
+        desk.leave_at(Place { way: 1, after: Some(ConnId(1)) });
+        for (id, expected) in
+            [(1, &["y", "by pattern y"][..]), (2, &["by pattern x", "y", "by pattern y"][..])]
+        {
+            let mine = &mut all[usize::try_from(id).unwrap()];
+            assert_eq!(caught_up(&directory, &mut desk, id, mine), expected);
+        }
+        let (number, message) = desk.front().unwrap();
+        let way = message.ways().nth(desk.place().way).unwrap();
+        let left: Vec<_> = desk.receivers(number, way, desk.place().after).collect();
+        assert_eq!(left, [ConnId(2), ConnId(3)]);
+        desk.finish_front();
+        let place = desk.place();
+        assert_eq!((place.way, place.after), (0, None));
     }
 
     #[test]
@@ -246,5 +419,43 @@ mod tests {
         assert_eq!(subscribe(SUBSCRIPTIONS_MAX, &mut mine), Err(Refusal::Subscriptions));
         assert_eq!(subscribe(7, &mut mine), Ok(false));
         assert_eq!(directory.names(Kind::Channel), SUBSCRIPTIONS_MAX);
+    }
+
+    #[test]
+    fn what_subscriptions_take_is_known_and_given_back() {
+        const NAMES: usize = 1_000;
+        let (directory, mut desk) = (Directory::new(2), Desk::new(0));
+        let mut connections: Vec<_> = (0..8).map(|_| Subscriptions::default()).collect();
+        let mut bytes = 0;
+        for (id, mine) in (0..).zip(&mut connections) {
+            for number in 0..NAMES {
+                let name = format!("channel:{number}");
+                desk.subscribe(&directory, ConnId(id), mine, Kind::Channel, name.as_bytes())
+                    .unwrap();
+            }
+            let grown_bytes = desk.take_grown_bytes();
+            bytes += grown_bytes;
+            let per_name = usize::try_from(grown_bytes).unwrap() / NAMES;
+            // The first one brings names, tables and trees; others a place in these.
+            let expected = if id == 0 { 300..500 } else { 30..60 };
+            assert!(expected.contains(&per_name), "connection {id}: {per_name} bytes for a name");
+        }
+        let mut last = connections.pop().unwrap();
+        for (id, mine) in (0..).zip(&connections) {
+            desk.forget(&directory, ConnId(id), mine);
+        }
+        for number in 0..NAMES {
+            let name = format!("channel:{number}");
+            let give = |_: &Message, _: Way<'_>| true;
+            desk.unsubscribe(
+                &directory,
+                ConnId(7),
+                &mut last,
+                Kind::Channel,
+                name.as_bytes(),
+                give,
+            );
+        }
+        assert_eq!(bytes + desk.take_grown_bytes(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What all reactors share: who is where, and messages on their way.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::message::{Body, Kind, Message, Name, Post};
+use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::resp::glob;
 
 /// Locks that channels share: so many that reactors seldom meet at one.
@@ -47,6 +48,23 @@ impl Places {
     fn sum(&self) -> usize {
         self.0.iter().map(|count| *count as usize).sum()
     }
+
+    /// One connection fewer. True if none is left.
+    fn leave(&mut self, reactor: usize) -> bool {
+        self.0[reactor] -= 1;
+        self.sum() == 0
+    }
+}
+
+/// A subscription that the directory has noted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Added {
+    /// As all spell it who have it.
+    pub(super) name: Name,
+    /// Number of the first message of the reactor that it gets: those before were published earlier.
+    pub(super) first: u64,
+    /// What the directory has grown by.
+    pub(super) grown_bytes: usize,
 }
 
 type Patterns = BTreeMap<Name, Places>;
@@ -54,19 +72,19 @@ type Patterns = BTreeMap<Name, Places>;
 /// Some of the channels.
 #[derive(Debug, Default)]
 struct Part {
-    channels: HashMap<Name, Places>,
-    shard_channels: HashMap<Name, Places>,
+    channels: Table<Places>,
+    shard_channels: Table<Places>,
 }
 
 impl Part {
-    fn of(&self, kind: Kind) -> &HashMap<Name, Places> {
+    fn of(&self, kind: Kind) -> &Table<Places> {
         match kind {
             Kind::ShardChannel => &self.shard_channels,
             Kind::Channel | Kind::Pattern => &self.channels,
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut HashMap<Name, Places> {
+    fn of_mut(&mut self, kind: Kind) -> &mut Table<Places> {
         match kind {
             Kind::ShardChannel => &mut self.shard_channels,
             Kind::Channel | Kind::Pattern => &mut self.channels,
@@ -174,51 +192,85 @@ impl Directory {
         &self.parts[hash.expect("less than the number of parts")]
     }
 
-    /// One more connection of a reactor has subscribed. Returns the number of the first message of that
-    /// reactor that it gets: those before were published earlier.
-    pub(super) fn add(&self, kind: Kind, name: &Name, reactor: usize) -> Result<u64, Refusal> {
-        let new_places = || {
-            self.names[kind.index()].fetch_add(1, Ordering::AcqRel);
-            Places::new(self.queues.len())
-        };
-        // The number is read under the lock that who publishes there holds, too.
+    /// One more connection of a reactor has subscribed.
+    pub(super) fn add(&self, kind: Kind, name: &[u8], reactor: usize) -> Result<Added, Refusal> {
         if kind == Kind::Pattern {
-            if name.len() > PATTERN_BYTES_MAX {
-                return Err(Refusal::PatternLength);
-            }
-            let mut patterns = self.patterns.write();
-            if patterns.len() >= PATTERNS_MAX && !patterns.contains_key(name) {
-                return Err(Refusal::Patterns);
-            }
-            let places = patterns.entry(Name::clone(name)).or_insert_with(new_places);
-            places.0[reactor] += 1;
-            return Ok(self.queues[reactor].next());
+            return self.add_pattern(name, reactor);
         }
         let mut part = self.part(name).lock();
-        let places = part.of_mut(kind).entry(Name::clone(name)).or_insert_with(new_places);
-        places.0[reactor] += 1;
-        Ok(self.queues[reactor].next())
+        let table = part.of_mut(kind);
+        if let Some((name, places)) = table.entry_mut(name) {
+            places.0[reactor] += 1;
+            return Ok(self.added(name, reactor, 0));
+        }
+        let before_bytes = table.memory_bytes();
+        let name = Name::from(name);
+        table.insert(Name::clone(&name), self.new_places(kind, reactor));
+        let grown_bytes = table.memory_bytes() - before_bytes + self.entry_bytes(&name);
+        Ok(self.added(name, reactor, grown_bytes))
     }
 
-    /// A connection of a reactor that had subscribed does not any more.
-    pub(super) fn remove(&self, kind: Kind, name: &[u8], reactor: usize) {
-        let leave = |places: &mut Places| {
-            places.0[reactor] -= 1;
-            places.sum() == 0
-        };
-        let is_last = if kind == Kind::Pattern {
+    fn add_pattern(&self, name: &[u8], reactor: usize) -> Result<Added, Refusal> {
+        if name.len() > PATTERN_BYTES_MAX {
+            return Err(Refusal::PatternLength);
+        }
+        let mut patterns = self.patterns.write();
+        let known = patterns.get_key_value(name).map(|(known, _)| Name::clone(known));
+        if let (Some(name), Some(places)) = (known, patterns.get_mut(name)) {
+            places.0[reactor] += 1;
+            return Ok(self.added(name, reactor, 0));
+        }
+        if patterns.len() >= PATTERNS_MAX {
+            return Err(Refusal::Patterns);
+        }
+        let before_bytes = patterns_bytes(&patterns);
+        let name = Name::from(name);
+        patterns.insert(Name::clone(&name), self.new_places(Kind::Pattern, reactor));
+        let grown_bytes = patterns_bytes(&patterns) - before_bytes + self.entry_bytes(&name);
+        Ok(self.added(name, reactor, grown_bytes))
+    }
+
+    /// To be called under the lock that who publishes there holds, too.
+    fn added(&self, name: Name, reactor: usize, grown_bytes: usize) -> Added {
+        Added { name, first: self.queues[reactor].next(), grown_bytes }
+    }
+
+    /// Of a name that was not there, with one connection.
+    fn new_places(&self, kind: Kind, reactor: usize) -> Places {
+        self.names[kind.index()].fetch_add(1, Ordering::AcqRel);
+        let mut places = Places::new(self.queues.len());
+        places.0[reactor] = 1;
+        places
+    }
+
+    /// What a name takes beside its place in a table or a tree.
+    fn entry_bytes(&self, name: &[u8]) -> usize {
+        name_bytes(name) + block_bytes(self.queues.len() * size_of::<u32>())
+    }
+
+    /// A connection of a reactor that had subscribed does not any more. Returns what the directory has
+    /// shrunk by.
+    pub(super) fn remove(&self, kind: Kind, name: &[u8], reactor: usize) -> usize {
+        let freed_bytes = if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
-            let is_last = patterns.get_mut(name).is_some_and(leave);
-            is_last && patterns.remove(name).is_some()
+            if !patterns.get_mut(name).is_some_and(|places| places.leave(reactor)) {
+                return 0;
+            }
+            let before_bytes = patterns_bytes(&patterns);
+            patterns.remove(name);
+            before_bytes - patterns_bytes(&patterns)
         } else {
             let mut part = self.part(name).lock();
-            let names = part.of_mut(kind);
-            let is_last = names.get_mut(name).is_some_and(leave);
-            is_last && names.remove(name).is_some()
+            let table = part.of_mut(kind);
+            if !table.get_mut(name).is_some_and(|places| places.leave(reactor)) {
+                return 0;
+            }
+            let before_bytes = table.memory_bytes();
+            table.remove(name);
+            before_bytes - table.memory_bytes()
         };
-        if is_last {
-            self.names[kind.index()].fetch_sub(1, Ordering::AcqRel);
-        }
+        self.names[kind.index()].fetch_sub(1, Ordering::AcqRel);
+        freed_bytes + self.entry_bytes(name)
     }
 
     /// How many connections would get this message now; one counts once for each of its subscriptions
@@ -266,7 +318,7 @@ impl Directory {
     fn may_be_heard(&self, post: &Post<'_>) -> bool {
         self.is_seen_by_patterns(post)
             || (self.names(post.kind) > 0
-                && self.part(post.channel).lock().of(post.kind).contains_key(post.channel))
+                && self.part(post.channel).lock().of(post.kind).get(post.channel).is_some())
     }
 
     fn patterns_for(&self, post: &Post<'_>) -> Option<RwLockReadGuard<'_, Patterns>> {
@@ -344,11 +396,16 @@ impl Directory {
         let fits = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
         let mut names = Vec::new();
         for part in &self.parts {
-            names.extend(part.lock().of(kind).keys().filter(fits).cloned());
+            names.extend(part.lock().of(kind).names().filter(fits).cloned());
         }
         names.sort_unstable();
         names
     }
+}
+
+/// What the tree of patterns takes itself, by estimate.
+fn patterns_bytes(patterns: &Patterns) -> usize {
+    tree_bytes(patterns.len(), size_of::<(Name, Places)>())
 }
 
 #[cfg(test)]
@@ -357,6 +414,11 @@ mod tests {
 
     fn name(text: &str) -> Name {
         Name::from(text.as_bytes())
+    }
+
+    /// The number of the first message that who subscribes now gets.
+    fn add(directory: &Directory, kind: Kind, name: &str, reactor: usize) -> Result<u64, Refusal> {
+        directory.add(kind, name.as_bytes(), reactor).map(|added| added.first)
     }
 
     fn post<'a>(channel: &'a str, payload: &'a str) -> Post<'a> {
@@ -381,9 +443,9 @@ mod tests {
     fn a_message_goes_to_reactors_with_receivers_and_wakes_those_with_nothing_else() {
         let directory = Directory::new(3);
         assert_eq!(woken(&directory, &post("a", "0")), (0, vec![]));
-        assert_eq!(directory.add(Kind::Channel, &name("a"), 1), Ok(0));
-        assert_eq!(directory.add(Kind::Channel, &name("a"), 1), Ok(0));
-        assert_eq!(directory.add(Kind::Pattern, &name("[ab]"), 2), Ok(0));
+        assert_eq!(add(&directory, Kind::Channel, "a", 1), Ok(0));
+        assert_eq!(add(&directory, Kind::Channel, "a", 1), Ok(0));
+        assert_eq!(add(&directory, Kind::Pattern, "[ab]", 2), Ok(0));
         assert_eq!(directory.count(&post("a", "")), 3);
         assert_eq!(woken(&directory, &post("a", "1")), (3, vec![1, 2]));
         assert_eq!(woken(&directory, &post("a", "2")), (3, vec![]));
@@ -391,7 +453,7 @@ mod tests {
         assert_eq!(woken(&directory, &post("c", "4")), (0, vec![]));
         assert_eq!(taken(&directory, 0), []);
         assert_eq!(taken(&directory, 1), [(0, "1".to_owned()), (1, "2".to_owned())]);
-        assert_eq!(directory.add(Kind::Channel, &name("b"), 2), Ok(3), "it gets what follows");
+        assert_eq!(add(&directory, Kind::Channel, "b", 2), Ok(3), "it gets what follows");
         let all: Vec<_> = taken(&directory, 2).into_iter().map(|(number, _)| number).collect();
         assert_eq!(all, [0, 1, 2]);
         assert_eq!(woken(&directory, &post("a", "5")), (3, vec![1, 2]));
@@ -401,9 +463,9 @@ mod tests {
     fn names_live_as_long_as_somebody_has_them() {
         let directory = Directory::new(2);
         for kind in Kind::ALL {
-            directory.add(kind, &name("x"), 0).unwrap();
-            directory.add(kind, &name("x"), 1).unwrap();
-            directory.add(kind, &name("y"), 1).unwrap();
+            add(&directory, kind, "x", 0).unwrap();
+            add(&directory, kind, "x", 1).unwrap();
+            add(&directory, kind, "y", 1).unwrap();
             assert_eq!(directory.names(kind), 2);
             directory.remove(kind, b"x", 0);
             assert_eq!(directory.names(kind), 2);
@@ -420,8 +482,8 @@ mod tests {
     #[test]
     fn patterns_do_not_see_sharded_messages_and_kinds_are_apart() {
         let directory = Directory::new(1);
-        directory.add(Kind::Pattern, &name("*"), 0).unwrap();
-        directory.add(Kind::ShardChannel, &name("s"), 0).unwrap();
+        add(&directory, Kind::Pattern, "*", 0).unwrap();
+        add(&directory, Kind::ShardChannel, "s", 0).unwrap();
         let sharded = Post { kind: Kind::ShardChannel, ..post("s", "x") };
         assert_eq!(directory.publish(&sharded, 0, |_| ()), 1);
         assert_eq!(directory.publish(&post("s", "x"), 0, |_| ()), 1);
@@ -432,8 +494,8 @@ mod tests {
     #[test]
     fn what_is_on_its_way_is_bounded() {
         let directory = Directory::new(2);
-        directory.add(Kind::Channel, &name("a"), 0).unwrap();
-        directory.add(Kind::Channel, &name("a"), 1).unwrap();
+        add(&directory, Kind::Channel, "a", 0).unwrap();
+        add(&directory, Kind::Channel, "a", 1).unwrap();
         let payload = "x".repeat(PENDING_BYTES_MAX / 8);
         for _ in 0..4 {
             assert!(!directory.is_full());
@@ -452,14 +514,43 @@ mod tests {
     fn patterns_have_a_limit() {
         let directory = Directory::new(1);
         for number in 0..PATTERNS_MAX {
-            directory.add(Kind::Pattern, &name(&number.to_string()), 0).unwrap();
+            add(&directory, Kind::Pattern, &number.to_string(), 0).unwrap();
         }
-        assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Err(Refusal::Patterns));
-        assert_eq!(directory.add(Kind::Pattern, &name("7"), 0), Ok(0), "it is known");
-        let long = name(&"*".repeat(PATTERN_BYTES_MAX + 1));
-        assert_eq!(directory.add(Kind::Pattern, &long, 0), Err(Refusal::PatternLength));
-        assert!(directory.add(Kind::Channel, &long, 0).is_ok());
+        assert_eq!(add(&directory, Kind::Pattern, "one more", 0), Err(Refusal::Patterns));
+        assert_eq!(add(&directory, Kind::Pattern, "7", 0), Ok(0), "it is known");
+        let long = "*".repeat(PATTERN_BYTES_MAX + 1);
+        assert_eq!(add(&directory, Kind::Pattern, &long, 0), Err(Refusal::PatternLength));
+        assert!(add(&directory, Kind::Channel, &long, 0).is_ok());
         directory.remove(Kind::Pattern, b"8", 0);
-        assert_eq!(directory.add(Kind::Pattern, &name("one more"), 0), Ok(0));
+        assert_eq!(add(&directory, Kind::Pattern, "one more", 0), Ok(0));
+    }
+
+    #[test]
+    fn what_it_takes_is_given_back_with_the_last_subscriber() {
+        const NAMES: usize = 3_000;
+        let directory = Directory::new(4);
+        let mut bytes = 0;
+        for kind in Kind::ALL {
+            let mut kind_bytes = 0;
+            for number in 0..NAMES {
+                let name = number.to_string();
+                let added = directory.add(kind, name.as_bytes(), 0).unwrap();
+                kind_bytes += added.grown_bytes;
+                let again = directory.add(kind, name.as_bytes(), 3).unwrap();
+                assert!(Arc::ptr_eq(&added.name, &again.name), "a name is there once");
+                assert_eq!(again.grown_bytes, 0);
+            }
+            // Itself, four counts, and its place in a table that is not full.
+            assert!((70..200).contains(&(kind_bytes / NAMES)), "{}", kind_bytes / NAMES);
+            bytes += kind_bytes;
+        }
+        for kind in Kind::ALL {
+            for number in 0..NAMES {
+                let name = number.to_string();
+                assert_eq!(directory.remove(kind, name.as_bytes(), 3), 0);
+                bytes -= directory.remove(kind, name.as_bytes(), 0);
+            }
+        }
+        assert_eq!(bytes, 0);
     }
 }

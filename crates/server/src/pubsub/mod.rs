@@ -1,8 +1,9 @@
 //! Publish and subscribe: messages to whoever has asked for them at that moment.
 //!
 //! Reading order: `message` (written once for all who get it), `directory` (what reactors share: how many
-//! connections of each have subscribed to what, and a queue of messages into each reactor), `desk` (a
-//! reactor's own: which of its connections get what), `subscriptions` (what one connection has asked for).
+//! connections of each have subscribed to what, and a queue of messages into each reactor; `table` keeps
+//! its names), `desk` (a reactor's own: which of its connections get what), `subscriptions` (what one
+//! connection has asked for).
 //!
 //! Who publishes locks the part of the directory that the channel belongs to, puts the message into the
 //! queue of each reactor that has receivers, and wakes these; a reactor hands out what is in its queue at
@@ -13,8 +14,9 @@ mod desk;
 mod directory;
 mod message;
 mod subscriptions;
+mod table;
 
-pub(crate) use desk::Desk;
+pub(crate) use desk::{Desk, Place};
 pub(crate) use directory::{Directory, Refusal};
 pub(crate) use message::{Kind, Message, Name, Post, Way};
 pub(crate) use subscriptions::Subscriptions;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::message::{Kind, Name};
+use super::table::{block_bytes, tree_bytes};
 
 /// Channels and patterns of one connection together.
 pub(super) const SUBSCRIPTIONS_MAX: usize = 1 << 16;
@@ -40,8 +41,13 @@ impl Subscriptions {
         }
     }
 
-    pub(crate) fn name_bytes(&self) -> usize {
-        self.name_bytes
+    /// What it takes in memory, by estimate; the names themselves belong to the directory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        if self.total() == 0 {
+            return 0;
+        }
+        let trees = self.names.iter().map(|names| tree_bytes(names.len(), size_of::<Name>()));
+        block_bytes(size_of::<Subscriptions>()) + trees.sum::<usize>()
     }
 
     pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = &Name> {
@@ -92,12 +98,12 @@ mod tests {
         }
         assert_eq!(Kind::ALL.map(|kind| all.count(kind)), [2, 1, 1]);
         assert_eq!(Kind::ALL.map(|kind| all.told_count(kind)), [3, 3, 1]);
-        assert_eq!((all.total(), all.name_bytes()), (4, 7));
+        assert_eq!((all.total(), all.name_bytes), (4, 7));
         assert!(all.has_room(NAMES_BYTES_MAX - 7));
         assert!(!all.has_room(NAMES_BYTES_MAX - 6));
         assert!(all.contains(Kind::Pattern, b"a") && !all.contains(Kind::ShardChannel, b"a"));
         assert!(all.remove(Kind::Channel, b"bb"));
         assert!(!all.remove(Kind::Channel, b"bb"));
-        assert_eq!((all.total(), all.name_bytes()), (3, 5));
+        assert_eq!((all.total(), all.name_bytes), (3, 5));
     }
 }

@@ -254,14 +254,20 @@ impl<'a> Executor<'a> {
     /// Whether a reply that waits for `gate` would wait for ever.
     #[inline]
     pub(crate) fn is_lost(&self, gate: u64) -> bool {
-        gate > self.worker.durable
-            && self.shared.log.poisoned().is_some()
-            && gate > self.shared.log.durable().0
+        self.worker.is_lost(self.shared, gate)
     }
 
-    /// Replaces a reply whose gate never opens: what it says may not be there after a restart.
+    /// Replaces a reply whose gate never opens: what it says may not be there after a restart. What the
+    /// connection publishes from here on waits for `gate_before` only, as it is told of the loss.
     #[cold]
-    pub(crate) fn reply_lost(&mut self, session: &Session, start: usize, out: &mut Vec<u8>) {
+    pub(crate) fn reply_lost(
+        &mut self,
+        session: &mut Session,
+        gate_before: u64,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) {
+        session.last_gate = gate_before;
         out.truncate(start);
         self.worker.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
@@ -269,8 +275,9 @@ impl<'a> Executor<'a> {
         }
     }
 
+    /// Runs a request that may run, and returns as [`Executor::request`] does.
     #[inline]
-    fn run(
+    pub(crate) fn run(
         &mut self,
         session: &mut Session,
         id: CommandId,

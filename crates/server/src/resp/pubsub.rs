@@ -8,6 +8,7 @@ use wire::resp::{Args, Protocol};
 
 use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
+use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
 use super::registry::{CommandId, REGISTRY};
 use super::session::Session;
@@ -48,6 +49,10 @@ pub(crate) const SPUBLISH: Command = Command {
 
 fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     let post = Post { channel: args.get(1), payload: args.get(2), kind };
+    if cx.worker.is_lost(cx.shared, cx.session.last_gate) {
+        // It would tell of what is not on the log, and never will be.
+        return Err(Fail::text(LOG_FAILED));
+    }
     let receivers = if cx.in_exec {
         // It tells of a transaction that is not on the log yet.
         let receivers = cx.shared.pubsub.count(&post);
@@ -193,8 +198,7 @@ fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
             confirm(cx, word, Some(name), kind);
         }
     } else {
-        let mine = cx.session.subscriptions.as_deref();
-        let names: Vec<Name> = mine.map_or_else(Vec::new, |all| all.names(kind).cloned().collect());
+        let names = names(cx, kind);
         if names.is_empty() {
             confirm(cx, word, None, kind);
         }
@@ -207,11 +211,19 @@ fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     Ok(())
 }
 
+/// Ends one subscription. What was published for it comes before the client is told so.
 fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
-    let id = cx.session.id;
-    if let Some(mine) = cx.session.subscriptions.as_deref_mut() {
-        cx.worker.unsubscribe(cx.shared, id, mine, kind, name);
-    }
+    let Cx { session, worker, shared, reply, gate, in_exec, .. } = cx;
+    let (id, protocol) = (session.id, session.protocol);
+    let Some(mine) = session.subscriptions.as_deref_mut() else { return };
+    let mut late = std::mem::take(&mut worker.late_messages);
+    // What a transaction's commands say is one reply: messages come behind it.
+    let out = if *in_exec { &mut late } else { &mut *reply.out };
+    worker.unsubscribe(shared, id, mine, kind, name, |message, way| {
+        message.write(protocol, way, out);
+        *gate = (*gate).max(message.gate());
+    });
+    worker.late_messages = late;
 }
 
 /// Says what was done, and how many subscriptions of this sort there are now.
@@ -231,11 +243,19 @@ fn end_if_none(cx: &mut Cx<'_>) {
     cx.session.subscriptions.take_if(|all| all.total() == 0);
 }
 
-/// Ends all subscriptions without a word; for RESET.
+/// Ends all subscriptions without a word of that; for RESET.
 pub(super) fn forget_all(cx: &mut Cx<'_>) {
-    if let Some(all) = cx.session.subscriptions.take() {
-        cx.worker.forget_subscriptions(cx.shared, cx.session.id, &all);
+    for kind in Kind::ALL {
+        for name in names(cx, kind) {
+            leave(cx, kind, &name);
+        }
     }
+    cx.session.subscriptions = None;
+}
+
+fn names(cx: &Cx<'_>, kind: Kind) -> Vec<Name> {
+    let mine = cx.session.subscriptions.as_deref();
+    mine.map_or_else(Vec::new, |all| all.names(kind).cloned().collect())
 }
 
 /// Whether a connection has subscribed in RESP2, where it may run few other commands.

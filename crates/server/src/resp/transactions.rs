@@ -76,6 +76,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.call(*id, args.as_args());
         cx.feed_monitors(command, args.as_args());
     }
+    cx.reply.out.append(&mut cx.worker.late_messages);
     Ok(())
 }
 

@@ -5,9 +5,9 @@
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
 //! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http` and
-//! `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may
-//! do what in it; `pubsub` messages of channels; `groups` those of a log on a slow disk, `hostile`
-//! those that keep clients from harming others.
+//! `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
+//! of channels and `pubsub_log` what these have to do with the log, with the clients of `pubsub_client`;
+//! `groups` those of a log on a slow disk, `hostile` those that keep clients from harming others.
 
 mod behaviour;
 mod chaos;
@@ -25,6 +25,8 @@ mod http_routes;
 mod model;
 mod oracle;
 mod pubsub;
+mod pubsub_client;
+mod pubsub_log;
 mod roles;
 mod schema;
 mod slow_disk;

@@ -4,69 +4,10 @@ use reactor::SimClient;
 
 use super::cql_client::run_reactors;
 use super::http_client::{HTTP, SECOND_NS, request};
-use super::world::{Plan, World};
-
-const SEED: u64 = 1;
-
-fn world_with(reactors: usize, options: &[(&'static str, &str)]) -> World {
-    let options = options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    World::new(SEED, Plan { reactors, options, ..Plan::default() })
-}
-
-/// Runs reactors and log until they wait.
-fn run(world: &mut World) {
-    loop {
-        run_reactors(world);
-        if !world.write_log() {
-            return;
-        }
-    }
-}
-
-/// A client on this reactor.
-fn connect(world: &mut World, reactor: usize) -> SimClient {
-    loop {
-        let client = world.sim().connect();
-        run(world);
-        if world.sim().place_of(client.id()) == Some(reactor) {
-            return client;
-        }
-        client.close();
-        run(world);
-    }
-}
-
-fn send(client: &SimClient, words: &[&str]) {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let mut bytes = Vec::new();
-    wire::resp::encode_request(&words, &mut bytes);
-    client.send(&bytes);
-}
-
-fn received(client: &SimClient) -> String {
-    String::from_utf8(client.received()).unwrap()
-}
-
-/// Sends one request and returns what has come.
-fn ask(world: &mut World, client: &SimClient, words: &[&str]) -> String {
-    send(client, words);
-    run(world);
-    received(client)
-}
-
-/// The number that PUBLISH gives back.
-#[track_caller]
-fn publish(world: &mut World, client: &SimClient, channel: &str, payload: &str) -> u64 {
-    let reply = ask(world, client, &["PUBLISH", channel, payload]);
-    reply.trim_end().strip_prefix(':').unwrap_or_else(|| panic!("{reply}")).parse().unwrap()
-}
-
-fn message(channel: &str, payload: &str) -> String {
-    let (channel_bytes, payload_bytes) = (channel.len(), payload.len());
-    format!(
-        "*3\r\n$7\r\nmessage\r\n${channel_bytes}\r\n{channel}\r\n${payload_bytes}\r\n{payload}\r\n"
-    )
-}
+use super::pubsub_client::{
+    ask, connect, held_bytes, message, publish, received, run, send, world_with,
+};
+use super::world::World;
 
 #[test]
 fn messages_reach_all_reactors_in_one_order() {
@@ -126,63 +67,6 @@ fn who_asks_something_has_been_given_what_was_published_before() {
     assert_eq!(received(&late), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", "it came later");
     assert_eq!(publish(&mut world, &publisher, "a", "y"), 2);
     assert_eq!((received(&subscriber), received(&late)), (message("a", "y"), message("a", "y")));
-}
-
-#[test]
-fn a_message_waits_for_what_its_sender_wrote() {
-    let mut world = world_with(2, &[]);
-    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
-    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
-    let rounds: [&[&[&str]]; 3] = [
-        &[&["SET", "k", "v"], &["PUBLISH", "a", "1"]],
-        &[&["MULTI"], &["PUBLISH", "a", "1"], &["SET", "k", "w"], &["EXEC"]],
-        &[&["MULTI"], &["SET", "k", "x"], &["PUBLISH", "a", "1"], &["EXEC"]],
-    ];
-    for requests in rounds {
-        for words in requests {
-            send(&publisher, words);
-        }
-        run_reactors(&mut world);
-        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
-        run(&mut world);
-        assert_eq!(received(&subscriber), message("a", "1"));
-        assert!(received(&publisher).contains(":1\r\n"));
-    }
-    send(&publisher, &["PUBLISH", "a", "2"]);
-    run_reactors(&mut world);
-    assert_eq!(received(&subscriber), message("a", "2"), "nothing is waited for any more");
-}
-
-#[test]
-fn after_a_failed_log_messages_wait_for_nothing() {
-    let mut world = world_with(2, &[]);
-    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
-    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
-    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
-    let writer = connect(&mut world, 0);
-    ask(&mut world, &writer, &["SET", "k", "v"]);
-    assert!(world.log_failed());
-    let refused = ask(&mut world, &publisher, &["SET", "k", "v"]);
-    assert!(refused.starts_with("-MISCONF"), "{refused}");
-    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
-    assert_eq!(received(&subscriber), message("a", "x"));
-}
-
-#[test]
-fn transactions_publish_when_they_are_whole() {
-    let mut world = world_with(1, &[]);
-    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
-    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
-    ask(&mut world, &publisher, &["MULTI"]);
-    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "a", "1"]), "+QUEUED\r\n");
-    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "none", "1"]), "+QUEUED\r\n");
-    assert_eq!(received(&subscriber), "");
-    assert_eq!(ask(&mut world, &publisher, &["EXEC"]), "*2\r\n:1\r\n:0\r\n");
-    assert_eq!(received(&subscriber), message("a", "1"));
-    ask(&mut world, &publisher, &["MULTI"]);
-    ask(&mut world, &publisher, &["PUBLISH", "a", "2"]);
-    ask(&mut world, &publisher, &["DISCARD"]);
-    assert_eq!(received(&subscriber), "");
 }
 
 #[test]
@@ -265,11 +149,6 @@ fn who_falls_behind_for_long_is_closed() {
 fn ten_thousand_channels_come_and_go() {
     const CHANNELS: usize = 10_000;
     let mut world = world_with(2, &[]);
-    let held_bytes = |world: &mut World| {
-        world.advance(SECOND_NS);
-        run(world);
-        world.shared().memory.clients.current_bytes()
-    };
     let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
     let before_bytes = held_bytes(&mut world);
     let names: Vec<String> = (0..CHANNELS).map(|number| format!("channel:{number}")).collect();
@@ -277,7 +156,7 @@ fn ten_thousand_channels_come_and_go() {
     words.extend(names.iter().map(String::as_str));
     let confirmed = ask(&mut world, &subscriber, &words);
     assert!(confirmed.ends_with(&format!("\r\n$12\r\nchannel:9999\r\n:{CHANNELS}\r\n")));
-    assert!(held_bytes(&mut world) > before_bytes + 100_000);
+    assert!(held_bytes(&mut world) > before_bytes + 300 * CHANNELS as u64);
     assert_eq!(publish(&mut world, &publisher, "channel:7777", "x"), 1);
     assert_eq!(received(&subscriber), message("channel:7777", "x"));
     assert_eq!(publish(&mut world, &publisher, "channel:10000", "x"), 0);
@@ -522,4 +401,134 @@ fn publishers_wait_while_too_much_is_on_its_way() {
     assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
     assert_eq!(received(&subscriber).matches("message").count(), 12);
     assert!(!world.shared().pubsub.is_full());
+}
+
+#[test]
+fn who_publishes_to_itself_gets_it_before_what_it_asks_next() {
+    let mut world = world_with(2, &[]);
+    let own = message("a", "x").replacen('*', ">", 1);
+    let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
+    let cases: [(&[&[&str]], String); 5] = [
+        (&[&["PUBLISH", "a", "x"][..], &["UNSUBSCRIBE", "a"]][..], format!(":1\r\n{own}{left}")),
+        (&[&["PUBLISH", "a", "x"], &["PING"]], format!(":1\r\n{own}+PONG\r\n")),
+        (&[&["PUBLISH", "a", "x"], &["RESET"]], format!(":1\r\n{own}+RESET\r\n")),
+        (&[&["PUBLISH", "a", "x"], &["QUIT"]], format!(":1\r\n{own}+OK\r\n")),
+        (
+            &[&["MULTI"], &["PUBLISH", "a", "x"], &["EXEC"], &["UNSUBSCRIBE"]],
+            format!("+OK\r\n+QUEUED\r\n*1\r\n:1\r\n{own}{left}"),
+        ),
+    ];
+    for (requests, expected) in cases {
+        let client = connect(&mut world, 0);
+        ask(&mut world, &client, &["HELLO", "3"]);
+        ask(&mut world, &client, &["SUBSCRIBE", "a"]);
+        // In one read, so that all are served in one turn.
+        let mut bytes = Vec::new();
+        for words in requests {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            wire::resp::encode_request(&words, &mut bytes);
+        }
+        client.send(&bytes);
+        run(&mut world);
+        assert_eq!(received(&client), expected, "{requests:?}");
+        client.close();
+        run(&mut world);
+    }
+}
+
+#[test]
+fn one_message_may_take_several_turns_and_comes_once() {
+    const SUBSCRIBERS: usize = 40;
+    // What a turn may hand out in tests, and one more.
+    const TURN_MAX: usize = (64 << 10) / (8 << 10) + 1;
+    let mut world = world_with(2, &[]);
+    let subscribers: Vec<_> = (0..SUBSCRIBERS).map(|_| connect(&mut world, 0)).collect();
+    let publisher = connect(&mut world, 1);
+    for subscriber in &subscribers {
+        ask(&mut world, subscriber, &["SUBSCRIBE", "a"]);
+    }
+    let payload = "x".repeat(8 << 10);
+    send(&publisher, &["PUBLISH", "a", &payload]);
+    while world.step(1) {}
+    assert_eq!(received(&publisher), format!(":{SUBSCRIBERS}\r\n"));
+    let mut got = vec![String::new(); SUBSCRIBERS];
+    let mut turns = 0;
+    while world.step(0) {
+        let before = got.iter().filter(|text| !text.is_empty()).count();
+        for (text, subscriber) in got.iter_mut().zip(&subscribers) {
+            *text += &received(subscriber);
+        }
+        let after = got.iter().filter(|text| !text.is_empty()).count();
+        // One has asked.
+        let turn_max = TURN_MAX + usize::from(turns == 1);
+        assert!(after - before <= turn_max, "turn {turns}: {}", after - before);
+        turns += 1;
+        if turns == 1 {
+            // Who asks something gets it before his turn has come; those who had it do not again.
+            send(&subscribers[SUBSCRIBERS - 1], &["PING"]);
+            send(&subscribers[0], &["PING"]);
+        }
+    }
+    assert!(turns >= SUBSCRIBERS / TURN_MAX, "{turns} turns");
+    let pong = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+    for (number, text) in got.iter().enumerate() {
+        let asked = number == 0 || number == SUBSCRIBERS - 1;
+        let expected = format!("{}{}", message("a", &payload), if asked { pong } else { "" });
+        assert!(*text == expected, "subscriber {number} got {} bytes", text.len());
+    }
+}
+
+#[test]
+fn who_is_given_too_much_before_its_request_is_closed() {
+    let mut world = world_with(2, &[("client-output-buffer-limit", "pubsub 65536 0 0")]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    for _ in 0..20 {
+        send(&publisher, &["PUBLISH", "a", &"x".repeat(4096)]);
+    }
+    while world.step(1) {}
+    assert_eq!(received(&publisher), ":1\r\n".repeat(20));
+    send(&subscriber, &["PING"]);
+    run(&mut world);
+    assert!(subscriber.is_closed());
+    let info = ask(&mut world, &publisher, &["INFO", "clients"]);
+    assert!(info.contains("pubsub_clients:0\r\npubsub_clients_cut:1\r\n"), "{info}");
+}
+
+#[test]
+fn who_is_on_its_way_out_is_not_counted() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    subscriber.set_window(0);
+    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
+    send(&subscriber, &["QUIT"]);
+    run(&mut world);
+    assert!(!subscriber.is_closed(), "it has not taken everything");
+    assert_eq!(publish(&mut world, &publisher, "a", "y"), 0);
+    subscriber.set_window(usize::MAX);
+    world.advance(SECOND_NS);
+    run(&mut world);
+    assert_eq!(received(&subscriber), format!("{}+OK\r\n", message("a", "x")));
+    assert!(subscriber.is_closed());
+}
+
+#[test]
+fn new_names_all_the_time_take_no_memory() {
+    let mut world = world_with(2, &[]);
+    let client = connect(&mut world, 0);
+    let before_bytes = held_bytes(&mut world);
+    for round in 0..10 {
+        for word in ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"] {
+            let names: Vec<_> = (0..300).map(|number| format!("{round}:{number}")).collect();
+            let mut words = vec![word];
+            words.extend(names.iter().map(String::as_str));
+            ask(&mut world, &client, &words);
+        }
+        assert!(held_bytes(&mut world) > before_bytes + 900 * 300);
+        for word in ["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"] {
+            ask(&mut world, &client, &[word]);
+        }
+        assert_eq!(held_bytes(&mut world), before_bytes);
+    }
 }

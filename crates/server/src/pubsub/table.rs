@@ -1,0 +1,161 @@
+//! Tables of names that give back what they do not need any more, and what names take in memory.
+
+use std::collections::HashMap;
+
+use super::message::Name;
+
+/// Slots that a table keeps for free: it need not shrink for a few names.
+const SLOTS_KEPT_MAX: usize = 16;
+
+/// Entries of a node of the standard library's trees, at most.
+const NODE_ENTRIES: usize = 11;
+/// Entries of a node when a tree was filled in order: half of one that was full.
+const NODE_ENTRIES_FILLED: usize = 6;
+/// What a node has beside its entries: links and lengths.
+const NODE_BYTES: usize = 24;
+
+/// What a block of the heap takes, by estimate: allocators round up.
+pub(super) fn block_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(16)
+}
+
+/// What a name takes that is there once: itself and its two counts of uses.
+pub(super) fn name_bytes(name: &[u8]) -> usize {
+    block_bytes(2 * size_of::<usize>() + name.len())
+}
+
+/// What a tree of so many entries takes, by estimate.
+pub(super) fn tree_bytes(entries: usize, entry_bytes: usize) -> usize {
+    let nodes = match entries {
+        0 => 0,
+        1..=NODE_ENTRIES => 1,
+        _ => entries.div_ceil(NODE_ENTRIES_FILLED),
+    };
+    nodes * block_bytes(NODE_BYTES + NODE_ENTRIES * entry_bytes)
+}
+
+/// A hash table that shrinks when most of its names are gone: the standard one never does, and who
+/// subscribes to new names all the time would leave its largest size behind.
+#[derive(Debug)]
+pub(super) struct Table<V> {
+    names: HashMap<Name, V>,
+    /// Entries that there is room for. The table itself says less when places of old ones lie unused.
+    capacity: usize,
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Table<V> {
+        Table { names: HashMap::new(), capacity: 0 }
+    }
+}
+
+impl<V> Table<V> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&V> {
+        self.names.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &[u8]) -> Option<&mut V> {
+        self.names.get_mut(name)
+    }
+
+    /// How the name is spelled here, and what belongs to it.
+    pub(super) fn entry_mut(&mut self, name: &[u8]) -> Option<(Name, &mut V)> {
+        let spelled = self.names.get_key_value(name).map(|(known, _)| Name::clone(known))?;
+        self.names.get_mut(name).map(|value| (spelled, value))
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.keys()
+    }
+
+    /// The name must be new.
+    pub(super) fn insert(&mut self, name: Name, value: V) {
+        let old = self.names.insert(name, value);
+        debug_assert!(old.is_none(), "a name is there once");
+        self.capacity = self.capacity.max(self.names.capacity());
+    }
+
+    /// Amortized O(1): it shrinks when a quarter is used, to a half.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<V> {
+        let removed = self.names.remove(name);
+        if self.names.is_empty() || self.capacity > self.wanted().max(SLOTS_KEPT_MAX) {
+            self.names.shrink_to(2 * self.names.len());
+            self.capacity = self.names.capacity();
+        }
+        removed
+    }
+
+    fn wanted(&self) -> usize {
+        4 * self.names.len()
+    }
+
+    /// What the table itself takes, by estimate: without what its names and values point to.
+    // Source: the standard library's table is `hashbrown`: a power of two of slots, of which 7 of 8 are
+    // used, and a byte of its own for each
+    pub(super) fn memory_bytes(&self) -> usize {
+        let slots = match self.capacity {
+            0 => return 0,
+            capacity => (capacity + 1).max(capacity * 8 / 7).next_power_of_two(),
+        };
+        block_bytes(slots * (size_of::<(Name, V)>() + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> Name {
+        Name::from(number.to_string().as_bytes())
+    }
+
+    #[test]
+    fn what_is_gone_takes_nothing() {
+        const NAMES: usize = 10_000;
+        let mut table = Table::default();
+        assert_eq!(table.memory_bytes(), 0);
+        for number in 0..NAMES {
+            table.insert(name(number), number);
+        }
+        let full_bytes = table.memory_bytes();
+        assert!(full_bytes >= NAMES * size_of::<(Name, usize)>());
+        assert!(full_bytes <= 3 * NAMES * size_of::<(Name, usize)>());
+        for number in 10..NAMES {
+            assert_eq!(table.remove(&name(number)), Some(number));
+            assert_eq!(table.remove(&name(number)), None);
+        }
+        assert!(table.memory_bytes() <= full_bytes / 200, "{}", table.memory_bytes());
+        assert!((0..10).all(|number| table.get(&name(number)) == Some(&number)));
+        (0..10).for_each(|number| assert!(table.remove(&name(number)).is_some()));
+        assert!(table.is_empty());
+        assert_eq!(table.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn names_that_come_and_go_take_no_more_with_time() {
+        let mut table = Table::default();
+        let mut peak_bytes = 0;
+        for number in 0..20_000 {
+            table.insert(name(number), ());
+            if let Some(old) = number.checked_sub(100) {
+                table.remove(&name(old));
+            }
+            peak_bytes = peak_bytes.max(table.memory_bytes());
+        }
+        assert!(peak_bytes <= 512 * size_of::<(Name, usize)>(), "{peak_bytes}");
+    }
+
+    #[test]
+    fn nodes_of_trees_are_counted() {
+        assert_eq!(tree_bytes(0, 16), 0);
+        assert_eq!(tree_bytes(1, 16), tree_bytes(11, 16));
+        assert!((190..=210).contains(&tree_bytes(1, 16)));
+        assert_eq!(tree_bytes(600, 16), 100 * tree_bytes(1, 16));
+        assert_eq!(name_bytes(b""), 16);
+        assert_eq!(name_bytes(b"x"), 32);
+    }
+}

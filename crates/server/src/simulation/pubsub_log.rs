@@ -1,0 +1,266 @@
+//! Messages and the log: what they wait for, what becomes of those whose sender has lost something, and
+//! those of transactions.
+
+use std::sync::Arc;
+
+use base::time::{MonoNs, Now};
+use reactor::ConnId;
+use wire::resp::{Args, OwnedArgs, Protocol, Reply, decode_reply};
+
+use super::cql_client::run_reactors;
+use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
+use crate::config::Durability;
+use crate::pubsub::{Desk, Kind, Subscriptions};
+use crate::resp::cx::Record;
+use crate::resp::execute::{Executor, Prepared, prepare};
+use crate::resp::session::{Peer, Session};
+use crate::shared::{Shared, params};
+use crate::worker::Worker;
+
+/// A session without its connection: it runs requests as a reactor does.
+struct Hand<'a> {
+    shared: &'a Shared,
+    worker: Worker,
+    record: Record,
+    session: Session,
+}
+
+impl Hand<'_> {
+    fn new(shared: &Shared, reactor: usize) -> Hand<'_> {
+        let nobody = Peer { remote: None, local: None, listener: 0 };
+        let opened = MonoNs::default();
+        Hand {
+            shared,
+            worker: Worker::new(shared, reactor),
+            record: Record::default(),
+            session: Session::new(ConnId(1 << 40), &nobody, opened, true, Durability::Always),
+        }
+    }
+
+    /// Runs a request. Returns the log position that its reply waits for, and the reply.
+    fn ask(&mut self, words: &[&str]) -> (u64, String) {
+        self.execute(words, |executor, session, prepared, args, out| {
+            executor.request(session, prepared, args, out)
+        })
+    }
+
+    /// The same without the checks before it, as if things had changed since.
+    fn ask_unchecked(&mut self, words: &[&str]) -> (u64, String) {
+        self.execute(words, |executor, session, prepared, args, out| {
+            executor.run(session, prepared.id.unwrap(), prepared.hash, args, out)
+        })
+    }
+
+    fn execute(
+        &mut self,
+        words: &[&str],
+        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, &mut Vec<u8>) -> u64,
+    ) -> (u64, String) {
+        let args: OwnedArgs = words.iter().copied().collect();
+        let prepared = prepare(self.shared, args.as_args(), None);
+        let (now, seed) = (Now::default(), self.shared.keyspace.seed());
+        let params = params(&self.worker.settings, now.unix, seed, seed);
+        let mut executor = Executor {
+            shared: self.shared,
+            params: &params,
+            worker: &mut self.worker,
+            record: &mut self.record,
+            now,
+        };
+        let mut out = Vec::new();
+        let gate = run(&mut executor, &mut self.session, prepared, args.as_args(), &mut out);
+        (gate, String::from_utf8(out).unwrap())
+    }
+}
+
+#[test]
+fn a_message_waits_for_what_its_sender_wrote() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let rounds: [&[&[&str]]; 3] = [
+        &[&["SET", "k", "v"], &["PUBLISH", "a", "1"]],
+        &[&["MULTI"], &["PUBLISH", "a", "1"], &["SET", "k", "w"], &["EXEC"]],
+        &[&["MULTI"], &["SET", "k", "x"], &["PUBLISH", "a", "1"], &["EXEC"]],
+    ];
+    for requests in rounds {
+        for words in requests {
+            send(&publisher, words);
+        }
+        run_reactors(&mut world);
+        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+        run(&mut world);
+        assert_eq!(received(&subscriber), message("a", "1"));
+        assert!(received(&publisher).contains(":1\r\n"));
+    }
+    send(&publisher, &["PUBLISH", "a", "2"]);
+    run_reactors(&mut world);
+    assert_eq!(received(&subscriber), message("a", "2"), "nothing is waited for any more");
+}
+
+#[test]
+fn after_a_failed_log_messages_wait_for_nothing() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
+    let writer = connect(&mut world, 0);
+    ask(&mut world, &writer, &["SET", "k", "v"]);
+    assert!(world.log_failed());
+    let refused = ask(&mut world, &publisher, &["SET", "k", "v"]);
+    assert!(refused.starts_with("-MISCONF"), "{refused}");
+    assert_eq!(publish(&mut world, &publisher, "a", "x"), 1);
+    assert_eq!(received(&subscriber), message("a", "x"));
+}
+
+#[test]
+fn transactions_publish_when_they_are_whole() {
+    let mut world = world_with(1, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    ask(&mut world, &publisher, &["MULTI"]);
+    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "a", "1"]), "+QUEUED\r\n");
+    assert_eq!(ask(&mut world, &publisher, &["PUBLISH", "none", "1"]), "+QUEUED\r\n");
+    assert_eq!(received(&subscriber), "");
+    assert_eq!(ask(&mut world, &publisher, &["EXEC"]), "*2\r\n:1\r\n:0\r\n");
+    assert_eq!(received(&subscriber), message("a", "1"));
+    ask(&mut world, &publisher, &["MULTI"]);
+    ask(&mut world, &publisher, &["PUBLISH", "a", "2"]);
+    ask(&mut world, &publisher, &["DISCARD"]);
+    assert_eq!(received(&subscriber), "");
+}
+
+#[test]
+fn what_comes_while_a_transaction_runs_stands_behind_its_reply() {
+    let world = world_with(2, &[]);
+    let mut hand = Hand::new(world.shared(), 0);
+    hand.session.protocol = Protocol::Resp3;
+    hand.ask(&["SUBSCRIBE", "a"]);
+    hand.ask(&["MULTI"]);
+    hand.ask(&["UNSUBSCRIBE"]);
+    assert_eq!(Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "x"]), (0, ":1\r\n".to_owned()));
+    let (_, told) = hand.ask(&["EXEC"]);
+    let push = |payload: &str| message("a", payload).replacen('*', ">", 1);
+    let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
+    assert_eq!(told, format!("*1\r\n{left}{}", push("x")));
+    // Outside of one it comes before.
+    hand.ask(&["SUBSCRIBE", "a"]);
+    Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "y"]);
+    let (_, told) = hand.ask(&["UNSUBSCRIBE"]);
+    assert_eq!(told, format!("{}{left}", push("y")));
+}
+
+#[test]
+fn a_transaction_that_the_log_refuses_tells_nothing() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, writer) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    let shared = Arc::clone(world.shared());
+    let mut hand = Hand::new(&shared, 1);
+    for words in [&["MULTI"][..], &["SET", "k", "v"], &["PUBLISH", "a", "x"]] {
+        hand.ask(words);
+    }
+    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
+    ask(&mut world, &writer, &["SET", "other", "v"]);
+    assert!(world.log_failed());
+    // The log fails behind the checks that EXEC begins with.
+    let (gate, reply) = hand.ask_unchecked(&["EXEC"]);
+    assert_eq!(reply, "*2\r\n+OK\r\n:1\r\n");
+    assert!(hand.worker.is_lost(&shared, gate), "so it is answered with an error");
+    run(&mut world);
+    assert_eq!(received(&subscriber), "");
+    assert!(!subscriber.is_closed());
+    // A message that tells of nothing is not harmed by that.
+    assert_eq!(hand.ask(&["PUBLISH", "a", "y"]).1, ":1\r\n");
+    run(&mut world);
+    assert_eq!(received(&subscriber), message("a", "y"));
+}
+
+#[test]
+fn what_is_lost_is_told_to_nobody() {
+    let mut world = world_with(2, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+    world.disk.set_faults(binlog::Faults { sync_error: 1.0, ..binlog::Faults::default() });
+    send(&publisher, &["SET", "k", "v"]);
+    send(&publisher, &["PUBLISH", "a", "x"]);
+    while world.step(1) {}
+    // The log fails before the subscriber's reactor has a turn.
+    while world.write_log() {}
+    assert!(world.log_failed());
+    run(&mut world);
+    assert_eq!(received(&subscriber), "");
+    assert!(publisher.is_closed() && !subscriber.is_closed());
+    let other = connect(&mut world, 1);
+    assert_eq!(publish(&mut world, &other, "a", "y"), 1);
+    assert_eq!(received(&subscriber), message("a", "y"));
+}
+
+#[test]
+fn transactions_of_several_reactors_tell_in_the_order_of_the_log() {
+    const ROUNDS: usize = 1_000;
+    let world = world_with(3, &[]);
+    let shared: &Shared = world.shared();
+    let (mut desk, mut mine) = (Desk::new(2), Subscriptions::default());
+    desk.subscribe(&shared.pubsub, ConnId(1), &mut mine, Kind::Channel, b"a").unwrap();
+    std::thread::scope(|scope| {
+        for reactor in 0..2 {
+            scope.spawn(move || {
+                let mut hand = Hand::new(shared, reactor);
+                for round in 0..ROUNDS {
+                    let text = format!("{reactor}:{round}");
+                    hand.ask(&["MULTI"]);
+                    hand.ask(&["RPUSH", "l", &text]);
+                    hand.ask(&["PUBLISH", "a", &text]);
+                    let (_, told) = hand.ask(&["EXEC"]);
+                    assert!(told.ends_with("\r\n:1\r\n"), "{told}");
+                }
+            });
+        }
+    });
+    let mut told = Vec::new();
+    desk.catch_up(&shared.pubsub, ConnId(1), &mut mine, |message, _| {
+        told.push(message.payload().to_vec());
+        true
+    });
+    let (_, list) = Hand::new(shared, 2).ask(&["LRANGE", "l", "0", "-1"]);
+    let Ok(Some((Reply::Array(items), _))) = decode_reply(list.as_bytes()) else {
+        panic!("{list}");
+    };
+    let written = items.into_iter().map(|item| match item {
+        Reply::Bulk(text) => text,
+        other => panic!("{other:?}"),
+    });
+    let written: Vec<Vec<u8>> = written.collect();
+    assert_eq!(written.len(), 2 * ROUNDS);
+    assert_eq!(told, written);
+}
+
+#[test]
+fn who_moves_takes_along_what_its_messages_wait_for() {
+    let mut world = world_with(3, &[]);
+    let (subscriber, publisher) = (connect(&mut world, 0), connect(&mut world, 1));
+    let left = "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
+    // Handed out at the end of a turn, or before its next request.
+    for turns_between in [1, 0] {
+        ask(&mut world, &subscriber, &["SUBSCRIBE", "a"]);
+        send(&publisher, &["SET", "k", "v"]);
+        send(&publisher, &["PUBLISH", "a", "x"]);
+        while world.step(1) {}
+        for _ in 0..turns_between {
+            assert!(world.step(0));
+        }
+        send(&subscriber, &["UNSUBSCRIBE"]);
+        run_reactors(&mut world);
+        let place = world.sim().place_of(subscriber.id()).unwrap();
+        assert!(world.sim().migrate(subscriber.id(), 2 - place));
+        run_reactors(&mut world);
+        assert_eq!(world.sim().place_of(subscriber.id()), Some(2 - place));
+        assert_eq!(received(&subscriber), "", "a crash could undo what it tells of");
+        // Nobody else of its new reactor waits for the log.
+        run(&mut world);
+        assert_eq!(received(&subscriber), format!("{}{left}", message("a", "x")));
+        assert!(world.sim().migrate(subscriber.id(), 0));
+        run(&mut world);
+    }
+}
