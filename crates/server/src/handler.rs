@@ -421,6 +421,7 @@ impl Handler for Server {
     /// Requests that CLIENT PAUSE put off are not run any more: the end would come in the middle of
     /// the pause.
     fn draining(&mut self, cx: &mut Context<'_, Mail>, connections: &mut Connections<'_, Session>) {
+        self.worker.is_draining = true;
         for id in &self.postponed {
             cx.close(*id);
         }

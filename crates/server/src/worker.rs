@@ -25,6 +25,8 @@ use wire::resp::Args;
 pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) settings: Arc<Settings>,
+    /// The server ends: what is in flight is served, and nothing else.
+    pub(crate) is_draining: bool,
     /// What was derived from the settings is out of date.
     pub(crate) has_new_settings: bool,
     pub(crate) clock: CycleClock,
@@ -69,6 +71,7 @@ impl Worker {
         let mut worker = Worker {
             index,
             settings: Arc::clone(&settings),
+            is_draining: false,
             has_new_settings: false,
             stamp: clock.now(),
             clock,

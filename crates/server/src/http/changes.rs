@@ -25,15 +25,18 @@ pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
 
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
+    // Who comes again by himself, as browsers do it, asks for the same path as at first.
+    let seen = request.header("last-event-id").filter(|id| !id.is_empty());
     let from = target::parameter(request.query(), "from");
-    let from = from.as_deref().or_else(|| request.header("last-event-id"));
+    let from = seen.or(from.as_deref());
     let log = &exchange.shared.log;
     let position = match from {
         None | Some(b"now") => log.durable(),
         Some(text) => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             let Some(number) = number else {
-                return Ok(exchange.fail(400, "ERR from is a position of the log, or now"));
+                let text = "ERR from and Last-Event-ID are positions of the log, or now";
+                return Ok(exchange.fail(400, text));
             };
             Lsn(number)
         }

@@ -11,10 +11,11 @@ pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     Ok(Outcome::new(200, TEXT))
 }
 
-/// Reads and writes are served. Before recovery is over [`super::early`] answers.
+/// Reads and writes are served, and will be. Before recovery is over [`super::early`] answers.
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     let (status, word) = match exchange.shared.log.poisoned() {
+        _ if exchange.worker.is_draining => (503, "draining"),
         None => (200, "ready"),
         Some(_) => (503, "log-failed"),
     };

@@ -239,6 +239,14 @@ fn the_log_is_told_as_it_becomes_durable() {
     feed(&mut world);
     assert!(text(&again).ends_with("retry: 1000\n\n"), "nothing is told twice");
     again.sim.close();
+    // A browser asks for the same path again, with where it has come to.
+    let again = Client::connect(&mut world);
+    again.sim.send(request(&format!("GET /changes?from=0|Last-Event-ID: {id}"), "").as_bytes());
+    run(&mut world);
+    feed(&mut world);
+    let told = text(&again);
+    assert!(told.ends_with(&format!(": from {id}\nretry: 1000\n\n")), "{told}");
+    again.sim.close();
     // One that does not read gets nothing more, and nobody else notices.
     first.sim.set_window(0);
     for number in 0..3 {
@@ -254,8 +262,10 @@ fn the_log_is_told_as_it_becomes_durable() {
     run(&mut world);
     assert!(world.shared().feeds.has_room());
     let mut client = Client::connect(&mut world);
-    for (target, status) in [("from=soon", 400), ("from=99999999", 400)] {
-        assert_eq!(client.ask(&mut world, &format!("GET /changes?{target}"), "").status, status);
+    for (target, status) in
+        [("?from=soon", 400), ("?from=99999999", 400), ("?from=0|Last-Event-ID: soon", 400)]
+    {
+        assert_eq!(client.ask(&mut world, &format!("GET /changes{target}"), "").status, status);
     }
 }
 
@@ -408,4 +418,22 @@ fn a_long_statement_is_answered_when_its_client_has_said_all() {
     client.sim.reset();
     run(&mut world);
     assert!(client.sim.is_closed());
+}
+
+#[test]
+fn a_server_that_ends_is_not_ready() {
+    let mut world = world();
+    create_long_table(&mut world);
+    let mut client = Client::connect(&mut world);
+    // The first is in flight when the end begins, so the second is still answered.
+    let both = format!("{}{}", request("POST /cql", COUNT), request("GET /readyz", ""));
+    client.sim.send(both.as_bytes());
+    world.step(0);
+    world.sim().drain();
+    run(&mut world);
+    let answers = client.answers();
+    let statuses: Vec<_> = answers.iter().map(|one| one.status).collect();
+    assert_eq!(statuses, [200, 503]);
+    assert_eq!(answers[1].body, "{\"status\":\"draining\"}\n");
+    assert!(client.sim.is_ended());
 }

@@ -39,6 +39,7 @@ What differs from Redis 7.2:
   deprecation. Arguments come from the syntax below: a choice or a block is named after its parts,
   and a value that is a number with some commands only is a `string`.
 - A message is shown to subscribers when what its sender wrote before is on disk, as a reply would be.
+  Where the log has failed before that it is shown to nobody.
 - HELP is made from the summaries below.
 ";
 
