@@ -3,6 +3,7 @@
 use base::time::Now;
 use store::{Change, Mutation, Params};
 
+use crate::config::KeyEvents;
 use crate::latency::LatencyEvent;
 use crate::resp::cx::Record;
 use crate::shared::{Shared, eviction_policy};
@@ -64,6 +65,8 @@ impl Eviction<'_> {
             mutation.encode(&mut self.record.bytes);
             let lsn = self.worker.append(self.shared, &self.record.bytes);
             locked.note_write(db, key.hash, lsn, self.worker.durable);
+            self.worker.tell(self.shared, KeyEvents::EVICTED, "evicted", db, name);
+            self.worker.publish_told(self.shared, lsn);
             self.worker.tally.totals.evicted_keys += 1;
         }
         let (trash, grown_bytes) = locked.unlock();

@@ -5,8 +5,10 @@
 
 use store::{Change, Mutation, Params, STRIPES};
 
+use crate::config::KeyEvents;
 use crate::latency::LatencyEvent;
 use crate::resp::cx::Record;
+use crate::resp::notices::EXPIRED;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -76,6 +78,7 @@ impl Cycle<'_> {
                 mutation.encode(&mut self.record.bytes);
                 self.record.written.push((db, key.hash));
                 self.worker.tally.totals.expired_keys += 1;
+                self.worker.tell(self.shared, KeyEvents::EXPIRED, EXPIRED, db, &name);
             }
         }
         if !self.record.bytes.is_empty() {
@@ -83,6 +86,7 @@ impl Cycle<'_> {
             for (db, hash) in &self.record.written {
                 locked.note_write(*db, *hash, lsn, self.worker.durable);
             }
+            self.worker.publish_told(self.shared, lsn);
         }
         let (trash, grown_bytes) = locked.unlock();
         self.worker.store_bytes += grown_bytes;

@@ -47,6 +47,11 @@ pub(crate) struct Worker {
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and which of this reactor's connections get them.
     pub(crate) pubsub: Desk,
+    /// The name of the command that runs, for events about keys; of its variant where that has events
+    /// of its own.
+    pub(crate) told_as: &'static str,
+    /// Where a key has come to that goes elsewhere with the command that runs: database and name.
+    pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
@@ -86,6 +91,8 @@ impl Worker {
             gate_max: 0,
             monitor_feed: Vec::new(),
             pubsub: Desk::new(index),
+            told_as: "",
+            arrived: None,
             late_messages: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use base::units::{Limit, exact_bytes, parse_bytes};
 
+use super::key_events::KeyEvents;
 use super::settings::{OutputLimit, OutputLimits, Password, Settings};
 
 /// Everything there is to know about an option. The rows are in [`super::OPTIONS`].
@@ -139,6 +140,9 @@ pub enum Kind {
     Percentiles {
         field: Field<Vec<f64>>,
     },
+    KeyEvents {
+        field: Field<KeyEvents>,
+    },
     /// Not a value of its own: what is shown.
     View {
         show: fn(&Settings) -> String,
@@ -174,6 +178,8 @@ pub enum ValueError {
     NotPercentiles,
     #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
     PercentileRange,
+    #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
+    NotKeyEvents,
     #[error("can't set immutable config")]
     Immutable,
 }
@@ -205,6 +211,7 @@ impl OptionSpec {
             Kind::Password { field } => (field.get)(settings).0.clone(),
             Kind::OutputLimits { field } => output_limits_text((field.get)(settings)),
             Kind::Percentiles { field } => joined((field.get)(settings)),
+            Kind::KeyEvents { field } => (field.get)(settings).to_string(),
             Kind::View { show } => show(settings),
         }
     }
@@ -244,6 +251,10 @@ impl OptionSpec {
                 update_output_limits((field.get_mut)(settings), text)?;
             }
             Kind::Percentiles { field } => *(field.get_mut)(settings) = parse_percentiles(text)?,
+            Kind::KeyEvents { field } => {
+                *(field.get_mut)(settings) =
+                    KeyEvents::parse(text).ok_or(ValueError::NotKeyEvents)?;
+            }
             Kind::View { show } if show(settings) == text => {}
             Kind::View { .. } => return Err(ValueError::Immutable),
         }
@@ -281,6 +292,7 @@ impl OptionSpec {
             Kind::Password { .. } => "text".to_owned(),
             Kind::OutputLimits { .. } => "CLASS HARD SOFT SECONDS ...".to_owned(),
             Kind::Percentiles { .. } => "numbers from 0 to 100".to_owned(),
+            Kind::KeyEvents { .. } => "letters of Ag$lshzxeKEtmdn".to_owned(),
             Kind::View { .. } => "read-only".to_owned(),
         }
     }

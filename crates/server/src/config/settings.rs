@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use base::units::Limit;
 
+use super::key_events::KeyEvents;
 use crate::published::ClientProtocol;
 
 /// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
@@ -332,6 +333,7 @@ settings! {
     latency_tracking: bool,
     /// Percentiles, 0 to 100.
     latency_tracking_info_percentiles: Vec<f64>,
+    notify_keyspace_events: KeyEvents,
     log_level: LogLevel,
     log_format: LogFormat,
     /// Empty: standard error.

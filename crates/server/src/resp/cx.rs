@@ -102,7 +102,15 @@ impl Cx<'_> {
 
     /// The same in another database (COPY, MOVE). Fails, and changes nothing, when the record of all
     /// changes would become too long for the log.
+    #[inline]
     pub(crate) fn change_in(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
+        if self.worker.settings.notify_keyspace_events.is_on() {
+            return self.change_and_tell(db, key, change);
+        }
+        self.apply(db, key, change)
+    }
+
+    pub(super) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         let mutation = Mutation::Key { db, key, change };
         let start = self.record.bytes.len();
         mutation.encode(&mut self.record.bytes);

@@ -8,9 +8,11 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Flags};
 use super::cx::{Cx, Record};
 use super::fail::Fail;
+use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{generic, pubsub, transactions};
+use crate::config::KeyEvents;
 use crate::evict::{Eviction, NoRoom};
 use crate::latency::LatencyEvent;
 use crate::shared::Shared;
@@ -376,6 +378,7 @@ impl Cx<'_> {
         let start = self.reply.out.len();
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
+        self.worker.told_as = command.name;
         let is_held = self.session.no_touch && command.name != generic::TOUCH.name;
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
@@ -389,6 +392,9 @@ impl Cx<'_> {
         if command.flags.has(Flags::READONLY) {
             self.worker.tally.totals.hits += u64::from(lookups.hits);
             self.worker.tally.totals.misses += u64::from(lookups.misses);
+        }
+        if lookups.misses > 0 && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS) {
+            self.tell_misses(command, args);
         }
         let stamp = self.worker.clock.now();
         let ns = self.worker.clock.delta_ns(clock_start, stamp);
@@ -435,6 +441,7 @@ impl Cx<'_> {
         if listed.is_err() {
             return; // the command itself refuses its arguments
         }
+        self.worker.told_as = EXPIRED;
         for at in overdue {
             let key = self.key(args.get(at));
             if self.locked.is_overdue(self.db, key) && self.change(key, Change::Delete).is_ok() {

@@ -18,6 +18,7 @@ mod introspection;
 mod lists;
 mod memory;
 mod monitor;
+pub(crate) mod notices;
 mod pubsub;
 pub(crate) mod registry;
 mod scan;

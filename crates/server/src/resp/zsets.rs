@@ -321,6 +321,10 @@ fn take(
     if count == 0 {
         return Ok(());
     }
+    cx.worker.told_as = match direction {
+        Direction::Forward => ZPOPMIN.name,
+        Direction::Reverse => ZPOPMAX.name,
+    };
     if count == len {
         return cx.change(key, Change::Delete);
     }

@@ -6,8 +6,9 @@
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
 //! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http` and
 //! `http_routes` those of HTTP; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
-//! of channels and `pubsub_log` what these have to do with the log, with the clients of `pubsub_client`;
-//! `groups` those of a log on a slow disk, `hostile` those that keep clients from harming others.
+//! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
+//! clients of `pubsub_client`; `groups` those of a log on a slow disk, `hostile` those that keep clients from
+//! harming others.
 
 mod behaviour;
 mod chaos;
@@ -26,6 +27,7 @@ mod model;
 mod oracle;
 mod pubsub;
 mod pubsub_client;
+mod pubsub_keys;
 mod pubsub_log;
 mod roles;
 mod schema;

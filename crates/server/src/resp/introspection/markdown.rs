@@ -40,6 +40,8 @@ What differs from Redis 7.2:
   and a value that is a number with some commands only is a `string`.
 - A message is shown to subscribers when what its sender wrote before is on disk, as a reply would be.
   Where the log has failed before that it is shown to nobody.
+- Events about keys (`notify-keyspace-events`) are messages of this kind. A key whose time has come makes its
+  event when it is removed; keys that CQL changes make none.
 - HELP is made from the summaries below.
 ";
 

@@ -211,6 +211,7 @@ fn increment(cx: &mut Cx<'_>, key: Key<'_>, member: &[u8], by: f64, options: u8)
         }
         Step::Same => {}
         Step::Add | Step::Update => {
+            cx.worker.told_as = ZINCRBY.name;
             cx.change(key, Change::ZSetAdd { members: Scored::Slice(&[(score, member)]) })?;
         }
     }

@@ -1,0 +1,203 @@
+//! Events about keys: what is told of which command, and when.
+
+use reactor::SimClient;
+use wire::resp::{Reply, decode_reply};
+
+use super::cql_client::run_reactors;
+use super::http_client::SECOND_NS;
+use super::pubsub_client::{ask, connect, run, send, world_with};
+use super::world::World;
+
+/// A world with these events, one who hears all of them, and one who changes keys.
+fn listen(events: &str) -> (World, SimClient, SimClient) {
+    let mut world = world_with(2, &[("notify-keyspace-events", events)]);
+    let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &listener, &["PSUBSCRIBE", "__key*@*__:*"]);
+    (world, listener, client)
+}
+
+/// Channels and payloads of what has come; of the events of database 0 their names alone.
+fn told(listener: &SimClient) -> Vec<String> {
+    let bytes = listener.received();
+    let (mut rest, mut told) = (bytes.as_slice(), Vec::new());
+    while let Ok(Some((Reply::Array(parts), used))) = decode_reply(rest) {
+        let texts: Vec<String> = parts
+            .into_iter()
+            .map(|part| match part {
+                Reply::Bulk(text) => String::from_utf8(text).unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let [_, _, channel, payload] = texts.as_slice() else { panic!("{texts:?}") };
+        let name = channel.strip_prefix("__keyevent@0__:").unwrap_or(channel);
+        told.push(format!("{name} {payload}"));
+        rest = &rest[used..];
+    }
+    assert_eq!(rest, b"", "nothing else comes");
+    told
+}
+
+/// Runs commands one after the other, and compares what each of them tells.
+#[track_caller]
+fn check(events: &str, steps: &[(&str, &[&str])]) {
+    let (mut world, listener, client) = listen(events);
+    for (command, expected) in steps {
+        let words: Vec<&str> = command.split(' ').collect();
+        let reply = ask(&mut world, &client, &words);
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+        assert_eq!(told(&listener), *expected, "{command}");
+    }
+}
+
+#[test]
+fn strings_and_keys_of_every_type_tell_what_becomes_of_them() {
+    check(
+        "EA",
+        &[
+            ("SET k v", &["set k"]),
+            ("SET k v EX 100", &["set k", "expire k"]),
+            ("SET k w KEEPTTL", &["set k"]),
+            ("SET k w XX GET", &["set k"]),
+            ("SET k w NX", &[]),
+            ("SETEX k 100 v", &["set k", "expire k"]),
+            ("APPEND k x", &["append k"]),
+            ("SETRANGE k 1 y", &["setrange k"]),
+            ("PERSIST k", &["persist k"]),
+            ("PERSIST k", &[]),
+            ("GET k", &[]),
+            ("GET none", &[]),
+            ("INCR n", &["incrby n"]),
+            ("DECRBY n 2", &["incrby n"]),
+            ("INCRBYFLOAT n 1.5", &["incrbyfloat n"]),
+            ("MSET a 1 b 2", &["set a", "set b"]),
+            ("GETSET a 3", &["set a"]),
+            ("GETDEL a", &["del a"]),
+            ("EXPIRE b 100", &["expire b"]),
+            ("EXPIRE b -1", &["del b"]),
+            ("DEL k none", &["del k"]),
+            ("GETEX n EX 100", &["expire n"]),
+            ("GETEX n PERSIST", &["persist n"]),
+            ("RENAME n m", &["rename_from n", "rename_to m"]),
+            ("COPY m o", &["copy_to o"]),
+            ("MOVE m 1", &["move_from m", "__keyevent@1__:move_to m"]),
+            ("UNLINK o", &["del o"]),
+            ("FLUSHALL", &[]),
+        ],
+    );
+}
+
+#[test]
+fn collections_tell_what_becomes_of_them() {
+    check(
+        "EA",
+        &[
+            ("HSET h f 1 g 2", &["hset h"]),
+            ("HINCRBY h f 1", &["hincrby h"]),
+            ("HINCRBYFLOAT h f 1.5", &["hincrbyfloat h"]),
+            ("HDEL h f", &["hdel h"]),
+            ("HDEL h g", &["hdel h", "del h"]),
+            ("RPUSH l a b c d", &["rpush l"]),
+            ("LPUSH l z", &["lpush l"]),
+            ("LPUSHX none z", &[]),
+            ("LINSERT l BEFORE a y", &["linsert l"]),
+            ("LSET l 0 x", &["lset l"]),
+            ("LREM l 0 x", &["lrem l"]),
+            ("LTRIM l 0 2", &["ltrim l"]),
+            ("LPOP l", &["lpop l"]),
+            ("RPOPLPUSH l r", &["lpush r", "rpop l"]),
+            ("LMOVE l r LEFT RIGHT", &["rpush r", "lpop l", "del l"]),
+            ("LMPOP 1 r RIGHT COUNT 9", &["rpop r", "del r"]),
+            ("SADD s a b c", &["sadd s"]),
+            ("SADD s a", &[]),
+            ("SREM s a", &["srem s"]),
+            ("SMOVE s t b", &["srem s", "sadd t"]),
+            ("SPOP s 5", &["spop s", "del s"]),
+            ("SINTERSTORE u t t", &["sinterstore u"]),
+            ("SDIFFSTORE u t t", &["del u"]),
+            ("ZADD z 1 a 2 b 3 c 4 d", &["zadd z"]),
+            ("ZINCRBY z 1 a", &["zincr z"]),
+            ("ZADD z INCR 1 a", &["zincr z"]),
+            ("ZREM z a", &["zrem z"]),
+            ("ZPOPMIN z", &["zpopmin z"]),
+            ("ZMPOP 1 z MAX", &["zpopmax z"]),
+            ("ZRANGESTORE y z 0 -1", &["zrangestore y"]),
+            ("ZUNIONSTORE y 1 z", &["zunionstore y"]),
+            ("ZREMRANGEBYRANK z 0 -1", &["zremrangebyrank z", "del z"]),
+        ],
+    );
+}
+
+#[test]
+fn only_what_is_asked_for_is_told() {
+    check("", &[("SET k v", &[])]);
+    check("A", &[("SET k v", &[])]);
+    check("Eg", &[("SET k v", &[]), ("EXPIRE k 100", &["expire k"])]);
+    check(
+        "KE$",
+        &[("SELECT 3", &[]), ("SET k v", &["__keyspace@3__:k set", "__keyevent@3__:set k"])],
+    );
+    check(
+        "E$nm",
+        &[
+            ("SET k v", &["new k", "set k"]),
+            ("SET k v", &["set k"]),
+            ("GET none", &["keymiss none"]),
+            ("MGET k none more", &["keymiss none", "keymiss more"]),
+            ("GETDEL none", &["keymiss none"]),
+            ("OBJECT ENCODING none", &[]),
+            ("RENAME k l", &["new l"]),
+        ],
+    );
+    check(
+        "",
+        &[
+            ("CONFIG SET notify-keyspace-events Ex$", &[]),
+            ("SET k v", &["set k"]),
+            ("CONFIG SET notify-keyspace-events KE", &[]),
+            ("SET k v", &[]),
+        ],
+    );
+}
+
+#[test]
+fn keys_that_go_by_themselves_are_told() {
+    let (mut world, listener, client) = listen("Exe");
+    ask(&mut world, &client, &["SET", "k", "v", "PX", "100"]);
+    ask(&mut world, &client, &["SET", "l", "v", "PX", "100"]);
+    assert_eq!(told(&listener), [""; 0]);
+    for _ in 0..20 {
+        world.advance(SECOND_NS / 10);
+        run(&mut world);
+    }
+    let mut expired = told(&listener);
+    expired.sort_unstable();
+    assert_eq!(expired, ["expired k", "expired l"]);
+    // Found by a write before the reactors come to it.
+    ask(&mut world, &client, &["CONFIG", "SET", "active-expire", "no"]);
+    ask(&mut world, &client, &["SET", "k", "v", "PX", "100"]);
+    world.advance(SECOND_NS);
+    run(&mut world);
+    ask(&mut world, &client, &["INCR", "k"]);
+    assert_eq!(told(&listener), ["expired k"]);
+    ask(&mut world, &client, &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
+    ask(&mut world, &client, &["CONFIG", "SET", "maxmemory", "1"]);
+    ask(&mut world, &client, &["SET", "m", "v"]);
+    assert_eq!(told(&listener), ["evicted k"]);
+}
+
+#[test]
+fn events_wait_for_the_log_and_come_in_the_order_of_a_transaction() {
+    let (mut world, listener, client) = listen("E$");
+    send(&client, &["SET", "k", "v"]);
+    run_reactors(&mut world);
+    assert_eq!(told(&listener), [""; 0], "a crash could undo what it tells of");
+    run(&mut world);
+    assert_eq!(told(&listener), ["set k"]);
+    ask(&mut world, &client, &["MULTI"]);
+    ask(&mut world, &client, &["SET", "a", "1"]);
+    ask(&mut world, &client, &["PUBLISH", "__keyevent@0__:mine", "x"]);
+    ask(&mut world, &client, &["INCR", "a"]);
+    assert_eq!(told(&listener), [""; 0]);
+    ask(&mut world, &client, &["EXEC"]);
+    assert_eq!(told(&listener), ["set a", "mine x", "incrby a"]);
+}
