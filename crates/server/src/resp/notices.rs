@@ -36,10 +36,10 @@ impl Cx<'_> {
         let old_expiry = self.locked.expiry(db, key).flatten();
         self.apply(db, key, change)?;
         let exists = self.locked.contains(db, key);
-        if exists && !existed {
+        let command = self.worker.told_as;
+        if exists && (!existed || makes_anew(command)) {
             self.tell(KeyEvents::NEW, "new", db, key.bytes);
         }
-        let command = self.worker.told_as;
         if let Some((left, came)) = journey(command) {
             self.tell_journey(left, came, db, key, change);
             return Ok(());
@@ -148,6 +148,11 @@ fn journey(command: &str) -> Option<(&'static str, &'static str)> {
         "move" => Some(("move_from", "move_to")),
         _ => None,
     }
+}
+
+/// Whether a command takes the key that was there away before it puts another one there.
+fn makes_anew(command: &str) -> bool {
+    matches!(command, "rename" | "renamenx" | "copy")
 }
 
 /// Whether a command may give a string a time to live.

@@ -146,6 +146,11 @@ fn only_what_is_asked_for_is_told() {
             ("GETDEL none", &["keymiss none"]),
             ("OBJECT ENCODING none", &[]),
             ("RENAME k l", &["new l"]),
+            ("SET k w", &["new k", "set k"]),
+            ("RENAME k l", &["new l"]),
+            ("COPY l m", &["new m"]),
+            ("COPY l m REPLACE", &["new m"]),
+            ("MSET m 1 n 2", &["set m", "new n", "set n"]),
         ],
     );
     check(
