@@ -28,6 +28,8 @@ struct Extra {
     tail: Option<Tail>,
     /// Bytes that were encrypted for the peer and that the kernel does not have yet.
     encrypted_bytes: usize,
+    /// Bytes of attached files that the kernel has, of all that were ever attached.
+    file_bytes_sent: u64,
 }
 
 /// A part of a file that follows the bytes of an [`Output`].
@@ -63,8 +65,6 @@ pub struct Output {
     marks: VecDeque<Mark>,
     /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
     appended: usize,
-    /// Bytes of attached files that the kernel has, of all that were ever attached.
-    file_bytes_sent: u64,
     extra: Option<Box<Extra>>,
 }
 
@@ -83,7 +83,6 @@ impl Default for Output {
             level: 0,
             marks: VecDeque::new(),
             appended: UNTOUCHED,
-            file_bytes_sent: 0,
             extra: None,
         }
     }
@@ -141,8 +140,8 @@ impl Output {
 
     /// The kernel took `count` bytes of the attached file.
     pub(crate) fn advance_tail(&mut self, count: usize) {
-        self.file_bytes_sent += count as u64;
         let Some(extra) = &mut self.extra else { return };
+        extra.file_bytes_sent += count as u64;
         if let Some(tail) = &mut extra.tail {
             tail.offset += count as u64;
             tail.bytes_left = tail.bytes_left.saturating_sub(count as u64);
@@ -156,7 +155,8 @@ impl Output {
     /// Bytes that the kernel has taken since the connection began, files included; with TLS those that
     /// are encrypted.
     pub(crate) fn sent_bytes(&self) -> u64 {
-        self.base + self.sent as u64 + self.file_bytes_sent
+        let of_files = self.extra.as_ref().map_or(0, |extra| extra.file_bytes_sent);
+        self.base + self.sent as u64 + of_files
     }
 
     /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
@@ -178,7 +178,9 @@ impl Output {
     }
 
     fn free_extra(&mut self) {
-        self.extra.take_if(|extra| extra.tail.is_none() && extra.encrypted_bytes == 0);
+        self.extra.take_if(|extra| {
+            extra.tail.is_none() && extra.encrypted_bytes == 0 && extra.file_bytes_sent == 0
+        });
     }
 
     /// Drops what is not encrypted yet, held or not, and the attached file.

@@ -1,9 +1,11 @@
 //! HTTP: bytes to requests, requests to answers, in order.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use base::time::{MonoNs, Now};
+use foldhash::fast::RandomState;
 use reactor::{ConnId, ConnInfo, Connections, Context, Flow, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
@@ -29,6 +31,9 @@ pub(super) struct Desk {
     date: DateText,
     /// Connections that have not taken what they were sent of the log. Some may have left.
     untaken: Vec<ConnId>,
+    /// Those that had something to take at the last look, how much they had taken since they came when
+    /// that was last seen to grow, and when that was.
+    takers: HashMap<ConnId, (u64, MonoNs), RandomState>,
 }
 
 impl Default for Desk {
@@ -38,6 +43,7 @@ impl Default for Desk {
             scratch: Scratch::new(),
             date: DateText::default(),
             untaken: Vec::new(),
+            takers: HashMap::default(),
         }
     }
 }
@@ -420,11 +426,17 @@ impl Server {
     ) {
         let (now, settings) = (self.now.mono, &self.worker.settings);
         let mut slow = Vec::new();
+        let before = std::mem::take(&mut self.http.takers);
         for (info, session) in connections.list() {
             let AnySession::Http(session) = session else { continue };
-            // What is held cannot be taken.
-            let has_something = info.held_bytes < info.output_bytes;
-            let untaken_ns = session.untaken_ns(info.sent_bytes, has_something, now);
+            let mut untaken_ns = 0;
+            // What is held cannot be taken. That a peer sends something itself does not count.
+            if info.held_bytes < info.output_bytes {
+                let seen = before.get(&info.id).filter(|(taken, _)| *taken == info.sent_bytes);
+                let seen = seen.copied().unwrap_or((info.sent_bytes, now));
+                self.http.takers.insert(info.id, seen);
+                untaken_ns = now.since(seen.1);
+            }
             match judge(session, &info, untaken_ns, settings, now) {
                 Verdict::Stay => {}
                 Verdict::Close => cx.close(info.id),

@@ -59,8 +59,6 @@ pub(crate) struct Session {
     pub(crate) last_gate: u64,
     pub(crate) charges: Charges,
     pub(crate) above_soft_since: Option<MonoNs>,
-    /// How much of its answers was taken when more was last seen to be, and when that was.
-    pub(crate) taken: (u64, MonoNs),
 }
 
 impl Session {
@@ -81,17 +79,7 @@ impl Session {
             last_gate: 0,
             charges: Charges::default(),
             above_soft_since: None,
-            taken: (0, now),
         }
-    }
-
-    /// How long nothing has been taken by a peer that `sent_bytes` were sent to since it came. What it sends
-    /// itself does not count: with that it could keep an answer for ever.
-    pub(crate) fn untaken_ns(&mut self, sent_bytes: u64, has_something: bool, now: MonoNs) -> u64 {
-        if !has_something || sent_bytes != self.taken.0 {
-            self.taken = (sent_bytes, now);
-        }
-        now.since(self.taken.1)
     }
 
     /// Whether its answer goes on for ever.
