@@ -66,11 +66,6 @@ impl RequestKind {
         Self::NAMES.iter().map(|name| &name[PREFIX.len()..])
     }
 
-    /// Its name without the protocol's.
-    pub(crate) fn word(self) -> &'static str {
-        &Self::NAMES[self as usize][PREFIX.len()..]
-    }
-
     /// Its number in counters and timers.
     pub(crate) fn command_id(self) -> CommandId {
         CommandId::try_from(REGISTRY.len() + self as usize).expect("fewer than 65,536 commands")
@@ -112,8 +107,7 @@ mod tests {
             (RequestKind::of(0xFF), "cql|other"),
         ] {
             assert_eq!(command_name(kind.command_id()), name);
-            assert_eq!(kind.word(), name.strip_prefix(PREFIX).unwrap());
-            assert_eq!(RequestKind::words().nth(kind as usize), Some(kind.word()));
+            assert_eq!(RequestKind::words().nth(kind as usize), name.strip_prefix(PREFIX));
             assert!(usize::from(kind.command_id()) < commands_count());
         }
         assert_eq!(command_name(route_id(0)), ROUTES[0].name);
