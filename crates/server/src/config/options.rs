@@ -1036,6 +1036,7 @@ mod tests {
             "error",
             "127.0.0.1:1",
             "pubsub 1 1 1",
+            "Kg",
         ];
         let words = match &option.kind {
             Kind::Choice { words, .. } => words,
