@@ -378,7 +378,7 @@ mod tests {
     fn tables_are_chosen_by_name_in_their_order() {
         assert_eq!(ids(&["s4.t1", "s1.t6", "s4.t1"]), ["s1.t6", "s4.t1"]);
         assert_eq!(ids(&["s4.prof"]), ["s4.r1"]);
-        assert_eq!(ids(&["s0"]).len(), 11);
+        assert_eq!(ids(&["s0"]).len(), 12);
         assert_eq!(ids(&["redis"]).len(), 6);
         assert_eq!(ids(&["cassandra"]), ["cassandra.cpu"]);
         assert_eq!(ids(&["web"]), ["web.cpu"]);
