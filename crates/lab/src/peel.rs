@@ -125,8 +125,7 @@ fn sheet(rows: &[&Row]) -> Sheet {
     let mut lines = Vec::new();
     let mut before: Vec<&Row> = Vec::new();
     for level in &LEVELS {
-        let of_level: Vec<&Row> =
-            rows.iter().copied().filter(|row| level.is_of(row) && is_usable(row)).collect();
+        let of_level = level.counted(rows);
         let figure = |figure: Figure| shown(figure.estimate(&of_level));
         let added = if level.stub.is_none() {
             Figure::CpuNsPerOperation.estimate(&of_level)
@@ -150,6 +149,15 @@ impl Level {
     fn is_of(&self, row: &Row) -> bool {
         let stub = row.parameters.get("subject.options.stub");
         stub.and_then(Value::as_u64) == self.stub
+    }
+
+    /// The rows that its figures are made of. A reactor that waits for its load finds fewer requests
+    /// per turn, and each costs more: what the load limited counts only if there is nothing else.
+    fn counted<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
+        let usable = || rows.iter().copied().filter(|row| self.is_of(row) && is_usable(row));
+        let is_busy = |row: &&Row| !matches!(row.verdict, Verdict::ClientBound);
+        let busy: Vec<&Row> = usable().filter(is_busy).collect();
+        if busy.is_empty() { usable().collect() } else { busy }
     }
 }
 
@@ -225,6 +233,19 @@ mod tests {
             assert!(line.contains("100.0 [100.0,100.0] 2"), "{text}");
         }
         assert!(lines[10].starts_with("   0") && lines[10].contains("in full"), "{text}");
+    }
+
+    #[test]
+    fn what_the_load_limited_counts_only_alone() {
+        let limited = |repeat| Row { verdict: Verdict::ClientBound, ..row(Some(4), repeat, 900) };
+        let busy = row(Some(4), 1, 300);
+        let cpu = |rows: &[Row]| {
+            let rows: Vec<&Row> = rows.iter().collect();
+            let rows = LEVELS[2].counted(&rows);
+            Figure::CpuNsPerOperation.estimate(&rows).unwrap().median
+        };
+        assert!((cpu(&[limited(0), busy]) - 300.0).abs() < 0.1);
+        assert!((cpu(&[limited(0), limited(1)]) - 900.0).abs() < 0.1);
     }
 
     #[test]
