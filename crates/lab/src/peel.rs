@@ -154,10 +154,13 @@ impl Level {
     /// The rows that its figures are made of. A reactor that waits for its load finds fewer requests
     /// per turn, and each costs more: what the load limited counts only if there is nothing else.
     fn counted<'a>(&self, rows: &[&'a Row]) -> Vec<&'a Row> {
-        let usable = || rows.iter().copied().filter(|row| self.is_of(row) && is_usable(row));
-        let is_busy = |row: &&Row| !matches!(row.verdict, Verdict::ClientBound);
-        let busy: Vec<&Row> = usable().filter(is_busy).collect();
-        if busy.is_empty() { usable().collect() } else { busy }
+        let mut counted: Vec<&Row> =
+            rows.iter().copied().filter(|row| self.is_of(row) && is_usable(row)).collect();
+        let is_busy = |row: &Row| !matches!(row.verdict, Verdict::ClientBound);
+        if counted.iter().any(|row| is_busy(row)) {
+            counted.retain(|row| is_busy(row));
+        }
+        counted
     }
 }
 
