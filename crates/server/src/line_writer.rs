@@ -157,8 +157,8 @@ mod tests {
             assert!(batch.is_empty());
         }
         writer.stop();
-        let expect: String = (0..WAITING_MAX).map(|number| format!("{number}\n")).collect();
-        assert_eq!(*written.lock(), expect.into_bytes());
+        let lines: Vec<String> = (0..WAITING_MAX).map(|number| number.to_string() + "\n").collect();
+        assert_eq!(*written.lock(), lines.concat().into_bytes());
     }
 
     #[test]

@@ -5,11 +5,11 @@
 /// partition has, stands before all others.
 // Source: Cassandra's org.apache.cassandra.utils.MurmurHash and dht.Murmur3Partitioner
 pub fn token(partition_key: &[u8]) -> i64 {
+    const C1: u64 = 0x87c3_7b91_1142_53d5;
+    const C2: u64 = 0x4cf5_ad43_2745_937f;
     if partition_key.is_empty() {
         return i64::MIN;
     }
-    const C1: u64 = 0x87c3_7b91_1142_53d5;
-    const C2: u64 = 0x4cf5_ad43_2745_937f;
     let mut h1 = 0_u64;
     let mut h2 = 0_u64;
     let (blocks, tail) = partition_key.as_chunks::<16>();

@@ -209,15 +209,13 @@ impl Server {
                         is_brought: false,
                     };
                     let input_bytes = input.len() - before_bytes;
-                    match self.send_piece(id, client, sending, now.mono, input_bytes, out) {
-                        Ok(Flow { consumed, next }) => {
-                            stop = Some(Flow { consumed: before_bytes + consumed, next });
-                        }
-                        Err(Crowded) => {
-                            self.shed.files += 1;
-                            out.buffer().truncate(head_start);
-                            sent = self.site.words(503, terms, out.buffer()).1;
-                        }
+                    let sends = self.send_piece(id, client, sending, now.mono, input_bytes, out);
+                    if let Ok(Flow { consumed, next }) = sends {
+                        stop = Some(Flow { consumed: before_bytes + consumed, next });
+                    } else {
+                        self.shed.files += 1;
+                        out.buffer().truncate(head_start);
+                        sent = self.site.words(503, terms, out.buffer()).1;
                     }
                 }
                 Answer::Upstream => {
