@@ -42,7 +42,7 @@ fn is_same_read(statement: &str, myriad: &[String], other: &[String]) -> bool {
         return true;
     }
     // It takes an entry that was deleted for one.
-    if statement.contains(" CONTAINS KEY ") && !statement.contains("(") {
+    if statement.contains(" CONTAINS KEY ") && !statement.contains('(') {
         let mut theirs = other.iter();
         if myriad.iter().all(|line| theirs.any(|other| other == line)) {
             return true;
