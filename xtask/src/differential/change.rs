@@ -59,7 +59,7 @@ fn using(random: &mut StdRng, table: &Table, has_time: bool, has_life: bool) -> 
     if has_time && table.times == Times::Client && random.random_bool(0.6) {
         parts.push(format!("TIMESTAMP {}", random.random_range(TIMESTAMPS)));
     }
-    let has_life = has_life && random.random_bool(0.2);
+    let has_life = has_life && table.cells_expire() && random.random_bool(0.2);
     if has_life {
         parts.push(format!("TTL {}", random.random_range(LIVES)));
     }

@@ -15,13 +15,18 @@ const JSON_MISTAKE: &str = "error 2200 Error decoding JSON value for ";
 /// Which of two conditions is judged first, too.
 const BAD_COMPARISON: &str = "error 2200 Invalid comparison with ";
 /// What only Myriad finds by an index.
-const INDEX_REFUSALS: [&str; 2] = [
-    "error 2200 ORDER BY with 2ndary indexes is not supported",
-    "error 2200 Select on indexed columns and with IN clause for the PRIMARY KEY",
+const INDEX_REFUSALS: [&str; 3] = [
+    "ORDER BY with 2ndary indexes is not supported",
+    "Select on indexed columns and with IN clause for the PRIMARY KEY",
+    "cannot be restricted (preceding column",
 ];
-/// Of two mistakes in restrictions of one column any may be told.
-const RESTRICTED_TWICE: [&str; 2] =
-    ["cannot be restricted by more than one relation", "More than one restriction was found"];
+/// Of two mistakes in restrictions any may be told.
+const RESTRICTED_TWICE: [&str; 4] = [
+    "cannot be restricted by more than one relation",
+    "More than one restriction was found",
+    "Cannot execute this query as it might involve data filtering",
+    "SELECT DISTINCT with WHERE clause only supports restriction by partition key",
+];
 
 /// Whether two answers to a statement count as the same.
 pub(super) fn is_same(statement: &str, myriad: &[String], other: &[String]) -> bool {
@@ -35,7 +40,11 @@ pub(super) fn is_same(statement: &str, myriad: &[String], other: &[String]) -> b
 
 fn is_same_read(statement: &str, myriad: &[String], other: &[String]) -> bool {
     let says = |word: &str| other.iter().any(|line| line.starts_with(word));
-    if FAILURES.iter().any(|word| says(word)) || INDEX_REFUSALS.iter().any(|word| says(word)) {
+    let is_refused = |words: &str| {
+        let mut lines = other.iter();
+        lines.any(|line| line.starts_with("error 2200 ") && line.contains(words))
+    };
+    if FAILURES.iter().any(|word| says(word)) || INDEX_REFUSALS.iter().any(|it| is_refused(it)) {
         return true;
     }
     if statement.contains(" GROUP BY ") && says(READ_FAILURE) {

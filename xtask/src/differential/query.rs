@@ -268,10 +268,11 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
         let operator = *["=", "=", ">", ">=", "<", "<="].choose(random).expect("six");
         let name = &column.name;
         filters.push(match &column.of {
-            Type::List(of) | Type::Set(of) => format!("{name} CONTAINS {}", of.literal(random)),
-            Type::Map(key, of) => match random.random_range(0..3) {
-                0 => format!("{name} CONTAINS KEY {}", key.literal(random)),
-                1 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
+            // Of a set, and of keys of a map, Cassandra finds what was deleted, too.
+            Type::Set(_) => continue,
+            Type::List(of) => format!("{name} CONTAINS {}", of.literal(random)),
+            Type::Map(key, of) => match random.random_range(0..2) {
+                0 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
                 _ => format!("{name} CONTAINS {}", of.literal(random)),
             },
             _ if random.random_bool(0.1) => format!("{name} IN ({})", values(random, column)),

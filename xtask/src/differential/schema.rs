@@ -98,13 +98,16 @@ impl Table {
         }
         let is_server = random.random_bool(0.4) && !is_counter;
         let times = if is_server { Times::Server } else { Times::Client };
-        let rows_expire = !is_counter && random.random_bool(0.25);
-        let mut options = Vec::new();
-        if rows_expire && random.random_bool(0.4) {
-            options.push(format!("default_time_to_live = {}", random.random_range(5..40)));
-        }
         let indexes = if is_counter { Vec::new() } else { indexes(random, &columns) };
-        Table { columns, user, is_counter, times, rows_expire, indexes, options, added: 0 }
+        let (rows_expire, options) = (false, Vec::new());
+        let mut table =
+            Table { columns, user, is_counter, times, rows_expire, indexes, options, added: 0 };
+        table.rows_expire = !is_counter && table.cells_expire() && random.random_bool(0.25);
+        if table.rows_expire && random.random_bool(0.4) {
+            let life = random.random_range(5..40);
+            table.options.push(format!("default_time_to_live = {life}"));
+        }
+        table
     }
 
     /// ALTER TABLE, or what empties it, and the table as it is then.
@@ -152,6 +155,13 @@ impl Table {
     fn new_name(&mut self, letter: char) -> String {
         self.added += 1;
         format!("{letter}new{}", self.added)
+    }
+
+    /// Whether cells may live for a while. Cassandra reckons how long entries of an index on a key live by
+    /// its own clock, whatever a request says.
+    pub(super) fn cells_expire(&self) -> bool {
+        let keys = self.columns.iter().filter(|column| column.is_key());
+        !keys.into_iter().any(|key| self.indexes.iter().any(|index| index.contains(&key.name)))
     }
 
     /// The statements that make it.

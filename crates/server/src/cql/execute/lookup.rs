@@ -7,7 +7,7 @@ use super::keys::split;
 use super::paging::PagingState;
 use super::result::Next;
 use super::ring::Ring;
-use super::row::RowCx;
+use super::row::{RowCx, is_there};
 use super::values::Cx;
 use super::walk::Walk;
 use crate::cql::error::CqlError;
@@ -150,7 +150,8 @@ impl Walk<'_> {
         let parts = split(key, &plan.table);
         let statics = plan.table.has_statics().then(|| partition.statics(now));
         for row in rows.filter(|row| self.rows.holds(row)) {
-            let Some(row) = partition.row(&row, now) else { continue };
+            let row = partition.row(&row, now).filter(|row| is_there(row, &plan.table));
+            let Some(row) = row else { continue };
             let row = RowCx::new(&plan.table, &parts, statics, Some(row), now);
             let next = self.results.offer(key, &row.with_extras(&plan.selection.extras))?;
             if next != Next::GoOn {

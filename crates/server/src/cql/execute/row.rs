@@ -120,6 +120,13 @@ impl<'r> RowCx<'r> {
     }
 }
 
+/// Whether there is such a row for the table as it is now, or such static cells: cells of columns that were
+/// dropped are none.
+pub(super) fn is_there(view: &RowView<'_>, table: &Table) -> bool {
+    let is_known = |number: u32| table.columns.iter().any(|column| column.number == number);
+    table.dropped.is_empty() || view.is_inserted() || view.cells().any(|cell| is_known(cell.column))
+}
+
 fn remaining(expiry: Option<Expiry>, now: Seconds) -> Option<Vec<u8>> {
     let seconds = i32::try_from(expiry?.at.saturating_sub(now)).unwrap_or(i32::MAX);
     Some(seconds.to_be_bytes().to_vec())

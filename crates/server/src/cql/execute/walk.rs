@@ -11,7 +11,7 @@ use super::paging::PagingState;
 use super::ranges::Rows;
 use super::result::{Next, Results};
 use super::ring::{Ring, TokenSpan};
-use super::row::RowCx;
+use super::row::{RowCx, is_there};
 use super::row_walk::RowWalk;
 use super::values::Cx;
 use crate::cql::engine::Engine;
@@ -217,10 +217,11 @@ impl Walk<'_> {
         let context = |row| {
             RowCx::new(&plan.table, &parts, statics, row, now).with_extras(&plan.selection.extras)
         };
-        let has_statics = statics.is_some_and(|statics| statics.exists());
+        let table = &*plan.table;
+        let has_statics = statics.is_some_and(|it| it.exists() && is_there(&it, table));
         if plan.is_distinct {
             let mut rows = partition.rows(Bound::Unbounded, Bound::Unbounded, now);
-            if !has_statics && rows.next().is_none() {
+            if !has_statics && !rows.any(|row| is_there(&row, table)) {
                 return Ok(Next::GoOn);
             }
             let next = self.results.offer(key, &context(None))?;
@@ -229,6 +230,9 @@ impl Walk<'_> {
         let mut is_lone = true;
         let results = &mut self.results;
         let offer = |row| {
+            if !is_there(&row, table) {
+                return Ok(Next::GoOn);
+            }
             is_lone = false;
             results.offer(key, &context(Some(row)))
         };
