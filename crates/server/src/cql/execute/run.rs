@@ -11,7 +11,7 @@ use super::keys::table_id;
 use super::pause::{Paused, When};
 use super::select::Outcome;
 use super::values::Cx;
-use super::write::Ready;
+use super::write::{Ready, SEVERAL_PARTITIONS};
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
@@ -37,6 +37,23 @@ impl Deref for Part<'_> {
             Part::Own(statement) => statement,
         }
     }
+}
+
+/// The writes of a batch. Another partition beside conditions is refused before what follows it is looked at.
+// Source: Cassandra 5.0, BatchStatement.makeCasRequest
+fn together<'w>(
+    writes: impl Iterator<Item = Result<Ready<'w>, CqlError>>,
+    is_conditional: bool,
+) -> Result<Vec<Ready<'w>>, CqlError> {
+    let mut found: Vec<Ready<'w>> = Vec::new();
+    for write in writes {
+        let write = write?;
+        if is_conditional && found.first().is_some_and(|first| first.keys != write.keys) {
+            return Err(CqlError::invalid(SEVERAL_PARTITIONS));
+        }
+        found.push(write);
+    }
+    Ok(found)
 }
 
 impl Engine<'_> {
@@ -181,7 +198,7 @@ impl Engine<'_> {
             let cx = Document::within(document.as_ref(), cx);
             Ready::new(write, &statement.catalog, cx, timestamp)
         });
-        let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
+        let mut writes = together(writes, is_conditional)?;
         self.write(client, &mut writes, Some(plan.kind), reply)
     }
 
@@ -233,7 +250,7 @@ impl Engine<'_> {
             let cx = Document::within(document.as_ref(), context(*values));
             Ready::new(plan, catalog, cx, timestamp)
         });
-        let mut writes = writes.collect::<Result<Vec<_>, _>>()?;
+        let mut writes = together(writes, is_conditional)?;
         self.write(client, &mut writes, Some(kind), reply)
     }
 

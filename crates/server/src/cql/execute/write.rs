@@ -27,6 +27,8 @@ use crate::resp::LOG_FAILED;
 use crate::resp::cx::Record;
 use crate::worker::is_gated;
 
+pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
+
 /// Longest life of a cell, in seconds: 20 years.
 // Source: Cassandra 5.0, Attributes.MAX_TTL
 const TTL_MAX: i64 = 630_720_000;
@@ -249,9 +251,7 @@ impl Engine<'_> {
         let mut seen = 0;
         if is_conditional {
             if !is_one_partition(writes) {
-                return Err(CqlError::invalid(
-                    "Batch with conditions cannot span multiple partitions",
-                ));
+                return Err(CqlError::invalid(SEVERAL_PARTITIONS));
             }
             if let Some(write) = writes.iter().find(|write| write.plan.names_rows_by_in()) {
                 return Err(CqlError::invalid(format!(

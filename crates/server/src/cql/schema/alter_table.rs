@@ -182,8 +182,10 @@ fn refuse_indexed(table: &Table, column: &str, verb: &str) -> Result<(), CqlErro
     if dependent.is_empty() {
         return Ok(());
     }
+    // Cassandra says it in two ways.
+    let cannot = if verb == "rename" { "Can't" } else { "Cannot" };
     refuse(format!(
-        "Cannot {verb} column {column} because it has dependent secondary indexes ({})",
+        "{cannot} {verb} column {column} because it has dependent secondary indexes ({})",
         dependent.join(", ")
     ))
 }

@@ -137,6 +137,8 @@ fn writes_must_name_their_rows() {
         ! Timestamp must be set either on BATCH or individual statements
         > BEGIN BATCH INSERT INTO t (p, q, s) VALUES (1, 1, 1) IF NOT EXISTS; INSERT INTO t (p, q, s) VALUES (2, 1, 1); APPLY BATCH
         ! Batch with conditions cannot span multiple partitions
+        > BEGIN BATCH INSERT INTO t (p, q, s) VALUES (1, 1, 1) IF NOT EXISTS; INSERT INTO t (p, q, s) VALUES (2, 1, 1); INSERT INTO t (p, q, s) VALUES (null, 1, 1); APPLY BATCH
+        ! Batch with conditions cannot span multiple partitions
         ",
     );
 }
