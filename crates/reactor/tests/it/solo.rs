@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use base::time::MonoNs;
 use reactor::{
@@ -14,6 +15,8 @@ use reactor::{
 use rustix::net::SocketFlags;
 
 const LISTENER: u32 = 7;
+/// More than a socket whose peer does not read takes.
+const FLOOD_BYTES: usize = 64 << 20;
 
 /// Answers each line with the same line, `file` with a line and the file, `end` with the end of the
 /// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the connection.
@@ -51,7 +54,7 @@ impl Handler for Doorman {
                 Next::Again
             }
             b"flood\n" => {
-                out.buffer().extend_from_slice(&vec![b'x'; 16 << 20]);
+                out.buffer().extend_from_slice(&vec![b'x'; FLOOD_BYTES]);
                 Next::Again
             }
             b"reset\n" => {
@@ -189,8 +192,15 @@ fn a_reset_is_not_the_end_of_an_answer() {
 fn the_handler_knows_when_output_has_room() {
     let server = Server::start(Trigger::Level, b"", 0);
     let mut stream = server.connect();
-    let flood = [vec![b'x'; 16 << 20], b"after\n".to_vec()].concat();
-    ask(&mut stream, b"flood\nafter\n", &flood);
+    let flood = [vec![b'x'; FLOOD_BYTES], b"after\n".to_vec()].concat();
+    stream.write_all(b"flood\nafter\n").unwrap();
+    // A peer that read at once could be as fast as the flood.
+    let until = Instant::now() + Duration::from_mins(1);
+    while server.room[0].load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ask(&mut stream, b"", &flood);
     assert_eq!(server.room[0].load(Ordering::Relaxed), 1);
     assert_eq!(server.room[1].load(Ordering::Relaxed), 1);
     drop(stream);
