@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use smallvec::{SmallVec, smallvec};
 use store::{PartitionKey, TableId};
 
+use super::ring::TokenSpan;
 use super::values::Cx;
 use crate::cql::error::CqlError;
 use crate::cql::plan::Choices;
@@ -27,13 +28,24 @@ const KEY_BYTES_MAX: usize = 65_535;
 
 impl Key {
     /// The key of these parts.
-    // Source: Cassandra 5.0, CompositeType: each part behind its length and before a zero
     pub(super) fn new(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
+        let key = Self::named(parts)?;
+        key.check()?;
+        Ok(key)
+    }
+
+    fn check(&self) -> Result<(), CqlError> {
+        if self.bytes.is_empty() {
+            return Err(CqlError::invalid("Key may not be empty"));
+        }
+        Ok(())
+    }
+
+    /// One that a statement names, though it may be empty.
+    // Source: Cassandra 5.0, CompositeType: each part behind its length and before a zero
+    fn named(parts: &[Cow<'_, [u8]>]) -> Result<Key, CqlError> {
         let mut bytes = SmallVec::new();
         if let [part] = parts {
-            if part.is_empty() {
-                return Err(CqlError::invalid("Key may not be empty"));
-            }
             bytes.extend_from_slice(part);
         } else {
             for part in parts {
@@ -88,6 +100,30 @@ pub(super) fn partition_keys(
     table: &Table,
     cx: &Cx<'_>,
 ) -> Result<SmallVec<[Key; 1]>, CqlError> {
+    let keys = named_keys(choices, table, cx)?;
+    keys.iter().try_for_each(Key::check)?;
+    Ok(keys)
+}
+
+/// Those of them that lie there: the others need be no keys at all.
+// Source: Cassandra 5.0, TokenFilter.values
+pub(super) fn partition_keys_within(
+    span: TokenSpan,
+    choices: &[Choices],
+    table: &Table,
+    cx: &Cx<'_>,
+) -> Result<SmallVec<[Key; 1]>, CqlError> {
+    let mut keys = named_keys(choices, table, cx)?;
+    keys.retain(|key| span.holds(key.token));
+    keys.iter().try_for_each(Key::check)?;
+    Ok(keys)
+}
+
+fn named_keys(
+    choices: &[Choices],
+    table: &Table,
+    cx: &Cx<'_>,
+) -> Result<SmallVec<[Key; 1]>, CqlError> {
     let columns = table.partition_key();
     let is_single = choices.iter().all(|choices| matches!(choices, Choices::One(_)));
     if is_single {
@@ -96,7 +132,7 @@ pub(super) fn partition_keys(
             .zip(columns)
             .map(|(choices, column)| cx.one(choices, &column.name))
             .collect::<Result<_, _>>()?;
-        return Ok(smallvec![Key::new(&parts)?]);
+        return Ok(smallvec![Key::named(&parts)?]);
     }
     let mut found: Vec<Ordered<'_>> = vec![(Vec::new(), Vec::new())];
     for (choices, column) in choices.iter().zip(columns) {
@@ -105,7 +141,7 @@ pub(super) fn partition_keys(
         found = product(&found, &values, column);
     }
     let sorted: BTreeMap<Vec<u8>, Vec<Cow<'_, [u8]>>> = found.into_iter().collect();
-    sorted.values().map(|parts| Key::new(parts)).collect()
+    sorted.values().map(|parts| Key::named(parts)).collect()
 }
 
 /// Parts of a key, behind the bytes that put it in its order.

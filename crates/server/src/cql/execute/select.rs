@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};
 
 use super::filter::Filters;
-use super::keys::partition_keys;
+use super::keys::{partition_keys, partition_keys_within};
 use super::lookup::terms;
 use super::paging::PagingState;
 use super::pause::Done;
@@ -120,11 +120,13 @@ impl Engine<'_> {
                 if walk.rows.is_empty() {
                     return Ok(Next::GoOn);
                 }
-                let mut keys = partition_keys(keys, &plan.table, cx)?;
-                if let Some(tokens) = tokens {
-                    let tokens = TokenSpan::new(tokens, cx)?;
-                    keys.retain(|key| tokens.holds(key.token));
-                }
+                let keys = match tokens {
+                    None => partition_keys(keys, &plan.table, cx)?,
+                    Some(tokens) => {
+                        let span = TokenSpan::new(tokens, cx)?;
+                        partition_keys_within(span, keys, &plan.table, cx)?
+                    }
+                };
                 if is_redis {
                     return walk.redis_keys(self, &keys, gate);
                 }

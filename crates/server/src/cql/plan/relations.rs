@@ -156,7 +156,7 @@ impl Found {
             let operator = if edge.is_inclusive { closed } else { open };
             filters.push(Filter {
                 column,
-                part: whole(),
+                part: edge.tuple.map_or(FilterPart::Whole, FilterPart::Tuple),
                 operator,
                 choices: Choices::One(edge.value),
             });
@@ -226,12 +226,12 @@ impl Relations {
                 Ok(())
             }
             operator => {
-                // A range that begins where one of a tuple does is a range of a tuple of one.
+                // A range that begins where one of a tuple does is an edge of that.
                 let same = |tuple: &&mut Tuple| tuple.first == index && tuple.found.is_slice();
                 if is_slice(operator)
                     && let Some(tuple) = self.tuples.iter_mut().find(same)
                 {
-                    return tuple.found.add(name, operator, choices, Some(1));
+                    return tuple.found.add(name, operator, choices, None);
                 }
                 for tuple in &self.tuples {
                     if (tuple.first..tuple.first + tuple.columns).contains(&index) {
@@ -310,10 +310,7 @@ impl Relations {
         let choices = tuple_choices(relation, parts, table, planner)?;
         let own = &mut self.columns[first];
         if is_slice(relation.operator) && own.is_slice() {
-            let mut found = std::mem::take(own);
-            for edge in [&mut found.lower, &mut found.upper].into_iter().flatten() {
-                edge.tuple = Some(1);
-            }
+            let found = std::mem::take(own);
             self.tuples.push(Tuple { first, columns: 1, found });
         }
         for (place, column) in (first..).zip(parts) {

@@ -63,6 +63,10 @@ fn ranges_of_rows_are_cut_at_their_ends() {
         13
         > SELECT v FROM t WHERE p = 1 AND (c, d) >= (1, 'b') AND (c) <= (1)
         12
+        > SELECT v FROM t WHERE p = 1 AND (c, d) >= (1, 'b') AND c <= 1
+        12
+        > SELECT v FROM t WHERE p = 1 AND c >= 1 AND (c, d) < (1, 'b')
+        11
         > SELECT v FROM t WHERE p = 1 AND (c, d) IN ((2, 'a'), (1, 'b'))
         12
         13
