@@ -21,7 +21,8 @@ const INDEX_REFUSALS: [&str; 3] = [
     "cannot be restricted (preceding column",
 ];
 /// Of two mistakes in restrictions any may be told.
-const RESTRICTED_TWICE: [&str; 4] = [
+const RESTRICTED_TWICE: [&str; 5] = [
+    "cannot be restricted as preceding column",
     "cannot be restricted by more than one relation",
     "More than one restriction was found",
     "Cannot execute this query as it might involve data filtering",
