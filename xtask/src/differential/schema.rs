@@ -160,8 +160,8 @@ impl Table {
     /// Whether cells may live for a while. Cassandra reckons how long entries of an index on a key live by
     /// its own clock, whatever a request says.
     pub(super) fn cells_expire(&self) -> bool {
-        let keys = self.columns.iter().filter(|column| column.is_key());
-        !keys.into_iter().any(|key| self.indexes.iter().any(|index| index.contains(&key.name)))
+        let mut keys = self.columns.iter().filter(|column| column.is_key());
+        !keys.any(|key| self.indexes.iter().any(|index| index.contains(&key.name)))
     }
 
     /// The statements that make it.
