@@ -70,6 +70,7 @@ impl Eviction<'_> {
             self.worker.tally.totals.evicted_keys += 1;
         }
         let (trash, grown_bytes) = locked.unlock();
+        self.worker.wake_receivers(self.shared);
         self.worker.store_bytes += grown_bytes;
         self.shared.janitor.free(trash);
     }

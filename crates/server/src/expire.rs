@@ -89,6 +89,7 @@ impl Cycle<'_> {
             self.worker.publish_told(self.shared, lsn);
         }
         let (trash, grown_bytes) = locked.unlock();
+        self.worker.wake_receivers(self.shared);
         self.worker.store_bytes += grown_bytes;
         self.shared.janitor.free(trash);
     }

@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
+    /// Reactors that have got messages under the locks of stripes, and are to be told behind them.
+    to_wake: Vec<usize>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
@@ -94,6 +96,7 @@ impl Worker {
             told_as: "",
             arrived: None,
             late_messages: Vec::new(),
+            to_wake: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,
             request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
@@ -203,15 +206,29 @@ impl Worker {
     }
 
     /// Publishes what a transaction has put off, now that its place in the log is known. Nothing of it
-    /// if the log has refused it: then it is answered with an error.
+    /// if the log has refused it: then it is answered with an error. Called under the stripes' locks;
+    /// [`Worker::wake_receivers`] behind them.
     #[cold]
     pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: u64) {
         let deferred = self.pubsub.take_deferred();
         if self.is_lost(shared, gate) {
             return;
         }
+        let gate = if gate > self.durable { gate } else { 0 };
         for post in &deferred {
-            self.publish_message(shared, &post.as_post(), gate);
+            shared.pubsub.publish(&post.as_post(), gate, |reactor| {
+                if reactor != self.index {
+                    self.to_wake.push(reactor);
+                }
+            });
+        }
+    }
+
+    /// Has those look at what [`Worker::publish_deferred`] has published: to wake somebody takes a
+    /// system call, and no lock that others wait for is held across one.
+    pub(crate) fn wake_receivers(&mut self, shared: &Shared) {
+        for reactor in self.to_wake.drain(..) {
+            shared.links().wake(reactor);
         }
     }
 

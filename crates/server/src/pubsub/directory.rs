@@ -285,7 +285,7 @@ impl Directory {
 
     /// Sends a message on its way to all who have subscribed, and returns how many these are. `gate` as
     /// in [`Message::gate`]; `wake` is called for reactors that are to have a turn.
-    pub(crate) fn publish(&self, post: &Post<'_>, gate: u64, wake: impl Fn(usize)) -> usize {
+    pub(crate) fn publish(&self, post: &Post<'_>, gate: u64, wake: impl FnMut(usize)) -> usize {
         if !self.may_be_heard(post) {
             return 0;
         }

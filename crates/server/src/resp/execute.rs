@@ -313,12 +313,16 @@ impl<'a> Executor<'a> {
         cx.call(id, args);
         let gate = cx.seal(command, &keys);
         cx.feed_monitors(command, args);
-        if cx.worker.pubsub.has_deferred() {
+        let tells = cx.worker.pubsub.has_deferred();
+        if tells {
             // Under the locks: what transactions on the same keys tell comes in the order of the log.
             let gate = gate.max(cx.session.last_gate);
             cx.worker.publish_deferred(cx.shared, gate);
         }
         cx.unlock();
+        if tells {
+            self.worker.wake_receivers(self.shared);
+        }
         self.record.trim();
         gate
     }

@@ -132,7 +132,8 @@ impl Worker {
         }
     }
 
-    /// Publishes what was told of keys that no command has changed, with the position of its record.
+    /// Publishes what was told of keys that no command has changed, with the position of its record; as
+    /// [`Worker::publish_deferred`].
     pub(crate) fn publish_told(&mut self, shared: &Shared, lsn: u64) {
         if self.pubsub.has_deferred() {
             let gate = if is_gated(self.settings.durability) { lsn } else { 0 };
