@@ -76,7 +76,9 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.call(*id, args.as_args());
         cx.feed_monitors(command, args.as_args());
     }
-    cx.reply.out.append(&mut cx.worker.late_messages);
+    // Taken with its memory: they may have been large once.
+    let mut late = std::mem::take(&mut cx.worker.late_messages);
+    cx.reply.out.append(&mut late);
     Ok(())
 }
 
