@@ -254,7 +254,7 @@ impl Pair {
                 .map(|connection| ask(connection, step, &text, has_index));
             let myriad = myriad.with_context(|| format!("myriad: {text}"))?;
             let other = other.with_context(|| format!("the other server: {text}"))?;
-            if !known::is_same(&step.text, &myriad, &other) {
+            if !known::is_same(&step.text, has_index, &myriad, &other) {
                 let (asked, is_change) = (keywords(&step.text), step.is_change);
                 let difference = Difference { at, is_change, asked, myriad, other };
                 let is_end = ends(&difference);

@@ -14,7 +14,7 @@ const SIGNATURES: &str = "(known type signatures:";
 const JSON_MISTAKE: &str = "error 2200 Error decoding JSON value for ";
 /// Which of two conditions is judged first, too.
 const BAD_COMPARISON: &str = "error 2200 Invalid comparison with ";
-/// What only Myriad finds by an index.
+/// What only Myriad finds by an index. Where there is none it has to refuse it, too.
 const INDEX_REFUSALS: [&str; 3] = [
     "ORDER BY with 2ndary indexes is not supported",
     "Select on indexed columns and with IN clause for the PRIMARY KEY",
@@ -30,22 +30,31 @@ const RESTRICTED_TWICE: [&str; 5] = [
 ];
 
 /// Whether two answers to a statement count as the same.
-pub(super) fn is_same(statement: &str, myriad: &[String], other: &[String]) -> bool {
+pub(super) fn is_same(
+    statement: &str,
+    has_index: bool,
+    myriad: &[String],
+    other: &[String],
+) -> bool {
     let first = |lines: &[String]| lines.first().cloned().unwrap_or_default();
     let (ours, theirs) = (first(myriad), first(other));
     myriad == other
-        || statement.starts_with("SELECT") && is_same_read(statement, myriad, other)
+        || statement.starts_with("SELECT") && is_same_read(statement, has_index, myriad, other)
         || is_same_refusal(statement, &ours, &theirs)
         || is_judged_in_another_order(statement, myriad, other)
 }
 
-fn is_same_read(statement: &str, myriad: &[String], other: &[String]) -> bool {
+fn is_same_read(statement: &str, has_index: bool, myriad: &[String], other: &[String]) -> bool {
     let says = |word: &str| other.iter().any(|line| line.starts_with(word));
     let is_refused = |words: &str| {
         let mut lines = other.iter();
         lines.any(|line| line.starts_with("error 2200 ") && line.contains(words))
     };
-    if FAILURES.iter().any(|word| says(word)) || INDEX_REFUSALS.iter().any(|it| is_refused(it)) {
+    if FAILURES.iter().any(|word| says(word)) {
+        return true;
+    }
+    let may_read = has_index || myriad.iter().any(|line| line.starts_with("error 2200 "));
+    if may_read && INDEX_REFUSALS.iter().any(|it| is_refused(it)) {
         return true;
     }
     if statement.contains(" GROUP BY ") && says(READ_FAILURE) {
@@ -174,8 +183,23 @@ mod tests {
                 true,
             ),
         ] {
-            let found = is_same(statement, &lines(myriad), &lines(other));
+            let found = is_same(statement, false, &lines(myriad), &lines(other));
             assert_eq!(found, expected, "{statement}: {myriad} / {other}");
+        }
+    }
+
+    #[test]
+    fn what_an_index_finds_is_known_where_there_is_one() {
+        let statement = "SELECT a FROM t WHERE p = 1 AND d = 1 ALLOW FILTERING";
+        let refused = "error 2200 PRIMARY KEY column \"d\" cannot be restricted (preceding column \"c\" \
+                       is not restricted)";
+        for (has_index, myriad, expected) in [
+            (true, "a int", true),
+            (false, "a int", false),
+            (false, "error 2200 Another mistake", true),
+        ] {
+            let found = is_same(statement, has_index, &[myriad.to_owned()], &[refused.to_owned()]);
+            assert_eq!(found, expected, "{has_index}: {myriad}");
         }
     }
 }
