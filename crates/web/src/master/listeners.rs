@@ -85,19 +85,9 @@ impl Listeners {
         &self.sockets
     }
 
-    /// Those of one worker: its share of what is there, or all of them.
-    pub(crate) fn of_slot(
-        &self,
-        accept: Accept,
-        slot: usize,
-        workers: usize,
-    ) -> Vec<BorrowedFd<'_>> {
-        if accept == Accept::Fdpass {
-            return Vec::new();
-        }
-        let is_own = |index: usize| !accept.has_own_listeners() || index % workers == slot;
-        let sockets = self.sockets.iter().enumerate().filter(|(index, _)| is_own(*index));
-        sockets.map(|(_, socket)| socket.as_fd()).collect()
+    /// The first `count`; all of them if there are fewer.
+    pub(crate) fn first(&self, count: usize) -> &[OwnedFd] {
+        &self.sockets[..count.min(self.sockets.len())]
     }
 
     /// Takes out the sockets behind the first `count`.
@@ -108,6 +98,21 @@ impl Listeners {
     pub(crate) fn close(&mut self) {
         self.sockets.clear();
     }
+}
+
+/// Those of one worker: its share of what is there, or all of them.
+pub(crate) fn of_slot(
+    sockets: &[OwnedFd],
+    accept: Accept,
+    slot: usize,
+    workers: usize,
+) -> Vec<BorrowedFd<'_>> {
+    if accept == Accept::Fdpass {
+        return Vec::new();
+    }
+    let is_own = |index: usize| !accept.has_own_listeners() || index % workers == slot;
+    let sockets = sockets.iter().enumerate().filter(|(index, _)| is_own(*index));
+    sockets.map(|(_, socket)| socket.as_fd()).collect()
 }
 
 fn backlog(config: &Config) -> i32 {
@@ -139,10 +144,12 @@ mod tests {
         assert_eq!(listeners.all().len(), 4);
         listeners.adapt(&config(Accept::LeastLoaded, 3)).unwrap();
         assert_eq!(listeners.all().len(), 4, "nothing is closed");
-        let counts = [0, 1, 2].map(|slot| listeners.of_slot(Accept::LeastLoaded, slot, 3).len());
-        assert_eq!(counts, [2, 1, 1]);
-        assert_eq!(listeners.of_slot(Accept::Exclusive, 1, 3).len(), 4);
-        assert!(listeners.of_slot(Accept::Fdpass, 1, 3).is_empty());
+        let count = |accept, slot| of_slot(listeners.all(), accept, slot, 3).len();
+        assert_eq!([0, 1, 2].map(|slot| count(Accept::LeastLoaded, slot)), [2, 1, 1]);
+        assert_eq!(count(Accept::Exclusive, 1), 4);
+        assert_eq!(count(Accept::Fdpass, 1), 0);
+        assert_eq!(listeners.first(3).len(), 3);
+        assert_eq!(listeners.first(usize::MAX).len(), 4);
         assert_eq!(listeners.cut(1).len(), 3);
         assert_eq!((listeners.all().len(), listeners.cut(9).len()), (1, 0));
     }

@@ -128,7 +128,7 @@ impl Master {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
         let mut team = Team::new(config)?;
-        team.start_all(&program, &listeners, &epoll)?;
+        team.start_all(&program, listeners.all(), &epoll)?;
         let dispatch = Dispatch::new();
         Ok(Master {
             source,
@@ -200,7 +200,8 @@ impl Master {
             self.end_reload("it does not become ready");
         }
         if self.phase != Phase::Ending {
-            self.team.start_due(&self.program, &self.listeners, &self.epoll, now);
+            let listeners = self.listeners.first(self.listening());
+            self.team.start_due(&self.program, listeners, &self.epoll, now);
             if self.dispatch.rests_until.is_some_and(|until| until <= now) {
                 self.dispatch.rests_until = None;
                 self.watch_listeners()?;
@@ -324,6 +325,11 @@ impl Master {
         out.flush()
     }
 
+    /// How many sockets listen: those behind were bound for other options and do not yet.
+    fn listening(&self) -> usize {
+        self.next.as_ref().map_or(usize::MAX, |next| next.sockets_before)
+    }
+
     /// Watches the listening sockets, if that is the master's part and it does not rest.
     fn watch_listeners(&mut self) -> anyhow::Result<()> {
         if self.dispatch.is_watching || self.dispatch.rests_until.is_some() {
@@ -334,9 +340,7 @@ impl Master {
             accept if accept.is_masters() => EventFlags::IN,
             _ => return Ok(()),
         };
-        // Those behind were bound for other options and do not listen yet.
-        let count = self.next.as_ref().map_or(usize::MAX, |next| next.sockets_before);
-        for (index, listener) in self.listeners.all().iter().enumerate().take(count) {
+        for (index, listener) in self.listeners.first(self.listening()).iter().enumerate() {
             let token = EventData::new_u64(LISTENERS + index as u64);
             epoll::add(&self.epoll, listener, token, flags).context("watch a listening socket")?;
         }
@@ -391,7 +395,7 @@ impl Master {
             moved = Some(Listeners::bind(&team.config)?);
         }
         let listeners = moved.as_ref().unwrap_or(&self.listeners);
-        if let Err(error) = team.start_all(&self.program, listeners, &self.epoll) {
+        if let Err(error) = team.start_all(&self.program, listeners.all(), &self.epoll) {
             Self::retire(&mut self.retired, &mut team, LEAVE);
             return Err(error);
         }
@@ -466,6 +470,7 @@ impl Master {
             }
         }
         self.leave_listeners();
+        self.dispatch.rests_until = None;
         self.phase = Phase::Ending;
         if let Some(mut next) = self.next.take() {
             Self::retire(&mut self.retired, &mut next.team, LEAVE);

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::WORKERS;
-use super::listeners::Listeners;
+use super::listeners::of_slot;
 use super::team::Team;
 use crate::WORKER_FLAG;
 use crate::channel::{Channel, Received};
@@ -54,11 +54,11 @@ impl Worker {
         slot: usize,
         team: &Team,
         program: &Path,
-        listeners: &Listeners,
+        listeners: &[OwnedFd],
         epoll: &OwnedFd,
     ) -> anyhow::Result<Worker> {
         let (control, far) = Channel::pair().context("make a channel")?;
-        let sockets = listeners.of_slot(team.config.accept, slot, team.config.worker_count());
+        let sockets = of_slot(listeners, team.config.accept, slot, team.config.worker_count());
         let order = Order { slot, config: team.config.clone(), listeners: sockets.len() };
         let descriptors =
             Start::descriptors(team.table(), team.mailbox(slot), &sockets, team.senders());

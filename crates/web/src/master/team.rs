@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::listeners::Listeners;
 use super::seat::{Heard, Worker};
 use crate::channel::Channel;
 use crate::config::Config;
@@ -61,7 +60,7 @@ impl Team {
     pub(crate) fn start_all(
         &mut self,
         program: &Path,
-        listeners: &Listeners,
+        listeners: &[OwnedFd],
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         for slot in 0..self.seats.len() {
@@ -74,7 +73,7 @@ impl Team {
         &mut self,
         slot: usize,
         program: &Path,
-        listeners: &Listeners,
+        listeners: &[OwnedFd],
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -83,11 +82,13 @@ impl Team {
         Ok(())
     }
 
-    /// Fills the places whose time has come.
+    /// Fills the places whose time has come. All of `listeners` have to listen: one that does not is an
+    /// event without end for who watches it.
+    // Source: epoll_ctl(2), EPOLLHUP
     pub(crate) fn start_due(
         &mut self,
         program: &Path,
-        listeners: &Listeners,
+        listeners: &[OwnedFd],
         epoll: &OwnedFd,
         now: Instant,
     ) {
@@ -145,8 +146,13 @@ impl Team {
         });
     }
 
+    /// Nobody takes their place.
     pub(crate) fn take_workers(&mut self) -> Vec<Worker> {
-        self.seats.iter_mut().filter_map(|seat| seat.worker.take()).collect()
+        let take = |seat: &mut Seat| {
+            seat.start_at = None;
+            seat.worker.take()
+        };
+        self.seats.iter_mut().filter_map(take).collect()
     }
 
     pub(crate) fn table(&self) -> &Table {
