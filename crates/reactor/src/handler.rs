@@ -87,8 +87,8 @@ pub trait Handler: Sized {
         out: &mut Output,
     ) -> Flow;
 
-    /// The connection is gone, for whatever reason. Called exactly once per connection, before the peer
-    /// can see that it is.
+    /// The connection is gone, for whatever reason. Called exactly once per connection, before its socket
+    /// is closed. The peer of one that ended in order was told before: see [`Handler::closing`].
     fn closed(&mut self, cx: &mut Context<'_, Self::Mail>, id: ConnId, session: Self::Session);
 
     /// The peer has closed its sending side (or went away) while the handler has the connection

@@ -484,7 +484,8 @@ impl<H: Handler> Reactor<H> {
             self.output.reserve(SCRATCH_BYTES);
         }
         self.handler.closed(&mut Context::new(&mut self.core), id, session);
-        // The peer sees the end when the handler knows of it: what he asks others then, they know, too.
+        // A peer that is cut off sees the end when the handler knows of it: what he asks others then, they
+        // know, too. Others have seen it in `finish`, after `Handler::closing`.
         self.driver.close(socket);
     }
 }
