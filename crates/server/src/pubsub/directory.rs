@@ -20,9 +20,9 @@ pub(super) const PATTERNS_MAX: usize = 10_000;
 /// Bytes of one pattern: to match one takes a step per byte of it and of the channel, under locks.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// Bytes of messages that wait for reactors, counted for each. Above, no requests are served until
-/// there are fewer: the last ones may go over it by what their connections have sent already. Small in
-/// unit tests, so that they need not fill it.
+/// Bytes of messages that wait for reactors, counted for each. Above, no requests are served and no
+/// keys are looked for whose time has come until there are fewer: the last ones may go over it by what
+/// their connections have sent already. Small in unit tests, so that they need not fill it.
 pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// Why nothing was subscribed to.

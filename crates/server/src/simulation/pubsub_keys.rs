@@ -1,6 +1,7 @@
 //! Events about keys: what is told of which command, and when.
 
 use reactor::SimClient;
+use store::STRIPES;
 use wire::resp::{Reply, decode_reply};
 
 use super::cql_client::run_reactors;
@@ -188,6 +189,40 @@ fn keys_that_go_by_themselves_are_told() {
     ask(&mut world, &client, &["CONFIG", "SET", "maxmemory", "1"]);
     ask(&mut world, &client, &["SET", "m", "v"]);
     assert_eq!(told(&listener), ["evicted k"]);
+}
+
+#[test]
+fn keys_stay_while_too_much_is_on_its_way() {
+    const KEYS: usize = 64;
+    let (mut world, listener, client) = listen("Ex");
+    ask(&mut world, &listener, &["SUBSCRIBE", "a"]);
+    for number in 0..KEYS {
+        ask(&mut world, &client, &["SET", &number.to_string(), "v", "PX", "100"]);
+    }
+    let payload = "x".repeat(128 << 10);
+    for _ in 0..12 {
+        send(&client, &["PUBLISH", "a", &payload]);
+    }
+    // The listener's reactor has no turn, so nothing is handed out.
+    let step = |world: &mut World| {
+        for _ in 0..2000 {
+            world.step(1);
+        }
+    };
+    step(&mut world);
+    assert!(world.shared().pubsub.is_full());
+    world.advance(SECOND_NS);
+    step(&mut world);
+    let now = world.sim().now().unix;
+    let keyspace = &world.shared().keyspace;
+    assert!((1..STRIPES).step_by(2).any(|stripe| keyspace.has_due(stripe, now)));
+    for _ in 0..20 {
+        run(&mut world);
+        world.advance(SECOND_NS / 10);
+    }
+    run(&mut world);
+    let told = String::from_utf8(listener.received()).unwrap();
+    assert_eq!(told.matches("__keyevent@0__:expired").count(), KEYS);
 }
 
 #[test]
