@@ -24,6 +24,8 @@ use wire::resp::Args;
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) index: usize,
+    /// It belongs to a thread beside the reactors: its reactor does not know what it does.
+    pub(crate) is_beside: bool,
     pub(crate) settings: Arc<Settings>,
     /// The server ends: what is in flight is served, and nothing else.
     pub(crate) is_draining: bool,
@@ -77,6 +79,7 @@ impl Worker {
         let settings = shared.settings.load_full();
         let mut worker = Worker {
             index,
+            is_beside: false,
             settings: Arc::clone(&settings),
             is_draining: false,
             has_new_settings: false,
@@ -217,7 +220,7 @@ impl Worker {
         let gate = if gate > self.durable { gate } else { 0 };
         for post in &deferred {
             shared.pubsub.publish(&post.as_post(), gate, |reactor| {
-                if reactor != self.index {
+                if self.is_beside || reactor != self.index {
                     self.to_wake.push(reactor);
                 }
             });

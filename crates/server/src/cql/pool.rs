@@ -147,6 +147,7 @@ pub(crate) fn run_waiting(shared: &Shared) {
 /// Runs calls until the pool stops. Its records go into the lane of a reactor.
 fn work(shared: &Shared, pool: &Pool, number: usize) {
     let mut worker = Worker::new(shared, number % shared.published.len());
+    worker.is_beside = true;
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {
         let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
