@@ -397,8 +397,13 @@ impl Cx<'_> {
             self.worker.tally.totals.hits += u64::from(lookups.hits);
             self.worker.tally.totals.misses += u64::from(lookups.misses);
         }
-        if lookups.misses > 0 && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS) {
+        // A writer that has found its key may have deleted it.
+        if lookups.misses > 0
+            && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS)
+            && (command.flags.has(Flags::READONLY) || lookups.hits == 0)
+        {
             self.tell_misses(command, args);
+            self.locked.take_lookups(); // those were its own
         }
         let stamp = self.worker.clock.now();
         let ns = self.worker.clock.delta_ns(clock_start, stamp);

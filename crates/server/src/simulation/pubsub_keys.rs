@@ -152,6 +152,12 @@ fn only_what_is_asked_for_is_told() {
             ("COPY l m", &["new m"]),
             ("COPY l m REPLACE", &["new m"]),
             ("MSET m 1 n 2", &["set m", "new n", "set n"]),
+            ("GETDEL m", &[]),
+            ("GETEX n EXAT 1", &[]),
+            ("MULTI", &[]),
+            ("MGET l none", &[]),
+            ("GETDEL none", &[]),
+            ("EXEC", &["keymiss none", "keymiss none"]),
         ],
     );
     check(
