@@ -1,6 +1,6 @@
 // Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL
 //
-// Charts must move, the memory tree expand, a slow request appear; every page must fit the width of a
+// Charts must move, a hot key and busy clients be named, the memory tree expand, a slow request appear; every page must fit the width of a
 // phone, be legible in both themes, ask no other host and end without an error. Pictures are left in
 // FOLDER. The server is emptied. Ends with `N passed, N failed`.
 
@@ -20,6 +20,9 @@ const POLL_MS = 100;
 const KEYS = 20_000;
 const PIPELINE_COMMANDS = 500;
 const SLOW_US = 200;
+/// Named by every third command; what is shown must be text, not markup.
+const HOT_KEY = "<b>hot</b>";
+const COMMANDS_PER_HOT = 3;
 
 let passed = 0;
 let failed = 0;
@@ -44,6 +47,7 @@ async function load(url, state) {
   for (let round = 0; !state.ends; round += 1) {
     const commands = Array.from({ length: PIPELINE_COMMANDS }, (_, index) => {
       const key = `key:${(round * PIPELINE_COMMANDS + index) % KEYS}`;
+      if (index % COMMANDS_PER_HOT === 0) return ["GET", HOT_KEY];
       return index % 2 ? ["GET", key] : ["SET", key, "x".repeat(100)];
     });
     commands.push(["KEYS", "none*"]);
@@ -83,6 +87,11 @@ async function use(page) {
   await until(page, "overview: commands are counted", () =>
     Number.parseFloat(document.querySelector(".tile b").textContent) > 0);
   await until(page, "overview: says what is short", () => document.querySelector(".verdict").textContent.length > 20);
+
+  await until(page, "overview: names the hot key as it is", (key) =>
+    [...document.querySelectorAll("#page td code")].some((code) => code.textContent === key), HOT_KEY);
+  await until(page, "overview: names the busiest clients", () =>
+    [...document.querySelectorAll("#page table")].at(-1)?.textContent.includes("http"));
 
   await go(page, "memory");
   await until(page, "memory: has a tree", () => document.querySelectorAll(".tree details").length > 2);

@@ -57,6 +57,8 @@ pub(crate) struct Server {
     /// The end for which a timer is set.
     pause_timer: MonoNs,
     surveyed: MonoNs,
+    /// When the window began in which keys and clients are counted.
+    window_began: MonoNs,
     is_ticking: bool,
     /// Connections that wait for a time, by timer token.
     timed: HashMap<u64, ConnId>,
@@ -102,6 +104,7 @@ impl Server {
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
             surveyed: MonoNs::default(),
+            window_began: MonoNs::default(),
             is_ticking: false,
             timed: HashMap::new(),
             next_token: WAIT_TOKENS,
@@ -450,7 +453,12 @@ impl Server {
 
     fn unregister(&mut self, session: &Session) -> Option<ClientRow> {
         self.buffers_of(session).left(session.charges());
-        let row = self.shared.published[self.worker.index].lock().clients.remove(&session.id().0);
+        let mut published = self.shared.published[self.worker.index].lock();
+        let mut row = published.clients.remove(&session.id().0);
+        if let Some(row) = &mut row {
+            published.busiest_clients.depart(row);
+        }
+        drop(published);
         self.worker.accounts.client_left(row.as_ref().map_or(CLIENT_BYTES, client_bytes));
         row
     }

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod baseline;
+mod busiest_clients;
 mod clock;
 pub mod config;
 pub mod cql;
@@ -14,6 +15,7 @@ mod evict;
 mod expire;
 mod feeds;
 mod handler;
+mod hot_keys;
 mod http;
 mod janitor;
 mod latency;

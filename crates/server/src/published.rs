@@ -2,7 +2,7 @@
 //!
 //! A reactor collects while it serves one read of one connection and hands the result over at its
 //! end, under its own lock, which nobody else holds but a command like INFO for microseconds: one lock
-//! per read of a socket, none per request.
+//! per read of a socket, and one for each command in 64 whose key is looked at.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use base::stages::{Stage, StageTimers};
 use base::time::MonoNs;
 
+use crate::busiest_clients::BusiestClients;
 use crate::config::Durability;
 use crate::handler::CLIENT_BYTES;
+use crate::hot_keys::HotKeys;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::resp::session::{ConnId, Wait};
 use crate::resp::{CommandId, Session};
@@ -149,6 +151,8 @@ pub(crate) struct ClientRow {
     pub(crate) buffer_bytes: usize,
     pub(crate) commands: u64,
     pub(crate) last_command: CommandId,
+    /// The low bits of `commands` when they were last taken: so short that a row is no longer for it.
+    pub(crate) commands_taken: u32,
 }
 
 impl ClientRow {
@@ -201,7 +205,14 @@ impl ClientRow {
             buffer_bytes: 0,
             commands: 0,
             last_command: 0,
+            commands_taken: 0,
         }
+    }
+
+    /// Requests since they were last taken, of which there are fewer than 2^32.
+    pub(crate) fn take_requests(&mut self) -> u32 {
+        let commands = u32::try_from(self.commands & u64::from(u32::MAX)).expect("it is masked");
+        commands.wrapping_sub(std::mem::replace(&mut self.commands_taken, commands))
     }
 
     /// The fields that change with every request.
@@ -256,6 +267,8 @@ pub(crate) struct Published {
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) totals: Totals,
     pub(crate) clients: HashMap<u64, ClientRow, foldhash::fast::FixedState>,
+    pub(crate) hot_keys: HotKeys,
+    pub(crate) busiest_clients: BusiestClients,
 }
 
 impl Published {
@@ -266,7 +279,15 @@ impl Published {
             errors: BTreeMap::new(),
             totals: Totals::default(),
             clients: HashMap::default(),
+            hot_keys: HotKeys::default(),
+            busiest_clients: BusiestClients::default(),
         }
+    }
+
+    /// Ends the window in which keys and clients are counted. O(n) in clients.
+    pub(crate) fn end_window(&mut self, window_ns: u64) {
+        self.hot_keys.end_window();
+        self.busiest_clients.end_window(self.clients.values_mut(), window_ns);
     }
 
     /// CONFIG RESETSTAT.

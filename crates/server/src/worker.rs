@@ -4,6 +4,7 @@ use crate::accounts::Accounts;
 use crate::config::{Durability, Settings};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
+use crate::hot_keys::Sampler;
 use crate::published::Tally;
 use crate::pubsub::{Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
 use crate::records;
@@ -43,6 +44,8 @@ pub(crate) struct Worker {
     pub(crate) slow_ns: u64,
     pub(crate) latency_ns: u64,
     pub(crate) random: SmallRng,
+    /// Says which commands are looked at for [`HotKeys`](crate::hot_keys::HotKeys).
+    pub(crate) key_sampler: Sampler,
     pub(crate) walks: Walks,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     pub(crate) gate_max: u64,
@@ -92,6 +95,7 @@ impl Worker {
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
+            key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             walks: Walks::default(),
             gate_max: 0,
             monitor_feed: Vec::new(),

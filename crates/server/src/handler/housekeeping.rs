@@ -11,9 +11,11 @@ use store::STRIPES;
 
 /// How often CLIENT LIST is told of the connections' buffers.
 const SURVEY_NS: u64 = 1_000_000_000;
+/// How long keys and clients are counted before they are shown; up to a survey longer.
+const WINDOW_NS: u64 = 5_000_000_000;
 
 impl Server {
-    /// Looks at the connections' buffers for CLIENT LIST.
+    /// Looks at the connections' buffers for CLIENT LIST, and ends the window of the busiest when it is time.
     pub(super) fn survey(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -42,6 +44,11 @@ impl Server {
             if is_output_over(&self.worker.settings, session, info.output_bytes, self.now.mono) {
                 cx.abort(info.id);
             }
+        }
+        let window_ns = self.now.mono.since(self.window_began);
+        if window_ns >= WINDOW_NS {
+            self.window_began = self.now.mono;
+            published.end_window(window_ns);
         }
         drop(published);
         self.sweep_http(cx, connections);

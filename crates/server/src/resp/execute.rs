@@ -14,6 +14,7 @@ use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{generic, pubsub, transactions};
 use crate::config::KeyEvents;
 use crate::evict::{Eviction, NoRoom};
+use crate::hot_keys::Space;
 use crate::latency::LatencyEvent;
 use crate::shared::Shared;
 use crate::worker::{Worker, is_gated};
@@ -418,6 +419,27 @@ impl Cx<'_> {
             let fast = command.flags.has(Flags::FAST);
             let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
             self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
+        }
+        if self.worker.key_sampler.is_due() {
+            self.sample_key(command, args);
+        }
+    }
+
+    /// Notes one of the keys that a command names.
+    #[cold]
+    fn sample_key(&mut self, command: &Command, args: Args<'_>) {
+        let mut places: SmallVec<[usize; 2]> = SmallVec::new();
+        if command.key_positions(args, |at, _| places.push(at)).is_err() {
+            places.clear(); // a count that cannot be right names none
+        }
+        let chosen = self.worker.key_sampler.choose(places.len());
+        let mut published = self.shared.published[self.worker.index].lock();
+        match chosen.map(|nth| args.get(places[nth])) {
+            None => published.hot_keys.note_keyless(),
+            Some(key) => {
+                let hash = self.shared.keyspace.hash(key);
+                published.hot_keys.note(Space::Database(self.db), hash, key);
+            }
         }
     }
 

@@ -28,6 +28,7 @@ mod roles;
 mod row;
 mod row_walk;
 mod run;
+mod sample;
 mod select;
 mod source;
 #[cfg(test)]

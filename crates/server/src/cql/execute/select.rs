@@ -99,7 +99,7 @@ impl Engine<'_> {
 
     /// Visits what is asked for. Adds to the log position that the response waits for.
     fn walk<'s>(
-        &self,
+        &mut self,
         client: &ClientState,
         walk: &mut Walk<'s>,
         cx: &Cx<'s>,
@@ -127,6 +127,7 @@ impl Engine<'_> {
                         partition_keys_within(span, keys, &plan.table, cx)?
                     }
                 };
+                self.sample_keys(&plan.table, &keys);
                 if is_redis {
                     return walk.redis_keys(self, &keys, gate);
                 }
@@ -135,6 +136,7 @@ impl Engine<'_> {
             PartitionRestriction::Any => Ring::WHOLE,
             PartitionRestriction::Tokens(tokens) => Ring::new(tokens, cx)?,
         };
+        self.sample_keys(&plan.table, &[]);
         if is_redis { walk.redis_scan(self, tokens, gate) } else { walk.scan(self, tokens, gate) }
     }
 }

@@ -232,6 +232,7 @@ impl Engine<'_> {
             reply.encoder.void(reply.stream, reply.out);
             return Ok(0);
         }
+        self.sample_writes(writes);
         self.record.clear();
         let keyspace = &self.shared.keyspace;
         let mut locked = match writes {

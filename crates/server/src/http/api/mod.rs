@@ -3,6 +3,7 @@
 //! Names have their units last, as everywhere. Members are added, never changed.
 
 mod activity;
+mod hottest;
 mod process;
 mod storage;
 

@@ -4,9 +4,31 @@ import { chart } from "./chart.js";
 import { bytes, duration, element, number, percent, table, tiles, time } from "./dom.js";
 
 const BUSY_SHARE = 0.85;
+/** What a key has of all commands, or a client of its reactor's requests, to be what keeps a server busy. */
+const KEY_SHARE = 0.25;
+const CLIENT_SHARE = 0.5;
 
 function perSecond(value) {
   return `${number(value)}/s`;
+}
+
+function keyName({ key, is_cut: isCut, table, database }) {
+  const name = isCut ? `${key}…` : key;
+  if (table) return `${table} ${name}`;
+  return database ? `${name} (database ${database})` : name;
+}
+
+/** Who keeps the busiest reactor busy, if it is one key or one client. */
+function culprits({ hot_keys: keys, busiest_clients: clients }, reactor) {
+  const parts = [];
+  const key = keys.find(({ share_ppm: share }) => share > KEY_SHARE * 1e6);
+  if (key) parts.push(`Key ${keyName(key)} is named by ${percent(key.share_ppm / 1e6)} of all commands.`);
+  const client = clients.find((one) => one.reactor === reactor.name && one.share_ppm > CLIENT_SHARE * 1e6);
+  if (client) {
+    const name = [client.name, client.peer].filter((part) => part).join(", ");
+    parts.push(`Client ${client.id} (${name}) sends ${percent(client.share_ppm / 1e6)} of the reactor's requests.`);
+  }
+  return parts;
 }
 
 /** What is short, by rules that anybody can check on the pages. */
@@ -19,12 +41,28 @@ function verdict({ overview, reactors, log }, history) {
     return ["bad", `Memory is short: ${bytes(overview.used_bytes)} of ${bytes(overview.limit_bytes)} are used.`];
   }
   if (busiest.load_ppm > BUSY_SHARE * 1e6) {
-    return ["bad", `Reactor ${busiest.name} is the bottleneck: ${percent(busiest.load_ppm / 1e6)} busy with ${busiest.connections} connections.`];
+    const reactor = `Reactor ${busiest.name} is the bottleneck: ${percent(busiest.load_ppm / 1e6)} busy with ${busiest.connections} connections.`;
+    return ["bad", [reactor, ...culprits(overview, busiest)].join(" ")];
   }
   if (syncing > BUSY_SHARE) {
     return ["bad", `The disk is the bottleneck: it syncs ${percent(syncing)} of the time, ${time(mean)} each.`];
   }
   return ["good", `Nothing is short: the busiest reactor, ${busiest.name}, has ${percent(1 - busiest.load_ppm / 1e6)} left.`];
+}
+
+function keyTable(keys) {
+  if (keys.length === 0) return element("p", { class: "muted" }, "No key stands out.");
+  return table(["=key", "#share of commands"],
+    keys.map((key) => [element("code", {}, keyName(key)), percent(key.share_ppm / 1e6)]));
+}
+
+function clientTable(clients) {
+  if (clients.length === 0) return element("p", { class: "muted" }, "No client asked for anything.");
+  return table(["#id", "protocol", "reactor", "peer", "name", "#requests/s", "#share of its reactor"],
+    clients.map((client) => [
+      client.id, client.protocol, client.reactor, client.peer, client.name,
+      number(client.requests_per_s), percent(client.share_ppm / 1e6),
+    ]));
 }
 
 function overview(data, history) {
@@ -43,6 +81,10 @@ function overview(data, history) {
       ["durability", now.durability],
       ["up", duration(now.uptime_ms)],
     ]),
+    element("h2", {}, "Keys named most"),
+    keyTable(now.hot_keys),
+    element("h2", {}, "Busiest clients"),
+    clientTable(now.busiest_clients),
     element("h2", {}, "The last two minutes"),
     element("div", { class: "charts" },
       chart("Commands per second", [history.of("commands")], number),

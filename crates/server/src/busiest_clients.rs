@@ -1,0 +1,152 @@
+//! Clients that ask a reactor for most, window by window.
+
+use std::cmp::Reverse;
+
+use crate::published::ClientRow;
+
+/// Clients of one reactor that are named.
+const CLIENTS_MAX: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BusyClient {
+    pub(crate) id: u64,
+    /// In the last whole window.
+    pub(crate) requests: u64,
+}
+
+/// Those of one reactor: in the last whole window, but for `departed`.
+#[derive(Debug, Default)]
+pub(crate) struct BusiestClients {
+    /// Requests in this window of clients that are gone.
+    departed: u64,
+    requests: u64,
+    window_ns: u64,
+    clients: Vec<BusyClient>,
+}
+
+impl BusiestClients {
+    /// A client is gone from the reactor; it may go on at another one.
+    pub(crate) fn depart(&mut self, row: &mut ClientRow) {
+        self.departed += u64::from(row.take_requests());
+    }
+
+    /// Ends a window that took so long. O(n) in clients.
+    pub(crate) fn end_window<'r>(
+        &mut self,
+        rows: impl Iterator<Item = &'r mut ClientRow>,
+        window_ns: u64,
+    ) {
+        self.window_ns = window_ns;
+        self.requests = std::mem::take(&mut self.departed);
+        self.clients.clear();
+        for row in rows {
+            let requests = u64::from(row.take_requests());
+            self.requests += requests;
+            if requests > 0 {
+                self.offer(BusyClient { id: row.id, requests });
+            }
+        }
+        self.clients.sort_unstable_by_key(|client| (Reverse(client.requests), client.id));
+    }
+
+    fn offer(&mut self, client: BusyClient) {
+        if self.clients.len() < CLIENTS_MAX {
+            self.clients.push(client);
+            return;
+        }
+        let idlest = self.clients.iter_mut().min_by_key(|known| known.requests);
+        let idlest = idlest.expect("the list is full");
+        if idlest.requests < client.requests {
+            *idlest = client;
+        }
+    }
+
+    /// The busiest first.
+    pub(crate) fn clients(&self) -> &[BusyClient] {
+        &self.clients
+    }
+
+    /// What a client has of the reactor's requests, in millionths.
+    pub(crate) fn share_ppm(&self, client: BusyClient) -> u64 {
+        client.requests.saturating_mul(1_000_000) / self.requests.max(1)
+    }
+
+    pub(crate) fn requests_per_s(&self, client: BusyClient) -> u64 {
+        client.requests.saturating_mul(1000) / (self.window_ns / 1_000_000).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Durability;
+    use crate::resp::session::ConnId;
+    use base::time::MonoNs;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Clients 0, 1, 2 and so on, which have done nothing.
+    fn rows(count: u64) -> Vec<ClientRow> {
+        let row = |id| ClientRow::new(ConnId(id), 0, MonoNs::default(), Durability::default());
+        (0..count).map(row).collect()
+    }
+
+    /// Id, requests per second and share of each.
+    fn busiest(clients: &BusiestClients) -> Vec<(u64, u64, u64)> {
+        let of = |client: &BusyClient| {
+            (client.id, clients.requests_per_s(*client), clients.share_ppm(*client))
+        };
+        clients.clients().iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_window_has_what_came_in_it() {
+        let (mut clients, mut rows) = (BusiestClients::default(), rows(3));
+        rows[0].commands = 10;
+        rows[2].commands = 30;
+        assert_eq!(busiest(&clients), []);
+        clients.end_window(rows.iter_mut(), 2 * SECOND_NS);
+        assert_eq!(busiest(&clients), [(2, 15, 750_000), (0, 5, 250_000)]);
+        rows[0].commands = 14;
+        clients.end_window(rows.iter_mut(), SECOND_NS);
+        assert_eq!(busiest(&clients), [(0, 4, 1_000_000)]);
+        clients.end_window(rows.iter_mut(), SECOND_NS);
+        assert_eq!(busiest(&clients), []);
+    }
+
+    #[test]
+    fn who_is_gone_has_asked_too() {
+        let (mut clients, mut rows) = (BusiestClients::default(), rows(2));
+        rows[0].commands = 1;
+        rows[1].commands = 3;
+        let mut gone = rows.pop().unwrap();
+        clients.depart(&mut gone);
+        clients.end_window(rows.iter_mut(), SECOND_NS);
+        assert_eq!(busiest(&clients), [(0, 1, 250_000)]);
+        // At another reactor only what it asks there counts.
+        gone.commands = 4;
+        clients.end_window(std::iter::once(&mut gone), SECOND_NS);
+        assert_eq!(busiest(&clients), [(1, 1, 1_000_000)]);
+    }
+
+    #[test]
+    fn only_the_busiest_of_many_are_kept() {
+        let (mut clients, mut rows) = (BusiestClients::default(), rows(1_000));
+        for row in &mut rows {
+            row.commands = row.id + 1;
+        }
+        clients.end_window(rows.iter_mut(), SECOND_NS);
+        let ids: Vec<_> = clients.clients().iter().map(|client| client.id).collect();
+        assert_eq!(ids, [999, 998, 997, 996, 995, 994, 993, 992]);
+    }
+
+    #[test]
+    fn counters_beyond_32_bits_have_their_growth() {
+        let mut row = rows(1).remove(0);
+        row.commands = (7 << 32) - 1;
+        assert_eq!(row.take_requests(), u32::MAX);
+        row.commands += 3;
+        assert_eq!(row.take_requests(), 3);
+        assert_eq!(row.take_requests(), 0);
+    }
+}

@@ -1,0 +1,59 @@
+//! Which partitions statements name: a sample of them, for [`HotKeys`](crate::hot_keys::HotKeys).
+
+use super::keys::{Key, split};
+use super::write::Ready;
+use crate::cql::engine::Engine;
+use crate::cql::schema::Table;
+use crate::cql::value::text::put_json;
+use crate::hot_keys::Space;
+
+/// A longer part of a key is shown by its first bytes: nobody sees the others.
+const PART_BYTES_MAX: usize = 64;
+
+impl Engine<'_> {
+    /// Notes one of the keys that a SELECT names, if it is to be looked at.
+    #[inline]
+    pub(super) fn sample_keys(&mut self, table: &Table, keys: &[Key]) {
+        if self.worker.key_sampler.is_due() {
+            self.note_sample(table, keys);
+        }
+    }
+
+    /// The same for writes that are carried out as one; there is at least one.
+    #[inline]
+    pub(super) fn sample_writes(&mut self, writes: &[Ready<'_>]) {
+        if self.worker.key_sampler.is_due() {
+            let nth = self.worker.key_sampler.choose(writes.len()).unwrap_or(0);
+            self.note_sample(&writes[nth].plan.table, &writes[nth].keys);
+        }
+    }
+
+    #[cold]
+    fn note_sample(&mut self, table: &Table, keys: &[Key]) {
+        let chosen = self.worker.key_sampler.choose(keys.len());
+        let found = chosen.map(|nth| &keys[nth]);
+        let found = found.map(|key| (self.shared.keyspace.hash(&key.bytes), shown(key, table)));
+        let mut published = self.shared.published[self.worker.index].lock();
+        match found {
+            None => published.hot_keys.note_keyless(),
+            Some((hash, name)) => {
+                published.hot_keys.note(Space::Table(table.id), hash, name.as_bytes());
+            }
+        }
+    }
+}
+
+/// A key as text: its parts as SELECT JSON shows them.
+fn shown(key: &Key, table: &Table) -> String {
+    let mut out = String::new();
+    let parts = split(&key.bytes, table);
+    for (nth, (part, column)) in parts.iter().zip(table.partition_key()).enumerate() {
+        out.push_str(if nth == 0 { "" } else { ", " });
+        if part.len() <= PART_BYTES_MAX {
+            put_json(part, &column.column_type, &mut out);
+        } else {
+            out.push_str(&String::from_utf8_lossy(&part[..PART_BYTES_MAX]));
+        }
+    }
+    out
+}

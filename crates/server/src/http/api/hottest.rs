@@ -1,0 +1,78 @@
+//! Who keeps the server busy: keys and clients of the last few seconds.
+
+use std::cmp::Reverse;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::text;
+use crate::config::CqlAuthenticator;
+use crate::cql::schema::Catalog;
+use crate::hot_keys::{HotKey, Space, Window};
+use crate::http::Exchange;
+
+/// Keys that are shown, and clients.
+const ROWS_MAX: usize = 10;
+/// Characters of a client's name that are shown.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Keys that many commands of all reactors name. Those of tables are left out where roles say who may read
+/// them, because HTTP knows no roles.
+pub(super) fn keys(exchange: &Exchange<'_>) -> Value {
+    let shared = exchange.shared;
+    let mut window = Window::default();
+    for published in &shared.published {
+        window.add(published.lock().hot_keys.last());
+    }
+    let catalog = shared.catalog.load();
+    let hides_tables = exchange.worker.settings.cql_authenticator == CqlAuthenticator::Password;
+    let row = |key: &HotKey| -> Option<Value> {
+        let (database, table) = match key.space {
+            Space::Database(number) => (Some(number), None),
+            Space::Table(_) if hides_tables => return None,
+            Space::Table(id) => (None, Some(table_name(&catalog, id)?)),
+        };
+        Some(json!({
+            "key": text(&key.name),
+            "is_cut": key.is_cut,
+            "database": database,
+            "table": table,
+            "samples": key.samples(),
+            "share_ppm": key.samples().saturating_mul(1_000_000) / window.samples.max(1),
+        }))
+    };
+    Value::Array(window.hottest().into_iter().filter_map(row).take(ROWS_MAX).collect())
+}
+
+/// None: it is gone.
+fn table_name(catalog: &Catalog, id: Uuid) -> Option<String> {
+    let mut tables = catalog.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let table = tables.find(|table| table.id == id)?;
+    Some(format!("{}.{}", table.keyspace, table.name))
+}
+
+/// Clients with the most requests, and what part of their reactor's requests that is. Not those that
+/// have gone since.
+pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
+    let mut found = Vec::new();
+    for published in &exchange.shared.published {
+        let published = published.lock();
+        let busiest = &published.busiest_clients;
+        for client in busiest.clients() {
+            let Some(row) = published.clients.get(&client.id) else { continue };
+            let requests_per_s = busiest.requests_per_s(*client);
+            let value = json!({
+                "id": row.id,
+                "protocol": row.protocol.name(),
+                "reactor": format!("r{:02}", row.reactor),
+                "peer": row.remote.map(|peer| peer.to_string()),
+                "name": row.name.chars().take(NAME_CHARS_MAX).collect::<String>(),
+                "requests_per_s": requests_per_s,
+                "share_ppm": busiest.share_ppm(*client),
+            });
+            found.push((requests_per_s, value));
+        }
+    }
+    found.sort_by_key(|(requests_per_s, _)| Reverse(*requests_per_s));
+    Value::Array(found.into_iter().take(ROWS_MAX).map(|(_, value)| value).collect())
+}
