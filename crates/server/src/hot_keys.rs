@@ -307,7 +307,9 @@ mod tests {
     fn what_reactors_have_seen_is_added() {
         let (mut sum, mut one, mut other) = <(Window, Window, Window)>::default();
         for (window, keys) in [(&mut one, &[1, 1, 2][..]), (&mut other, &[2, 2, 1, 2][..])] {
-            keys.iter().for_each(|hash| window.note(FIRST, *hash, hash.to_string().as_bytes()));
+            for hash in keys {
+                window.note(FIRST, *hash, hash.to_string().as_bytes());
+            }
         }
         sum.add(&one);
         sum.add(&other);
