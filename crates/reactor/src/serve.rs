@@ -252,7 +252,7 @@ impl<H: Handler> Reactor<H> {
         let mut is_blocked = false;
         let is_all = bytes.len() == connection.output.pending_bytes();
         let has_file = connection.output.tail().is_some() && is_all;
-        // The end follows: it travels in one segment with the last words, which saves a sixth of what a
+        // The end follows: it travels in one segment with the last words, which saves a fifth of what a
         // short connection costs.
         let has_end = connection.phase == Phase::Closing && is_all;
         if !bytes.is_empty() {
