@@ -20,6 +20,9 @@ use crate::mailbox::Waker;
 const SOURCES: u32 = u32::MAX;
 /// Events taken per wait; more ready sockets come with the next wait.
 const EVENTS_MAX: usize = 512;
+/// Of a longer file the kernel gives so much at once to the socket, a little more than fits a segment.
+/// Each acknowledgement would send the little that is over as a segment of its own, unless corked.
+const SPLICE_BYTES: usize = 64 * 1024;
 /// The waker's token: generations of connections never reach this.
 const WAKER: u64 = u64::MAX;
 /// The wall clock is read this often; in between it runs with the monotonic one. A step of the
@@ -207,7 +210,14 @@ impl EpollDriver {
 
     pub(crate) fn send_file(fd: &OwnedFd, file: &OwnedFd, offset: u64, bytes: usize) -> Io {
         let mut offset = offset;
-        result(rustix::fs::sendfile(fd, file, Some(&mut offset), bytes))
+        let mut send = || result(rustix::fs::sendfile(fd, file, Some(&mut offset), bytes));
+        if bytes <= SPLICE_BYTES {
+            return send();
+        }
+        cork(fd, true);
+        let sent = send();
+        cork(fd, false);
+        sent
     }
 
     pub(crate) fn has_unread(fd: &OwnedFd) -> bool {
@@ -218,6 +228,12 @@ impl EpollDriver {
         // Fails only if the peer has already reset the connection; then reading says so too.
         let _ = rustix::net::shutdown(fd, Shutdown::Write);
     }
+}
+
+/// Has the kernel send full segments only, or all that there is.
+fn cork(fd: &OwnedFd, is_corked: bool) {
+    // What is no TCP socket has no segments.
+    let _ = rustix::net::sockopt::set_tcp_cork(fd, is_corked);
 }
 
 /// The monotonic clock of all reactors.
