@@ -19,7 +19,7 @@ use super::cql::Statements;
 use super::draws::Draws;
 use super::flights::{Flight, Flights, Streams};
 use super::replies::{self, Kind};
-use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
+use super::shared::{Mail, Notice, Shared, now_ns};
 use super::spec::{Arrival, Protocol, Sharing};
 use super::tally::Tally;
 use super::template::Mix;
@@ -340,7 +340,10 @@ impl Client {
     }
 
     fn begin(&mut self, connections: &mut Connections<'_, Session>) {
-        self.stage = Stage::Running;
+        // Who comes so late that all is over has nothing to begin with, and must still end.
+        if self.stage == Stage::Idle {
+            self.stage = Stage::Running;
+        }
         let start_ns = self.start_ns;
         let at = At { now_ns: now_ns(), phase: self.phase() };
         self.free = self.ids.iter().map(|id| (*id, start_ns)).collect();
@@ -380,7 +383,8 @@ impl Client {
         let (mut all, mut stalled) = (0, 0);
         for (_, session) in connections.list() {
             let waits = !session.flights.is_empty();
-            let is_stalled = waits && now_ns.saturating_sub(session.heard_ns) > STALL_NS;
+            let waited_ns = now_ns.saturating_sub(session.heard_ns);
+            let is_stalled = waits && waited_ns > self.shared.stall_ns;
             if is_stalled && !session.is_stalled {
                 session.is_stalled = true;
                 self.tally.stalled += 1;

@@ -22,6 +22,7 @@ use lexopt::Parser;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
 pub(crate) use cql::Conversation;
+pub use shared::Patience;
 pub use spec::{
     AppendWork, Arrival, Commit, CqlConsistency, CqlWork, Distribution, HttpConnection,
     HttpVersion, HttpWork, Keys, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, Operation,
@@ -39,11 +40,20 @@ standard output, one event per line. Both are JSON; lab run starts this program 
 /// report. If it cannot be said, the load ends. Threads that are started from now on by the calling thread keep its cores and
 /// block the signals that end a process: these end the load with an error.
 pub fn generate(spec: &LoadSpec, say: &mut dyn FnMut(LoadEvent) -> Result<()>) -> Result<()> {
+    generate_with(spec, Patience::default(), say)
+}
+
+/// As [`generate`], with more or less patience for a server.
+pub fn generate_with(
+    spec: &LoadSpec,
+    patience: Patience,
+    say: &mut dyn FnMut(LoadEvent) -> Result<()>,
+) -> Result<()> {
     pin(&spec.cpus)?;
     // Threads inherit it: a request of a schedule shall leave when it is due, not 50 us later.
     set_current_timer_slack(std::num::NonZeroU64::new(1))?;
     match &spec.work {
-        Work::Socket(work) => socket::run(spec, work, say),
+        Work::Socket(work) => socket::run(spec, work, patience, say),
         Work::Append(work) => append::run(spec, work, say),
     }
 }

@@ -1,13 +1,31 @@
 //! What the director of a load and its threads say to each other.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::tally::Tally;
 
-/// A connection that waits so long for a reply has stalled.
-pub(crate) const STALL_NS: u64 = 5_000_000_000;
+/// How long a load waits for its server.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// A connection that waits so long for a reply has stalled.
+    pub reply: Duration,
+    /// How long replies are awaited that are on their way when what is counted ends.
+    pub drain: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { reply: Duration::from_secs(5), drain: Duration::from_secs(2) }
+    }
+}
+
+/// More than 500 years are as good as 500.
+pub(crate) fn to_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// The monotonic clock, as the reactors have it.
 pub(crate) fn now_ns() -> u64 {
@@ -26,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Option<AtomicI64>,
     /// Replies so far by thread, the warm-up included.
     pub(crate) progress: Vec<Progress>,
+    /// A connection that waits so long for a reply has stalled.
+    pub(crate) stall_ns: u64,
 }
 
 /// On a cache line of its own.
@@ -34,7 +54,7 @@ pub(crate) struct Shared {
 pub(crate) struct Progress(pub(crate) AtomicU64);
 
 impl Shared {
-    pub(crate) fn new(threads: usize, operations_max: Option<u64>) -> Shared {
+    pub(crate) fn new(threads: usize, operations_max: Option<u64>, stall_ns: u64) -> Shared {
         let budget =
             operations_max.map(|most| AtomicI64::new(i64::try_from(most).unwrap_or(i64::MAX)));
         Shared {
@@ -42,6 +62,7 @@ impl Shared {
             until_ns: AtomicU64::new(u64::MAX),
             budget,
             progress: (0..threads).map(|_| Progress::default()).collect(),
+            stall_ns,
         }
     }
 
@@ -81,7 +102,7 @@ pub(crate) enum Notice {
     Idle {
         reactor: usize,
     },
-    /// No connection has had a reply for [`STALL_NS`].
+    /// No connection has had a reply for [`Patience::reply`].
     Stalled {
         reactor: usize,
     },

@@ -18,7 +18,7 @@ use super::check::check;
 use super::client::{Client, HttpPlan, Plan, Requests};
 use super::cql::{self, Statements};
 use super::draws::{Draws, SharedDraws, filler};
-use super::shared::{Mail, Notice, STALL_NS, Shared, now_ns};
+use super::shared::{Mail, Notice, Patience, Shared, now_ns, to_ns};
 use super::spec::{
     HttpConnection, HttpVersion, LoadEvent, LoadReport, LoadSpec, Protocol, SocketWork, Warmup,
 };
@@ -33,8 +33,6 @@ const WARMUP_WINDOW_NS: u64 = 100_000_000;
 const WARMUP_WINDOWS: usize = 10;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long replies are awaited that are on their way when what is counted ends.
-const DRAIN_NS: u64 = 2_000_000_000;
 /// Reports are made without waiting for anything.
 const REPORT_NS: u64 = 10_000_000_000;
 /// Schedules begin a little after all threads have been told, so that none begins late.
@@ -43,9 +41,14 @@ const START_DELAY_NS: u64 = 2_000_000;
 type Say<'a> = &'a mut dyn FnMut(LoadEvent) -> Result<()>;
 
 /// Makes the load and says what came of it.
-pub(crate) fn run(spec: &LoadSpec, work: &SocketWork, say: Say<'_>) -> Result<()> {
+pub(crate) fn run(
+    spec: &LoadSpec,
+    work: &SocketWork,
+    patience: Patience,
+    say: Say<'_>,
+) -> Result<()> {
     check(spec, work)?;
-    let mut director = Director::start(spec, work)?;
+    let mut director = Director::start(spec, work, patience)?;
     let report = director.direct(say);
     let is_interrupted = director.is_interrupted;
     let ended = director.end();
@@ -70,6 +73,7 @@ struct Part {
 
 struct Director<'a> {
     spec: &'a LoadSpec,
+    patience: Patience,
     /// The first load, which leads, then those beside it in the order of their names.
     parts: Vec<Part>,
     links: Links<Mail>,
@@ -98,10 +102,10 @@ enum Woken {
 
 impl<'a> Director<'a> {
     /// Starts the threads and connects. When this returns, all connections have had their setup.
-    fn start(spec: &'a LoadSpec, work: &SocketWork) -> Result<Director<'a>> {
+    fn start(spec: &'a LoadSpec, work: &SocketWork, patience: Patience) -> Result<Director<'a>> {
         let works: Vec<&SocketWork> = std::iter::once(work).chain(spec.beside.values()).collect();
         works.iter().try_for_each(|work| cql::prepare_schema(work))?;
-        let parts = parts(spec, &works);
+        let parts = parts(spec, &works, patience);
         let threads = parts.iter().map(|part| part.reactors.len()).sum();
         let (sender, notices) = channel();
         let limits = Limits::default();
@@ -134,6 +138,7 @@ impl<'a> Director<'a> {
         let group = std::thread::Builder::new().name("signals".to_owned()).spawn(run)?;
         let mut director = Director {
             spec,
+            patience,
             parts,
             links,
             notices,
@@ -171,15 +176,16 @@ impl<'a> Director<'a> {
     }
 
     fn wait_until_ready(&mut self, connections: usize) -> Result<()> {
-        let until_ns = now_ns() + STALL_NS;
+        let until_ns = now_ns() + to_ns(self.patience.reply);
         while self.ready < connections {
             if self.is_interrupted {
                 return Err(interrupted());
             }
             if !self.hear(until_ns)? {
                 bail!(
-                    "{} of {connections} connections had no reply to their setup within 5 s",
-                    connections - self.ready
+                    "{} of {connections} connections had no reply to their setup within {:?}",
+                    connections - self.ready,
+                    self.patience.reply
                 );
             }
         }
@@ -282,7 +288,7 @@ impl<'a> Director<'a> {
 
     /// Replies that are on their way are awaited for a while.
     fn drain(&mut self) -> Result<()> {
-        let until_ns = now_ns() + DRAIN_NS;
+        let until_ns = now_ns() + to_ns(self.patience.drain);
         let all = 0..self.idle.len();
         while !self.is_idle(&all) && self.hear(until_ns)? {}
         Ok(())
@@ -407,14 +413,15 @@ fn connect(address: SocketAddr, number: usize, of: usize) -> Result<TcpStream> {
 }
 
 /// Which threads make which load: reactors are numbered over all of them.
-fn parts(spec: &LoadSpec, works: &[&SocketWork]) -> Vec<Part> {
+fn parts(spec: &LoadSpec, works: &[&SocketWork], patience: Patience) -> Vec<Part> {
     let mut first = 0;
     let part = |(index, work): (usize, &&SocketWork)| {
         let threads = work.threads.min(work.connections);
         let reactors = first..first + threads;
         first = reactors.end;
         let operations_max = spec.operations_max.filter(|_| index == 0);
-        Part { shared: Arc::new(Shared::new(threads, operations_max)), reactors }
+        let shared = Shared::new(threads, operations_max, to_ns(patience.reply));
+        Part { shared: Arc::new(shared), reactors }
     };
     works.iter().enumerate().map(part).collect()
 }

@@ -192,6 +192,8 @@ mod tests {
     #[test]
     fn webbench_asks_for_the_page_as_the_tool_does() {
         use std::io::{Read, Write};
+
+        use crate::load::{Patience, generate_with};
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -206,11 +208,13 @@ mod tests {
             String::from_utf8(head).unwrap()
         });
         let url = format!("http://127.0.0.1:{port}/a?b");
-        let options = options(&["-t", "9", &url]);
+        let options = options(&["-t", "60", &url]);
         let address = resolve(&options).unwrap();
         let spec = LoadSpec { operations_max: Some(1), ..spec(&options, address) };
         let mut pages = 0;
-        generate(&spec, &mut |event| {
+        let reply = std::time::Duration::from_mins(1);
+        let patience = Patience { reply, ..Patience::default() };
+        generate_with(&spec, patience, &mut |event| {
             if let LoadEvent::Done(report) = event {
                 pages += report.operations;
             }

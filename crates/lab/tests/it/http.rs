@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::load::{
     Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, Keys, LoadEvent, LoadReport,
-    LoadSpec, Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, Warmup, Work, generate,
+    LoadSpec, Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, Warmup, Work,
+    generate_with,
 };
 use lab::stats::histogram::decode;
 use parking_lot::Mutex;
+
+use crate::server::{PATIENT, nobody};
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,9 +189,14 @@ fn work(address: SocketAddr, http: HttpWork) -> SocketWork {
     }
 }
 
+/// Waits for answers also where the server stands still for seconds.
+fn kept() -> HttpWork {
+    HttpWork { timeout_ms: 60_000, ..HttpWork::default() }
+}
+
 /// A connection per request.
 fn short() -> HttpWork {
-    HttpWork { connection: HttpConnection::Close, ..HttpWork::default() }
+    HttpWork { connection: HttpConnection::Close, ..kept() }
 }
 
 fn spec(work: SocketWork, operations_max: Option<u64>, duration_ms: u64) -> LoadSpec {
@@ -206,7 +214,7 @@ fn spec(work: SocketWork, operations_max: Option<u64>, duration_ms: u64) -> Load
 
 fn run(spec: &LoadSpec) -> LoadReport {
     let mut report = None;
-    generate(spec, &mut |event| {
+    generate_with(spec, PATIENT, &mut |event| {
         if let LoadEvent::Done(done) = event {
             report = Some(*done);
         }
@@ -237,7 +245,7 @@ fn kept_connections_take_request_after_request() {
         [(1, 1, 0, 1), (2, 3, 0, 1), (1, 2, 7, 1), (1, 3, 0, 16)]
     {
         let server = Server::start(|number| if number % 2 == 0 { Act::Hello } else { Act::Chunks });
-        let work = work(server.address, HttpWork::default());
+        let work = work(server.address, kept());
         let report = counted(SocketWork { threads, connections, users, pipeline, ..work }, 480);
         check(&report, 480, &[]);
         let account = server.account();
@@ -274,7 +282,7 @@ fn connections_that_end_are_opened_again() {
     // Each third answer is the last of its connection.
     let acts = [Act::Hello, Act::Hello, Act::UntilClose];
     let server = Server::start(move |number| acts[number as usize % 3]);
-    let work = work(server.address, HttpWork::default());
+    let work = work(server.address, kept());
     let report = counted(SocketWork { connections: 1, ..work }, 30);
     check(&report, 30, &[]);
     assert_eq!(server.account().connections, 10);
@@ -293,7 +301,7 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
         (HttpConnection::Close, Act::Reset, "reset"),
     ] {
         let server = Server::start(move |number| if number % 5 == 4 { act } else { Act::Hello });
-        let http = HttpWork { connection, ..HttpWork::default() };
+        let http = HttpWork { connection, ..kept() };
         check(&counted(work(server.address, http), 100), 80, &[(word, 20)]);
         assert_eq!(server.account().requests, 100);
     }
@@ -301,39 +309,44 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
 
 #[test]
 fn who_is_not_there_refuses() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    for http in [short(), HttpWork::default()] {
+    let (_kept, address) = nobody();
+    for http in [short(), kept()] {
         check(&counted(work(address, http), 7), 0, &[("refused", 7)]);
     }
 }
 
 #[test]
 fn silence_is_a_failure_when_its_time_is_over_and_nothing_before() {
-    let plan = |number| if number == 3 { Act::Silent } else { Act::Hello };
-    let server = Server::start(plan);
-    let work = work(server.address, HttpWork { timeout_ms: 400, ..HttpWork::default() });
-    check(&counted(SocketWork { connections: 1, ..work.clone() }, 8), 7, &[("timed out", 1)]);
-    assert_eq!(server.account().connections, 2);
+    let start = |timeout_ms: u64| {
+        let plan = |number| if number == 3 { Act::Silent } else { Act::Hello };
+        let server = Server::start(plan);
+        let work = work(server.address, HttpWork { timeout_ms, ..kept() });
+        (server, SocketWork { connections: 1, ..work })
+    };
+    // A server that stands still is silent, too: then with more time.
+    let ended = |timeout_ms: u64| {
+        let (server, work) = start(timeout_ms);
+        (counted(work, 8), server.account().connections)
+    };
+    let mut runs = [400, 2_000, 10_000].into_iter().map(ended);
+    let (report, connections) =
+        runs.find(|(report, _)| report.operations == 7).expect("seven requests are answered");
+    check(&report, 7, &[("timed out", 1)]);
+    assert_eq!(connections, 2);
 
-    let server = Server::start(plan);
-    let patient = work_with(&work, server.address, 60_000);
-    let report = run(&spec(patient, None, 300));
-    assert_eq!((report.unfinished, report.operations), (1, 3));
+    let unfinished = |duration_ms: u64| {
+        let (_server, work) = start(60_000);
+        run(&spec(work, None, duration_ms))
+    };
+    let mut runs = [300, 2_000, 10_000].into_iter().map(unfinished);
+    let report = runs.find(|report| report.operations == 3).expect("three requests are answered");
+    assert_eq!(report.unfinished, 1);
     assert!(report.errors.is_empty() && report.lost == 0, "{report:?}");
-}
-
-/// The same on one connection to another server, with another time for answers.
-fn work_with(work: &SocketWork, address: SocketAddr, timeout_ms: u64) -> SocketWork {
-    let mut work = SocketWork { address, connections: 1, ..work.clone() };
-    work.http.as_mut().unwrap().timeout_ms = timeout_ms;
-    work
 }
 
 #[test]
 fn a_schedule_opens_as_many_connections_as_it_needs() {
-    for http in [short(), HttpWork::default()] {
+    for http in [short(), kept()] {
         let server = Server::start(|_| Act::Hello);
         let arrival = Arrival::Open { per_second: 500.0, schedule: Schedule::Poisson };
         let work = SocketWork { arrival, connections: 20, ..work(server.address, http.clone()) };
@@ -359,5 +372,11 @@ fn older_clients_wait_for_the_end_or_for_nothing() {
     let server = Server::start(|_| Act::Hello);
     let http = HttpWork { ignores_answers: true, ..short() };
     check(&counted(work(server.address, http), 20), 20, &[]);
+    // Nobody has waited for the server to take them.
+    let until = Instant::now() + Duration::from_mins(1);
+    while server.account().connections < 20 {
+        assert!(Instant::now() < until, "{} connections", server.account().connections);
+        std::thread::yield_now();
+    }
     assert_eq!(server.account().connections, 20);
 }

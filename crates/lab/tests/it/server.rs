@@ -2,11 +2,18 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lab::load::Patience;
 use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketType};
+
+/// On a machine that is busy with other things a server may stand still for seconds.
+pub(crate) const PATIENT: Patience =
+    Patience { reply: Duration::from_mins(1), drain: Duration::from_mins(1) };
 
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +44,9 @@ pub(crate) struct Account {
     pub(crate) swallowed: u64,
     /// From the arrival of a request to its reply.
     pub(crate) served: Vec<Duration>,
+    /// From the reply before a request to the arrival of the one after it, on the same connection. Where
+    /// requests wait for replies, what the client sees of the request in the middle lies within.
+    pub(crate) around: Vec<Duration>,
     pub(crate) first: Option<Instant>,
     pub(crate) last: Option<Instant>,
     /// How long the planned pauses really took.
@@ -96,6 +106,14 @@ impl Server {
     }
 }
 
+/// An address where nobody listens. Nobody else gets it while the socket is kept.
+pub(crate) fn nobody() -> (OwnedFd, SocketAddr) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, address)
+}
+
 /// Until the client has gone, in whatever way.
 fn echo(mut stream: TcpStream) {
     let mut chunk = vec![0; 256 * 1024];
@@ -109,6 +127,8 @@ fn echo(mut stream: TcpStream) {
 fn serve(mut stream: TcpStream, state: &State) {
     stream.set_nodelay(true).unwrap();
     let (mut input, mut chunk) = (Vec::new(), vec![0; 256 * 1024]);
+    // When the last two replies were sent.
+    let mut replied = [None; 2];
     loop {
         let count = match stream.read(&mut chunk) {
             Ok(0) => return,
@@ -128,13 +148,17 @@ fn serve(mut stream: TcpStream, state: &State) {
                 state.account.lock().requests += 1;
                 return;
             }
-            answer(&mut stream, state, act, came);
+            if let [Some(before), Some(_)] = replied {
+                state.account.lock().around.push(came.saturating_duration_since(before));
+            }
+            replied = [replied[1], Some(answer(&mut stream, state, act, came))];
         }
         input.drain(..consumed);
     }
 }
 
-fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) {
+/// When it replied.
+fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) -> Instant {
     let reply: &[u8] = match act {
         Act::Reply | Act::ReplyAfter(_) | Act::PauseAll(_) => b"+OK\r\n",
         Act::Error => b"-BUSY come back later\r\n",
@@ -165,4 +189,5 @@ fn answer(stream: &mut TcpStream, state: &State, act: Act, came: Instant) {
     }
     // The client may be gone, which is its affair.
     let _ = stream.write_all(reply);
+    now
 }
