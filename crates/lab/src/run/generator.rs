@@ -140,18 +140,14 @@ fn read_events(output: ChildStdout) -> impl Iterator<Item = Result<LoadEvent, Ge
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-    use crate::subject::Scratch;
+    use crate::subject::{Scratch, write_program};
 
     /// The events of a program that is this shell script.
     fn events_of(script: &str) -> Vec<Result<LoadEvent, String>> {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
-        let program = scratch.path().join("generator");
-        fs::write(&program, format!("#!/bin/sh\ncat >/dev/null\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("#!/bin/sh\ncat >/dev/null\n{script}\n");
+        let program = write_program(&scratch, "generator", &script);
         let load = crate::definition::Definition::parse(
             "name = \"a\"\ntitle = \"t\"\n[subject]\nkind = \"myriad\"\n",
             Path::new("a.toml"),

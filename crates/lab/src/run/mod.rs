@@ -416,11 +416,11 @@ fn refuse(row: &mut Row, verdict: Verdict, reason: String) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use super::*;
     use crate::load::{LoadEvent, LoadReport};
+    use crate::subject::write_program;
 
     #[test]
     fn every_repeat_has_every_cell_in_its_own_order() {
@@ -477,9 +477,7 @@ kind = \"log\"
              echo '{{\"event\":\"failed\",\"reason\":\"no disk\"}}'; exit 1;; esac\n\
              cat <<'END'\n{events}\nEND\n"
         );
-        let program = scratch.path().join("generator");
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let program = write_program(&scratch, "generator", &script);
         let mut options = Options::new(program);
         options.out = Some(scratch.path().join("results"));
         options.quiet_wait = Some(Duration::ZERO);

@@ -21,6 +21,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 pub(crate) use command::ending_with_us;
 pub use command::{available_cpus, find_program, spawn_pinned};
 pub use scratch::Scratch;
+#[cfg(test)]
+pub(crate) use scratch::tests::write_program;
 pub use spec::{Kind, OptionValue, SubjectSpec};
 
 use crate::measure::process_tree;
@@ -300,10 +302,8 @@ mod tests {
     #[test]
     fn a_server_that_ends_is_quoted() {
         let scratch = Scratch::new(&std::env::temp_dir()).unwrap();
-        let path = scratch.path().join("server");
-        fs::write(&path, "#!/bin/sh\necho no memory left\nexit 3\n").unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&path, mode).unwrap();
+        let script = "#!/bin/sh\necho no memory left\nexit 3\n";
+        let path = write_program(&scratch, "server", script);
         let broken = SubjectSpec { binary: Some(path), ..spec(Kind::RedisServer) };
         let error = Subject::start(&broken).unwrap_err().to_string();
         assert!(

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Other labs may run at the same time; beyond this many names something else is wrong.
 const NAMES_MAX: usize = 10_000;
@@ -16,7 +17,10 @@ pub struct Scratch {
 impl Scratch {
     /// Makes `<parent>/myriad-lab-<process>-<number>`.
     pub fn new(parent: &Path) -> io::Result<Self> {
-        for number in 0..NAMES_MAX {
+        /// Who looks whether a directory is gone shall not find another one of its name.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        for _ in 0..NAMES_MAX {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("myriad-lab-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(Self { path: path.canonicalize()? }),
@@ -43,8 +47,22 @@ impl Drop for Scratch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    /// An executable file that is this script. Another process writes it: what we have open for
+    /// writing, a child that another thread starts just then has open too until it runs its own
+    /// program, and until then the system runs ours for nobody ("text file busy").
+    pub(crate) fn write_program(scratch: &Scratch, name: &str, script: &str) -> PathBuf {
+        let text = scratch.path().join(format!("{name}.text"));
+        let program = scratch.path().join(name);
+        fs::write(&text, script).unwrap();
+        let copy = Command::new("install").args(["-m", "755"]).args([&text, &program]).status();
+        assert!(copy.unwrap().success());
+        program
+    }
 
     #[test]
     fn directories_are_new_and_go_away() {
