@@ -162,9 +162,15 @@ mod tests {
 
     #[test]
     fn memory_that_is_used_is_seen() {
-        let before = resident_bytes().unwrap();
-        let used = vec![1_u8; 64 << 20];
-        let with = resident_bytes().unwrap();
-        assert!(with > before + (32 << 20), "{before} {with} {}", used.len());
+        // Other tests of this process may give back as much at that very moment, but not each time.
+        let is_seen = || {
+            let before = resident_bytes().unwrap();
+            let used = vec![1_u8; 64 << 20];
+            let with = resident_bytes().unwrap();
+            let least = std::hint::black_box(used).len() as u64;
+            assert!(with >= least, "{with}");
+            with > before + least / 2
+        };
+        assert!((0..50).any(|_| is_seen()));
     }
 }

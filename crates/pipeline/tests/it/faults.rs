@@ -386,7 +386,9 @@ fn a_collector_without_a_log_that_starts_again_fails_the_run() {
         generator::run(options, &AtomicBool::new(false), &mut report)
     });
     let gone = Arc::new(AtomicBool::new(false));
-    let executing = execute(generator, collector, &gone);
+    // One thread: the first batch is the first that is collected, and lost.
+    let make_task = Maker::built_in(Kernel::Serial);
+    let executing = execute_with(make_task, 1, generator, collector, &gone);
     hears.recv().unwrap();
     stop.store(true, Ordering::SeqCst);
     collecting.join().unwrap();
