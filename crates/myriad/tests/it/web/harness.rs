@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,15 @@ pub(super) const HELLO: &str =
 pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 pub(super) const GET_HELLO_AND_CLOSE: &str =
     "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const HELLO_AND_CLOSE: &str =
+    "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 /// Nothing here takes this long; it ends what hangs.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+/// For a server that waits as long for a client that was halted.
+pub(super) const PATIENT: [&str; 4] =
+    ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
+/// So long a worker that ends leaves a connection open on which nothing is asked.
+const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
 /// A running master; killed when dropped.
 pub(super) struct Server {
@@ -48,7 +55,7 @@ impl Server {
 
     fn run(program: &mut Command, options: &[&str], errors: impl Into<Stdio>) -> Server {
         let mut master = program
-            .args(["web", "--listen", "127.0.0.1:0"])
+            .args(["web", "--listen", &own_address()])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -99,6 +106,16 @@ impl Drop for Server {
     }
 }
 
+/// Any port of an address of loopback that no other server has: when this one has left its port, nobody
+/// else is found there.
+fn own_address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < u8::MAX, "there are more servers than addresses");
+    let process = std::process::id();
+    format!("127.{}.{}.{number}:0", 1 + process / 250 % 250, 1 + process % 250)
+}
+
 fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -116,6 +133,33 @@ pub(super) fn connect(address: SocketAddr) -> TcpStream {
 pub(super) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(status.unwrap().success(), "kill -{name} {pid}");
+}
+
+/// Stops a process, and waits until it has: the signal is only on its way when it is sent.
+pub(super) fn halt(pid: u32) {
+    signal(pid, "STOP");
+    wait_until("the process has stopped", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        // Behind the name, which may have any letters.
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    });
+}
+
+/// Connections that wait to be accepted at an address.
+// Source: proc_net_tcp(5): of a listening socket the receive queue is its queue of connections
+pub(super) fn waiting_at(address: SocketAddr) -> u64 {
+    let SocketAddr::V4(address) = address else { panic!("{address} is none of these tests") };
+    let number = u32::from_ne_bytes(address.ip().octets());
+    let local = format!("{number:08X}:{:04X}", address.port());
+    let tcp = fs::read_to_string("/proc/net/tcp").unwrap();
+    tcp.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_here = words.get(1) == Some(&local.as_str()) && words.get(3) == Some(&"0A");
+            let (_, waiting) = is_here.then(|| words[4].split_once(':').unwrap())?;
+            Some(u64::from_str_radix(waiting, 16).unwrap())
+        })
+        .sum()
 }
 
 pub(super) fn children(pid: u32) -> Vec<u32> {
@@ -141,10 +185,32 @@ pub(super) fn ask(stream: &mut TcpStream, request: &str, reply: &str) {
     assert_eq!(String::from_utf8_lossy(&bytes), reply);
 }
 
-/// Sends `request` and reads until the server closes. A reset is an end as well.
+/// Sends `request` and reads until the server closes.
 pub(super) fn ask_all(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = connect(address);
     stream.write_all(request).unwrap();
+    read_all(stream)
+}
+
+/// What the only worker answers to these requests, each on a connection of its own, with all of them there
+/// before it looks: it lets clients go soon that come and say nothing.
+pub(super) fn ask_at_once(server: &Server, requests: &[&[u8]]) -> Vec<String> {
+    let worker = server.workers()[0];
+    halt(worker);
+    let streams: Vec<TcpStream> = requests
+        .iter()
+        .map(|request| {
+            let mut stream = server.connect();
+            stream.write_all(request).unwrap();
+            stream
+        })
+        .collect();
+    signal(worker, "CONT");
+    streams.into_iter().map(read_all).collect()
+}
+
+/// Reads until the server closes. A reset is an end as well.
+fn read_all(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
@@ -243,17 +309,30 @@ fn converse(
     stop: &AtomicBool,
     answered: &AtomicU64,
 ) -> std::io::Result<()> {
+    // Nothing has been asked since then at the latest.
+    let mut quiet_since = Instant::now();
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     while !stop.load(Ordering::Relaxed) {
-        stream.write_all(request.as_bytes())?;
-        let (mut line, mut closes) = (String::new(), false);
-        reader.read_line(&mut line)?;
+        let asked = Instant::now();
+        let mut line = String::new();
+        let begun = stream.write_all(request.as_bytes()).and_then(|()| reader.read_line(&mut line));
+        let has_ended = match &begun {
+            Ok(count) => *count == 0,
+            Err(error) => line.is_empty() && is_end(error),
+        };
+        // A thread that was halted may ask when its time is over: the server has let go of it, as it shall.
+        if has_ended && quiet_since.elapsed() >= DRAIN_IDLE {
+            return Ok(());
+        }
+        begun?;
+        quiet_since = asked;
         if !line.starts_with("HTTP/1.1 200 ") {
             return Err(std::io::Error::other(format!("answered {line:?}")));
         }
+        let mut closes = false;
         while line != "\r\n" {
             line.clear();
             reader.read_line(&mut line)?;
@@ -266,6 +345,24 @@ fn converse(
         }
     }
     Ok(())
+}
+
+/// Whether the other side has closed the connection.
+fn is_end(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+/// Has the master `before` start the program anew, and finds the new master. It is found among the children
+/// of the old one, which cannot end meanwhile: a request has begun there, and its rest follows.
+pub(super) fn replace(before: u32, address: SocketAddr) -> Orphan {
+    let mut asking = connect(address);
+    ask(&mut asking, GET_HELLO, HELLO);
+    let (begun, rest) = GET_HELLO_AND_CLOSE.split_at(10);
+    asking.write_all(begun.as_bytes()).unwrap();
+    signal(before, "USR2");
+    let next = successor(before);
+    ask(&mut asking, rest, HELLO_AND_CLOSE);
+    next
 }
 
 /// The master that `before` has just been told to start. It takes longer to be ready than to be found.
@@ -304,6 +401,13 @@ impl Drop for Orphan {
 /// Whether a process is there, and not only its exit status.
 pub(super) fn is_running(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// Whether a process has the file open that is at this place now.
+pub(super) fn has_open(pid: u32, path: &Path) -> bool {
+    let Ok(path) = fs::canonicalize(path) else { return false };
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    links.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).any(|link| link == path)
 }
 
 /// Connected sockets of a process, its channels and listening sockets aside.
