@@ -6,13 +6,18 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
 
-const TASKS: u64 = 1_000_000;
+/// Tasks per second, and how many the last life of a generator has left to give out.
+const RATE: u64 = 150_000;
+const TASKS_LEFT_MIN: u64 = 250_000;
 
 /// A part of the pipeline; killed when dropped.
 struct Part {
     child: Child,
     lines: BufReader<ChildStdout>,
+    /// What it has said that is no status.
+    said: String,
 }
 
 impl Part {
@@ -24,22 +29,24 @@ impl Part {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
+        Self { child, lines, said: String::new() }
     }
 
-    /// Waits for a status that counts more than `least` in this field.
-    fn wait_for(&mut self, field: &str, least: u64) -> u64 {
+    /// Waits for a status that counts more than `least` in this field. None: it has ended before.
+    fn wait_for(&mut self, field: &str, least: u64) -> Option<u64> {
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(
-                self.lines.read_line(&mut line).unwrap() > 0,
-                "it ended before {field} > {least}"
-            );
-            let Ok(status) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            let Ok(status) = serde_json::from_str::<serde_json::Value>(&line) else {
+                self.said += &line;
+                continue;
+            };
             let found = status.pointer(field).and_then(serde_json::Value::as_u64);
             if let Some(found) = found.filter(|found| *found > least) {
-                return found;
+                return Some(found);
             }
         }
     }
@@ -55,9 +62,9 @@ impl Part {
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     }
 
-    /// All that is left of its output, and whether it was a success.
+    /// What it has said last, and whether it was a success.
     fn end(mut self) -> (String, bool) {
-        let mut text = String::new();
+        let mut text = std::mem::take(&mut self.said);
         self.lines.read_to_string(&mut text).unwrap();
         (text, self.child.wait().unwrap().success())
     }
@@ -95,7 +102,7 @@ fn nothing_is_lost_whoever_is_killed() {
     let log: PathBuf = dir.join("log");
     std::fs::create_dir_all(&log).unwrap();
     let (generator_at, collector_at) = (free_address(), free_address());
-    let tasks = TASKS.to_string();
+    let rate = RATE.to_string();
     let collect = ["collector", "--listen", &collector_at, "--log", log.to_str().unwrap()];
     let execute =
         ["executor", "--generator", &generator_at, "--collector", &collector_at, "--threads", "1"];
@@ -105,10 +112,8 @@ fn nothing_is_lost_whoever_is_killed() {
         &generator_at,
         "--collector",
         &collector_at,
-        "--tasks",
-        &tasks,
         "--rate",
-        "150k",
+        &rate,
         "--batch",
         "500",
         "--lease",
@@ -116,22 +121,26 @@ fn nothing_is_lost_whoever_is_killed() {
     ];
     let patience = ["--patience", "60s"];
     let collector = Part::start(&collect);
+    let started = Instant::now();
+    // Without an end: nobody is through before all have been killed, however long that takes.
     let mut generator = Part::start(&[&generate[..], &patience].concat());
     let first = Part::start(&[&execute[..], &patience].concat());
     let second = Part::start(&[&execute[..], &patience].concat());
 
-    let before = generator.wait_for("/collected", 0);
+    let before = generator.wait_for("/collected", 0).unwrap();
     first.kill();
-    let before = generator.wait_for("/collected", before);
+    let before = generator.wait_for("/collected", before).unwrap();
     collector.kill();
     let collector = Part::start(&collect);
-    generator.wait_for("/collected", before);
+    generator.wait_for("/collected", before).unwrap();
     generator.kill();
-    let generator = Part::start(&[&generate[..], &patience].concat());
+    // It cannot have given out more than its rate.
+    let tasks = (RATE * (started.elapsed().as_secs() + 1) + TASKS_LEFT_MIN).to_string();
+    let generator = Part::start(&[&generate[..], &patience, &["--tasks", &tasks]].concat());
 
     let (text, is_success) = generator.end();
     assert!(is_success, "{text}");
-    assert!(text.contains(&format!("collected  {TASKS} tasks, {TASKS} different")), "{text}");
+    assert!(text.contains(&format!("collected  {tasks} tasks, {tasks} different")), "{text}");
     let (collected, is_success) = collector.end();
     assert!(is_success && digest_of(&collected) == digest_of(&text), "{collected}");
     let (_, is_success) = second.end();
@@ -173,7 +182,7 @@ fn parts_are_processes() {
     assert!(!is_success);
 
     let mut endless = Part::start(&["run", "--rate", "50k", "--json", "--processes"]);
-    endless.wait_for("/collected", 0);
+    endless.wait_for("/collected", 0).unwrap();
     endless.interrupt();
     let (text, is_success) = endless.end();
     assert!(is_success && text.contains("in flight  0\n"), "{text}");
@@ -224,6 +233,7 @@ fn checksums_survive_a_killed_executor() {
     let execute = ["executor", "--generator", &generator_at, "--collector", &collector_at];
     let execute = [&execute[..], &["--threads", "1", "--patience", "60s"]].concat();
     let (first, second) = (Part::start(&execute), Part::start(&execute));
+    // One that was halted may do all its work at once, and say nothing before its end.
     generator.wait_for("/collected", 0);
     first.kill();
     let (text, is_success) = generator.end();

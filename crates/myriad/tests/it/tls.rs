@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use harness::{Server, Stream, ask, dial, request, wait_for};
+use harness::{Server, Stream, ask, conversation, dial, request, wait_for};
 
 const OPEN: [&str; 2] = ["--tls-auth-clients", "no"];
 /// Changes of the certificate under load.
@@ -153,7 +153,8 @@ fn a_hangup_reads_the_files_again() {
 
 #[test]
 fn hostile_peers_are_bounded_and_others_are_served() {
-    let options = ["--tls-handshakes-max", "40", "--tls-handshake-timeout-ms", "3000"];
+    // Time for who means it and is halted meanwhile.
+    let options = ["--tls-handshakes-max", "40", "--tls-handshake-timeout-ms", "60000"];
     let server = Server::start("hostile", &[&OPEN[..], &options[..]].concat());
     let client = server.files.client(None);
     let mut good = server.dial("resp-tls", &client);
@@ -168,7 +169,7 @@ fn hostile_peers_are_bounded_and_others_are_served() {
 
     // TLS where plain bytes are spoken: no handshake, and no harm.
     let mut lost = server.connect("resp");
-    server.dial("resp-tls", &client).conn.write_tls(&mut lost).unwrap();
+    conversation(&client).write_tls(&mut lost).unwrap();
     lost.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     lost.read_to_end(&mut answer).unwrap();
@@ -194,6 +195,7 @@ fn hostile_peers_are_bounded_and_others_are_served() {
         })
         .collect();
     assert!(is_let_in(server.dial("resp-tls", &client)), "somebody who means it");
+    assert_eq!(server.ask(&["CONFIG", "SET", "tls-handshake-timeout-ms", "1000"]), "+OK");
     for half in &mut halves {
         // The oldest go for the newer ones, the last ones when their time is over.
         match half.read(&mut [0; 1]) {

@@ -30,6 +30,10 @@ pub(crate) struct Early {
 
 impl Early {
     pub(crate) fn start(listeners: &[TcpListener]) -> io::Result<Early> {
+        Early::start_with(listeners, SERVED_NS_MAX)
+    }
+
+    fn start_with(listeners: &[TcpListener], served_ns_max: u64) -> io::Result<Early> {
         let listeners: Vec<_> =
             listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
         if listeners.is_empty() {
@@ -37,7 +41,7 @@ impl Early {
         }
         let (stopped, stop) = io::pipe()?;
         let run = move || {
-            if let Err(error) = answer_all(&listeners, &stopped) {
+            if let Err(error) = answer_all(&listeners, &stopped, served_ns_max) {
                 tracing::warn!(%error, "HTTP is not answered before recovery is over");
             }
         };
@@ -55,7 +59,11 @@ impl Drop for Early {
     }
 }
 
-fn answer_all(listeners: &[TcpListener], stopped: &PipeReader) -> io::Result<()> {
+fn answer_all(
+    listeners: &[TcpListener],
+    stopped: &PipeReader,
+    served_ns_max: u64,
+) -> io::Result<()> {
     loop {
         let mut watched: Vec<_> =
             listeners.iter().map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)).collect();
@@ -71,7 +79,7 @@ fn answer_all(listeners: &[TcpListener], stopped: &PipeReader) -> io::Result<()>
         for (listener, _) in listeners.iter().zip(&watched).filter(|(_, p)| p.any() == Some(true)) {
             // A peer that is gone again, or a moment without descriptors: it is asked again.
             if let Ok((stream, _)) = listener.accept()
-                && let Err(error) = answer(stream)
+                && let Err(error) = answer(stream, served_ns_max)
             {
                 tracing::debug!(%error, "an early HTTP connection");
             }
@@ -79,15 +87,15 @@ fn answer_all(listeners: &[TcpListener], stopped: &PipeReader) -> io::Result<()>
     }
 }
 
-/// Answers one request.
-fn answer(mut stream: TcpStream) -> io::Result<()> {
+/// Answers one request, if it comes in so much time.
+fn answer(mut stream: TcpStream, served_ns_max: u64) -> io::Result<()> {
     let began = clock::mono_now();
     stream.set_nonblocking(false)?;
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     let mut input = Vec::new();
     loop {
         let passed_ns = clock::mono_now().since(began);
-        let Some(left_ns) = SERVED_NS_MAX.checked_sub(passed_ns).filter(|left| *left > 0) else {
+        let Some(left_ns) = served_ns_max.checked_sub(passed_ns).filter(|left| *left > 0) else {
             return Err(io::ErrorKind::TimedOut.into());
         };
         stream.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
@@ -105,7 +113,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
         } else {
             write_answer(batch.get(0, &input).path(), &mut out);
         }
-        stream.set_write_timeout(Some(Duration::from_nanos(SERVED_NS_MAX)))?;
+        stream.set_write_timeout(Some(Duration::from_nanos(served_ns_max)))?;
         return stream.write_all(&out);
     }
 }
@@ -139,7 +147,9 @@ mod tests {
     fn a_server_that_recovers_lives_and_is_not_ready() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let early = Early::start(std::slice::from_ref(&listener)).unwrap();
+        // Time enough for a client that is halted between its two parts.
+        let patience_ns = 60 * SERVED_NS_MAX;
+        let early = Early::start_with(std::slice::from_ref(&listener), patience_ns).unwrap();
         assert!(ask(address, "/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
         let ready = ask(address, "/readyz");
         assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");

@@ -199,11 +199,15 @@ pub(super) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// A client's side of a conversation, that has to be brought to a server yet.
+pub(super) fn conversation(client: &Arc<ClientConfig>) -> ClientConnection {
+    let name = ServerName::try_from("localhost").unwrap();
+    ClientConnection::new(Arc::clone(client), name).unwrap()
+}
+
 /// A client that has not shaken hands yet: it does with its first word.
 pub(super) fn dial(address: SocketAddr, client: &Arc<ClientConfig>) -> Stream {
-    let name = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(Arc::clone(client), name).unwrap();
-    StreamOwned::new(connection, connect(address))
+    StreamOwned::new(conversation(client), connect(address))
 }
 
 pub(super) fn request(words: &[&str]) -> Vec<u8> {
