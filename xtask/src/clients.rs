@@ -29,7 +29,7 @@ const ASKING_PASSWORD: &str = "first";
 const TLS_SUITE: &str = "tls";
 
 /// A suite that takes longer hangs: most of it is fetching and building on the first run.
-const SUITE_TIMEOUT_S: &str = "600";
+const SUITE_TIMEOUT_S: &str = "1800";
 
 /// Runs the suites that `only` names, or all; each against a server of its own.
 pub(crate) fn run(root: &Path, target: &Target, only: &[String]) -> Result<Tally> {

@@ -12,7 +12,7 @@ use crate::steps;
 use crate::tally::Tally;
 
 /// A browser that takes longer hangs.
-const BROWSER_TIMEOUT_S: &str = "300";
+const BROWSER_TIMEOUT_S: &str = "900";
 
 pub(crate) fn run(root: &Path) -> Result<Tally> {
     let server = Server::start(root, &Target::Myriad)?;

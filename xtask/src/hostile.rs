@@ -31,8 +31,9 @@ use self::subject::Subject;
 use crate::process::Target;
 use crate::tally::Tally;
 
-/// Something that has not happened after this time never will.
-const HANG_TIMEOUT: Duration = Duration::from_secs(30);
+/// Something that has not happened after this time never will: a busy machine may halt a process for
+/// seconds.
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often something is looked at that announces nothing.
 const POLL: Duration = Duration::from_millis(1);
 /// Options of every server, unless a check says otherwise. Later ones win.

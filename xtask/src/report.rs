@@ -17,7 +17,7 @@ const FIXTURE_TEST: &str = "report::a_run_of_every_kind_becomes_one_page";
 const FIXTURE_FOLDER: &str = "target/tmp/report";
 
 /// A browser that takes longer hangs.
-const BROWSER_TIMEOUT_S: &str = "120";
+const BROWSER_TIMEOUT_S: &str = "900";
 
 /// Makes the pages and looks at them in headless Chromium.
 pub(crate) fn run(root: &Path) -> Result<Tally> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 /// A reply that takes longer is a failure: no transcript has a blocking command.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 /// The longest reply line (simple string, error, number) that is accepted.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// The longest bulk string that is accepted.

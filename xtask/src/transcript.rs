@@ -67,7 +67,7 @@ fn run_file(path: &Path, name: &str, server: &Server, update: bool) -> Result<Op
     if transcript.skip_redis && server.dialect == Dialect::Redis {
         return Ok(None);
     }
-    let report = run::run(&transcript, &server.address, server.dialect)?;
+    let report = run::run(&transcript, server)?;
     if update && !report.edits.is_empty() {
         fs::write(path, run::apply_edits(&text, &report.edits))?;
         println!("{name}: {} replies written", report.edits.len());

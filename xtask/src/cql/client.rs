@@ -11,7 +11,7 @@ use wire::cql::{
 };
 
 /// A server that says nothing for so long has failed; changes of the schema take Cassandra a while.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 64 << 10;
 

@@ -16,6 +16,8 @@ const MUTANTS: usize = 1000;
 const LORISES: usize = 64;
 /// Rounds of the bystander that show that it is served.
 const ROUNDS: u64 = 50;
+/// `timeout` of the check: the bystander may not seem idle because the machine halts it.
+const IDLE_S: &str = "15";
 /// The longest inline request and length line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
@@ -216,7 +218,7 @@ fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
 
 /// Option `timeout`: silence ends a connection, whatever it has begun; others stay.
 fn idle(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--timeout", "1"])?;
+    let subject = scene.start(&["--timeout", IDLE_S])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let beginnings: [&[u8]; 4] = [b"", b"*", b"*2\r\n$4\r\nECHO\r\n$100\r\nhalf", b"PIN"];
     let mut streams = Vec::new();

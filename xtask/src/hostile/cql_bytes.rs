@@ -257,12 +257,12 @@ fn bombs(scene: &Scene<'_>) -> Result<Outcome> {
                 }
                 Compression::Snappy => [varint(length), vec![0x00, b'x', 0xfe, 1, 0]].concat(),
             };
-            let mut stream = connect(&stage.address)?;
-            stream.write_all(&startup(Version::V4, Some(compression)))?;
-            stream.write_all(&message(4, COMPRESSED, 5, QUERY, &body).repeat(50))?;
-            stream.write_all(&message(4, 0, 6, 0x05, b""))?;
-            stream.shutdown(Shutdown::Write)?;
-            let answer = ask::read_to_end(&mut stream)?;
+            let all = [
+                startup(Version::V4, Some(compression)),
+                message(4, COMPRESSED, 5, QUERY, &body).repeat(50),
+                message(4, 0, 6, 0x05, b""),
+            ];
+            let answer = ask::say_and_leave(&stage.address, &all.concat())?;
             // READY, and an error at least, compressed or not.
             ensure!(answer.len() > 9, "{} of {length}: no answer", compression.name());
         }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, getrlimit};
@@ -24,12 +24,12 @@ const ROUNDS: u64 = 50;
 const CLIENTS_MAX: usize = 50;
 const DESCRIPTORS_FEW: usize = 200;
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
-/// How long a connection listens that may have been accepted.
+/// How long a connection listens that was accepted or refused before.
 const LISTENED: Duration = Duration::from_millis(20);
 /// How long the processor time of a server is watched that refuses connections.
 const WATCHED: Duration = Duration::from_millis(500);
 /// Of the watched time: a loop that spins takes all of it.
-const BUSY_PERCENT_MAX: u64 = 50;
+const BUSY_PERCENT_MAX: u128 = 50;
 const RESETS: usize = 2000;
 const HALF_OPEN: usize = 200;
 
@@ -118,7 +118,7 @@ fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let mut control = subject.connect()?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let served = crowd_of(&subject, 2 * DESCRIPTORS_FEW)?;
-    ensure!(served.len() < DESCRIPTORS_FEW, "{} served", served.len());
+    ensure!((1..DESCRIPTORS_FEW).contains(&served.len()), "{} served", served.len());
     let value = vec![b'v'; 8 << 10];
     for round in 0..100 {
         let answer = control.call(&[b"SET".as_slice(), b"rolls", &value])?;
@@ -134,21 +134,28 @@ fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
 
 /// No descriptors later: the kernel offers connections that cannot be accepted.
 fn no_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
-    const LEFT: u64 = 20;
+    const LEFT: usize = 20;
     let subject = scene.start(&[])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    subject.limit_descriptors(LEFT)?;
+    subject.limit_descriptors(LEFT as u64)?;
     let served = crowd_of(&subject, 200)?;
-    ensure!(served.len() as u64 <= LEFT, "{} served", served.len());
+    ensure!((1..=LEFT).contains(&served.len()), "{} served", served.len());
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
     // The bystander's descriptor is free again; one connection later nothing is.
-    let mut waiting = crowd_of(&subject, 50)?;
-    let before_ms = subject.cpu_ms()?;
-    std::thread::sleep(WATCHED);
-    let used_ms = u128::from(subject.cpu_ms()? - before_ms);
-    let allowed_ms = WATCHED.as_millis() * u128::from(BUSY_PERCENT_MAX) / 100;
-    ensure!(used_ms <= allowed_ms, "{used_ms} ms of processor in {WATCHED:?} of doing nothing");
+    let mut waiting = Vec::new();
+    until("one of the second crowd is served", || {
+        waiting = crowd_of(&subject, 50)?;
+        Ok(!waiting.is_empty())
+    })?;
+    // What came before may still be at work, and some machines count as a process' time what they took
+    // from it; a loop that spins never rests.
+    until("the server rests while connections wait", || {
+        let (started, before_ms) = (Instant::now(), subject.cpu_ms()?);
+        std::thread::sleep(WATCHED);
+        let used_ms = u128::from(subject.cpu_ms()? - before_ms);
+        Ok(used_ms <= started.elapsed().as_millis() * BUSY_PERCENT_MAX / 100)
+    })?;
     waiting.extend(served);
     for stream in &mut waiting {
         stream.write_all(b"PING\r\n")?;
@@ -167,19 +174,23 @@ fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
     for _ in 0..count {
         streams.push(connect(&subject.address)?);
     }
-    let (mut served, mut told) = (Vec::new(), 0);
+    let (mut served, mut listening, mut told) = (Vec::new(), Vec::new(), 0);
     for (number, mut stream) in streams.into_iter().enumerate() {
         // Every other one only listens, and must be told.
-        if number % 2 == 0 {
-            let mut first = [0; 1];
-            // Refused already: then the answer says so.
-            let _ = stream.write_all(b"PING\r\n");
-            if stream.read(&mut first).is_ok_and(|count| count == 1) && first == *b"+" {
-                expect_bytes(&mut stream, b"PONG\r\n")?;
-                served.push(stream);
-            }
+        if number % 2 == 1 {
+            listening.push(stream);
             continue;
         }
+        let mut first = [0; 1];
+        // Refused already: then the answer says so.
+        let _ = stream.write_all(b"PING\r\n");
+        if stream.read(&mut first).is_ok_and(|count| count == 1) && first == *b"+" {
+            expect_bytes(&mut stream, b"PONG\r\n")?;
+            served.push(stream);
+        }
+    }
+    // Connections are taken in their order: those before one that has been answered were told by now.
+    for mut stream in listening {
         stream.set_read_timeout(Some(LISTENED))?;
         let mut answer = Vec::new();
         // An accepted connection stays silent until the timeout, and is given up.
@@ -188,7 +199,7 @@ fn crowd_of(subject: &Subject, count: usize) -> Result<Vec<TcpStream>> {
             told += 1;
         }
     }
-    ensure!(!served.is_empty() && told > 0, "{} served, {told} told", served.len());
+    ensure!(told > 0, "{} served, and nobody is told", served.len());
     Ok(served)
 }
 
@@ -248,8 +259,8 @@ fn resets(scene: &Scene<'_>) -> Result<Outcome> {
     bystander.completes(ROUNDS)?;
     subject.until_connections(1)?;
     subject.until_flat(before_bytes)?;
-    let info = subject.info()?;
-    ensure!(info.get("blocked_clients").is_some_and(|it| it == "0"), "clients stay blocked");
+    // A connection counts as gone a moment before what it waited for does.
+    until("nobody stays blocked", || Ok(subject.info_number("blocked_clients")? == 0))?;
     bystander.stop()?;
     subject.stop()?;
     Ok(Outcome::Passed)

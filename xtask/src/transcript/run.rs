@@ -1,14 +1,18 @@
 //! Runs one transcript against a server; prints what differs; fills in what is missing.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::Dialect;
+use crate::process::{Dialect, Server};
 use crate::resp::{Connection, Value};
 use crate::transcript::compare;
 use crate::transcript::file::{Action, Expectation, Expected, Reply, Step, Transcript};
 use crate::transcript::notation::{Node, escape};
+
+/// Clients that have left and are listed for so long are not on their way out: the server keeps them.
+const DEPARTURE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What the server did with one step.
 #[derive(Debug)]
@@ -47,8 +51,12 @@ pub(crate) struct Edit {
 }
 
 /// Runs all steps on fresh connections, after a FLUSHALL.
-pub(crate) fn run(transcript: &Transcript, address: &str, dialect: Dialect) -> Result<Report> {
-    let mut player = Player::start(address)?;
+pub(crate) fn run(transcript: &Transcript, server: &Server) -> Result<Report> {
+    let dialect = server.dialect;
+    let mut player = Player::start(&server.address)?;
+    if server.is_ours() {
+        player.wait_until_alone()?;
+    }
     let mut report = Report::default();
     for step in &transcript.steps {
         let expectation = match expectation_for(step, dialect) {
@@ -92,6 +100,24 @@ impl<'a> Player<'a> {
         match player.connection()?.call(&["FLUSHALL"])? {
             Value::Simple(_) => Ok(player),
             other => bail!("FLUSHALL answers {other:?}"),
+        }
+    }
+
+    /// The clients of the last transcript have left, which the server may not have seen yet: it would
+    /// count them where this one asks for clients, channels or subscribers.
+    fn wait_until_alone(&mut self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let Value::Bulk(Some(list)) = self.connection()?.call(&["CLIENT", "LIST"])? else {
+                bail!("CLIENT LIST answers something else than a text");
+            };
+            let count = String::from_utf8_lossy(&list).lines().count();
+            if count <= 1 {
+                return Ok(());
+            }
+            if started.elapsed() > DEPARTURE_TIMEOUT {
+                bail!("{} clients of the last transcript are still there", count - 1);
+            }
         }
     }
 
