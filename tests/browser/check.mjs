@@ -8,8 +8,8 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Browser, CONTRAST_MIN, Page, VIEWS, faintTexts } from "./chromium.mjs";
 
-/// A monitor hears from its parts once a second.
-const MOVE_TIMEOUT_MS = 15_000;
+/// A monitor hears from its parts once a second; a busy machine may halt any of them for seconds.
+const MOVE_TIMEOUT_MS = 60_000;
 
 // Runs in the page: sorts the first table by its second column, both ways.
 function sortedTwice() {
@@ -94,14 +94,15 @@ async function look(browser, folder, name, url, view) {
   await page.close();
 }
 
-// Runs in the page: whether every chart has changed within the time.
+// Runs in the page: whether every chart has changed, and all parts are named, within the time.
 async function moved(limit_ms) {
   const drawn = () => [...document.querySelectorAll("figure > svg")].map((svg) => svg.innerHTML);
   const before = drawn();
   const until = Date.now() + limit_ms;
   const isSame = () => drawn().some((chart, index) => chart === "" || chart === before[index]);
-  while (isSame() && Date.now() < until) await new Promise((then) => setTimeout(then, 100));
-  return !isSame() && document.querySelectorAll("#parts tr").length >= 3;
+  const isWaiting = () => isSame() || document.querySelectorAll("#parts tr").length < 3;
+  while (isWaiting() && Date.now() < until) await new Promise((then) => setTimeout(then, 100));
+  return !isWaiting();
 }
 
 async function use(page, label) {

@@ -5,7 +5,8 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const CALL_TIMEOUT_MS = 20_000;
+/// A busy machine may halt the browser for seconds.
+const CALL_TIMEOUT_MS = 90_000;
 /// Longer pages are cut in pictures: nobody looks at more.
 const PICTURE_HEIGHT_MAX = 12_000;
 /// What texts must have against what is behind them.

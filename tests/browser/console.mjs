@@ -15,7 +15,7 @@ const PAGES = [
 /// Views in which every page is looked at: each width and each theme once. In the others, the first.
 const WHOLE = ["light", "phone-dark"];
 /// What is waited for comes within a second or two; a machine may be busy.
-const WAIT_MS = 30_000;
+const WAIT_MS = 60_000;
 const POLL_MS = 100;
 const KEYS = 20_000;
 const PIPELINE_COMMANDS = 500;

@@ -24,8 +24,8 @@ func connect(version int, space string) *gocql.Session {
 	cluster := gocql.NewCluster(os.Getenv("CQL_ADDR"))
 	cluster.ProtoVersion = version
 	cluster.Keyspace = space
-	cluster.Timeout = 20 * time.Second
-	cluster.ConnectTimeout = 20 * time.Second
+	cluster.Timeout = time.Minute
+	cluster.ConnectTimeout = time.Minute
 	return must(cluster.CreateSession())
 }
 

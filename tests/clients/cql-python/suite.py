@@ -24,6 +24,8 @@ CQLSH = os.path.join(os.path.dirname(sys.executable), "cqlsh")
 # A server that asks who one is, and the password of its superuser.
 ASKING = os.environ.get("CQL_ASKING_ADDR", "")
 ASKING_PASSWORD = os.environ.get("CQL_ASKING_PASSWORD", "cassandra")
+# A busy machine may halt the server or this process for longer than the seconds of the defaults.
+PATIENCE_S = 60
 PAGED_ROWS = 100_000
 RACERS = 8
 RACES = 20
@@ -45,10 +47,27 @@ def test_once(function):
     return function
 
 
+class PatientCluster(Cluster):
+    def __init__(self, host, port, **options):
+        super().__init__(
+            [host],
+            port=int(port),
+            connect_timeout=PATIENCE_S,
+            control_connection_timeout=PATIENCE_S,
+            max_schema_agreement_wait=PATIENCE_S,
+            **options,
+        )
+
+    def connect(self, *arguments):
+        session = super().connect(*arguments)
+        session.default_timeout = PATIENCE_S
+        return session
+
+
 def connect(version=None, **options):
     if version is not None:
         options["protocol_version"] = version
-    return Cluster([HOST], port=int(PORT), connect_timeout=20, **options)
+    return PatientCluster(HOST, PORT, **options)
 
 
 def equal(got, wanted):
@@ -251,12 +270,12 @@ def a_changed_table_is_prepared_anew(session, version):
 def requests_are_traced(session, version):
     session.execute("CREATE TABLE traced (k int PRIMARY KEY, v int)")
     text = "INSERT INTO traced (k, v) VALUES (1, 2)"
-    trace = session.execute(text, trace=True).get_query_trace(max_wait_sec=30)
+    trace = session.execute(text, trace=True).get_query_trace(max_wait_sec=PATIENCE_S)
     equal((trace.parameters["query"], trace.request_type), (text, "Execute CQL3 query"))
     equal(len(trace.events) >= 2, True)
     equal(trace.client, "127.0.0.1")
     insert = session.prepare("INSERT INTO traced (k, v) VALUES (?, ?)")
-    trace = session.execute(insert, (2, 3), trace=True).get_query_trace(max_wait_sec=30)
+    trace = session.execute(insert, (2, 3), trace=True).get_query_trace(max_wait_sec=PATIENCE_S)
     equal(trace.request_type, "Execute CQL3 prepared query")
 
 
@@ -279,9 +298,7 @@ def batches_are_warned_of(session, version):
 def log_in(user, password, version):
     host, port = ASKING.rsplit(":", 1)
     provider = PlainTextAuthProvider(user, password)
-    return Cluster(
-        [host], port=int(port), auth_provider=provider, protocol_version=version, connect_timeout=20
-    )
+    return PatientCluster(host, port, auth_provider=provider, protocol_version=version)
 
 
 def refused_login(user, password, text):
@@ -387,7 +404,7 @@ def others_hear_of_a_changed_schema():
         session = one.connect(KEYSPACE)
         other.connect(KEYSPACE)
         session.execute("CREATE TABLE heard (k int PRIMARY KEY)")
-        for _ in range(100):
+        for _ in range(10 * PATIENCE_S):
             if "heard" in other.metadata.keyspaces[KEYSPACE].tables:
                 return
             threading.Event().wait(0.1)
@@ -412,7 +429,7 @@ def redis(address, *arguments):
     parts = [argument if isinstance(argument, bytes) else argument.encode() for argument in arguments]
     request = b"*%d\r\n" % len(parts)
     request += b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65536), b""))
@@ -470,9 +487,10 @@ def values_of_the_redis_protocol_are_rows():
 
 
 def cqlsh(script, *arguments):
+    timeouts = [f"--connect-timeout={PATIENCE_S}", f"--request-timeout={PATIENCE_S}"]
     done = subprocess.run(
-        [CQLSH, "--no-color", HOST, PORT, *arguments],
-        input=script, capture_output=True, text=True, timeout=120,
+        [CQLSH, "--no-color", *timeouts, HOST, PORT, *arguments],
+        input=script, capture_output=True, text=True, timeout=300,
     )
     return done.stdout + done.stderr
 

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,12 +19,17 @@ import (
 const (
 	pipelineCommands = 10_000
 	scanKeys         = 10_000
+	// A busy machine may halt the server or this process for longer than the seconds of the defaults.
+	patience = time.Minute
 )
 
 var ctx = context.Background()
 
 func connect(protocol int, change func(*redis.Options)) *redis.Client {
-	options := &redis.Options{Addr: os.Getenv("ADDR"), Protocol: protocol, MaxRetries: -1}
+	options := &redis.Options{
+		Addr: os.Getenv("ADDR"), Protocol: protocol, MaxRetries: -1,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
+	}
 	if change != nil {
 		change(options)
 	}

@@ -18,6 +18,8 @@ from redis.retry import Retry
 LARGE_BYTES = 10_000_000
 PIPELINE_COMMANDS = 10_000
 RELOADS = 10
+# A busy machine may halt the server or this process for longer than the seconds of the defaults.
+PATIENCE_S = 60
 NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1\n"
 
 TESTS = []
@@ -119,7 +121,12 @@ class Server:
         # The driver dials addresses, not names.
         context.check_hostname = False
         return Cluster(
-            ["127.0.0.1"], port=self.ports["cql-tls"], ssl_context=context, connect_timeout=20
+            ["127.0.0.1"],
+            port=self.ports["cql-tls"],
+            ssl_context=context,
+            connect_timeout=PATIENCE_S,
+            control_connection_timeout=PATIENCE_S,
+            max_schema_agreement_wait=PATIENCE_S,
         )
 
     def stop(self):
@@ -231,6 +238,7 @@ def curl(server):
 def cql(server):
     with server.cluster() as cluster:
         session = cluster.connect()
+        session.default_timeout = PATIENCE_S
         session.execute(
             "CREATE KEYSPACE tls WITH replication = "
             "{'class': 'SimpleStrategy', 'replication_factor': 1}"

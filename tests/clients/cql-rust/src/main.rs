@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, future::join_all};
 use scylla::client::session::Session;
@@ -13,6 +14,8 @@ use scylla::value::CqlTimestamp;
 const KEYSPACE: &str = "rust_suite";
 const PAGED_ROWS: i32 = 5_000;
 const RACERS: i32 = 16;
+/// A busy machine may halt the server or this process for longer than the seconds of the defaults.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Test = for<'a> fn(&'a Session) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>;
@@ -137,7 +140,8 @@ async fn shards(session: &Session) -> Outcome {
         Ok::<_, Box<dyn Error>>(counts.len() == 2 && counts.iter().all(|count| *count > 0))
     };
     // The driver opens connections in the background.
-    for _ in 0..1000 {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
         if all_reactors().await? {
             return Ok(());
         }
@@ -156,7 +160,8 @@ const TESTS: [(&str, Test); 7] = [
 ];
 
 async fn attempt(address: &str, test: Test) -> Outcome {
-    let session = SessionBuilder::new().known_node(address).build().await?;
+    let builder = SessionBuilder::new().known_node(address).connection_timeout(PATIENCE);
+    let session = builder.build().await?;
     session.query_unpaged(format!("DROP KEYSPACE IF EXISTS {KEYSPACE}"), ()).await?;
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     let create = format!("CREATE KEYSPACE {KEYSPACE} WITH replication = {replication}");

@@ -42,6 +42,8 @@ public final class Suite {
     private static final String KEYSPACE = "java_suite";
     private static final int PAGED_ROWS = 5_000;
     private static final int RACERS = 16;
+    /** A busy machine may halt the server or this process for longer than the seconds of the defaults. */
+    private static final Duration PATIENCE = Duration.ofMinutes(1);
 
     private interface Body {
         void run(CqlSession session) throws Exception;
@@ -51,9 +53,15 @@ public final class Suite {
         String[] address = System.getenv("CQL_ADDR").split(":");
         DriverConfigLoader config = DriverConfigLoader.programmaticBuilder()
             .withString(DefaultDriverOption.PROTOCOL_VERSION, version.toString())
-            .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(30))
-            .withDuration(DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, Duration.ofSeconds(20))
-            .withDuration(DefaultDriverOption.CONTROL_CONNECTION_TIMEOUT, Duration.ofSeconds(20))
+            .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.CONNECTION_CONNECT_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.CONNECTION_SET_KEYSPACE_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.CONTROL_CONNECTION_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.CONTROL_CONNECTION_AGREEMENT_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.METADATA_SCHEMA_REQUEST_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.HEARTBEAT_TIMEOUT, PATIENCE)
+            .withDuration(DefaultDriverOption.REPREPARE_TIMEOUT, PATIENCE)
             .build();
         return CqlSession.builder()
             .addContactPoint(new InetSocketAddress(address[0], Integer.parseInt(address[1])))
