@@ -60,10 +60,10 @@ if ((${#missing[@]} > 0)); then
         exit 1
     fi
     echo "setup: installing ${missing[*]}"
-    as_root apt-get update -qq
+    as_root scripts/retry.sh apt-get update -qq
     # Debian would start a redis-server of its own on the default port: the tests bring theirs.
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        scripts/retry.sh apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
 # at_least WHAT FOUND LEAST: refuses a version that is too old for the pinned clients.
@@ -95,7 +95,7 @@ wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 if command -v rustup >/dev/null 2>&1; then
     if ! rustup toolchain list | grep -q "^$wanted-"; then
         echo "setup: installing Rust $wanted"
-        rustup toolchain install "$wanted" --profile minimal --component rustfmt --component clippy
+        scripts/retry.sh rustup toolchain install "$wanted" --profile minimal --component rustfmt --component clippy
     fi
 elif [[ $(cargo --version) != "cargo $wanted "* ]]; then
     echo "setup: Rust $wanted is needed, found $(cargo --version); rustup would install it" >&2

@@ -6,5 +6,5 @@ cd "$(dirname "$0")"
 mkdir -p ../../.deps
 deps=$(cd ../../.deps && pwd)
 export GOMODCACHE="$deps/go/mod" GOFLAGS="-mod=readonly -modcacherw -buildvcs=false"
-go build -o "$deps/go/cql-suite" .
+../../../scripts/retry.sh go build -o "$deps/go/cql-suite" .
 exec "$deps/go/cql-suite"

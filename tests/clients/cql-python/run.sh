@@ -7,7 +7,7 @@ venv=../../.deps/cql-python
 if ! cmp -s requirements.txt "$venv/installed.txt"; then
     mkdir -p ../../.deps
     python3 -m venv --clear "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt
+    ../../../scripts/retry.sh "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt
     cp requirements.txt "$venv/installed.txt"
 fi
 exec "$venv/bin/python" -B -W ignore suite.py

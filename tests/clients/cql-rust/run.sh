@@ -6,5 +6,5 @@ cd "$(dirname "$0")"
 mkdir -p ../../.deps
 CARGO_TARGET_DIR=$(cd ../../.deps && pwd)/rust
 export CARGO_TARGET_DIR
-cargo build --quiet --locked
+../../../scripts/retry.sh cargo build --quiet --locked
 exec "$CARGO_TARGET_DIR/debug/suite"

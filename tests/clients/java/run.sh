@@ -6,8 +6,8 @@ cd "$(dirname "$0")"
 mkdir -p ../../.deps/maven
 repository=$(cd ../../.deps/maven && pwd)
 if [[ ! target/built -nt pom.xml || ! target/built -nt src/main/java/Suite.java ]]; then
-    mvn --batch-mode --quiet -Dstyle.color=never -Dmaven.repo.local="$repository" clean compile \
-        dependency:copy-dependencies -DoutputDirectory=target/jars
+    ../../../scripts/retry.sh mvn --batch-mode --quiet -Dstyle.color=never \
+        -Dmaven.repo.local="$repository" clean compile dependency:copy-dependencies -DoutputDirectory=target/jars
     touch target/built
 fi
 exec java -cp 'target/classes:target/jars/*' Suite
