@@ -223,7 +223,9 @@ mod tests {
         let found = finding(&good, &slowed(1.1));
         assert!(found.agrees && found.otherwise.is_empty());
         let numbers = found.numbers();
-        assert!(numbers.starts_with("checks 3, as expected 3, p99 with slow clients over without 2.2"));
+        assert!(
+            numbers.starts_with("checks 3, as expected 3, p99 with slow clients over without 2.2")
+        );
         assert!(numbers.contains("at another server 1.1"), "{numbers}");
         let names: Vec<&str> = found.rows.iter().map(|way| way.variant.as_str()).collect();
         assert_eq!(names[..3], ["W2", "W10", "W9"]);
