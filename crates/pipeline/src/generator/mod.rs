@@ -306,7 +306,7 @@ fn end_sessions(shared: &Shared) {
 }
 
 /// For executors to hear that the run is over.
-const GOODBYE_NS: u64 = 1_000_000_000;
+const GOODBYE_NS: u64 = 5_000_000_000;
 
 fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     let state = shared.state.lock();
