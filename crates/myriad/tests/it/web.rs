@@ -180,7 +180,7 @@ fn clients_that_dribble_are_let_go() {
 #[test]
 fn a_crowd_that_dribbles_is_let_go_to_the_last() {
     let server = Server::start(&["--workers", "1", "--head-timeout-ms", "200"]);
-    for answer in ask_at_once(&server, &[b"GET /hello HT"; 300]) {
+    for answer in ask_at_once(&server, &[&b"GET /hello HT"[..]; 300]) {
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
     }
     server.stop();
