@@ -15,13 +15,11 @@ pub(super) const HELLO: &str =
 pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 pub(super) const GET_HELLO_AND_CLOSE: &str =
     "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-const HELLO_AND_CLOSE: &str =
-    "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
+const HELLO_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 /// Nothing here takes this long; it ends what hangs.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// For a server that waits as long for a client that was halted.
-pub(super) const PATIENT: [&str; 4] =
-    ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
+pub(super) const PATIENT: [&str; 4] = ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
 /// So long a worker that ends leaves a connection open on which nothing is asked.
 const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
