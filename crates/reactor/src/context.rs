@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 use crate::stats::{AcceptorStats, Counters, ReactorStats};
 use crate::timers::Timers;
+use crate::tls::{Channel, Tls};
 
 /// What all threads of a group share.
 #[derive(Debug)]
@@ -177,6 +178,7 @@ pub(crate) struct Arrival {
     pub(crate) id: ConnId,
     pub(crate) socket: OwnedFd,
     pub(crate) peer: Peer,
+    pub(crate) channel: Option<Box<Channel>>,
     /// The first bytes may be there already.
     pub(crate) reads: bool,
 }
@@ -340,9 +342,30 @@ impl<'a, M> Context<'a, M> {
     /// already and are looked for at once, before the kernel is asked to report any. Bounding their
     /// number is up to the handler.
     pub fn adopt(&mut self, socket: OwnedFd, peer: Peer, reads: bool) -> ConnId {
+        self.take(socket, peer, None, reads)
+    }
+
+    /// The same for an accepted connection that speaks TLS: its handler sees plain bytes. The first bytes
+    /// are looked for at once.
+    pub fn adopt_tls(
+        &mut self,
+        socket: OwnedFd,
+        peer: Peer,
+        tls: &Tls,
+    ) -> Result<ConnId, rustls::Error> {
+        Ok(self.take(socket, peer, Some(tls.channel()?), true))
+    }
+
+    fn take(
+        &mut self,
+        socket: OwnedFd,
+        peer: Peer,
+        channel: Option<Box<Channel>>,
+        reads: bool,
+    ) -> ConnId {
         let id = self.core.links.commons.next_id();
         self.core.links.commons.connection_opened(self.core.index);
-        self.core.arrivals.push(Arrival { id, socket, peer, reads });
+        self.core.arrivals.push(Arrival { id, socket, peer, channel, reads });
         id
     }
 

@@ -28,6 +28,7 @@ mod acceptor;
 mod balance;
 mod connection;
 mod context;
+mod credentials;
 mod driver;
 mod group;
 mod handler;
@@ -50,6 +51,7 @@ mod tls;
 
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
+pub use credentials::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions};
 pub use driver::{Faults, Trigger, Watcher};
 pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};

@@ -12,7 +12,7 @@ use crate::driver::{Interest, Socket};
 use crate::handler::{ConnId, Handler, Peer};
 use crate::output::Output;
 use crate::reactor::{Delivery, Reactor};
-use crate::tls::Tls;
+use crate::tls::{Channel, Tls};
 
 impl<H: Handler> Reactor<H> {
     pub(crate) fn give_load(&mut self, load_ppm: u64, gift: Gift) {
@@ -75,6 +75,19 @@ impl<H: Handler> Reactor<H> {
                 return self.driver.close(socket);
             }
         };
+        let connection = self.open(id, socket, peer, channel);
+        let token = self.enroll(connection);
+        self.begin_handshake(token);
+    }
+
+    /// A connection with its session, not in the table yet.
+    fn open(
+        &mut self,
+        id: ConnId,
+        socket: Socket,
+        peer: Peer,
+        channel: Option<Box<Channel>>,
+    ) -> Connection<H::Session> {
         let mut output = Output::default();
         output.release(self.core.level);
         let mut cx = Context::new(&mut self.core);
@@ -82,24 +95,20 @@ impl<H: Handler> Reactor<H> {
         let now = self.core.now.mono;
         let mut connection = Connection::new(id, socket, peer, session, output, now);
         connection.channel = channel;
-        let token = self.enroll(connection);
-        self.begin_handshake(token);
+        connection
     }
 
     /// Opens a connection that the handler has brought.
     pub(crate) fn take_arrival(&mut self, arrival: Arrival) {
-        let Arrival { id, socket, peer, reads } = arrival;
-        if !reads {
-            return self.adopt(id, Socket::Fd(socket), peer, None);
-        }
+        let Arrival { id, socket, peer, channel, reads } = arrival;
         self.core.counters.accepted += 1;
-        let mut output = Output::default();
-        output.release(self.core.level);
-        let mut cx = Context::new(&mut self.core);
-        let session = self.handler.open(&mut cx, id, &peer, &mut output);
-        let now = self.core.now.mono;
-        let connection = Connection::new(id, Socket::Fd(socket), peer, session, output, now);
+        let connection = self.open(id, Socket::Fd(socket), peer, channel);
+        if !reads {
+            self.enroll(connection);
+            return;
+        }
         let token = self.table.insert(connection);
+        self.begin_handshake(token);
         // A short connection may be over before it is watched.
         let is_gathering = std::mem::replace(&mut self.is_gathering, false);
         self.receive(token);

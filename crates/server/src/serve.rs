@@ -189,7 +189,7 @@ fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
     }
     match tls::load(settings) {
         Ok(config) => Ok(Some(Arc::new(Tls::new(config)))),
-        Err(error) => Err(anyhow::anyhow!("{}: {error}", error.option())),
+        Err(error) => Err(anyhow::anyhow!("{}: {error}", tls::option_of(&error))),
     }
 }
 
@@ -352,7 +352,7 @@ fn reload_tls(shared: &Shared) {
             tracing::info!("new connections use the certificates as they are now");
         }
         Err(error) => {
-            let option = error.option();
+            let option = tls::option_of(&error);
             tracing::error!(option, %error, "the certificates stay as they were");
         }
     }

@@ -103,7 +103,7 @@ fn reload_tls(shared: &Shared, pairs: &[(&[u8], &[u8])], settings: &Settings) ->
         return Ok(());
     }
     let loaded = tls::load(settings).map_err(|error| {
-        let option = error.option();
+        let option = tls::option_of(&error);
         Fail::owned(format!(
             "ERR CONFIG SET failed (possibly related to argument '{option}') - {error}"
         ))

@@ -1,0 +1,241 @@
+//! What listeners with TLS show of themselves and ask of clients, from files.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, version};
+
+/// A bundle of every authority of the world has 250 KB.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsPart {
+    /// The server's certificate, and those between it and its authority.
+    Certificate,
+    Key,
+    /// Those whose clients are let in.
+    Authorities,
+    Versions,
+}
+
+/// Why connections cannot be encrypted as somebody wants it.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{}: {error}", path.display())]
+    Read { part: TlsPart, path: Box<Path>, error: io::Error },
+    #[error("{}: {error}", path.display())]
+    Form { part: TlsPart, path: Box<Path>, error: pem::Error },
+    #[error("{}: there is no certificate in it", path.display())]
+    NoCertificate { part: TlsPart, path: Box<Path> },
+    #[error("{}: {error}", path.display())]
+    Refused { part: TlsPart, path: Box<Path>, error: rustls::Error },
+    #[error("the authorities of clients: {0}")]
+    Verifier(#[from] VerifierBuilderError),
+    #[error("the TLS library: {0}")]
+    Library(#[from] rustls::Error),
+}
+
+impl TlsError {
+    pub fn part(&self) -> TlsPart {
+        match self {
+            TlsError::Read { part, .. }
+            | TlsError::Form { part, .. }
+            | TlsError::NoCertificate { part, .. }
+            | TlsError::Refused { part, .. } => *part,
+            TlsError::Verifier(_) => TlsPart::Authorities,
+            TlsError::Library(_) => TlsPart::Versions,
+        }
+    }
+}
+
+/// Text with certificates or a key, and the file that it is of.
+pub struct Pem {
+    part: TlsPart,
+    path: Box<Path>,
+    text: Vec<u8>,
+}
+
+/// Without the text: it may be a key.
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Pem")
+            .field("part", &self.part)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pem {
+    /// Text that was read before.
+    pub fn new(part: TlsPart, path: &Path, text: Vec<u8>) -> Pem {
+        Pem { part, path: path.into(), text }
+    }
+
+    /// Reads a file of at most 4 MiB. Blocks for the disk.
+    pub fn read(part: TlsPart, path: &Path) -> Result<Pem, TlsError> {
+        let fault = |error| TlsError::Read { part, path: path.into(), error };
+        let mut text = Vec::new();
+        let file = File::open(path).map_err(fault)?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(fault)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(fault(io::Error::other("larger than 4 MiB")));
+        }
+        Ok(Pem::new(part, path, text))
+    }
+
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let chain = CertificateDer::pem_slice_iter(&self.text).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| self.malformed(error))?;
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate { part: self.part, path: self.path.clone() });
+        }
+        Ok(chain)
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| self.malformed(error))
+    }
+
+    fn authorities(&self) -> Result<RootCertStore, TlsError> {
+        let mut store = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            store.add(certificate).map_err(|error| self.refused(error))?;
+        }
+        Ok(store)
+    }
+
+    fn malformed(&self, error: pem::Error) -> TlsError {
+        TlsError::Form { part: self.part, path: self.path.clone(), error }
+    }
+
+    fn refused(&self, error: rustls::Error) -> TlsError {
+        TlsError::Refused { part: self.part, path: self.path.clone(), error }
+    }
+}
+
+/// Whether clients show certificates, and of which authorities.
+#[derive(Debug)]
+pub enum TlsClients {
+    /// They are not asked.
+    Anybody,
+    /// They may come without one, but not with a bad one.
+    Optional(Pem),
+    Required(Pem),
+}
+
+/// Versions of TLS that are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersions {
+    Both,
+    Tls12,
+    Tls13,
+}
+
+/// Everything that handshakes go by.
+#[derive(Debug)]
+pub struct TlsRules<'a> {
+    /// The server's certificate first, then those between it and its authority.
+    pub certificates: &'a Pem,
+    /// The key of the first of them.
+    pub key: &'a Pem,
+    pub clients: TlsClients,
+    pub versions: TlsVersions,
+    /// Names of what is spoken inside, the best one first; none: nothing is agreed upon.
+    // Source: RFC 7301 3.1
+    pub protocols: &'a [&'a [u8]],
+}
+
+impl TlsRules<'_> {
+    /// What [`crate::Tls`] takes. Fails unless all parts are good, and go with each other.
+    pub fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let versions: &[_] = match self.versions {
+            TlsVersions::Both => &[&version::TLS13, &version::TLS12],
+            TlsVersions::Tls12 => &[&version::TLS12],
+            TlsVersions::Tls13 => &[&version::TLS13],
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)?;
+        let verifier = |authorities: &Pem| {
+            let authorities = Arc::new(authorities.authorities()?);
+            Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(authorities, provider))
+        };
+        let builder = match &self.clients {
+            TlsClients::Anybody => builder.with_no_client_auth(),
+            TlsClients::Optional(authorities) => {
+                let verifier = verifier(authorities)?.allow_unauthenticated();
+                builder.with_client_cert_verifier(verifier.build()?)
+            }
+            TlsClients::Required(authorities) => {
+                builder.with_client_cert_verifier(verifier(authorities)?.build()?)
+            }
+        };
+        let chain = self.certificates.certificates()?;
+        let config = builder.with_single_cert(chain, self.key.key()?);
+        let mut config = config.map_err(|error| self.key.refused(error))?;
+        // Clients that come back need no new exchange of keys; none is remembered here for it. Other rules
+        // have other keys for tickets, so that nobody comes back past them.
+        config.ticketer = ring::Ticketer::new()?;
+        config.alpn_protocols = self.protocols.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pem(part: TlsPart, text: &str) -> Pem {
+        Pem::new(part, Path::new("some.pem"), text.as_bytes().to_vec())
+    }
+
+    /// What is wrong with a certificate and a key.
+    fn fault(certificate: &str, key: &str) -> Option<(TlsPart, String)> {
+        let rules = TlsRules {
+            certificates: &pem(TlsPart::Certificate, certificate),
+            key: &pem(TlsPart::Key, key),
+            clients: TlsClients::Anybody,
+            versions: TlsVersions::Both,
+            protocols: &[b"http/1.1"],
+        };
+        rules.config().err().map(|error| (error.part(), error.to_string()))
+    }
+
+    #[test]
+    fn a_key_goes_with_its_certificate() {
+        let make = || {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+            (made.cert.pem(), made.signing_key.serialize_pem())
+        };
+        let ((certificate, key), (_, other_key)) = (make(), make());
+        assert_eq!(fault(&certificate, &key), None);
+        for (certificate, key, part) in [
+            ("", key.as_str(), TlsPart::Certificate),
+            (key.as_str(), key.as_str(), TlsPart::Certificate),
+            (certificate.as_str(), certificate.as_str(), TlsPart::Key),
+            (certificate.as_str(), other_key.as_str(), TlsPart::Key),
+        ] {
+            let (found, text) = fault(certificate, key).unwrap();
+            assert_eq!(found, part, "{text}");
+            assert!(text.starts_with("some.pem: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let shown = format!("{:?}", pem(TlsPart::Key, "secret"));
+        assert!(shown.contains("some.pem") && !shown.contains("secret"), "{shown}");
+    }
+}
