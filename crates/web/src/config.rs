@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use lexopt::{Arg, Parser};
 use serde::{Deserialize, Serialize};
 
+use crate::scheme::Scheme;
 use crate::{UsageError, unexpected};
 
 /// Each has a descriptor in every message to a worker, and a message carries 253.
@@ -73,6 +74,9 @@ pub(crate) enum LogFormat {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
+    pub(crate) listen_tls: Option<SocketAddr>,
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    pub(crate) tls_key_file: Option<PathBuf>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) workers: usize,
     pub(crate) mode: Mode,
@@ -104,6 +108,9 @@ impl Default for Config {
         let wire = wire::http::Limits::DEFAULT;
         Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listen_tls: None,
+            tls_cert_file: None,
+            tls_key_file: None,
             root: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
             mode: Mode::Process,
@@ -141,8 +148,11 @@ enum Kind {
 }
 
 /// Options with what stands in the help.
-const OPTIONS: [(&str, Kind, &str); 25] = [
+const OPTIONS: [(&str, Kind, &str); 28] = [
     ("listen", Kind::Text, "Address and port to listen on; port 0 is any free one"),
+    ("listen-tls", Kind::Text, "The same for HTTPS, beside --listen; none without it"),
+    ("tls-cert-file", Kind::Text, "Certificates in PEM: the server's, then those above it"),
+    ("tls-key-file", Kind::Text, "Key of the server's certificate in PEM, without a password"),
     ("root", Kind::Text, "Directory whose files are served; none without it"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
     ("mode", Kind::Text, "What a worker is: process or thread"),
@@ -186,7 +196,7 @@ pub(crate) fn help() -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
         "Usage: myriad web [--config FILE] [--NAME VALUE]...\n\n\
-         Serves files, /hello and an upstream over HTTP/1.1 with a group of workers.\n\n\
+         Serves files, /hello and an upstream over HTTP/1.1 and HTTPS with a group of workers.\n\n\
          \x20 -c, --config FILE\n        Read options from FILE: flat TOML, name = value; the command line wins\n\
          \x20 -h, --help\n        Print this\n",
     );
@@ -206,8 +216,8 @@ pub(crate) fn help() -> String {
          \x20 notify-lt     The master tells workers in turn, over and over, that somebody waits\n\
          \x20 notify-et     The master tells once: connections above --accept-max wait until another comes\n\
          \x20 serial        One worker, one connection at a time: a slow client stops all others\n\n\
-         Signals to the master: TERM and INT finish requests and end; HUP reads the options again, with\n\
-         new workers; USR1 reopens the access log; USR2 starts the program anew on the same sockets.\n",
+         Signals to the master: TERM and INT finish requests and end; HUP reads the options again, and\n\
+         certificate and key, with new workers; USR1 reopens the access log; USR2 starts the program anew on the same sockets.\n",
     );
     text
 }
@@ -290,6 +300,7 @@ impl Config {
                 return Err(usage(format!("{name}: {value} is not from {least} to {most}")));
             }
         }
+        self.check_tls()?;
         if self.work_us > WORK_US_MAX {
             return Err(usage(format!("work-us: {} is not from 0 to {WORK_US_MAX}", self.work_us)));
         }
@@ -305,6 +316,37 @@ impl Config {
         match times.iter().find(|(_, value)| *value == 0 || *value > 86_400_000) {
             None => Ok(()),
             Some((name, value)) => Err(usage(format!("{name}: {value} is not from 1 to 86400000"))),
+        }
+    }
+
+    /// Address, certificate and key are of use together.
+    fn check_tls(&self) -> anyhow::Result<()> {
+        let parts = [
+            ("listen-tls", self.listen_tls.is_some()),
+            ("tls-cert-file", self.tls_cert_file.is_some()),
+            ("tls-key-file", self.tls_key_file.is_some()),
+        ];
+        let missing = parts.iter().find(|(_, is_given)| !is_given);
+        if let (Some((given, _)), Some((missing, _))) =
+            (parts.iter().find(|(_, is_given)| *is_given), missing)
+        {
+            return Err(usage(format!("{given} needs {missing} beside it")));
+        }
+        let Some(address) = self.listen_tls else { return Ok(()) };
+        if self.accept == Accept::Serial {
+            return Err(usage("listen-tls: accept = serial speaks no TLS".to_owned()));
+        }
+        if address == self.listen && address.port() != 0 {
+            return Err(usage(format!("listen-tls: {address} is the address of listen")));
+        }
+        Ok(())
+    }
+
+    /// Where to listen, if it is wanted.
+    pub(crate) fn address(&self, scheme: Scheme) -> Option<SocketAddr> {
+        match scheme {
+            Scheme::Http => Some(self.listen),
+            Scheme::Https => self.listen_tls,
         }
     }
 
@@ -336,7 +378,8 @@ mod tests {
     #[test]
     fn every_option_has_a_help_line_and_a_field() {
         let table = toml::Table::try_from(Config::default()).unwrap();
-        let optional = ["root", "upstream", "access-log"];
+        let optional =
+            ["root", "upstream", "access-log", "listen-tls", "tls-cert-file", "tls-key-file"];
         for (name, ..) in OPTIONS {
             assert!(table.contains_key(name) || optional.contains(&name), "{name}");
         }
@@ -368,10 +411,29 @@ mod tests {
             (&["--idle-timeout-ms", "0"], "idle-timeout-ms: 0 is not from 1 to 86400000"),
             (&["--work-us", "1000001"], "work-us: 1000001 is not from 0 to 1000000"),
             (&["--config", "/nonexistent/web.toml"], "read /nonexistent/web.toml"),
+            (&["--listen-tls", "127.0.0.1:1"], "listen-tls needs tls-cert-file beside it"),
+            (&["--tls-key-file", "k"], "tls-key-file needs listen-tls beside it"),
         ] {
             let error = read(words).unwrap_err();
             assert!(error.contains(part), "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn tls_needs_all_of_its_parts() {
+        let parts =
+            ["--listen-tls", "127.0.0.1:443", "--tls-cert-file", "c", "--tls-key-file", "k"];
+        let config = read(&parts).unwrap();
+        assert_eq!(config.address(Scheme::Https).unwrap().port(), 443);
+        let check = |words: &[&str], expected: &str| {
+            assert_eq!(read(words).unwrap_err(), expected);
+        };
+        check(&parts[2..], "tls-cert-file needs listen-tls beside it");
+        check(&parts[..4], "listen-tls needs tls-key-file beside it");
+        let with = |more: &[&'static str]| [&parts[..], more].concat();
+        check(&with(&["--accept", "serial"]), "listen-tls: accept = serial speaks no TLS");
+        let same = "listen-tls: 127.0.0.1:443 is the address of listen";
+        check(&with(&["--listen", "127.0.0.1:443"]), same);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What a connection gets that cannot be served.
+use crate::scheme::Scheme;
+
+/// What a connection gets that cannot be served, unless it speaks TLS.
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -44,7 +46,7 @@ impl Door {
         Door { spare: open_spare(), refused: 0 }
     }
 
-    pub(crate) fn accept(&mut self, listener: &impl AsFd) -> Entry {
+    pub(crate) fn accept(&mut self, listener: &impl AsFd, scheme: Scheme) -> Entry {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {
             Ok((socket, remote)) => {
@@ -53,7 +55,7 @@ impl Door {
             }
             // INVAL: the socket does not listen yet.
             Err(Errno::AGAIN | Errno::INVAL) => Entry::Empty,
-            Err(Errno::MFILE | Errno::NFILE) => self.refuse_one(listener),
+            Err(Errno::MFILE | Errno::NFILE) => self.refuse_one(listener, scheme),
             Err(Errno::NOBUFS | Errno::NOMEM | Errno::PERM) => Entry::Rest,
             // The others are of the connection that waited, not of the socket.
             // Source: accept(2), "Error handling"
@@ -67,7 +69,7 @@ impl Door {
     }
 
     /// Accepts one connection with the spare descriptor and refuses it.
-    fn refuse_one(&mut self, listener: &impl AsFd) -> Entry {
+    fn refuse_one(&mut self, listener: &impl AsFd, scheme: Scheme) -> Entry {
         let Some(spare) = self.spare.take() else {
             self.spare = open_spare();
             return Entry::Rest;
@@ -77,7 +79,7 @@ impl Door {
         let accepted = rustix::net::accept_with(listener, flags);
         let entry = match &accepted {
             Ok(socket) => {
-                refuse(socket);
+                refuse(socket, scheme);
                 self.refused += 1;
                 Entry::Gone
             }
@@ -91,7 +93,11 @@ impl Door {
 }
 
 /// Says that there is no room. The socket is closed by its owner.
-pub(crate) fn refuse(socket: &impl AsFd) {
+pub(crate) fn refuse(socket: &impl AsFd, scheme: Scheme) {
+    if scheme == Scheme::Https {
+        // Before the handshake there is no way to say it.
+        return;
+    }
     // The peer may be gone already, and it is refused either way.
     let _ = rustix::net::send(socket, REFUSAL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     // Closed with unread input, the connection would be reset, and the words with it.

@@ -51,7 +51,7 @@ pub(crate) fn run(start: Start) -> anyhow::Result<()> {
         let ready: Vec<bool> = polled[1..].iter().map(|one| !one.revents().is_empty()).collect();
         drop(polled);
         for (listener, _) in listeners.iter().zip(ready).filter(|(_, is_ready)| *is_ready) {
-            if let Entry::Connection(socket, _) = door.accept(listener)
+            if let Entry::Connection(socket, _) = door.accept(listener, listener.scheme)
                 && let Err(error) = serial.serve(socket)
             {
                 tracing::debug!(%error, "a connection ended early");

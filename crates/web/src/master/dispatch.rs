@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::team::Team;
 use crate::config::Accept;
 use crate::door::{Door, Entry, WAITING_MAX, refuse};
+use crate::scheme::Scheme;
 use crate::table::{ABSENT, least};
-use crate::worker::{CONNECTION, NOTICE};
+use crate::worker::{NOTICE, letter};
 
 /// How long accepting rests after a failure that would only repeat.
 const REST: Duration = Duration::from_millis(100);
@@ -31,9 +32,9 @@ impl Dispatch {
     }
 
     /// Somebody waits at `listener`. False if accepting has to rest.
-    pub(crate) fn pass_on(&mut self, team: &mut Team, listener: &OwnedFd) -> bool {
+    pub(crate) fn pass_on(&mut self, team: &mut Team, listener: &OwnedFd, scheme: Scheme) -> bool {
         match team.config.accept {
-            Accept::Fdpass => self.accept(team, listener),
+            Accept::Fdpass => self.accept(team, listener, scheme),
             Accept::NotifyLt | Accept::NotifyEt => {
                 self.notify(team);
                 true
@@ -43,11 +44,11 @@ impl Dispatch {
     }
 
     /// Accepts, and passes each connection to the worker with the fewest.
-    fn accept(&mut self, team: &Team, listener: &OwnedFd) -> bool {
+    fn accept(&mut self, team: &Team, listener: &OwnedFd, scheme: Scheme) -> bool {
         let mut numbers = team.table().read();
         for _ in 0..team.config.accept_max {
-            match self.door.accept(listener) {
-                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket),
+            match self.door.accept(listener, scheme) {
+                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket, scheme),
                 Entry::Gone => {}
                 Entry::Empty => break,
                 Entry::Rest => return false,
@@ -57,15 +58,15 @@ impl Dispatch {
     }
 
     /// Passes on all who wait at a socket that nobody will accept from any more.
-    pub(crate) fn evacuate(&mut self, team: &Team, listener: &OwnedFd) {
+    pub(crate) fn evacuate(&mut self, team: &Team, listener: &OwnedFd, scheme: Scheme) {
         let mut numbers = team.table().read();
         for _ in 0..WAITING_MAX {
-            match self.door.accept(listener) {
+            match self.door.accept(listener, scheme) {
                 // The serial worker has no mailbox.
                 Entry::Connection(socket, _) if team.config.accept == Accept::Serial => {
-                    refuse(&socket);
+                    refuse(&socket, scheme);
                 }
-                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket),
+                Entry::Connection(socket, _) => pass(team, &mut numbers, &socket, scheme),
                 Entry::Gone => {}
                 Entry::Empty | Entry::Rest => return,
             }
@@ -85,13 +86,13 @@ impl Dispatch {
 }
 
 /// To the least loaded worker that takes it, or away with 503.
-fn pass(team: &Team, numbers: &mut [u64], socket: &OwnedFd) {
+fn pass(team: &Team, numbers: &mut [u64], socket: &OwnedFd, scheme: Scheme) {
     while let Some((slot, _)) = least(numbers) {
-        if team.senders()[slot].send(CONNECTION, &[socket.as_fd()]).is_ok() {
+        if team.senders()[slot].send(letter(scheme), &[socket.as_fd()]).is_ok() {
             numbers[slot] += 1;
             return;
         }
         numbers[slot] = ABSENT;
     }
-    refuse(socket);
+    refuse(socket, scheme);
 }

@@ -1,4 +1,4 @@
-//! The listening sockets: bound once, kept for the life of the program and over upgrades, so that no
+//! The listening sockets of one address: bound once, kept for the life of the program and over upgrades, so that no
 //! connection that waits in one is ever lost.
 //!
 //! A socket that is bound for new options does not listen before workers with them are ready: the kernel
@@ -22,8 +22,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     /// Binds as many sockets as the workers need. Nobody can connect before [`Listeners::open`].
-    pub(crate) fn bind(config: &Config) -> anyhow::Result<Listeners> {
-        let requested = config.listen;
+    pub(crate) fn bind(requested: SocketAddr, config: &Config) -> anyhow::Result<Listeners> {
         let doing = || format!("listen on {requested}");
         if requested.port() != 0 {
             // The sockets below share their port with everybody of the same user; this one does not,
@@ -48,9 +47,9 @@ impl Listeners {
         Ok(Listeners { requested, local, sockets })
     }
 
-    /// Whether these are for the address of the options.
-    pub(crate) fn serves(&self, config: &Config) -> bool {
-        config.listen == self.requested || config.listen == self.local
+    /// Whether these are for this address of the options.
+    pub(crate) fn serves(&self, wanted: SocketAddr) -> bool {
+        wanted == self.requested || wanted == self.local
     }
 
     /// Binds what is missing for these options, without listening. Nothing is closed: connections may
@@ -132,15 +131,19 @@ mod tests {
 
     use super::*;
     use crate::door::{Door, Entry};
+    use crate::scheme::Scheme;
 
     fn config(accept: Accept, workers: usize) -> Config {
-        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        Config { listen, workers, accept, ..Config::default() }
+        Config { workers, accept, ..Config::default() }
+    }
+
+    fn bind(config: &Config) -> Listeners {
+        Listeners::bind(SocketAddr::from(([127, 0, 0, 1], 0)), config).unwrap()
     }
 
     #[test]
     fn workers_share_out_all_sockets() {
-        let mut listeners = Listeners::bind(&config(Accept::Reuseport, 4)).unwrap();
+        let mut listeners = bind(&config(Accept::Reuseport, 4));
         assert_eq!(listeners.all().len(), 4);
         listeners.adapt(&config(Accept::LeastLoaded, 3)).unwrap();
         assert_eq!(listeners.all().len(), 4, "nothing is closed");
@@ -156,10 +159,10 @@ mod tests {
 
     #[test]
     fn an_address_that_is_taken_is_refused() {
-        let listeners = Listeners::bind(&config(Accept::Reuseport, 1)).unwrap();
-        let again = Config { listen: listeners.local(), ..config(Accept::Reuseport, 1) };
-        listeners.open(&again).unwrap();
-        let error = format!("{:#}", Listeners::bind(&again).unwrap_err());
+        let one = config(Accept::Reuseport, 1);
+        let listeners = bind(&one);
+        listeners.open(&one).unwrap();
+        let error = format!("{:#}", Listeners::bind(listeners.local(), &one).unwrap_err());
         assert!(error.contains("in use"), "{error}");
     }
 
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn sockets_that_are_not_open_get_no_connection() {
         let one = config(Accept::Reuseport, 1);
-        let mut listeners = Listeners::bind(&one).unwrap();
+        let mut listeners = bind(&one);
         listeners.open(&one).unwrap();
         listeners.adapt(&config(Accept::Reuseport, 8)).unwrap();
         let mut door = Door::new();
@@ -176,9 +179,10 @@ mod tests {
             let mut polled = [PollFd::new(&listeners.all()[0], PollFlags::IN)];
             let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
             assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it waits elsewhere");
-            assert!(matches!(door.accept(&listeners.all()[0]), Entry::Connection(..)));
+            let entry = door.accept(&listeners.all()[0], Scheme::Http);
+            assert!(matches!(entry, Entry::Connection(..)));
         }
         // To ask one that does not listen is no fault, and finds nobody.
-        assert!(matches!(door.accept(&listeners.all()[7]), Entry::Empty));
+        assert!(matches!(door.accept(&listeners.all()[7], Scheme::Http), Entry::Empty));
     }
 }

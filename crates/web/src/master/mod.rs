@@ -1,5 +1,6 @@
 //! The master: binds, starts workers, replaces those that die, and takes signals.
 
+mod addresses;
 mod dispatch;
 mod listeners;
 mod seat;
@@ -21,11 +22,12 @@ use rustix::time::Timespec;
 
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, Config, Source};
-use crate::worker::{ACCEPT, FINISH, LEAVE, READY, REOPEN};
+use crate::scheme::Scheme;
+use crate::worker::{ACCEPT, FINISH, LEAVE, READY, REOPEN, finish_at};
 use crate::{door, logging};
 
+use addresses::{Addresses, Counts};
 use dispatch::Dispatch;
-use listeners::Listeners;
 use seat::Worker;
 use team::Team;
 use upgrade::Upgrade;
@@ -33,8 +35,9 @@ use upgrade::Upgrade;
 const EVENTS_MAX: usize = 64;
 const SIGNALS: u64 = 0;
 const UPGRADE: u64 = 1;
-const LISTENERS: u64 = 1 << 32;
-const WORKERS: u64 = 2 << 32;
+/// Listening sockets by their position, those of each scheme behind a number of their own.
+const LISTENERS: [u64; 2] = [1 << 32, 2 << 32];
+const WORKERS: u64 = 3 << 32;
 /// Time for workers with new options to become ready.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// Workers that do not end in their time get this much more before they are killed.
@@ -47,13 +50,13 @@ pub(crate) fn run(source: Source, words: &[OsString], inherits: bool) -> anyhow:
     // Before any thread starts, so that all of them leave signals to the master.
     let signals = Signals::open().context("open signals")?;
     door::raise_descriptors();
-    let (parent, listeners) = if inherits {
+    let (parent, inherited) = if inherits {
         let (parent, inherited) = upgrade::inherit()?;
-        (Some(parent), Some(inherited))
+        (Some(parent), inherited)
     } else {
-        (None, None)
+        (None, Addresses::default())
     };
-    Master::start(source, words.to_vec(), config, signals, parent, listeners)?.run()
+    Master::start(source, words.to_vec(), config, signals, parent, inherited)?.run()
 }
 
 /// What the master is about to do.
@@ -78,10 +81,10 @@ struct Retired {
 #[derive(Debug)]
 struct Reload {
     team: Team,
-    /// The sockets of another address.
-    moved: Option<Listeners>,
+    /// Sockets of other addresses.
+    moved: Addresses,
     /// How many sockets there were before.
-    sockets_before: usize,
+    sockets_before: Counts,
     until: Instant,
 }
 
@@ -92,7 +95,7 @@ struct Master {
     program: PathBuf,
     signals: Signals,
     epoll: OwnedFd,
-    listeners: Listeners,
+    addresses: Addresses,
     team: Team,
     next: Option<Reload>,
     retired: Vec<Retired>,
@@ -110,25 +113,15 @@ impl Master {
         config: Config,
         signals: Signals,
         parent: Option<Channel>,
-        inherited: Option<Listeners>,
+        inherited: Addresses,
     ) -> anyhow::Result<Master> {
         let program = std::env::current_exe().context("find this program's file")?;
-        let listeners = match inherited {
-            Some(mut inherited) if inherited.serves(&config) => {
-                inherited.adapt(&config)?;
-                inherited
-            }
-            _ => {
-                let bound = Listeners::bind(&config)?;
-                // Whoever comes before the workers are ready waits for them.
-                bound.open(&config)?;
-                bound
-            }
-        };
+        // Before anybody can come: certificate and key may be wrong.
+        let mut team = Team::new(config)?;
+        let addresses = Addresses::begin(inherited, &team.config)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
-        let mut team = Team::new(config)?;
-        team.start_all(&program, listeners.all(), &epoll)?;
+        team.start_all(&program, addresses.all(), &epoll)?;
         let dispatch = Dispatch::new();
         Ok(Master {
             source,
@@ -136,7 +129,7 @@ impl Master {
             program,
             signals,
             epoll,
-            listeners,
+            addresses,
             team,
             next: None,
             retired: Vec::new(),
@@ -165,7 +158,10 @@ impl Master {
                     SIGNALS => self.take_signals()?,
                     UPGRADE => self.hear_upgrade(),
                     token if token >= WORKERS => self.hear_worker(token - WORKERS)?,
-                    token => self.somebody_waits(token - LISTENERS),
+                    token if token >= LISTENERS[1] => {
+                        self.somebody_waits(Scheme::Https, token - LISTENERS[1]);
+                    }
+                    token => self.somebody_waits(Scheme::Http, token - LISTENERS[0]),
                 }
             }
             self.act_in_time()?;
@@ -200,8 +196,8 @@ impl Master {
             self.end_reload("it does not become ready");
         }
         if self.phase != Phase::Ending {
-            let listeners = self.listeners.first(self.listening());
-            self.team.start_due(&self.program, listeners, &self.epoll, now);
+            let sockets = self.addresses.first(self.listening());
+            self.team.start_due(&self.program, sockets, &self.epoll, now);
             if self.dispatch.rests_until.is_some_and(|until| until <= now) {
                 self.dispatch.rests_until = None;
                 self.watch_listeners()?;
@@ -292,7 +288,7 @@ impl Master {
     }
 
     fn begin_serving(&mut self) -> anyhow::Result<()> {
-        self.listeners.open(&self.team.config)?;
+        self.addresses.open(&self.team.config)?;
         self.phase = Phase::Serving;
         self.team.tell_all(ACCEPT);
         self.watch_listeners()?;
@@ -302,7 +298,7 @@ impl Master {
         }
         let config = &self.team.config;
         tracing::info!(
-            address = %self.listeners.local(),
+            addresses = %self.listening_at(),
             workers = config.worker_count(),
             mode = ?config.mode,
             accept = ?config.accept,
@@ -321,13 +317,21 @@ impl Master {
 
     fn announce(&self) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "ready http={}", self.listeners.local())?;
+        writeln!(out, "ready {}", self.listening_at())?;
         out.flush()
     }
 
+    /// Where this server is found, each address behind its scheme.
+    fn listening_at(&self) -> String {
+        let at = |scheme: Scheme| {
+            self.addresses.local(scheme).map(|address| format!("{}={address}", scheme.name()))
+        };
+        Scheme::ALL.into_iter().filter_map(at).collect::<Vec<_>>().join(" ")
+    }
+
     /// How many sockets listen: those behind were bound for other options and do not yet.
-    fn listening(&self) -> usize {
-        self.next.as_ref().map_or(usize::MAX, |next| next.sockets_before)
+    fn listening(&self) -> Counts {
+        self.next.as_ref().map_or([usize::MAX; 2], |next| next.sockets_before)
     }
 
     /// Watches the listening sockets, if that is the master's part and it does not rest.
@@ -340,8 +344,8 @@ impl Master {
             accept if accept.is_masters() => EventFlags::IN,
             _ => return Ok(()),
         };
-        for (index, listener) in self.listeners.first(self.listening()).iter().enumerate() {
-            let token = EventData::new_u64(LISTENERS + index as u64);
+        for (scheme, index, listener) in self.addresses.first(self.listening()).each() {
+            let token = EventData::new_u64(LISTENERS[scheme.index()] + index as u64);
             epoll::add(&self.epoll, listener, token, flags).context("watch a listening socket")?;
         }
         self.dispatch.is_watching = true;
@@ -350,7 +354,7 @@ impl Master {
 
     fn leave_listeners(&mut self) {
         if std::mem::take(&mut self.dispatch.is_watching) {
-            for listener in self.listeners.all() {
+            for (_, _, listener) in self.addresses.all().each() {
                 match epoll::delete(&self.epoll, listener) {
                     // One that was bound for a change of options is not watched yet.
                     Ok(()) | Err(Errno::NOENT) => {}
@@ -360,12 +364,11 @@ impl Master {
         }
     }
 
-    fn somebody_waits(&mut self, listener: u64) {
+    fn somebody_waits(&mut self, scheme: Scheme, listener: u64) {
         let index = usize::try_from(listener).unwrap_or(usize::MAX);
-        if !self.dispatch.is_watching || index >= self.listeners.all().len() {
-            return;
-        }
-        if !self.dispatch.pass_on(&mut self.team, &self.listeners.all()[index]) {
+        let listener = self.addresses.all().of(scheme).get(index);
+        let Some(listener) = listener.filter(|_| self.dispatch.is_watching) else { return };
+        if !self.dispatch.pass_on(&mut self.team, listener, scheme) {
             self.leave_listeners();
             self.dispatch.rest();
         }
@@ -376,7 +379,7 @@ impl Master {
         if self.next.is_some() || self.upgrade.is_some() {
             return tracing::warn!("the last change is still under way");
         }
-        let sockets_before = self.listeners.all().len();
+        let sockets_before = self.addresses.counts();
         match self.start_next(sockets_before) {
             Ok(next) => self.next = Some(next),
             Err(error) => {
@@ -386,16 +389,11 @@ impl Master {
         }
     }
 
-    fn start_next(&mut self, sockets_before: usize) -> anyhow::Result<Reload> {
+    fn start_next(&mut self, sockets_before: Counts) -> anyhow::Result<Reload> {
         let mut team = Team::new(self.source.read()?)?;
-        let mut moved = None;
-        if self.listeners.serves(&team.config) {
-            self.listeners.adapt(&team.config)?;
-        } else {
-            moved = Some(Listeners::bind(&team.config)?);
-        }
-        let listeners = moved.as_ref().unwrap_or(&self.listeners);
-        if let Err(error) = team.start_all(&self.program, listeners.all(), &self.epoll) {
+        let moved = self.addresses.adapt(&team.config)?;
+        let planned = self.addresses.planned(&moved, &team.config);
+        if let Err(error) = team.start_all(&self.program, planned, &self.epoll) {
             Self::retire(&mut self.retired, &mut team, LEAVE);
             return Err(error);
         }
@@ -412,19 +410,18 @@ impl Master {
 
     /// Closes the sockets that were bound for options that did not come. Nobody waits there: they did
     /// not listen, unless another one of them could not.
-    fn give_up_sockets(&mut self, count: usize) {
-        for socket in self.listeners.cut(count) {
-            self.dispatch.evacuate(&self.team, &socket);
+    fn give_up_sockets(&mut self, counts: Counts) {
+        for (scheme, socket) in self.addresses.cut(counts) {
+            self.dispatch.evacuate(&self.team, &socket, scheme);
         }
-        if let Err(error) = self.listeners.open(&self.team.config) {
+        if let Err(error) = self.addresses.open(&self.team.config) {
             tracing::warn!("the backlog is that of the new options: {error:#}");
         }
     }
 
     fn change_teams(&mut self) -> anyhow::Result<()> {
         let Some(next) = self.next.take() else { return Ok(()) };
-        let listeners = next.moved.as_ref().unwrap_or(&self.listeners);
-        if let Err(error) = listeners.open(&next.team.config) {
+        if let Err(error) = self.addresses.open_planned(&next.moved, &next.team.config) {
             self.next = Some(next);
             self.end_reload(&format!("{error:#}"));
             return Ok(());
@@ -434,20 +431,16 @@ impl Master {
         self.dispatch.rests_until = None;
         team.tell_all(ACCEPT);
         let mut before = std::mem::replace(&mut self.team, team);
-        if let Some(moved) = moved {
-            // Nobody will look at the sockets of the old address again.
-            if before.config.accept == Accept::Fdpass {
-                for listener in self.listeners.all() {
-                    self.dispatch.evacuate(&before, listener);
-                }
+        // Nobody will look at these sockets again when the old workers are gone.
+        let gone = self.addresses.replace(moved, &self.team.config);
+        if before.config.accept == Accept::Fdpass {
+            for (scheme, _, listener) in gone.all().each() {
+                self.dispatch.evacuate(&before, listener, scheme);
             }
-            Self::retire(&mut self.retired, &mut before, FINISH);
-            self.listeners = moved;
-        } else {
-            Self::retire(&mut self.retired, &mut before, LEAVE);
         }
+        Self::retire(&mut self.retired, &mut before, finish_at(&gone.schemes()));
         self.watch_listeners()?;
-        tracing::info!(address = %self.listeners.local(), "serving with the new options");
+        tracing::info!(addresses = %self.listening_at(), "serving with the new options");
         Ok(())
     }
 
@@ -465,8 +458,8 @@ impl Master {
         tracing::info!("ending");
         // Elsewhere workers take those who wait.
         if order == FINISH && self.team.config.accept == Accept::Fdpass {
-            for listener in self.listeners.all() {
-                self.dispatch.evacuate(&self.team, listener);
+            for (scheme, _, listener) in self.addresses.all().each() {
+                self.dispatch.evacuate(&self.team, listener, scheme);
             }
         }
         self.leave_listeners();
@@ -483,7 +476,7 @@ impl Master {
         }
         Self::retire(&mut self.retired, &mut self.team, order);
         // Who comes now is refused by the kernel, or served by the next master.
-        self.listeners.close();
+        self.addresses.close();
     }
 
     fn begin_upgrade(&mut self) -> anyhow::Result<()> {
@@ -491,7 +484,7 @@ impl Master {
             tracing::warn!("the last change is still under way");
             return Ok(());
         }
-        match Upgrade::start(&self.program, &self.words, &self.listeners) {
+        match Upgrade::start(&self.program, &self.words, &self.addresses) {
             Ok(upgrade) => {
                 let token = EventData::new_u64(UPGRADE);
                 epoll::add(&self.epoll, &upgrade.channel, token, EventFlags::IN)?;

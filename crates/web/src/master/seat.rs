@@ -1,6 +1,6 @@
 //! One worker as its master sees it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
@@ -10,11 +10,13 @@ use anyhow::Context as _;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::WORKERS;
+use super::addresses::Sockets;
 use super::listeners::of_slot;
 use super::team::Team;
 use crate::WORKER_FLAG;
 use crate::channel::{Channel, Received};
 use crate::config::Mode;
+use crate::scheme::Scheme;
 use crate::worker::{self, Order, READY, Start};
 
 /// How long a worker that has let go of its master may take to be gone.
@@ -54,14 +56,23 @@ impl Worker {
         slot: usize,
         team: &Team,
         program: &Path,
-        listeners: &[OwnedFd],
+        listeners: Sockets<'_>,
         epoll: &OwnedFd,
     ) -> anyhow::Result<Worker> {
         let (control, far) = Channel::pair().context("make a channel")?;
-        let sockets = of_slot(listeners, team.config.accept, slot, team.config.worker_count());
-        let order = Order { slot, config: team.config.clone(), listeners: sockets.len() };
-        let descriptors =
-            Start::descriptors(team.table(), team.mailbox(slot), &sockets, team.senders());
+        let (accept, workers) = (team.config.accept, team.config.worker_count());
+        let sockets =
+            Scheme::ALL.map(|scheme| of_slot(listeners.of(scheme), accept, slot, workers));
+        let order = Order {
+            slot,
+            config: team.config.clone(),
+            listeners: sockets.each_ref().map(Vec::len),
+            has_identity: team.identity().is_some(),
+        };
+        let mut descriptors = vec![team.table().as_fd(), team.mailbox(slot).as_fd()];
+        descriptors.extend(team.identity().map(AsFd::as_fd));
+        descriptors.extend(sockets.into_iter().flatten());
+        descriptors.extend(team.senders().iter().map(AsFd::as_fd));
         let text = serde_json::to_vec(&order).context("write the order")?;
         control.send(&text, &descriptors).context("send the order")?;
         let body = match team.config.mode {
@@ -149,7 +160,7 @@ impl Worker {
 }
 
 impl AsFd for Worker {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 }

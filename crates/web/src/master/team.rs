@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use super::addresses::Sockets;
 use super::seat::{Heard, Worker};
 use crate::channel::Channel;
 use crate::config::Config;
+use crate::identity::Identity;
 use crate::table::{ABSENT, Table};
 
 /// A worker that lived for so long did not fail at its start.
@@ -33,6 +35,8 @@ struct Seat {
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) config: Config,
+    /// What all its workers show, if they speak TLS.
+    identity: Option<Identity>,
     table: Table,
     /// Where workers read what is passed to them. The master holds these ends as well, so that what a
     /// dead worker did not read is read by the one in its place.
@@ -43,8 +47,9 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// A team without workers.
+    /// A team without workers. Reads certificate and key.
     pub(crate) fn new(config: Config) -> anyhow::Result<Team> {
+        let identity = Identity::read(&config)?;
         let workers = config.worker_count();
         let table = Table::new(workers).context("make the table of workers")?;
         let (mut mailboxes, mut senders) = (Vec::new(), Vec::new());
@@ -54,13 +59,13 @@ impl Team {
             mailboxes.push(mailbox);
         }
         let seats = (0..workers).map(|_| Seat::default()).collect();
-        Ok(Team { config, table, mailboxes, senders, seats })
+        Ok(Team { config, identity, table, mailboxes, senders, seats })
     }
 
     pub(crate) fn start_all(
         &mut self,
         program: &Path,
-        listeners: &[OwnedFd],
+        listeners: Sockets<'_>,
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         for slot in 0..self.seats.len() {
@@ -73,7 +78,7 @@ impl Team {
         &mut self,
         slot: usize,
         program: &Path,
-        listeners: &[OwnedFd],
+        listeners: Sockets<'_>,
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +93,7 @@ impl Team {
     pub(crate) fn start_due(
         &mut self,
         program: &Path,
-        listeners: &[OwnedFd],
+        listeners: Sockets<'_>,
         epoll: &OwnedFd,
         now: Instant,
     ) {
@@ -153,6 +158,10 @@ impl Team {
             seat.worker.take()
         };
         self.seats.iter_mut().filter_map(take).collect()
+    }
+
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
     }
 
     pub(crate) fn table(&self) -> &Table {

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,17 +16,52 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use super::addresses::Addresses;
 use super::listeners::Listeners;
 use crate::INHERIT_FLAG;
 use crate::channel::{Channel, Message, Received};
+use crate::scheme::Scheme;
 
 /// Time for the new master to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the new master is told; listening sockets come with it.
+/// What the new master is told; listening sockets come with it, those with TLS last.
 #[derive(Debug, Serialize, Deserialize)]
 struct Legacy {
     requested: SocketAddr,
+    /// Masters before TLS was served do not say it.
+    #[serde(default)]
+    tls: Option<TlsLegacy>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TlsLegacy {
+    requested: SocketAddr,
+    sockets: usize,
+}
+
+impl Legacy {
+    fn of(addresses: &Addresses) -> anyhow::Result<Legacy> {
+        let http = addresses.of(Scheme::Http).context("there are no listening sockets")?;
+        let tls = addresses.of(Scheme::Https).map(|listeners| TlsLegacy {
+            requested: listeners.requested(),
+            sockets: listeners.all().len(),
+        });
+        Ok(Legacy { requested: http.requested(), tls })
+    }
+
+    /// Takes over what came with it.
+    fn accept(self, mut sockets: Vec<OwnedFd>) -> anyhow::Result<Addresses> {
+        let https = match self.tls {
+            None => None,
+            Some(tls) => {
+                let plain = sockets.len().checked_sub(tls.sockets);
+                let own = sockets.split_off(plain.context("listening sockets are missing")?);
+                Some(Listeners::inherited(tls.requested, own)?)
+            }
+        };
+        Ok(Addresses::new(Some(Listeners::inherited(self.requested, sockets)?), https))
+    }
 }
 
 /// A new master on its way.
@@ -41,11 +76,11 @@ impl Upgrade {
     pub(crate) fn start(
         program: &Path,
         words: &[OsString],
-        listeners: &Listeners,
+        addresses: &Addresses,
     ) -> anyhow::Result<Upgrade> {
         let (channel, far) = Channel::pair().context("make a channel")?;
-        let legacy = serde_json::to_vec(&Legacy { requested: listeners.requested() })?;
-        let sockets: Vec<_> = listeners.all().iter().map(AsFd::as_fd).collect();
+        let legacy = serde_json::to_vec(&Legacy::of(addresses)?)?;
+        let sockets: Vec<_> = addresses.all().each().map(|(_, _, socket)| socket.as_fd()).collect();
         channel.send(&legacy, &sockets).context("pass the listening sockets on")?;
         let child = Command::new(program)
             .arg("web")
@@ -76,7 +111,7 @@ impl Upgrade {
 }
 
 /// The new master's side: the old one, and its listening sockets.
-pub(crate) fn inherit() -> anyhow::Result<(Channel, Listeners)> {
+pub(crate) fn inherit() -> anyhow::Result<(Channel, Addresses)> {
     let parent = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
     let parent = Channel::from_fd(parent);
     let Received::Message(Message { bytes, descriptors }) =
@@ -85,5 +120,41 @@ pub(crate) fn inherit() -> anyhow::Result<(Channel, Listeners)> {
         bail!("the master before this one is gone");
     };
     let legacy: Legacy = serde_json::from_slice(&bytes).context("read what it says")?;
-    Ok((parent, Listeners::inherited(legacy.requested, descriptors)?))
+    Ok((parent, legacy.accept(descriptors)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// What a new master makes of the sockets and words of another.
+    fn pass_on(addresses: &Addresses) -> Addresses {
+        let text = serde_json::to_vec(&Legacy::of(addresses).unwrap()).unwrap();
+        let sockets = addresses.all().each().map(|(_, _, socket)| socket.try_clone().unwrap());
+        let legacy: Legacy = serde_json::from_slice(&text).unwrap();
+        legacy.accept(sockets.collect()).unwrap()
+    }
+
+    #[test]
+    fn sockets_keep_their_schemes() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        for listen_tls in [None, Some(any)] {
+            let config = Config { listen: any, listen_tls, workers: 3, ..Config::default() };
+            let before = Addresses::begin(Addresses::default(), &config).unwrap();
+            let after = pass_on(&before);
+            assert_eq!((after.schemes(), after.counts()), (before.schemes(), before.counts()));
+            for scheme in Scheme::ALL {
+                assert_eq!(after.local(scheme), before.local(scheme));
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_older_masters_are_understood() {
+        let legacy: Legacy = serde_json::from_str(r#"{"requested":"127.0.0.1:80"}"#).unwrap();
+        assert!(legacy.tls.is_none());
+        let tls = Some(TlsLegacy { requested: legacy.requested, sockets: 1 });
+        assert!(Legacy { tls, ..legacy }.accept(Vec::new()).is_err(), "one is missing");
+    }
 }

@@ -10,6 +10,7 @@ use wire::http::{Request, RequestDecoder};
 use super::answer::Opened;
 use super::pace::Pace;
 use super::sending::Sending;
+use crate::scheme::Scheme;
 
 /// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub(crate) enum Wait {
 pub(crate) struct Client {
     pub(crate) decoder: RequestDecoder,
     pub(crate) remote: Option<IpAddr>,
+    pub(crate) scheme: Scheme,
     pub(crate) wait: Wait,
     /// When the wait began.
     pub(crate) since: MonoNs,
@@ -51,10 +53,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(remote: Option<IpAddr>, now: MonoNs) -> Client {
+    pub(crate) fn new(remote: Option<IpAddr>, scheme: Scheme, now: MonoNs) -> Client {
         Client {
             decoder: RequestDecoder::new(),
             remote,
+            scheme,
             wait: Wait::First,
             since: now,
             exchange: None,
@@ -127,7 +130,7 @@ mod tests {
     /// What a client waits for, and since which second, when these parts have come, each in its second.
     #[track_caller]
     fn check(parts: &[(u64, &str)], expected: (Wait, u64)) {
-        let mut client = Client::new(None, MonoNs(0));
+        let mut client = Client::new(None, Scheme::Http, MonoNs(0));
         let (mut input, mut batch) = (Vec::new(), RequestBatch::new());
         for (second, part) in parts {
             input.extend_from_slice(part.as_bytes());

@@ -1,14 +1,15 @@
 //! How connections come to a worker: accepted by itself, or passed on by the master or another worker.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use reactor::{Trigger, Watcher};
 
-use super::{CONNECTION, NOTICE, Source, trigger};
+use super::{CONNECTION, NOTICE, Source, TLS_CONNECTION, letter, trigger};
 use crate::channel::{Channel, Received};
 use crate::config::Accept;
 use crate::door::{Door, Entry, WAITING_MAX, refuse};
+use crate::scheme::{Listener, Scheme};
 use crate::table::{ABSENT, Table, least};
 
 /// Messages taken from the mailbox before connections are served again.
@@ -54,6 +55,7 @@ impl Burst {
 pub(crate) struct Arrival {
     pub(crate) socket: OwnedFd,
     pub(crate) remote: Option<SocketAddr>,
+    pub(crate) scheme: Scheme,
 }
 
 /// How far a worker is with accepting.
@@ -72,7 +74,7 @@ pub(crate) struct Intake {
     accept_max: usize,
     slot: usize,
     workers: usize,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
     /// One per listening socket.
     bursts: Vec<Burst>,
     mailbox: Channel,
@@ -94,13 +96,24 @@ pub(crate) struct Round {
     pub(crate) must_rest: bool,
 }
 
+impl Round {
+    /// Connections that were passed on.
+    fn take(&mut self, sockets: Vec<OwnedFd>, scheme: Scheme) {
+        for socket in sockets {
+            let remote = rustix::net::getpeername(&socket).ok();
+            let remote = remote.and_then(|name| SocketAddr::try_from(name?).ok());
+            self.arrivals.push(Arrival { socket, remote, scheme });
+        }
+    }
+}
+
 impl Intake {
     #[expect(clippy::too_many_arguments, reason = "everything that a worker is given")]
     pub(crate) fn new(
         accept: Accept,
         accept_max: usize,
         slot: usize,
-        listeners: Vec<OwnedFd>,
+        listeners: Vec<Listener>,
         mailbox: Channel,
         mailboxes: Vec<Channel>,
         table: Table,
@@ -166,14 +179,14 @@ impl Intake {
         }
     }
 
-    /// Takes no more connections from the listening sockets. With `takes_waiting`, those that wait
-    /// are taken first, because nobody else will.
-    pub(crate) fn end(&mut self, takes_waiting: bool) -> Vec<Arrival> {
+    /// Takes no more connections from the listening sockets. Those that wait at one of `finished` are
+    /// taken first, because nobody else will.
+    pub(crate) fn end(&mut self, finished: &[Scheme]) -> Vec<Arrival> {
         self.pause();
         self.stage = Stage::Over;
         let mut arrivals = Vec::new();
-        if takes_waiting {
-            for index in 0..self.listeners.len() {
+        for index in 0..self.listeners.len() {
+            if finished.contains(&self.listeners[index].scheme) {
                 self.accept_all(index, WAITING_MAX, &mut arrivals);
             }
         }
@@ -211,9 +224,13 @@ impl Intake {
 
     /// False if accepting has to rest.
     fn accept_all(&mut self, listener: usize, most: usize, arrivals: &mut Vec<Arrival>) -> bool {
+        let listener = &self.listeners[listener];
+        let scheme = listener.scheme;
         for _ in 0..most {
-            match self.door.accept(&self.listeners[listener]) {
-                Entry::Connection(socket, remote) => arrivals.push(Arrival { socket, remote }),
+            match self.door.accept(listener, scheme) {
+                Entry::Connection(socket, remote) => {
+                    arrivals.push(Arrival { socket, remote, scheme });
+                }
                 Entry::Gone => {}
                 Entry::Empty => break,
                 Entry::Rest => return false,
@@ -231,7 +248,8 @@ impl Intake {
             && own >= fewest + IMBALANCE_MAX
             && let Some(arrival) = arrivals.pop()
         {
-            if self.mailboxes[slot].send(CONNECTION, &[arrival.socket.as_fd()]).is_ok() {
+            if self.mailboxes[slot].send(letter(arrival.scheme), &[arrival.socket.as_fd()]).is_ok()
+            {
                 numbers[slot] += 1;
                 own -= 1;
             } else {
@@ -247,22 +265,17 @@ impl Intake {
         let mut round = Round::default();
         for _ in 0..MESSAGES_MAX {
             match self.mailbox.receive_letter() {
-                Ok(Received::Message(message)) if message.bytes == CONNECTION => {
-                    for socket in message.descriptors {
-                        let remote = rustix::net::getpeername(&socket).ok();
-                        let remote = remote.and_then(|name| SocketAddr::try_from(name?).ok());
-                        round.arrivals.push(Arrival { socket, remote });
+                Ok(Received::Message(message)) => match message.bytes.as_slice() {
+                    CONNECTION => round.take(message.descriptors, Scheme::Http),
+                    TLS_CONNECTION => round.take(message.descriptors, Scheme::Https),
+                    NOTICE => {
+                        for index in 0..self.listeners.len() {
+                            let most = self.accept_max;
+                            round.must_rest |= !self.accept_all(index, most, &mut round.arrivals);
+                        }
                     }
-                }
-                Ok(Received::Message(message)) if message.bytes == NOTICE => {
-                    for index in 0..self.listeners.len() {
-                        let most = self.accept_max;
-                        round.must_rest |= !self.accept_all(index, most, &mut round.arrivals);
-                    }
-                }
-                Ok(Received::Message(message)) => {
-                    tracing::warn!(bytes = message.bytes.len(), "a message that is none came");
-                }
+                    other => tracing::warn!(bytes = other.len(), "a message that is none came"),
+                },
                 Ok(Received::Empty | Received::Closed) => break,
                 Err(error) => {
                     tracing::warn!(%error, "a passed connection is lost");
@@ -281,7 +294,7 @@ impl Intake {
 
     /// A connection over a limit.
     pub(crate) fn refuse(arrival: &Arrival) {
-        refuse(&arrival.socket);
+        refuse(&arrival.socket, arrival.scheme);
     }
 }
 

@@ -13,15 +13,17 @@ mod server;
 mod shed;
 mod timeouts;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use reactor::{Limits, Signals, Solo, Trigger};
+use reactor::{Limits, Signals, Solo, Tls, Trigger};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::{Channel, Message, Received};
 use crate::config::{Accept, Config, Mode};
+use crate::identity::Identity;
+use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
 use crate::{door, logging, serial};
 
@@ -40,20 +42,45 @@ pub(crate) const ACCEPT: &[u8] = b"accept";
 pub(crate) const LEAVE: &[u8] = b"leave";
 /// From the master: nobody takes over; take what waits in the kernel, then the same.
 pub(crate) const FINISH: &[u8] = b"finish";
+/// The same where others take over but at one kind of address.
+const FINISH_HTTP: &[u8] = b"finish-http";
+const FINISH_HTTPS: &[u8] = b"finish-https";
 /// From the master: open the access log again.
 pub(crate) const REOPEN: &[u8] = b"reopen";
 /// Into a worker's mailbox: a connection, with its descriptor.
-pub(crate) const CONNECTION: &[u8] = b"c";
+const CONNECTION: &[u8] = b"c";
+/// The same for a connection that speaks TLS.
+const TLS_CONNECTION: &[u8] = b"t";
 /// Into a worker's mailbox: somebody waits at the listening sockets.
 pub(crate) const NOTICE: &[u8] = b"n";
 
-/// What a worker starts with, as the first message of its master; descriptors follow the order of
-/// [`Start::descriptors`].
+/// The order to end for workers whose place others take, except at addresses of these schemes.
+pub(crate) fn finish_at(schemes: &[Scheme]) -> &'static [u8] {
+    match schemes {
+        [] => LEAVE,
+        [Scheme::Http] => FINISH_HTTP,
+        [Scheme::Https] => FINISH_HTTPS,
+        _ => FINISH,
+    }
+}
+
+/// What goes into a mailbox with a connection.
+pub(crate) fn letter(scheme: Scheme) -> &'static [u8] {
+    match scheme {
+        Scheme::Http => CONNECTION,
+        Scheme::Https => TLS_CONNECTION,
+    }
+}
+
+/// What a worker starts with, as the first message of its master. Descriptors come with it: the table, its
+/// mailbox, certificate and key if there are any, listening sockets, and the ways into all mailboxes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) slot: usize,
     pub(crate) config: Config,
-    pub(crate) listeners: usize,
+    /// How many of each scheme.
+    pub(crate) listeners: [usize; 2],
+    pub(crate) has_identity: bool,
 }
 
 /// Everything that a worker works with.
@@ -64,25 +91,14 @@ pub(crate) struct Start {
     pub(crate) table: Table,
     /// Where connections and notices come from.
     pub(crate) mailbox: Channel,
-    pub(crate) listeners: Vec<OwnedFd>,
+    /// What connections with TLS are shown.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) listeners: Vec<Listener>,
     /// Into the mailboxes of all workers, this one's too.
     pub(crate) mailboxes: Vec<Channel>,
 }
 
 impl Start {
-    /// Descriptors of a first message, in order.
-    pub(crate) fn descriptors<'a>(
-        table: &'a Table,
-        mailbox: &'a Channel,
-        listeners: &[BorrowedFd<'a>],
-        mailboxes: &'a [Channel],
-    ) -> Vec<BorrowedFd<'a>> {
-        let mut descriptors = vec![table.as_fd(), mailbox.as_fd()];
-        descriptors.extend(listeners);
-        descriptors.extend(mailboxes.iter().map(AsFd::as_fd));
-        descriptors
-    }
-
     /// Waits for the first message of the master.
     pub(crate) fn receive(control: Channel) -> anyhow::Result<Start> {
         let Received::Message(Message { bytes, descriptors }) =
@@ -92,7 +108,8 @@ impl Start {
         };
         let order: Order = serde_json::from_slice(&bytes).context("read the master's order")?;
         let workers = order.config.worker_count();
-        let expected = 2 + order.listeners + workers;
+        let listeners = order.listeners.iter().sum::<usize>();
+        let expected = 2 + usize::from(order.has_identity) + listeners + workers;
         if descriptors.len() != expected || order.slot >= workers {
             bail!("{} descriptors came, {expected} were expected", descriptors.len());
         }
@@ -100,9 +117,17 @@ impl Start {
         let mut next = || descriptors.next().expect("they were counted");
         let table = Table::from_fd(next(), workers);
         let mailbox = Channel::from_fd(next());
-        let listeners = (0..order.listeners).map(|_| next()).collect();
+        let identity = order.has_identity.then(|| Identity::from_fd(next()));
+        let mut listeners = Vec::new();
+        for scheme in Scheme::ALL {
+            for _ in 0..order.listeners[scheme.index()] {
+                listeners.push(Listener { scheme, socket: next() });
+            }
+        }
         let mailboxes = (0..workers).map(|_| Channel::from_fd(next())).collect();
-        Ok(Start { order, control, table, mailbox, listeners, mailboxes })
+        let tls = identity.map(|identity| identity.tls()).transpose();
+        let tls = tls.context("read certificate and key")?;
+        Ok(Start { order, control, table, mailbox, tls, listeners, mailboxes })
     }
 }
 
@@ -130,6 +155,8 @@ pub(crate) fn run(start: Start, signals: Option<Signals>) -> anyhow::Result<()> 
     limits.input_bytes_max.set(wire.request_bytes_max() as u64 + 64 * 1024);
     limits.output_pause_bytes.set(OUTPUT_PAUSE_BYTES);
     limits.connections_max.set(u64::MAX);
+    // A handshake is in front of the first head, and takes no longer.
+    limits.handshake_timeout_ms.set(start.order.config.head_timeout_ms);
     let site = Site::new(&start.order.config)?;
     let format = start.order.config.access_log_format;
     let path = start.order.config.access_log.as_deref();

@@ -23,6 +23,7 @@ use super::disk::Mail;
 use super::log::{AccessLog, Words};
 use super::server::Session;
 use crate::content::path;
+use crate::scheme::Scheme;
 
 /// The `listener` of connections to the upstream.
 pub(super) const UPSTREAM: usize = usize::MAX - 1;
@@ -52,6 +53,14 @@ pub(super) struct Upstream {
     decoder: ResponseDecoder,
     /// An answer said that the connection ends.
     is_last: bool,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) client: ConnId,
+    pub(super) remote: Option<IpAddr>,
+    pub(super) scheme: Scheme,
 }
 
 /// How the body of an answer is passed on.
@@ -146,8 +155,7 @@ impl Proxy {
     pub(super) fn start(
         &mut self,
         cx: &mut Context<'_, Mail>,
-        client: ConnId,
-        remote: Option<IpAddr>,
+        origin: Origin,
         request: &Request<'_>,
         terms: Terms,
         words: Option<Words>,
@@ -166,11 +174,11 @@ impl Proxy {
             Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
         );
         let exchange = Exchange {
-            client,
-            remote,
+            client: origin.client,
+            remote: origin.remote,
             terms,
             is_head: request.method() == Method::Head,
-            request: encode(request, remote),
+            request: encode(request, origin),
             may_retry: is_idempotent,
             passing: Passing::Head,
             closes: terms.closes,
@@ -513,24 +521,27 @@ fn passed(headers: wire::http::Fields<'_>) -> impl Iterator<Item = (&str, &[u8])
 
 /// The request as the upstream gets it.
 // Source: RFC 9110 7.6 (message forwarding); RFC 9112 3.2.1 (origin-form)
-fn encode(request: &Request<'_>, remote: Option<IpAddr>) -> Vec<u8> {
+fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
     let mut target = request.path().to_vec();
     if let Some(query) = request.query() {
         target.push(b'?');
         target.extend_from_slice(query);
     }
-    let forwarded = remote.map(|remote| match request.header("x-forwarded-for") {
+    let forwarded = origin.remote.map(|remote| match request.header("x-forwarded-for") {
         Some(before) => format!("{}, {remote}", String::from_utf8_lossy(before)),
         None => remote.to_string(),
     });
+    // What a client says of its scheme is not believed: the upstream acts on it.
     let is_ours = |name: &str| {
-        name.eq_ignore_ascii_case("x-forwarded-for") || name.eq_ignore_ascii_case("host")
+        let ours = ["host", "x-forwarded-for", "x-forwarded-proto"];
+        ours.iter().any(|line| name.eq_ignore_ascii_case(line))
     };
     let mut lines: Vec<(&str, &[u8])> = vec![("Host", request.host().unwrap_or_default())];
     lines.extend(passed(request.headers()).filter(|(name, _)| !is_ours(name)));
     if let Some(forwarded) = &forwarded {
         lines.push(("X-Forwarded-For", forwarded.as_bytes()));
     }
+    lines.push(("X-Forwarded-Proto", origin.scheme.name().as_bytes()));
     let has_body = !request.body().is_empty()
         || request.header("content-length").is_some()
         || request.header("transfer-encoding").is_some();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::time::MonoNs;
 use foldhash::fast::RandomState;
 use reactor::{
-    ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Trigger,
+    ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Tls, Trigger,
     Watcher,
 };
 use wire::http::{CONTINUE, Limits, RequestBatch};
@@ -15,14 +15,15 @@ use wire::http::{CONTINUE, Limits, RequestBatch};
 use super::answer::{Answer, Opened, Site};
 use super::client::{Client, Terms, Wait};
 use super::disk::{Disk, Mail};
-use super::intake::{Intake, Round};
+use super::intake::{Arrival, Intake, Round};
 use super::log::AccessLog;
-use super::proxy::{Proxy, UPSTREAM, Upstream};
+use super::proxy::{Origin, Proxy, UPSTREAM, Upstream};
 use super::sending::{Crowded, Sending};
 use super::shed::Shed;
-use super::{ACCEPT, FINISH, LEAVE, READY, REOPEN, Source, Start};
+use super::{ACCEPT, FINISH, FINISH_HTTP, FINISH_HTTPS, LEAVE, READY, REOPEN, Source, Start};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
+use crate::scheme::Scheme;
 
 /// Requests of one connection that are answered before others get their turn.
 const REQUESTS_MAX: usize = 64;
@@ -55,6 +56,8 @@ pub(super) struct Server {
     /// Does what may take a disk's time.
     pub(super) disk: Disk,
     pub(super) intake: Intake,
+    /// What connections with TLS are shown, if there may be any.
+    tls: Option<Tls>,
     signals: Option<Signals>,
     watcher: Watcher,
     batch: RequestBatch,
@@ -87,7 +90,7 @@ impl Server {
         signals: Option<Signals>,
         watcher: Watcher,
     ) -> Server {
-        let Start { order, control, table, mailbox, listeners, mailboxes } = start;
+        let Start { order, control, table, mailbox, tls, listeners, mailboxes } = start;
         let config = order.config;
         let intake = Intake::new(
             config.accept,
@@ -104,6 +107,7 @@ impl Server {
             site,
             disk,
             intake,
+            tls,
             control,
             signals,
             watcher,
@@ -220,7 +224,9 @@ impl Server {
                 }
                 Answer::Upstream => {
                     let words = self.log.as_ref().map(|log| log.words(&request));
-                    match self.proxy.start(cx, id, client.remote, &request, terms, words) {
+                    let origin =
+                        Origin { client: id, remote: client.remote, scheme: client.scheme };
+                    match self.proxy.start(cx, origin, &request, terms, words) {
                         Ok(upstream) => {
                             client.exchange = Some(upstream);
                             client.wait = Wait::Upstream;
@@ -306,8 +312,7 @@ impl Server {
             if let Some(address) = address.filter(|_| per_address_max != 0) {
                 *self.addresses.entry(address).or_default() += 1;
             }
-            let peer = Peer { remote: arrival.remote, local: None, listener: 0 };
-            cx.adopt(arrival.socket, peer, true);
+            self.adopt(cx, arrival);
         }
         // At once, so that the next one who looks does not send more here.
         self.intake.publish(clients as u64);
@@ -317,6 +322,36 @@ impl Server {
             self.hurry(cx);
         } else if clients >= self.config.connections_max {
             self.intake.pause();
+        }
+    }
+
+    fn adopt(&mut self, cx: &mut Context<'_, Mail>, arrival: Arrival) {
+        let Arrival { socket, remote, scheme } = arrival;
+        let peer = Peer { remote, local: None, listener: scheme.index() };
+        match (scheme, &self.tls) {
+            (Scheme::Http, _) => {
+                cx.adopt(socket, peer, true);
+            }
+            (Scheme::Https, Some(tls)) => {
+                if let Err(error) = cx.adopt_tls(socket, peer, tls) {
+                    tracing::error!(%error, "a connection cannot have TLS");
+                    self.forget_address(remote.map(|remote| remote.ip()));
+                }
+            }
+            (Scheme::Https, None) => unreachable!("who listens with TLS has a certificate"),
+        }
+    }
+
+    /// A connection of this address is gone.
+    fn forget_address(&mut self, address: Option<IpAddr>) {
+        if self.config.connections_per_address_max != 0
+            && let Some(address) = address
+            && let Some(count) = self.addresses.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
         }
     }
 
@@ -344,11 +379,13 @@ impl Server {
                     ACCEPT => {
                         if let Err(error) = self.intake.open() {
                             tracing::error!(%error, "the listening sockets cannot be watched");
-                            self.begin_drain(cx, false);
+                            self.begin_drain(cx, &[]);
                         }
                     }
-                    LEAVE => self.begin_drain(cx, false),
-                    FINISH => self.begin_drain(cx, true),
+                    LEAVE => self.begin_drain(cx, &[]),
+                    FINISH => self.begin_drain(cx, &Scheme::ALL),
+                    FINISH_HTTP => self.begin_drain(cx, &[Scheme::Http]),
+                    FINISH_HTTPS => self.begin_drain(cx, &[Scheme::Https]),
                     REOPEN => {
                         if let Some(log) = &mut self.log {
                             log.reopen();
@@ -362,21 +399,21 @@ impl Server {
                     if let Err(error) = self.watcher.remove(&self.control) {
                         tracing::warn!(%error, "the master cannot be left");
                     }
-                    return self.begin_drain(cx, true);
+                    return self.begin_drain(cx, &Scheme::ALL);
                 }
                 Err(error) => return tracing::error!(%error, "the master cannot be heard"),
             }
         }
     }
 
-    fn begin_drain(&mut self, cx: &mut Context<'_, Mail>, takes_waiting: bool) {
+    fn begin_drain(&mut self, cx: &mut Context<'_, Mail>, finished: &[Scheme]) {
         if self.drain.is_some() {
             return;
         }
         let began = cx.now().mono;
         let until = MonoNs(began.0 + self.config.drain_timeout_ms * 1_000_000);
         self.drain = Some(Drain { until, began });
-        let arrivals = self.intake.end(takes_waiting);
+        let arrivals = self.intake.end(finished);
         self.intake.publish(0);
         self.admit(cx, Round { arrivals, must_rest: false });
         self.hurry(cx);
@@ -414,7 +451,9 @@ impl Handler for Server {
         }
         self.clients += 1;
         self.set_timer(cx);
-        Session::Client(Client::new(peer.remote.map(|remote| remote.ip()), cx.now().mono))
+        let scheme = Scheme::ALL.get(peer.listener).copied().unwrap_or(Scheme::Http);
+        let remote = peer.remote.map(|remote| remote.ip());
+        Session::Client(Client::new(remote, scheme, cx.now().mono))
     }
 
     fn data(
@@ -441,15 +480,7 @@ impl Handler for Server {
                     self.proxy.abandon(cx, id, upstream);
                 }
                 self.clients -= 1;
-                if self.config.connections_per_address_max != 0
-                    && let Some(address) = client.remote
-                    && let Some(count) = self.addresses.get_mut(&address)
-                {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.addresses.remove(&address);
-                    }
-                }
+                self.forget_address(client.remote);
                 self.go_on_accepting();
             }
             Session::Upstream(upstream) => self.proxy.closed(cx, id, *upstream),
@@ -514,7 +545,7 @@ impl Handler for Server {
                 while let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
                     // The others are the master's to act on.
                     if signal == Signal::Terminate {
-                        self.begin_drain(cx, false);
+                        self.begin_drain(cx, &[]);
                     }
                 }
             }
