@@ -5,5 +5,6 @@ mod generate;
 mod lab;
 mod pipeline;
 mod request_lines;
+mod secure;
 mod tls;
 mod web;

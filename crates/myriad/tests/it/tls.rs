@@ -8,7 +8,8 @@ use std::net::Shutdown;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use harness::{Server, Stream, ask, conversation, dial, request, wait_for};
+use crate::secure::{Stream, conversation, dial};
+use harness::{Server, ask, request, wait_for};
 
 const OPEN: [&str; 2] = ["--tls-auth-clients", "no"];
 /// Changes of the certificate under load.

@@ -2,6 +2,7 @@
 
 mod harness;
 mod limits;
+mod tls;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! A server with TLS, certificates that are made for one test, and clients.
+//! A server with TLS, and what is said to it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,87 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::ClientConfig;
 
-/// Nothing here takes this long; it ends what hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
-
-/// `ca.pem`, and of it `one`, `two` and `client`, each `.pem` and `.key`; `stranger` is of another.
-pub(super) struct Files {
-    pub(super) directory: PathBuf,
-}
-
-impl Files {
-    fn make(directory: PathBuf) -> Files {
-        let files = Files { directory };
-        fs::create_dir_all(&files.directory).unwrap();
-        let authority = authority();
-        fs::write(files.path("ca.pem"), authority.pem()).unwrap();
-        for name in ["one", "two", "client"] {
-            files.issue(name, &authority);
-        }
-        files.issue("stranger", &authority_named("another"));
-        files
-    }
-
-    fn issue(&self, name: &str, authority: &CertifiedIssuer<'static, KeyPair>) {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, authority).unwrap();
-        fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
-        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    pub(super) fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    pub(super) fn certificate(&self, name: &str) -> CertificateDer<'static> {
-        CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap()
-    }
-
-    /// What a client says of itself; `identity`: the certificate that it shows.
-    pub(super) fn client(&self, identity: Option<&str>) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate("ca")).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        Arc::new(match identity {
-            None => builder.with_no_client_auth(),
-            Some(name) => {
-                let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
-                builder.with_client_auth_cert(vec![self.certificate(name)], key).unwrap()
-            }
-        })
-    }
-}
-
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
-    authority_named("tests")
-}
-
-fn authority_named(name: &str) -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
+use crate::secure::{Files, PATIENCE, Stream, connect, dial};
 
 /// A running server; killed when dropped, with its directory.
 pub(super) struct Server {
@@ -190,24 +112,6 @@ fn command(files: &Files, options: &[&str]) -> Command {
     command.args(options).arg("--dir").arg(Path::new(&files.directory).join("data"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command
-}
-
-pub(super) fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-/// A client's side of a conversation, that has to be brought to a server yet.
-pub(super) fn conversation(client: &Arc<ClientConfig>) -> ClientConnection {
-    let name = ServerName::try_from("localhost").unwrap();
-    ClientConnection::new(Arc::clone(client), name).unwrap()
-}
-
-/// A client that has not shaken hands yet: it does with its first word.
-pub(super) fn dial(address: SocketAddr, client: &Arc<ClientConfig>) -> Stream {
-    StreamOwned::new(conversation(client), connect(address))
 }
 
 pub(super) fn request(words: &[&str]) -> Vec<u8> {

@@ -15,19 +15,21 @@ pub(super) const HELLO: &str =
 pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 pub(super) const GET_HELLO_AND_CLOSE: &str =
     "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-const HELLO_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
+pub(super) const HELLO_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 /// Nothing here takes this long; it ends what hangs.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// For a server that waits as long for a client that was halted.
 pub(super) const PATIENT: [&str; 4] = ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
 /// So long a worker that ends leaves a connection open on which nothing is asked.
-const DRAIN_IDLE: Duration = Duration::from_millis(500);
+pub(super) const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
 /// A running master; killed when dropped.
 pub(super) struct Server {
     pub(super) master: Child,
     lines: Option<BufReader<ChildStdout>>,
     pub(super) address: SocketAddr,
+    /// The one with TLS, if there is one.
+    pub(super) https: Option<SocketAddr>,
 }
 
 impl Server {
@@ -61,13 +63,18 @@ impl Server {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(master.stdout.take().unwrap());
-        let address = ready_address(&mut lines);
-        Server { master, lines: Some(lines), address }
+        let (address, https) = ready_addresses(&mut lines);
+        Server { master, lines: Some(lines), address, https }
     }
 
     /// The address in the next line that this server or its successor prints.
     pub(super) fn next_address(&mut self) -> SocketAddr {
-        ready_address(self.lines.as_mut().unwrap())
+        self.next_addresses().0
+    }
+
+    /// The same with the address of HTTPS.
+    pub(super) fn next_addresses(&mut self) -> (SocketAddr, Option<SocketAddr>) {
+        ready_addresses(self.lines.as_mut().unwrap())
     }
 
     /// Closes its output.
@@ -114,11 +121,16 @@ fn own_address() -> String {
     format!("127.{}.{}.{number}:0", 1 + process / 250 % 250, 1 + process % 250)
 }
 
-fn ready_address(lines: &mut impl BufRead) -> SocketAddr {
+/// Addresses of HTTP and, if it is served, of HTTPS.
+fn ready_addresses(lines: &mut impl BufRead) -> (SocketAddr, Option<SocketAddr>) {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("ready http=");
-    address.unwrap_or_else(|| panic!("not ready: {line:?}")).parse().unwrap()
+    let addresses = line.trim().strip_prefix("ready http=");
+    let addresses = addresses.unwrap_or_else(|| panic!("not ready: {line:?}"));
+    match addresses.split_once(" https=") {
+        Some((http, https)) => (http.parse().unwrap(), Some(https.parse().unwrap())),
+        None => (addresses.parse().unwrap(), None),
+    }
 }
 
 pub(super) fn connect(address: SocketAddr) -> TcpStream {
@@ -176,7 +188,7 @@ pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Sends `request` and reads exactly `reply`.
 #[track_caller]
-pub(super) fn ask(stream: &mut TcpStream, request: &str, reply: &str) {
+pub(super) fn ask(stream: &mut (impl Read + Write), request: &str, reply: &str) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut bytes = vec![0; reply.len()];
     stream.read_exact(&mut bytes).unwrap();
