@@ -10,9 +10,14 @@ use std::time::{Duration, Instant};
 
 use base::time::MonoNs;
 use reactor::{
-    ConnId, Connections, Context, Flow, Handler, Limits, Next, Output, Peer, Solo, Trigger, Watcher,
+    ConnId, Connections, Context, Flow, Handler, Limits, Next, Output, Peer, Solo, Tls, Trigger,
+    Watcher,
 };
 use rustix::net::SocketFlags;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use crate::tls::{identity, provider};
 
 const LISTENER: u32 = 7;
 /// More than a socket whose peer does not read takes.
@@ -22,6 +27,7 @@ const FLOOD_BYTES: usize = 64 << 20;
 /// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the connection.
 struct Doorman {
     listener: OwnedFd,
+    tls: Option<Tls>,
     file: Arc<OwnedFd>,
     file_bytes: u64,
     room: Arc<[AtomicUsize; 2]>,
@@ -79,7 +85,10 @@ impl Handler for Doorman {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
             let peer = Peer { remote: None, local: None, listener: 0 };
-            cx.adopt(socket, peer, true);
+            match &self.tls {
+                Some(tls) => cx.adopt_tls(socket, peer, tls).unwrap(),
+                None => cx.adopt(socket, peer, true),
+            };
         }
     }
 
@@ -100,6 +109,10 @@ struct Server {
 
 impl Server {
     fn start(trigger: Trigger, file: &[u8], file_bytes: u64) -> Server {
+        Server::start_with(None, trigger, file, file_bytes)
+    }
+
+    fn start_with(tls: Option<Tls>, trigger: Trigger, file: &[u8], file_bytes: u64) -> Server {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = reactor::listen(any, 64, false).unwrap();
         let address = rustix::net::getsockname(&listener).unwrap().try_into().unwrap();
@@ -111,7 +124,7 @@ impl Server {
         let thread = std::thread::spawn(move || {
             let make = |_: &_, watcher: Watcher| {
                 watcher.add(&listener, LISTENER, trigger).unwrap();
-                Doorman { listener, file: Arc::new(held), file_bytes, room: seen }
+                Doorman { listener, tls, file: Arc::new(held), file_bytes, room: seen }
             };
             Solo::new(Arc::new(Limits::default()), make).unwrap().run();
         });
@@ -129,7 +142,7 @@ impl Server {
 }
 
 #[track_caller]
-fn ask(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+fn ask(stream: &mut (impl Read + Write), request: &[u8], reply: &[u8]) {
     stream.write_all(request).unwrap();
     let mut bytes = vec![0; reply.len()];
     stream.read_exact(&mut bytes).unwrap();
@@ -162,6 +175,41 @@ fn a_file_follows_its_answer_and_requests_follow_the_file() {
     ask(&mut stream, b"more\n", b"more\n");
     drop(stream);
     server.stop();
+}
+
+#[test]
+fn connections_with_tls_are_adopted_like_others() {
+    let file: Vec<u8> = (0..5_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let identity = identity();
+    let tls = Tls::new(identity.server);
+    let server = Server::start_with(Some(tls), Trigger::Level, &file, file.len() as u64 - 2);
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(identity.roots)
+        .with_no_client_auth();
+    let config = Arc::new(config);
+    let dial = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        StreamOwned::new(client, server.connect())
+    };
+    let mut stream = dial();
+    ask(&mut stream, b"one\n", b"one\n");
+    let answer = [b"here:", &file[2..]].concat();
+    ask(&mut stream, b"file\nfile\nafter\n", &[&answer[..], &answer, b"after\n"].concat());
+    // Without TLS there is an alert and the end.
+    let mut plain = server.connect();
+    plain.write_all(b"one\n").unwrap();
+    let mut alert = Vec::new();
+    plain.read_to_end(&mut alert).unwrap();
+    assert_eq!(alert[0], 0x15, "{alert:?}");
+    let mut last = dial();
+    last.write_all(b"end\n").unwrap();
+    // A goodbye, or this is an error.
+    assert_eq!(last.read(&mut [0; 8]).unwrap(), 0);
+    drop((stream, last));
+    server.thread.join().unwrap();
 }
 
 #[test]

@@ -13,16 +13,16 @@ use rustls::{
 use crate::echo::{Echo, Mail};
 
 /// A certificate of its own, what a server makes of it, and what a client must trust.
-struct Identity {
-    server: Arc<ServerConfig>,
-    roots: Arc<RootCertStore>,
+pub(crate) struct Identity {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) roots: Arc<RootCertStore>,
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let server = ServerConfig::builder_with_provider(provider())

@@ -20,8 +20,8 @@ use anyhow::{Context as _, bail};
 use reactor::{Limits, Signals, Solo, Tls, Trigger};
 use serde::{Deserialize, Serialize};
 
-use crate::channel::{Channel, Message, Received};
-use crate::config::{Accept, Config, Mode};
+use crate::channel::{Channel, DESCRIPTORS_MAX, Message, Received};
+use crate::config::{Accept, Config, Mode, WORKERS_MAX};
 use crate::identity::Identity;
 use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
@@ -71,6 +71,9 @@ pub(crate) fn letter(scheme: Scheme) -> &'static [u8] {
         Scheme::Https => TLS_CONNECTION,
     }
 }
+
+// A worker may watch the sockets that all others had, of both schemes.
+const _: () = assert!(3 + 3 * WORKERS_MAX <= DESCRIPTORS_MAX, "an order comes in one message");
 
 /// What a worker starts with, as the first message of its master. Descriptors come with it: the table, its
 /// mailbox, certificate and key if there are any, listening sockets, and the ways into all mailboxes.

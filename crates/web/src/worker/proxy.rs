@@ -570,6 +570,8 @@ fn begin_connecting(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use wire::http::{RequestBatch, RequestDecoder};
+
     use super::*;
 
     fn exchange(client: u64) -> Exchange {
@@ -586,6 +588,22 @@ mod tests {
             words: None,
             last_heard: MonoNs(0),
             failure: 502,
+        }
+    }
+
+    #[test]
+    fn the_upstream_learns_who_asks_and_how() {
+        let input = b"GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: gopher\r\n\
+                      X-Forwarded-For: 10.0.0.9\r\n\r\n";
+        let mut batch = RequestBatch::new();
+        RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
+        let remote = Some(IpAddr::from([10, 0, 0, 1]));
+        for scheme in Scheme::ALL {
+            let origin = Origin { client: ConnId(1), remote, scheme };
+            let text = String::from_utf8(encode(&batch.get(0, input), origin)).unwrap();
+            let line = format!("\r\nX-Forwarded-Proto: {}\r\n", scheme.name());
+            assert!(text.contains(&line) && !text.contains("gopher"), "{text}");
+            assert!(text.contains("\r\nX-Forwarded-For: 10.0.0.9, 10.0.0.1\r\n"), "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::crowd::{Crowd, Manner, Plan};
 use super::dribble::Dribblers;
 use super::exchanges::{self, Exchange, judge};
-use super::ground::{ABSENT, Ground, TRIALS, Trial};
+use super::ground::{ABSENT, ELSEWHERE, Ground, TRIALS, Trial};
 use super::host::Host;
 use super::talk::ask;
 use super::{Bench, real};
@@ -134,9 +134,11 @@ fn finding(checked: &[Checked], slowed: &Slowed) -> Finding {
     let is_all = passed == checked.len();
     let agrees = is_all && ratio <= RATIO_MAX;
     let mut rows: Vec<Way> = groups(checked);
-    rows.extend(ABSENT.iter().map(|(row, what, instead)| {
-        Way::once(row, "not there", 0.0, "checks", format!("{what}: {instead}"))
-    }));
+    for (role, list) in [("tried elsewhere", ELSEWHERE), ("not there", ABSENT)] {
+        rows.extend(list.iter().map(|(row, what, instead)| {
+            Way::once(row, role, 0.0, "checks", format!("{what}: {instead}"))
+        }));
+    }
     let slow = format!("with {} slow clients", slowed.dribblers);
     rows.push(Way::over("p99", "without slow clients", &slowed.without_ms, "ms", String::new()));
     rows.push(Way::over("p99", &slow, &slowed.with_ms, "ms", String::new()));
