@@ -1,5 +1,5 @@
-//! The listening sockets of one address: bound once, kept for the life of the program and over upgrades, so that no
-//! connection that waits in one is ever lost.
+//! The listening sockets of one address: bound once, kept for the life of the program and over upgrades,
+//! so that no connection that waits in one is ever lost.
 //!
 //! A socket that is bound for new options does not listen before workers with them are ready: the kernel
 //! spreads clients over all sockets of an address that listen, and those at one that is closed are lost.
