@@ -200,7 +200,7 @@ fn connections_with_tls_are_adopted_like_others() {
     ask(&mut stream, b"file\nfile\nafter\n", &[&answer[..], &answer, b"after\n"].concat());
     // Without TLS there is an alert and the end.
     let mut plain = server.connect();
-    plain.write_all(b"one\n").unwrap();
+    plain.write_all(b"longer than the head of a record\n").unwrap();
     let mut alert = Vec::new();
     plain.read_to_end(&mut alert).unwrap();
     assert_eq!(alert[0], 0x15, "{alert:?}");
