@@ -4,6 +4,7 @@
 //! read it. Against Cassandra it shows that the file says what Cassandra does, against Myriad that
 //! Myriad does the same.
 
+pub(crate) mod bound;
 pub(crate) mod client;
 pub(crate) mod connection;
 mod file;

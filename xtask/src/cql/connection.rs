@@ -2,15 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use wire::cql::{
-    Compression, Consistency, Parameters, ParametersToSend, RequestEncoder, Response, Rows, Version,
+    Compression, Consistency, Metadata, Parameters, ParametersToSend, RequestEncoder, Response,
+    Rows, Value, Version,
 };
 
-use super::client::Client;
+use super::client::{Client, Message};
 use super::show;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    client: Client,
+    pub(super) client: Client,
 }
 
 /// How a statement is sent.
@@ -27,6 +28,15 @@ pub(crate) struct Manner {
 impl Manner {
     pub(crate) fn paged(page_rows: Option<i32>) -> Manner {
         Manner { page_rows, ..Manner::default() }
+    }
+
+    pub(super) fn parameters(self) -> Parameters<'static> {
+        Parameters {
+            page_size: self.page_rows,
+            timestamp: self.timestamp,
+            now_in_seconds: self.now_in_seconds,
+            ..Parameters::new(Consistency::One)
+        }
     }
 }
 
@@ -54,45 +64,24 @@ impl Connection {
 
     /// The answer as lines; of rows all pages, with a line between them if pages are asked for.
     pub(crate) fn query(&mut self, statement: &str, manner: Manner) -> Result<Vec<String>> {
-        self.pages(manner, &|to, with, out| to.query(0, statement, with, out))
+        self.pages(manner, &[], &|to, with, out| to.query(0, statement, with, out))
     }
 
-    pub(crate) fn prepare_and_execute(
-        &mut self,
-        statement: &str,
-        manner: Manner,
-    ) -> Result<Vec<String>> {
-        let message = self.client.ask(|to, out| to.prepare(0, statement, None, out))?;
-        let (id, metadata_id) = match message.decode()?.0 {
-            Response::Prepared(prepared) => {
-                (prepared.id, prepared.result_metadata_id.unwrap_or_default())
-            }
-            Response::Error { code, message, .. } => return Ok(vec![error_line(code, message)]),
-            other => bail!("PREPARE was answered {other:?}"),
-        };
-        self.pages(manner, &|to, with, out| to.execute(0, id, metadata_id, with, out))
-    }
-
-    fn pages(
+    /// Asks for one page after the other, each time with all the values.
+    pub(super) fn pages(
         &mut self,
         manner: Manner,
+        values: &[(Option<&str>, Value<'_>)],
         encode: &dyn Fn(RequestEncoder, &ParametersToSend<'_>, &mut Vec<u8>),
     ) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let mut paging_state: Option<Vec<u8>> = None;
         loop {
-            let parameters = Parameters {
-                page_size: manner.page_rows,
-                paging_state: paging_state.as_deref(),
-                timestamp: manner.timestamp,
-                now_in_seconds: manner.now_in_seconds,
-                ..Parameters::new(Consistency::One)
-            };
-            let with = ParametersToSend { parameters, values: &[] };
+            let parameters =
+                Parameters { paging_state: paging_state.as_deref(), ..manner.parameters() };
+            let with = ParametersToSend { parameters, values };
             let message = self.client.ask(|to, out| encode(to, &with, out))?;
-            let (response, notes) = message.decode()?;
-            lines.extend(notes.warnings.iter().map(|warning| format!("warning {warning}")));
-            paging_state = append(response, lines.is_empty(), &mut lines)?;
+            paging_state = append_message(&message, &mut lines)?;
             if paging_state.is_none() {
                 return Ok(lines);
             }
@@ -101,8 +90,19 @@ impl Connection {
     }
 }
 
-fn error_line(code: i32, message: &str) -> String {
+pub(super) fn error_line(code: i32, message: &str) -> String {
     format!("error {code:04x} {}", message.replace('\n', "\\n"))
+}
+
+/// Adds the lines of one message, its warnings first. Returns where the next page begins, if there is
+/// one.
+pub(super) fn append_message(
+    message: &Message,
+    lines: &mut Vec<String>,
+) -> Result<Option<Vec<u8>>> {
+    let (response, notes) = message.decode()?;
+    lines.extend(notes.warnings.iter().map(|warning| format!("warning {warning}")));
+    append(response, lines.is_empty(), lines)
 }
 
 /// Adds the lines of one answer. Returns where the next page begins, if there is one.
@@ -125,12 +125,17 @@ fn append(
     Ok(None)
 }
 
+/// Names and types of columns, or of markers.
+pub(super) fn columns(metadata: &Metadata<'_>) -> String {
+    let columns = metadata.specs.iter();
+    let columns = columns.map(|(_, _, name, of)| format!("{name} {}", show::type_name(of)));
+    columns.collect::<Vec<_>>().join(" | ")
+}
+
 fn append_rows(rows: &Rows<'_>, is_first: bool, lines: &mut Vec<String>) -> Result<()> {
     let specs = &rows.metadata.specs;
     if is_first {
-        let columns =
-            specs.iter().map(|(_, _, name, of)| format!("{name} {}", show::type_name(of)));
-        lines.push(columns.collect::<Vec<_>>().join(" | "));
+        lines.push(columns(&rows.metadata));
     }
     let mut cells = rows.cells();
     for _ in 0..rows.count {
