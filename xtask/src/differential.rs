@@ -1,16 +1,20 @@
 //! `cargo xtask cql-differential`: random schemas and statements, for Myriad and a real Cassandra, or for
 //! one Myriad that runs and another one that is killed and started again all the time.
 //!
-//! Every statement goes to both, with the same times; what they answer must be the same, byte by
-//! byte and word by word. After a difference the statements before it are cut down to those that are
-//! needed, and printed. `docs/cql.md` says which differences are known.
+//! Every statement goes to both, with the same times, by itself or with values for its markers. What
+//! they answer must be the same, byte by byte and word by word. After a difference the statements
+//! before it are cut down to those that are needed, and printed. `docs/cql.md` says which differences
+//! are known.
 
+mod bind;
 mod change;
 mod disturbed;
+mod encode;
 mod known;
 mod query;
 mod schema;
 mod shrink;
+mod term;
 mod types;
 
 use std::collections::BTreeSet;
@@ -22,6 +26,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wire::cql::Version;
 
+use crate::cql::bound::{Batch, Named};
 use crate::cql::connection::{Connection, Manner};
 use crate::process::{Server, Target};
 use crate::tally::Tally;
@@ -68,9 +73,20 @@ pub(crate) enum Against {
 struct Step {
     text: String,
     manner: Manner,
-    is_prepared: bool,
+    way: Way,
     /// A later step may need it: cut away only after a try.
     is_change: bool,
+}
+
+/// How a statement comes to a server.
+#[derive(Debug, Clone, PartialEq)]
+enum Way {
+    /// As QUERY, with values for its markers.
+    Direct(Vec<Named>),
+    /// As PREPARE and EXECUTE.
+    Prepared(Vec<Named>),
+    /// As BATCH. The text of the step says the same, without markers.
+    Batch(Batch),
 }
 
 /// The two servers.
@@ -96,9 +112,13 @@ struct Difference {
 
 impl Difference {
     /// Whether the servers have come apart, so that what follows means nothing. A refused read
-    /// changes nothing.
+    /// changes nothing, and neither does what is said of a prepared statement.
     fn is_data(&self) -> bool {
-        self.is_change || !self.is_refused()
+        !self.is_of_preparation() && (self.is_change || !self.is_refused())
+    }
+
+    fn is_of_preparation(&self) -> bool {
+        known::parted(&self.myriad)[0] == known::parted(&self.other)[0]
     }
 
     fn is_refused(&self) -> bool {
@@ -114,6 +134,9 @@ impl Difference {
             let words = words.filter(|word| word.chars().all(|it| it.is_ascii_alphabetic()));
             words.collect::<Vec<_>>().join(" ")
         };
+        if self.is_of_preparation() {
+            return format!("what PREPARE says differs: {}", self.asked);
+        }
         if !self.is_refused() {
             let columns = self.myriad.first() == self.other.first();
             let rows = self.myriad.len() == self.other.len();
@@ -191,7 +214,10 @@ fn steps(seed: u64, statements: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = table
         .creation()
         .into_iter()
-        .map(|text| Step { text, manner: Manner::default(), is_prepared: false, is_change: true })
+        .map(|text| {
+            let way = Way::Direct(Vec::new());
+            Step { text, manner: Manner::default(), way, is_change: true }
+        })
         .collect();
     let mut now = START_SECONDS;
     for _ in 0..statements {
@@ -200,7 +226,7 @@ fn steps(seed: u64, statements: usize) -> Vec<Step> {
         if random.random_bool(ALTERS) {
             let manner = Manner { now_in_seconds: Some(now), ..Manner::default() };
             let text = table.alter(&mut random);
-            steps.push(Step { text, manner, is_prepared: false, is_change: true });
+            steps.push(Step { text, manner, way: Way::Direct(Vec::new()), is_change: true });
             continue;
         }
         let text = if is_change {
@@ -216,7 +242,8 @@ fn steps(seed: u64, statements: usize) -> Vec<Step> {
             timestamp: is_timed.then(|| random.random_range(1..60)),
             now_in_seconds: Some(now),
         };
-        steps.push(Step { text, manner, is_prepared: random.random_bool(0.3), is_change });
+        let (text, way) = bind::sent(&mut random, &text);
+        steps.push(Step { text, manner, way, is_change });
     }
     steps
 }
@@ -249,11 +276,11 @@ impl Pair {
             if at % UNDISTURBED_MAX == UNDISTURBED_MAX - 1 {
                 self.disturb()?;
             }
-            let text = self.named(&step.text);
+            let named = self.named_step(step);
             let [myriad, other] = [&mut self.myriad, &mut self.other]
-                .map(|connection| ask(connection, step, &text, has_index));
-            let myriad = myriad.with_context(|| format!("myriad: {text}"))?;
-            let other = other.with_context(|| format!("the other server: {text}"))?;
+                .map(|connection| ask(connection, &named, has_index));
+            let myriad = myriad.with_context(|| format!("myriad: {}", named.text))?;
+            let other = other.with_context(|| format!("the other server: {}", named.text))?;
             if !known::is_same(&step.text, has_index, &myriad, &other) {
                 let (asked, is_change) = (keywords(&step.text), step.is_change);
                 let difference = Difference { at, is_change, asked, myriad, other };
@@ -269,6 +296,16 @@ impl Pair {
         Ok(found)
     }
 
+    fn named_step(&self, step: &Step) -> Step {
+        let mut step = Step { text: self.named(&step.text), ..step.clone() };
+        if let Way::Batch(batch) = &mut step.way {
+            for part in &mut batch.parts {
+                part.text = self.named(&part.text);
+            }
+        }
+        step
+    }
+
     fn named(&self, text: &str) -> String {
         let number = self.number;
         text.replace(TABLE, &format!("t{number}")).replace(USER_TYPE, &format!("u{number}"))
@@ -276,25 +313,24 @@ impl Pair {
 }
 
 /// What one server says.
-fn ask(
-    connection: &mut Connection,
-    step: &Step,
-    text: &str,
-    has_index: bool,
-) -> Result<Vec<String>> {
+fn ask(connection: &mut Connection, step: &Step, has_index: bool) -> Result<Vec<String>> {
     for _ in 0..INDEX_TRIES_MAX {
-        let answer = if step.is_prepared {
-            connection.prepare_and_execute(text, step.manner)?
-        } else {
-            connection.query(text, step.manner)?
-        };
+        let answer = ask_once(connection, step)?;
         let is_late = has_index && answer.iter().any(|line| line.starts_with(READ_FAILURE));
         if !is_late {
             return Ok(answer);
         }
         std::thread::sleep(INDEX_PAUSE);
     }
-    connection.query(text, step.manner)
+    ask_once(connection, step)
+}
+
+fn ask_once(connection: &mut Connection, step: &Step) -> Result<Vec<String>> {
+    match &step.way {
+        Way::Direct(values) => connection.query_bound(&step.text, values, step.manner),
+        Way::Prepared(values) => connection.execute_bound(&step.text, values, step.manner),
+        Way::Batch(batch) => connection.batch(batch, step.manner),
+    }
 }
 
 /// Words in capitals, each once, and functions.
@@ -336,10 +372,14 @@ fn report(pair: &mut Pair, seed: u64, steps: &[Step], difference: Difference) ->
         if let Some(rows) = page_rows {
             notes = format!("{notes} pages of {rows}");
         }
-        if step.is_prepared {
-            notes.push_str(" prepared");
+        let step = pair.named_step(step);
+        notes.push_str(&bind::way_of(&step.way));
+        println!("  > {};  --{notes}", step.text);
+        if let Way::Batch(batch) = &step.way {
+            for part in &batch.parts {
+                println!("    {};  --{}", part.text, bind::part_of(part));
+            }
         }
-        println!("  > {};  --{notes}", pair.named(&step.text));
     }
     for (name, lines) in [("myriad", &difference.myriad), ("other ", &difference.other)] {
         for line in lines {

@@ -6,12 +6,13 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::query;
 use super::schema::{Column, Role, TABLE, Table, Times};
+use super::term::Term;
 use super::types::Type;
 
 /// Times of writes: few, so that they are often equal.
 const TIMESTAMPS: std::ops::Range<i64> = 1..60;
 /// Lives of cells, in statements: each is a second after the one before.
-const LIVES: std::ops::Range<u32> = 1..60;
+const LIVES: std::ops::Range<i32> = 1..60;
 
 /// Any statement that changes data.
 pub(super) fn change(random: &mut StdRng, table: &Table) -> String {
@@ -42,7 +43,7 @@ fn batch(random: &mut StdRng, table: &Table) -> String {
     };
     let is_timed = table.times == Times::Client && !table.is_counter && random.random_bool(0.4);
     let using = if is_timed {
-        format!("USING TIMESTAMP {} ", random.random_range(TIMESTAMPS))
+        format!("USING TIMESTAMP {} ", Term::bigint(random.random_range(TIMESTAMPS)).marked())
     } else {
         String::new()
     };
@@ -57,11 +58,11 @@ fn batch(random: &mut StdRng, table: &Table) -> String {
 fn using(random: &mut StdRng, table: &Table, has_time: bool, has_life: bool) -> String {
     let mut parts = Vec::new();
     if has_time && table.times == Times::Client && random.random_bool(0.6) {
-        parts.push(format!("TIMESTAMP {}", random.random_range(TIMESTAMPS)));
+        parts.push(format!("TIMESTAMP {}", Term::bigint(random.random_range(TIMESTAMPS)).marked()));
     }
     let has_life = has_life && table.cells_expire() && random.random_bool(0.2);
     if has_life {
-        parts.push(format!("TTL {}", random.random_range(LIVES)));
+        parts.push(format!("TTL {}", Term::int(random.random_range(LIVES)).marked()));
     }
     parts.shuffle(random);
     if parts.is_empty() { String::new() } else { format!(" USING {}", parts.join(" AND ")) }
@@ -88,7 +89,7 @@ fn insert(random: &mut StdRng, table: &Table, is_conditional: bool, has_time: bo
             if !column.is_key() && random.random_bool(0.1) {
                 return "null".to_owned();
             }
-            column.literal(random)
+            column.marked(random)
         })
         .collect();
     let condition = if is_conditional { " IF NOT EXISTS" } else { "" };
@@ -116,8 +117,10 @@ fn insert_json(random: &mut StdRng, table: &Table, is_conditional: bool, has_tim
     let rest = *["", "", " DEFAULT UNSET", " DEFAULT NULL"].choose(random).expect("four");
     let condition = if is_conditional { " IF NOT EXISTS" } else { "" };
     let using = using(random, table, has_time, table.rows_expire);
-    let text = format!("{{{}}}", members.join(", ")).replace('\'', "''");
-    format!("INSERT INTO {TABLE} JSON '{text}'{rest}{condition}{using}")
+    let json = format!("{{{}}}", members.join(", "));
+    let text = format!("'{}'", json.replace('\'', "''"));
+    let document = Term { text, bytes: json.into_bytes() }.marked();
+    format!("INSERT INTO {TABLE} JSON {document}{rest}{condition}{using}")
 }
 
 fn update(random: &mut StdRng, table: &Table, is_conditional: bool, has_time: bool) -> String {
@@ -146,17 +149,17 @@ fn assignment(random: &mut StdRng, column: &Column) -> String {
     if random.random_bool(0.08) {
         return format!("{name} = null");
     }
-    let whole = format!("{name} = {}", column.literal(random));
+    let whole = format!("{name} = {}", column.marked(random));
     if random.random_bool(0.25) {
         return whole;
     }
-    let value = column.of.literal(random);
+    let value = column.of.marked(random);
     match &column.of {
         Type::List(of) => match random.random_range(0..5) {
             0 | 1 => format!("{name} = {name} + {value}"),
             2 => format!("{name} = {value} + {name}"),
             3 => format!("{name} = {name} - {value}"),
-            _ => format!("{name}[{}] = {}", random.random_range(0..3), of.literal(random)),
+            _ => format!("{name}[{}] = {}", index(random), of.marked(random)),
         },
         Type::Set(_) => match random.random_range(0..3) {
             0 => format!("{name} = {name} - {value}"),
@@ -165,19 +168,24 @@ fn assignment(random: &mut StdRng, column: &Column) -> String {
         },
         Type::Map(key, of) => match random.random_range(0..4) {
             0 => {
-                let keys = Type::Set(key.clone()).literal(random);
+                let keys = Type::Set(key.clone()).marked(random);
                 format!("{name} = {name} - {keys}")
             }
-            1 => format!("{name}[{}] = null", key.literal(random)),
-            2 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
+            1 => format!("{name}[{}] = null", key.marked(random)),
+            2 => format!("{name}[{}] = {}", key.marked(random), of.marked(random)),
             _ => format!("{name} = {name} + {value}"),
         },
         Type::User(fields) => {
             let (field, of) = fields.choose(random).expect("a type has fields");
-            format!("{name}.{field} = {}", of.literal(random))
+            format!("{name}.{field} = {}", of.marked(random))
         }
         _ => whole,
     }
+}
+
+/// An index of a list.
+fn index(random: &mut StdRng) -> String {
+    Term::int(random.random_range(0..3)).marked()
 }
 
 fn delete(random: &mut StdRng, table: &Table, is_conditional: bool, has_time: bool) -> String {
@@ -211,9 +219,9 @@ fn target(random: &mut StdRng, column: &Column) -> String {
         return name.clone();
     }
     match &column.of {
-        Type::List(_) => format!("{name}[{}]", random.random_range(0..3)),
-        Type::Set(of) => format!("{name}[{}]", of.literal(random)),
-        Type::Map(key, _) => format!("{name}[{}]", key.literal(random)),
+        Type::List(_) => format!("{name}[{}]", index(random)),
+        Type::Set(of) => format!("{name}[{}]", of.marked(random)),
+        Type::Map(key, _) => format!("{name}[{}]", key.marked(random)),
         Type::User(fields) => {
             format!("{name}.{}", fields.choose(random).expect("a type has fields").0)
         }
@@ -242,21 +250,21 @@ fn comparison(random: &mut StdRng, column: &Column) -> String {
         return format!("{name} {} null", if random.random_bool(0.5) { "=" } else { "!=" });
     }
     let operator = *["=", "=", "!=", "<", "<=", ">", ">="].choose(random).expect("seven");
-    let value = column.literal(random);
+    let value = column.marked(random);
     let is_part = random.random_bool(0.5);
     match &column.of {
         Type::List(of) if is_part => {
-            format!("{name}[{}] {operator} {}", random.random_range(0..3), of.literal(random))
+            format!("{name}[{}] {operator} {}", index(random), of.marked(random))
         }
         Type::Map(key, of) if is_part => {
-            format!("{name}[{}] {operator} {}", key.literal(random), of.literal(random))
+            format!("{name}[{}] {operator} {}", key.marked(random), of.marked(random))
         }
         Type::User(fields) if is_part => {
             let (field, of) = fields.choose(random).expect("a type has fields");
-            format!("{name}.{field} {operator} {}", of.literal(random))
+            format!("{name}.{field} {operator} {}", of.marked(random))
         }
         of if random.random_bool(0.2) => {
-            format!("{name} IN ({}, {})", of.literal(random), of.literal(random))
+            format!("{name} IN ({}, {})", of.marked(random), of.marked(random))
         }
         _ => format!("{name} {operator} {value}"),
     }
@@ -268,6 +276,7 @@ fn count(random: &mut StdRng, table: &Table) -> String {
     let (name, is_static) = (&column.name, column.role == Role::Static);
     let sign = if random.random_bool(0.6) { '+' } else { '-' };
     let by = *["1", "0", "7", "-3", "9223372036854775807"].choose(random).expect("five");
+    let by = Term::native("counter", by).marked();
     let place = query::row(random, table, is_static);
     format!("UPDATE {TABLE} SET {name} = {name} {sign} {by} WHERE {place}")
 }

@@ -1,5 +1,7 @@
 //! Differences that are known, and why: `docs/cql.md`, "Differences from Cassandra".
 
+use crate::cql::bound::PREPARED;
+
 /// What only fails within Cassandra: states of pages that it has made itself, of groups without rows, a
 /// value that it takes for one of another type, a number that it cannot convert.
 const FAILURES: [&str; 2] =
@@ -36,6 +38,31 @@ pub(super) fn is_same(
     myriad: &[String],
     other: &[String],
 ) -> bool {
+    let ([myriad, ours], [other, theirs]) = (parted(myriad), parted(other));
+    is_same_preparation(statement, ours, theirs)
+        && is_same_answer(statement, has_index, myriad, other)
+}
+
+/// What a statement was answered, and what was said of it when it was prepared.
+pub(super) fn parted(lines: &[String]) -> [&[String]; 2] {
+    let end = lines.iter().position(|line| line.starts_with(PREPARED)).unwrap_or(lines.len());
+    let (answer, prepared) = lines.split_at(end);
+    [answer, prepared]
+}
+
+/// Of a statement that is refused it is not compared when: as it is prepared, or later.
+fn is_same_preparation(statement: &str, ours: &[String], theirs: &[String]) -> bool {
+    if ours == theirs || ours.is_empty() || theirs.is_empty() {
+        return true;
+    }
+    let columns = |lines: &[String]| -> Vec<String> {
+        let parts = lines.iter().map(|line| line.split_once(": ").unwrap_or_default().1);
+        parts.map(without_casts).collect()
+    };
+    statement.contains("cast(") && columns(ours) == columns(theirs)
+}
+
+fn is_same_answer(statement: &str, has_index: bool, myriad: &[String], other: &[String]) -> bool {
     let first = |lines: &[String]| lines.first().cloned().unwrap_or_default();
     let (ours, theirs) = (first(myriad), first(other));
     myriad == other
@@ -175,6 +202,30 @@ mod tests {
                 "[applied] boolean\ntrue",
                 "error 2200 Invalid comparison with an empty list for operator \"<\"",
                 false,
+            ),
+            (
+                "SELECT a FROM t WHERE p = ?",
+                "a int\nprepared markers: p int",
+                "a int\nprepared markers: p text",
+                false,
+            ),
+            (
+                "SELECT a FROM t WHERE p = ?",
+                "a int\nprepared markers: p int",
+                "a int\n1\nprepared markers: p int",
+                false,
+            ),
+            (
+                "SELECT a FROM t WHERE p = ?",
+                "error 2200 no\nprepared markers: p int",
+                "error 2200 no",
+                true,
+            ),
+            (
+                "SELECT cast(a as int) FROM t",
+                "a int\nprepared result: a int",
+                "cast(a as int) int\nprepared result: cast(a as int) int",
+                true,
             ),
             (
                 "BEGIN BATCH INSERT INTO t JSON '{}'; INSERT INTO t (a) VALUES (1); APPLY BATCH",

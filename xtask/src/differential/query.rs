@@ -5,10 +5,11 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::schema::{Column, Role, TABLE, Table, Times};
+use super::term::Term;
 use super::types::Type;
 
 fn equals(random: &mut StdRng, column: &Column) -> String {
-    format!("{} = {}", column.name, column.literal(random))
+    format!("{} = {}", column.name, column.marked(random))
 }
 
 fn partition(random: &mut StdRng, table: &Table) -> Vec<String> {
@@ -32,7 +33,7 @@ pub(super) fn rows(random: &mut StdRng, table: &Table) -> String {
     for (at, column) in columns.iter().enumerate() {
         if at == chosen {
             let values = values(random, column);
-            relations.push(format!("{} IN ({values})", column.name));
+            relations.push(format!("{} IN {values}", column.name));
         } else {
             relations.push(equals(random, column));
         }
@@ -40,9 +41,15 @@ pub(super) fn rows(random: &mut StdRng, table: &Table) -> String {
     relations.join(" AND ")
 }
 
+/// What stands behind IN, with its brackets: it may be sent as one value or as some.
 fn values(random: &mut StdRng, column: &Column) -> String {
     let count = random.random_range(1..4);
-    (0..count).map(|_| column.literal(random)).collect::<Vec<_>>().join(", ")
+    let terms: Vec<Term> = (0..count).map(|_| column.term(random)).collect();
+    if random.random_bool(0.3) {
+        return Term::items(['(', ')'], &terms).marked();
+    }
+    let marked: Vec<String> = terms.iter().map(Term::marked).collect();
+    format!("({})", marked.join(", "))
 }
 
 /// A part of one partition.
@@ -68,17 +75,17 @@ fn slice(random: &mut StdRng, table: &Table) -> Vec<String> {
         return relations;
     }
     let name = &rest[0].name;
-    let value = rest[0].literal(random);
+    let value = rest[0].marked(random);
     match random.random_range(0..6) {
         0 => relations.push(format!("{name} = {value}")),
-        1 => relations.push(format!("{name} IN ({})", values(random, rest[0]))),
+        1 => relations.push(format!("{name} IN {}", values(random, rest[0]))),
         2 => relations.push(format!("{name} >= {value}")),
         3 => relations.push(format!("{name} < {value}")),
         _ => {
             let [lower, upper] =
                 [[">", ">="], ["<", "<="]].map(|operators| *operators.choose(random).expect("two"));
             relations.push(format!("{name} {lower} {value}"));
-            relations.push(format!("{name} {upper} {}", rest[0].literal(random)));
+            relations.push(format!("{name} {upper} {}", rest[0].marked(random)));
         }
     }
     relations
@@ -87,11 +94,7 @@ fn slice(random: &mut StdRng, table: &Table) -> Vec<String> {
 fn tuple_slice(random: &mut StdRng, columns: &[&Column]) -> Vec<String> {
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let names = names.join(", ");
-    let mut tuple = || {
-        let values: Vec<String> = columns.iter().map(|column| column.literal(random)).collect();
-        format!("({})", values.join(", "))
-    };
-    let (first, second) = (tuple(), tuple());
+    let (first, second) = (tuple(random, columns), tuple(random, columns));
     let few = &columns[..1];
     match random.random_range(0..6) {
         0 => vec![format!("({names}) = {first}")],
@@ -101,9 +104,20 @@ fn tuple_slice(random: &mut StdRng, columns: &[&Column]) -> Vec<String> {
         4 => vec![format!("({names}) >= {first}"), format!("({names}) < {second}")],
         _ => vec![
             format!("({names}) > {first}"),
-            format!("({}) <= ({})", few[0].name, few[0].literal(random)),
+            format!("({}) <= ({})", few[0].name, few[0].marked(random)),
         ],
     }
+}
+
+/// Values of several columns, that may be sent as one value or as some.
+fn tuple(random: &mut StdRng, columns: &[&Column]) -> String {
+    let terms: Vec<Term> = columns.iter().map(|column| column.term(random)).collect();
+    if random.random_bool(0.4) {
+        let parts: Vec<Option<Term>> = terms.into_iter().map(Some).collect();
+        return Term::tuple(&parts, parts.len()).marked();
+    }
+    let marked: Vec<String> = terms.iter().map(Term::marked).collect();
+    format!("({})", marked.join(", "))
 }
 
 /// All that is in the table.
@@ -155,7 +169,7 @@ pub(super) fn select(random: &mut StdRng, table: &Table) -> String {
     let selection = selection(random, table, is_grouped);
     let place = where_of(&relations);
     let per_partition = if random.random_bool(0.1) {
-        format!(" PER PARTITION LIMIT {}", random.random_range(1..3))
+        format!(" PER PARTITION LIMIT {}", Term::int(random.random_range(1..3)).marked())
     } else {
         String::new()
     };
@@ -170,7 +184,7 @@ fn where_of(relations: &[String]) -> String {
 
 fn limit(random: &mut StdRng) -> String {
     if random.random_bool(0.2) {
-        format!(" LIMIT {}", random.random_range(1..6))
+        format!(" LIMIT {}", Term::int(random.random_range(1..6)).marked())
     } else {
         String::new()
     }
@@ -217,10 +231,10 @@ fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
             let operators = *BOUNDS.choose(random).expect("five");
             let bounds = operators.iter().map(|operator| {
                 let token = if random.random_bool(0.3) {
-                    (*TOKENS.choose(random).expect("some")).to_owned()
+                    Term::native("bigint", TOKENS.choose(random).expect("some")).marked()
                 } else {
                     let values: Vec<String> =
-                        keys.iter().map(|column| column.literal(random)).collect();
+                        keys.iter().map(|column| column.marked(random)).collect();
                     format!("token({})", values.join(", "))
                 };
                 format!("token({names}) {operator} {token}")
@@ -232,7 +246,7 @@ fn relations(random: &mut StdRng, table: &Table) -> (Vec<String>, bool) {
             let chosen = random.random_range(0..keys.len());
             for (at, column) in keys.iter().enumerate() {
                 relations.push(if at == chosen {
-                    format!("{} IN ({})", column.name, values(random, column))
+                    format!("{} IN {}", column.name, values(random, column))
                 } else {
                     equals(random, column)
                 });
@@ -270,13 +284,13 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
         filters.push(match &column.of {
             // Of a set, and of keys of a map, Cassandra finds what was deleted, too.
             Type::Set(_) => continue,
-            Type::List(of) => format!("{name} CONTAINS {}", of.literal(random)),
+            Type::List(of) => format!("{name} CONTAINS {}", of.marked(random)),
             Type::Map(key, of) => match random.random_range(0..2) {
-                0 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
-                _ => format!("{name} CONTAINS {}", of.literal(random)),
+                0 => format!("{name}[{}] = {}", key.marked(random), of.marked(random)),
+                _ => format!("{name} CONTAINS {}", of.marked(random)),
             },
-            _ if random.random_bool(0.1) => format!("{name} IN ({})", values(random, column)),
-            _ => format!("{name} {operator} {}", column.literal(random)),
+            _ if random.random_bool(0.1) => format!("{name} IN {}", values(random, column)),
+            _ => format!("{name} {operator} {}", column.marked(random)),
         });
     }
     filters
@@ -286,11 +300,11 @@ fn filters(random: &mut StdRng, table: &Table) -> Vec<String> {
 fn look_up(random: &mut StdRng, column: &Column) -> String {
     let name = &column.name;
     match &column.of {
-        Type::List(of) | Type::Set(of) => format!("{name} CONTAINS {}", of.literal(random)),
+        Type::List(of) | Type::Set(of) => format!("{name} CONTAINS {}", of.marked(random)),
         Type::Map(key, of) => match random.random_range(0..3) {
-            0 => format!("{name} CONTAINS KEY {}", key.literal(random)),
-            1 => format!("{name}[{}] = {}", key.literal(random), of.literal(random)),
-            _ => format!("{name} CONTAINS {}", of.literal(random)),
+            0 => format!("{name} CONTAINS KEY {}", key.marked(random)),
+            1 => format!("{name}[{}] = {}", key.marked(random), of.marked(random)),
+            _ => format!("{name} CONTAINS {}", of.marked(random)),
         },
         _ => equals(random, column),
     }

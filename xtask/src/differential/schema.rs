@@ -4,6 +4,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use super::term::Term;
 use super::types::{Type, USER_TYPE};
 
 /// How the table is called until a name for it is chosen.
@@ -26,16 +27,20 @@ pub(super) struct Column {
     pub(super) of: Type,
     pub(super) role: Role,
     /// Of a key: the values it takes.
-    values: Vec<String>,
+    values: Vec<Term>,
 }
 
 impl Column {
-    /// A term of CQL.
-    pub(super) fn literal(&self, random: &mut StdRng) -> String {
+    pub(super) fn term(&self, random: &mut StdRng) -> Term {
         match self.values.choose(random) {
             Some(value) => value.clone(),
-            None => self.of.literal(random),
+            None => self.of.term(random),
         }
+    }
+
+    /// A term of CQL that may be sent as a value.
+    pub(super) fn marked(&self, random: &mut StdRng) -> String {
+        self.term(random).marked()
     }
 
     pub(super) fn is_key(&self) -> bool {
@@ -238,6 +243,6 @@ fn indexes(random: &mut StdRng, columns: &[Column]) -> Vec<String> {
 
 fn key(random: &mut StdRng, user: &[(String, Type)], name: String, role: Role) -> Column {
     let of = Type::key(random, user);
-    let values = (0..KEY_VALUES_MAX).map(|_| of.key_literal(random)).collect();
+    let values = (0..KEY_VALUES_MAX).map(|_| of.key_term(random)).collect();
     Column { name, of, role, values }
 }

@@ -1,4 +1,4 @@
-//! Random types and values of them, as text.
+//! Random types and values of them.
 //!
 //! Values come from short lists, so that statements meet: keys are found again, values are equal.
 
@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+
+use super::term::Term;
 
 /// A type that is not made of others.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +27,13 @@ const fn number(name: &'static str, values: &'static [&'static str]) -> Native {
 
 const fn other(name: &'static str, values: &'static [&'static str]) -> Native {
     Native { name, values, is_number: false, is_key: true }
+}
+
+impl Native {
+    fn term(&self, random: &mut StdRng) -> Term {
+        let constant = self.values.choose(random).expect("every type has values");
+        Term::native(self.name, constant)
+    }
 }
 
 const UUIDS: &[&str] = &[
@@ -207,13 +216,13 @@ impl Type {
         matches!(self, Type::Native(native) if native.is_number)
     }
 
-    /// A term of CQL for a key. None holds `{}`, which Cassandra takes for a set in WHERE, and fails
-    /// where it is a map.
-    pub(super) fn key_literal(&self, random: &mut StdRng) -> String {
+    /// A term for a key. None holds `{}`, which Cassandra takes for a set in WHERE, and fails where it
+    /// is a map.
+    pub(super) fn key_term(&self, random: &mut StdRng) -> Term {
         loop {
-            let text = self.literal(random);
-            if !self.has(&|of| matches!(of, Type::Map(..))) || !text.contains("{}") {
-                return text;
+            let term = self.term(random);
+            if !self.has(&|of| matches!(of, Type::Map(..))) || !term.text.contains("{}") {
+                return term;
             }
         }
     }
@@ -234,56 +243,76 @@ impl Type {
         matches!(self, Type::Native(native) if native.name == name)
     }
 
-    /// A term of CQL.
+    /// A term of CQL that is never sent as a value.
     pub(super) fn literal(&self, random: &mut StdRng) -> String {
+        self.term(random).text
+    }
+
+    /// A term of CQL that may be sent as a value.
+    pub(super) fn marked(&self, random: &mut StdRng) -> String {
+        self.term(random).marked()
+    }
+
+    pub(super) fn term(&self, random: &mut StdRng) -> Term {
         match self {
-            Type::Native(native) => {
-                (*native.values.choose(random).expect("every type has values")).to_owned()
+            Type::Native(native) => native.term(random),
+            Type::List(of) => {
+                Term::items(['[', ']'], &Self::some(random, |random| of.term(random)))
             }
-            Type::List(of) => format!("[{}]", Self::some(random, |random| of.literal(random))),
-            Type::Set(of) => format!("{{{}}}", Self::some(random, |random| of.literal(random))),
+            Type::Set(of) => Term::items(['{', '}'], &Self::some(random, |random| of.term(random))),
             Type::Map(key, of) => {
-                let pair = |random: &mut StdRng| (key.literal(random), of.literal(random));
-                format!("{{{}}}", Self::pairs(random, pair))
+                let pair = |random: &mut StdRng| (key.term(random), of.term(random));
+                Term::pairs(&Self::pairs(random, pair))
             }
             Type::Tuple(parts) => {
-                let parts: Vec<String> =
-                    parts.iter().map(|part| part.literal_or_null(random)).collect();
-                format!("({})", parts.join(", "))
+                let parts: Vec<Option<Term>> =
+                    parts.iter().map(|part| part.term_or_null(random)).collect();
+                Term::tuple(&parts, sent(random, &parts))
             }
             Type::Vector(length) => {
-                let part = |_| ["0.0", "1.5", "-2"].choose(random).copied().expect("three");
-                format!("[{}]", (0..*length).map(part).collect::<Vec<_>>().join(", "))
+                let part = |_| {
+                    let number = *["0.0", "1.5", "-2"].choose(random).expect("three");
+                    Term::native("float", number)
+                };
+                let parts: Vec<Term> = (0..*length).map(part).collect();
+                // Of parts of one length only their bytes are sent.
+                let bytes = parts.iter().flat_map(|part| part.bytes.clone()).collect();
+                Term { bytes, ..Term::items(['[', ']'], &parts) }
             }
-            Type::User(fields) => {
-                let mut parts = Vec::new();
-                for (name, of) in fields {
-                    // The first one stays: `{}` is a map.
-                    if parts.is_empty() || random.random_bool(0.8) {
-                        parts.push(format!("{name}: {}", of.literal_or_null(random)));
-                    }
-                }
-                format!("{{{}}}", parts.join(", "))
-            }
-            Type::Frozen(of) => of.literal(random),
+            Type::User(fields) => Self::user_term(random, fields),
+            Type::Frozen(of) => of.term(random),
         }
     }
 
-    fn literal_or_null(&self, random: &mut StdRng) -> String {
-        if random.random_bool(0.15) { "null".to_owned() } else { self.literal(random) }
+    fn user_term(random: &mut StdRng, fields: &[(String, Type)]) -> Term {
+        let (mut texts, mut parts) = (Vec::new(), Vec::new());
+        for (name, of) in fields {
+            // The first one stays: `{}` is a map.
+            let is_named = texts.is_empty() || random.random_bool(0.8);
+            let part = if is_named { of.term_or_null(random) } else { None };
+            if is_named {
+                texts.push(format!("{name}: {}", Term::text_or_null(part.as_ref())));
+            }
+            parts.push(part);
+        }
+        let sent = sent(random, &parts);
+        Term { text: format!("{{{}}}", texts.join(", ")), bytes: Term::fields(&parts[..sent]) }
     }
 
-    fn some(random: &mut StdRng, part: impl Fn(&mut StdRng) -> String) -> String {
+    fn term_or_null(&self, random: &mut StdRng) -> Option<Term> {
+        if random.random_bool(0.15) { None } else { Some(self.term(random)) }
+    }
+
+    fn some<T>(random: &mut StdRng, part: impl Fn(&mut StdRng) -> T) -> Vec<T> {
         let count = random.random_range(0..4);
-        (0..count).map(|_| part(random)).collect::<Vec<_>>().join(", ")
+        (0..count).map(|_| part(random)).collect()
     }
 
     /// Of two pairs with one key Cassandra keeps the one that a hash map gives it: there are none.
-    fn pairs(random: &mut StdRng, pair: impl Fn(&mut StdRng) -> (String, String)) -> String {
+    fn pairs<K: Ord, V>(random: &mut StdRng, pair: impl Fn(&mut StdRng) -> (K, V)) -> Vec<(K, V)> {
         let count = random.random_range(0..4);
-        let pairs: BTreeMap<String, String> = (0..count).map(|_| pair(random)).collect();
-        let pairs = pairs.iter().map(|(key, value)| format!("{key}: {value}"));
-        pairs.collect::<Vec<_>>().join(", ")
+        let pairs: BTreeMap<K, V> = (0..count).map(|_| pair(random)).collect();
+        pairs.into_iter().collect()
     }
 
     /// A value in JSON.
@@ -293,7 +322,7 @@ impl Type {
                 json_scalar(native, native.values.choose(random).expect("some"))
             }
             Type::List(of) | Type::Set(of) => {
-                format!("[{}]", Self::some(random, |random| of.json(random)))
+                format!("[{}]", Self::some(random, |random| of.json(random)).join(", "))
             }
             Type::Map(key, of) => {
                 let pair = |random: &mut StdRng| {
@@ -302,7 +331,9 @@ impl Type {
                     let key = if key.starts_with('"') { key } else { quoted(&key) };
                     (key, of.json(random))
                 };
-                format!("{{{}}}", Self::pairs(random, pair))
+                let pairs = Self::pairs(random, pair).into_iter();
+                let pairs = pairs.map(|(key, value)| format!("{key}: {value}"));
+                format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
             }
             Type::Tuple(parts) => {
                 let parts: Vec<String> = parts.iter().map(|part| part.json(random)).collect();
@@ -321,6 +352,12 @@ impl Type {
     }
 }
 
+/// How many parts of a tuple are sent: nulls at its end may be left out, but not all parts.
+fn sent(random: &mut StdRng, parts: &[Option<Term>]) -> usize {
+    let least = parts.iter().rposition(Option::is_some).map_or(1, |last| last + 1);
+    random.random_range(least..=parts.len())
+}
+
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -334,4 +371,42 @@ fn json_scalar(native: &Native, constant: &str) -> String {
         return constant.to_owned();
     }
     quoted(constant.trim_matches('$'))
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::super::encode;
+    use super::*;
+
+    #[test]
+    fn every_constant_can_be_sent() {
+        for native in &NATIVES {
+            for constant in native.values {
+                let bytes = encode::native(native.name, constant);
+                let may_be_empty = ["text", "ascii", "blob"].contains(&native.name);
+                assert!(may_be_empty || !bytes.is_empty(), "{} {constant}", native.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_is_the_same_as_text_and_as_bytes() {
+        let int = || Type::native("int");
+        let fields = vec![("f0".to_owned(), int()), ("f1".to_owned(), int())];
+        let numbers = |text: &str| text.matches(|it: char| it.is_ascii_digit()).count();
+        let mut random = StdRng::seed_from_u64(1);
+        for _ in 0..100 {
+            let vector = Type::Vector(2).term(&mut random);
+            assert_eq!(vector.bytes.len(), 8);
+            let list = Type::List(Box::new(int())).term(&mut random);
+            let count = if numbers(&list.text) == 0 { 0 } else { list.text.split(", ").count() };
+            assert_eq!(list.bytes.len(), 4 + 8 * count, "{}", list.text);
+            let user = Type::User(fields.clone()).term(&mut random);
+            let values = user.text.matches(": ").count() - user.text.matches("null").count();
+            let bytes = 4 * values + 4 * values.max(1)..=4 * values + 8;
+            assert!(bytes.contains(&user.bytes.len()), "{}", user.text);
+        }
+    }
 }
