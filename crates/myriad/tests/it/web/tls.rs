@@ -60,8 +60,9 @@ impl Ground {
     /// The options of TLS in a file.
     fn options_at(&self, address: SocketAddr) -> String {
         let (certificate, key) = (self.files.path("one.pem"), self.files.path("one.key"));
+        let (certificate, key) = (certificate.display(), key.display());
         format!(
-            "listen-tls = \"{address}\"\ntls-cert-file = {certificate:?}\ntls-key-file = {key:?}\n"
+            "listen-tls = \"{address}\"\ntls-cert-file = \"{certificate}\"\ntls-key-file = \"{key}\"\n"
         )
     }
 
@@ -413,7 +414,8 @@ fn who_speaks_no_tls_gets_an_end() {
     let https = server.https.unwrap();
     let mut good = ground.dial(&server);
     ask(&mut good, GET_HELLO, HELLO);
-    for bytes in [GET_HELLO.as_bytes(), b"\x16\x03\x01\xff\xff", &[0; 100_000]] {
+    let zeros = vec![0; 100_000];
+    for bytes in [GET_HELLO.as_bytes(), b"\x16\x03\x01\xff\xff", &zeros] {
         let mut stream = connect(https);
         // Its end may come before all is said.
         let _ = stream.write_all(bytes);
