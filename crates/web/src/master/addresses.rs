@@ -38,6 +38,15 @@ impl Addresses {
         Addresses([http, https])
     }
 
+    /// The schemes whose addresses here these options do not serve.
+    pub(crate) fn left_by(&self, config: &Config) -> Vec<Scheme> {
+        let is_left = |scheme: &Scheme| {
+            let wanted = config.address(*scheme);
+            self.of(*scheme).is_some_and(|there| !wanted.is_some_and(|one| there.serves(one)))
+        };
+        Scheme::ALL.into_iter().filter(is_left).collect()
+    }
+
     /// Listens where the options say, with those sockets of another master that are of use.
     pub(crate) fn begin(inherited: Addresses, config: &Config) -> anyhow::Result<Addresses> {
         let mut addresses = Addresses::default();
@@ -218,6 +227,9 @@ mod tests {
         assert_eq!((gone.local(Scheme::Https), addresses.local(Scheme::Http)), (https, http));
         assert_eq!(addresses.local(Scheme::Https).unwrap().ip(), elsewhere.ip());
         // What another master passes on is kept where it is still wanted.
+        assert_eq!(addresses.left_by(&after), []);
+        assert_eq!(addresses.left_by(&before), [Scheme::Https]);
+        assert_eq!(addresses.left_by(&config(1, false)), [Scheme::Https]);
         let next = Addresses::begin(addresses, &before).unwrap();
         assert_eq!(next.local(Scheme::Http), http);
         assert_eq!(next.local(Scheme::Https).unwrap().ip(), https.unwrap().ip());

@@ -23,7 +23,7 @@ use rustix::time::Timespec;
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, Config, Source};
 use crate::scheme::Scheme;
-use crate::worker::{ACCEPT, FINISH, LEAVE, READY, REOPEN, finish_at};
+use crate::worker::{ACCEPT, LEAVE, REOPEN, finish_at};
 use crate::{door, logging};
 
 use addresses::{Addresses, Counts};
@@ -100,8 +100,8 @@ struct Master {
     next: Option<Reload>,
     retired: Vec<Retired>,
     dispatch: Dispatch,
-    /// The master that this one replaces.
-    parent: Option<Channel>,
+    /// The master that this one replaces, and whose addresses there this one does not serve.
+    parent: Option<(Channel, Vec<Scheme>)>,
     upgrade: Option<Upgrade>,
     phase: Phase,
 }
@@ -118,6 +118,7 @@ impl Master {
         let program = std::env::current_exe().context("find this program's file")?;
         // Before anybody can come: certificate and key may be wrong.
         let mut team = Team::new(config)?;
+        let parent = parent.map(|parent| (parent, inherited.left_by(&team.config)));
         let addresses = Addresses::begin(inherited, &team.config)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
@@ -225,7 +226,7 @@ impl Master {
                     self.forget_threads();
                     self.end_upgrade("told to end twice");
                 }
-                Signal::Terminate | Signal::Interrupt => self.end(FINISH),
+                Signal::Terminate | Signal::Interrupt => self.end(&Scheme::ALL),
                 _ if self.phase != Phase::Serving => {
                     tracing::warn!(?signal, "ignored: not serving yet, or no more");
                 }
@@ -307,8 +308,8 @@ impl Master {
         if matches!(config.accept, Accept::NotifyLt | Accept::NotifyEt | Accept::Serial) {
             tracing::warn!("this way of accepting is historical and has real faults");
         }
-        if let Some(parent) = self.parent.take()
-            && let Err(error) = parent.send(READY, &[])
+        if let Some((parent, left)) = self.parent.take()
+            && let Err(error) = parent.send(&upgrade::serving(&left), &[])
         {
             tracing::warn!(%error, "the master before this one cannot be told");
         }
@@ -453,12 +454,13 @@ impl Master {
         }
     }
 
-    /// Has all workers end.
-    fn end(&mut self, order: &[u8]) {
+    /// Has all workers end. Nobody else takes those who wait at addresses of these schemes.
+    fn end(&mut self, finished: &[Scheme]) {
         tracing::info!("ending");
         // Elsewhere workers take those who wait.
-        if order == FINISH && self.team.config.accept == Accept::Fdpass {
-            for (scheme, _, listener) in self.addresses.all().each() {
+        if self.team.config.accept == Accept::Fdpass {
+            let sockets = self.addresses.all();
+            for (scheme, _, listener) in sockets.each().filter(|one| finished.contains(&one.0)) {
                 self.dispatch.evacuate(&self.team, listener, scheme);
             }
         }
@@ -474,7 +476,7 @@ impl Master {
             let patience = Duration::from_millis(self.team.config.drain_timeout_ms) + PATIENCE;
             upgrade.until = Instant::now() + patience;
         }
-        Self::retire(&mut self.retired, &mut self.team, order);
+        Self::retire(&mut self.retired, &mut self.team, finish_at(finished));
         // Who comes now is refused by the kernel, or served by the next master.
         self.addresses.close();
     }
@@ -498,15 +500,16 @@ impl Master {
     fn hear_upgrade(&mut self) {
         let Some(upgrade) = &self.upgrade else { return };
         match upgrade.channel.receive() {
-            Ok(Received::Message(message)) if message.bytes == READY => {
+            Ok(Received::Message(message)) => {
+                let Some(left) = upgrade::left(&message.bytes) else { return };
                 self.upgrade = None;
                 // While this one ends, the new one has been told to end as well.
                 if self.phase != Phase::Ending {
                     tracing::info!("the new master serves");
-                    self.end(LEAVE);
+                    self.end(&left);
                 }
             }
-            Ok(Received::Message(_) | Received::Empty) => {}
+            Ok(Received::Empty) => {}
             Ok(Received::Closed) => self.end_upgrade("it ended"),
             Err(error) => self.end_upgrade(&error.to_string()),
         }

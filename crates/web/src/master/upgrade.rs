@@ -21,6 +21,7 @@ use super::listeners::Listeners;
 use crate::INHERIT_FLAG;
 use crate::channel::{Channel, Message, Received};
 use crate::scheme::Scheme;
+use crate::worker::READY;
 
 /// Time for the new master to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -110,6 +111,20 @@ impl Upgrade {
     }
 }
 
+/// What a new master says when it serves: it does not serve the addresses of these schemes any more.
+pub(crate) fn serving(left: &[Scheme]) -> Vec<u8> {
+    let names = left.iter().flat_map(|scheme| [b" ", scheme.name().as_bytes()].concat());
+    READY.iter().copied().chain(names).collect()
+}
+
+/// Which these are; none if it says something else.
+pub(crate) fn left(words: &[u8]) -> Option<Vec<Scheme>> {
+    let mut words = words.split(|byte| *byte == b' ');
+    words.next().filter(|first| *first == READY)?;
+    let named = |name: &[u8]| Scheme::ALL.into_iter().find(|one| one.name().as_bytes() == name);
+    words.map(named).collect()
+}
+
 /// The new master's side: the old one, and its listening sockets.
 pub(crate) fn inherit() -> anyhow::Result<(Channel, Addresses)> {
     let parent = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
@@ -148,6 +163,15 @@ mod tests {
                 assert_eq!(after.local(scheme), before.local(scheme));
             }
         }
+    }
+
+    #[test]
+    fn a_new_master_says_what_it_has_left() {
+        for schemes in [&[][..], &[Scheme::Http], &[Scheme::Https], &Scheme::ALL] {
+            assert_eq!(left(&serving(schemes)).as_deref(), Some(schemes));
+        }
+        assert_eq!(serving(&[]), READY);
+        assert_eq!((left(b"read"), left(b"ready gopher"), left(b"")), (None, None, None));
     }
 
     #[test]

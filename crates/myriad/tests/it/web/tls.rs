@@ -14,7 +14,8 @@ use rustls::{ClientConfig, HandshakeKind};
 use super::STRATEGIES;
 use super::harness::{
     DRAIN_IDLE, Folder, GET_HELLO, GET_HELLO_AND_CLOSE, HELLO, HELLO_AND_CLOSE, Load, Orphan,
-    PATIENT, Server, ask, ask_all, check_status, connect, is_running, replace, signal, wait_until,
+    PATIENT, Server, ask, ask_all, check_status, connect, halt, is_running, replace, signal,
+    successor, wait_until,
 };
 use crate::secure::{Files, Stream, dial};
 
@@ -384,6 +385,33 @@ fn replacing_the_program_keeps_https() {
             wait_until("the last master has ended", || !masters[0].is_there());
         });
         assert!(TcpStream::connect(https).is_err());
+    }
+}
+
+/// Who waits at an address that the next program does not serve is served by the last one.
+#[test]
+fn a_new_program_at_another_address_loses_nobody() {
+    for accept in ["least-loaded", "fdpass"] {
+        let ground = Ground::new(&format!("moves-{accept}"));
+        let [here, there] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 0)));
+        let rest = format!("accept = \"{accept}\"\nworkers = 1\n");
+        let mut server = ground.start_with_file(&(ground.options_at(here) + &rest));
+        let (master, worker) = (server.master.id(), server.workers()[0]);
+        halt(worker);
+        let mut waiting: Vec<Stream> = (0..5).map(|_| ground.dial(&server)).collect();
+        ground.write_options(&(ground.options_at(there) + &rest));
+        signal(master, "USR2");
+        let next = successor(master);
+        let (http, https) = server.next_addresses();
+        assert_eq!((http, https.unwrap().ip()), (server.address, there.ip()));
+        signal(worker, "CONT");
+        for stream in &mut waiting {
+            ask(stream, GET_HELLO, HELLO_AND_CLOSE);
+        }
+        wait_until("the old master has ended", || !is_running(master));
+        ask(&mut dial(https.unwrap(), &ground.client), GET_HELLO, HELLO);
+        signal(next.0, "TERM");
+        wait_until("the new master has ended", || !next.is_there());
     }
 }
 
