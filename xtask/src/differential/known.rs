@@ -14,6 +14,15 @@ const READ_FAILURE: &str = "error 1300 ";
 const SIGNATURES: &str = "(known type signatures:";
 /// Which of two columns with a mistake is named is chosen by a hash map.
 const JSON_MISTAKE: &str = "error 2200 Error decoding JSON value for ";
+/// What is no JSON is refused in the words of the parser; no document at all is none of length 0 to it.
+const NO_JSON: [&str; 2] = [
+    "error 2200 Could not decode JSON string as a map: ",
+    "error 2200 Got null for INSERT JSON values",
+];
+/// Of an empty value for a number it makes null, of which it then takes the number.
+const EMPTY_NUMBERS: [&str; 2] =
+    ["error 0000 java.lang.NullPointerException", "error 0000 java.lang.IndexOutOfBoundsException"];
+const REFUSED_NUMBER: &str = "error 2200 Invalid ";
 /// Which of two conditions is judged first, too.
 const BAD_COMPARISON: &str = "error 2200 Invalid comparison with ";
 /// What only Myriad finds by an index. Where there is none it has to refuse it, too.
@@ -125,7 +134,12 @@ fn without_casts(columns: &str) -> String {
 fn is_same_refusal(statement: &str, ours: &str, theirs: &str) -> bool {
     let both = |is_such: &dyn Fn(&str) -> bool| is_such(ours) && is_such(theirs);
     let is_error = |line: &str| line.starts_with("error ");
-    if both(&|line| line.starts_with(JSON_MISTAKE)) {
+    if both(&|line| line.starts_with(JSON_MISTAKE))
+        || both(&|line| NO_JSON.iter().any(|words| line.starts_with(words)))
+    {
+        return true;
+    }
+    if ours.starts_with(REFUSED_NUMBER) && EMPTY_NUMBERS.iter().any(|it| theirs.starts_with(it)) {
         return true;
     }
     if let (Some(ours), Some(theirs)) =
@@ -226,6 +240,24 @@ mod tests {
                 "a int\nprepared result: a int",
                 "cast(a as int) int\nprepared result: cast(a as int) int",
                 true,
+            ),
+            (
+                "INSERT INTO t JSON ?",
+                "error 2200 Could not decode JSON string as a map: EOF. (String was: )",
+                "error 2200 Could not decode JSON string as a map: No content. (String was: )",
+                true,
+            ),
+            (
+                "UPDATE t SET n = n + ? WHERE k = 1",
+                "error 2200 Invalid null value for counter increment",
+                "error 0000 java.lang.IndexOutOfBoundsException",
+                true,
+            ),
+            (
+                "UPDATE t SET n = n + ? WHERE k = 1",
+                "void",
+                "error 0000 java.lang.IndexOutOfBoundsException",
+                false,
             ),
             (
                 "BEGIN BATCH INSERT INTO t JSON '{}'; INSERT INTO t (a) VALUES (1); APPLY BATCH",

@@ -300,8 +300,10 @@ impl<'c> RowChange<'c> {
             CqlType::Map(of, _) => (of, "map key"),
             _ => unreachable!("the plan knows the type"),
         };
-        let Evaluated::Bytes(bytes) = self.evaluate(key)? else {
-            return Err(CqlError::invalid(format!("Invalid null {kind} for {}", column.name)));
+        let bytes = match self.evaluate(key)? {
+            Evaluated::Bytes(bytes) => bytes,
+            Evaluated::Null => return Err(CqlError::invalid(format!("Invalid null {kind}"))),
+            Evaluated::Unset => return Err(CqlError::invalid(format!("Invalid unset {kind}"))),
         };
         let mut out = Vec::new();
         comparable::encode(&bytes, of, false, &mut out);
@@ -351,7 +353,7 @@ impl<'c> RowChange<'c> {
             Evaluated::Null => None,
             Evaluated::Bytes(bytes) => <[u8; 8]>::try_from(&*bytes).ok().map(i64::from_be_bytes),
         }) else {
-            return Err(CqlError::invalid("Invalid null value for counter increment/decrement"));
+            return Err(CqlError::invalid("Invalid null value for counter increment"));
         };
         let delta = if is_negative { delta.wrapping_neg() } else { delta };
         let own = self.cells(column).next().map(|cell| {

@@ -76,10 +76,16 @@ impl<'v> Ready<'v> {
             },
             (FilterPart::Whole, _) => own.clone(),
         };
-        if let Choices::One(value) = &filter.choices
-            && matches!(cx.evaluate(value)?, Evaluated::Null)
-        {
-            return Err(CqlError::invalid(format!("Unsupported null value for column {name}")));
+        if let Choices::One(value) = &filter.choices {
+            let absent = match cx.evaluate(value)? {
+                Evaluated::Bytes(_) => None,
+                Evaluated::Null => Some("null"),
+                Evaluated::Unset => Some("unset"),
+            };
+            if let Some(what) = absent {
+                let reason = format!("Unsupported {what} value for column {name}");
+                return Err(CqlError::invalid(reason));
+            }
         }
         let wanted = cx.choose(&filter.choices, name)?;
         let wanted = wanted.iter().map(|value| ordered(value, &of)).collect();

@@ -2,6 +2,7 @@
 
 use super::values::Cx;
 use crate::cql::error::CqlError;
+use crate::cql::expression::Evaluated;
 use crate::cql::plan::{Edge, Tokens};
 
 /// Tokens that are wanted, both included; none if the first is above the last.
@@ -79,6 +80,9 @@ impl TokenSpan {
 }
 
 fn value<'v>(edge: &'v Edge, cx: &Cx<'v>) -> Result<i64, CqlError> {
+    if cx.evaluate(&edge.value)? == Evaluated::Null {
+        return Err(CqlError::invalid("Invalid null token value"));
+    }
     let token = cx.integer(&edge.value, "token")?;
     token.ok_or_else(|| CqlError::invalid("Invalid unset value for partition key token"))
 }

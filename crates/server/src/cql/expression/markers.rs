@@ -7,6 +7,8 @@ use crate::cql::types::CqlType;
 pub struct Marker {
     /// As written behind a colon; of `?` the name of what it is for.
     pub name: String,
+    /// The column or the place that it is for.
+    pub receiver: String,
     pub of: CqlType,
 }
 
@@ -27,7 +29,7 @@ impl Markers {
     /// Gives the marker its type. A name behind a colon goes before that of the receiver.
     pub fn set(&mut self, index: usize, receiver: &str, of: &CqlType) {
         let name = self.names[index].as_deref().unwrap_or(receiver).to_owned();
-        self.found[index] = Some(Marker { name, of: of.clone() });
+        self.found[index] = Some(Marker { name, receiver: receiver.to_owned(), of: of.clone() });
     }
 
     /// All markers in their order. None if one of them stands where nothing gave it a type, which is
@@ -48,7 +50,7 @@ mod tests {
         assert_eq!(markers.clone().finish(), None);
         markers.set(1, "a", &CqlType::TEXT);
         let found = markers.finish().unwrap();
-        assert_eq!(found[0], Marker { name: "a".into(), of: CqlType::INT });
-        assert_eq!(found[1], Marker { name: "b".into(), of: CqlType::TEXT });
+        let marker = |name: &str, of| Marker { name: name.into(), receiver: "a".into(), of };
+        assert_eq!(found, [marker("a", CqlType::INT), marker("b", CqlType::TEXT)]);
     }
 }

@@ -30,7 +30,7 @@ use super::function::{Call, Function};
 use super::types::CqlType;
 use super::value::check::check;
 use super::value::collection::{put_count, put_part};
-use super::value::order::sorted;
+use super::value::order::{canonical, sorted};
 use super::value::vector::{fixed_width, put_element};
 
 /// See the module. Every expression knows its type: see [`Expression::cql_type`].
@@ -128,7 +128,7 @@ impl Expression {
                 Value::Unset => Ok(Evaluated::Unset),
                 Value::Bytes(bytes) => {
                     check(bytes, of).map_err(CqlError::Invalid)?;
-                    Ok(Evaluated::Bytes(sorted(bytes, of)))
+                    Ok(Evaluated::Bytes(canonical(bytes, of)))
                 }
             },
             Expression::Column { index, .. } => {

@@ -27,8 +27,7 @@ pub(crate) use batch::{BatchPlan, NOT_A_WRITE, check_batch};
 pub(crate) use conditions::{ConditionPart, ConditionPlan, ConditionsPlan};
 pub(crate) use lookups::Wanted;
 pub(crate) use restrictions::{
-    Choices, ClusteringRestriction, Edge, Filter, FilterPart, PartitionRestriction, Restrictions,
-    Tokens,
+    Choices, ClusteringRestriction, Edge, Filter, FilterPart, PartitionRestriction, Tokens,
 };
 pub(crate) use select::SelectPlan;
 pub(crate) use selection::{Extra, ExtraKind, Shows};
@@ -37,7 +36,7 @@ pub(crate) use write::{Target, WritePlan};
 use super::engine::{Description, PreparedStatement, statement_id};
 use super::error::CqlError;
 use super::expression::{Expression, Marker, Markers};
-use super::schema::{Catalog, Table, TableSource};
+use super::schema::{Catalog, Column, Table, TableSource};
 use super::statements::{self, Statement};
 use planner::Planner;
 
@@ -81,27 +80,28 @@ impl Plan {
         }
     }
 
-    fn restrictions(&self) -> Option<&Restrictions> {
-        match self {
-            Plan::Select(plan) => Some(&plan.restrictions),
-            Plan::Write(plan) => Some(&plan.restrictions),
-            Plan::Batch(plan) => plan.writes.first().map(|write| &write.restrictions),
-            Plan::Use(_) | Plan::Truncate(_) | Plan::Other(_) => None,
-        }
-    }
-
-    /// Which markers are the partition key, if all of it are markers.
-    fn partition_key(&self) -> Vec<u16> {
-        let Some(PartitionRestriction::Keys { keys, .. }) =
-            self.restrictions().map(|restrictions| &restrictions.partition)
-        else {
+    /// Which markers are for the partition key, if each of its columns has one: of several the last.
+    // Source: Cassandra 5.0, VariableSpecifications.getPartitionKeyBindVariableIndexes,
+    // ResultSet.PreparedMetadata and BatchStatement
+    fn partition_key(&self, markers: &[Marker]) -> Vec<u16> {
+        let Some(table) = self.table().filter(|table| self.is_of_one(table)) else {
             return Vec::new();
         };
-        let marker = |choices: &Choices| match choices {
-            Choices::One(Expression::Marker { index, .. }) => u16::try_from(*index).ok(),
-            _ => None,
+        let marker = |column: &Column| {
+            let position = markers.iter().rposition(|marker| marker.receiver == column.name);
+            position.and_then(|position| u16::try_from(position).ok())
         };
-        keys.iter().map(marker).collect::<Option<_>>().unwrap_or_default()
+        table.partition_key().iter().map(marker).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Whether all markers belong to this table. The timestamp of a batch belongs to none.
+    fn is_of_one(&self, table: &Table) -> bool {
+        let Plan::Batch(batch) = self else { return true };
+        let is_same = |write: &WritePlan| {
+            write.table.keyspace == table.keyspace && write.table.name == table.name
+        };
+        !batch.timestamp.as_ref().is_some_and(Expression::has_marker)
+            && batch.writes.iter().all(is_same)
     }
 }
 
@@ -138,7 +138,7 @@ impl PreparedStatement {
             text: text.to_owned(),
             keyspace: keyspace.map(str::to_owned),
             result_metadata_id: result_metadata_id(result.as_ref()),
-            partition_key: plan.partition_key(),
+            partition_key: plan.partition_key(&markers),
             markers: shown,
             values: markers,
             result,

@@ -14,6 +14,9 @@ use crate::cql::types::CqlType;
 pub fn check(bytes: &[u8], of: &CqlType) -> Result<(), String> {
     match of.unfrozen() {
         CqlType::Native(native) => check_native(bytes, *native),
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) if bytes.is_empty() => {
+            Err(format!("Not enough bytes to read a {}", collection_name(of)))
+        }
         CqlType::List(element) | CqlType::Set(element) => {
             check_items(bytes, 1, |_, item| check(item, element))
         }
@@ -25,6 +28,9 @@ pub fn check(bytes: &[u8], of: &CqlType) -> Result<(), String> {
             check_fields(bytes, user.fields.iter().map(|(_, field)| field))
         }
         CqlType::Vector(element, dimensions) => {
+            if bytes.is_empty() {
+                return Err("Invalid empty vector value".into());
+            }
             let width = fixed_width(element);
             let parts = split_vector(bytes, *dimensions, width).ok_or_else(|| {
                 format!("Not enough bytes to read a vector of {dimensions} elements")
@@ -32,6 +38,14 @@ pub fn check(bytes: &[u8], of: &CqlType) -> Result<(), String> {
             parts.into_iter().try_for_each(|part| check(part, element))
         }
         CqlType::Frozen(_) => unreachable!("frozen types are never nested directly"),
+    }
+}
+
+fn collection_name(of: &CqlType) -> &'static str {
+    match of.unfrozen() {
+        CqlType::Set(_) => "set",
+        CqlType::Map(..) => "map",
+        _ => "list",
     }
 }
 
@@ -144,6 +158,7 @@ mod tests {
         put_count(1, &mut bytes);
         put_part(Some(&[0; 4]), &mut bytes);
         assert_eq!(check(&bytes, &list), Ok(()));
+        assert_eq!(check(b"", &list), Err("Not enough bytes to read a list".into()));
         bytes.truncate(4);
         put_part(Some(&[0; 3]), &mut bytes);
         assert_eq!(check(&bytes, &list), Err("Expected 4 or 0 byte int (3)".into()));

@@ -110,13 +110,63 @@ pub fn sorted<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
     Cow::Owned(joined(pairs.into_iter()))
 }
 
-fn joined<'a>(items: impl Iterator<Item = &'a [&'a [u8]]>) -> Vec<u8> {
+/// What Cassandra makes of a bound value: a set or map in order, and so is each that stands in a
+/// collection. Those within tuples, user-defined types and vectors stay as the client sent them.
+// Source: Cassandra 5.0, Sets.Value.fromSerialized (and of lists and maps), SetSerializer, MapSerializer
+pub fn canonical<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
+    let is_collection = |of: &CqlType| {
+        matches!(of.unfrozen(), CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..))
+    };
+    let is_nested = match of.unfrozen() {
+        CqlType::List(item) | CqlType::Set(item) => is_collection(item),
+        CqlType::Map(key, value) => is_collection(key) || is_collection(value),
+        _ => false,
+    };
+    let Some((items, per_item)) = rewritten_items(bytes, of).filter(|_| is_nested) else {
+        return sorted(bytes, of);
+    };
+    let joined = joined(items.chunks(per_item));
+    Cow::Owned(sorted(&joined, of).into_owned())
+}
+
+/// The items of a collection (of a map keys and values in turn), each rewritten, and how many belong
+/// together.
+fn rewritten_items<'a>(bytes: &'a [u8], of: &CqlType) -> Option<(Vec<Cow<'a, [u8]>>, usize)> {
+    let types: &[&CqlType] = match of.unfrozen() {
+        CqlType::List(item) | CqlType::Set(item) => &[item],
+        CqlType::Map(key, value) => &[key, value],
+        _ => return None,
+    };
+    let items = items(bytes, types.len()).ok()?;
+    let rewrite = |(nth, item)| rewritten(item, types[nth % types.len()]);
+    Some((items.into_iter().enumerate().map(rewrite).collect(), types.len()))
+}
+
+/// An item that is a collection, as it is written again after it was read: in order, and of the same
+/// keys the last. Keys that only compare as equal stay both.
+fn rewritten<'a>(item: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
+    let Some((items, per_item)) = rewritten_items(item, of) else { return Cow::Borrowed(item) };
+    let mut entries: Vec<&[Cow<'_, [u8]>]> = items.chunks(per_item).collect();
+    if let CqlType::Set(key) | CqlType::Map(key, _) = of.unfrozen() {
+        entries.sort_by(|a, b| compare(&a[0], &b[0], key));
+        entries.dedup_by(|later, earlier| {
+            let is_same = later[0] == earlier[0];
+            if is_same {
+                *earlier = *later;
+            }
+            is_same
+        });
+    }
+    Cow::Owned(joined(entries.into_iter()))
+}
+
+fn joined<'a, P: AsRef<[u8]> + 'a>(items: impl Iterator<Item = &'a [P]>) -> Vec<u8> {
     let mut count = 0;
     let mut parts = Vec::new();
     for item in items {
         count += 1;
         for part in item {
-            put_part(Some(part), &mut parts);
+            put_part(Some(part.as_ref()), &mut parts);
         }
     }
     let mut out = Vec::with_capacity(4 + parts.len());
@@ -128,6 +178,7 @@ fn joined<'a>(items: impl Iterator<Item = &'a [&'a [u8]]>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cql::expression::tests::type_of;
     use crate::cql::term::Constant;
     use crate::cql::value::constant;
     use proptest::prelude::*;
@@ -224,6 +275,33 @@ mod tests {
         let cut = slice(&list(&[1, 10, 2, 20, 3, 30], 2), Some(&from), None, &map());
         assert_eq!(cut, list(&[2, 20, 3, 30], 2));
         assert_eq!(slice(&list(&[1, 2, 3], 1), None, Some(&from), &set), list(&[1, 2], 1));
+    }
+
+    #[test]
+    fn bound_collections_are_in_order_at_every_depth() {
+        let nested = |items: &[Vec<u8>], per_item: usize| {
+            let mut out = Vec::new();
+            put_count(items.len() / per_item, &mut out);
+            for item in items {
+                put_part(Some(item), &mut out);
+            }
+            out
+        };
+        let (one, two) = (list(&[1], 1), list(&[2, 1, 2], 1));
+        let sets = type_of("set<frozen<set<int>>>");
+        let expected = nested(&[one.clone(), list(&[1, 2], 1)], 1);
+        assert_eq!(*canonical(&nested(&[two.clone(), one.clone()], 1), &sets), expected);
+        let maps = type_of("map<frozen<list<int>>, frozen<map<int, int>>>");
+        let bytes = nested(&[two.clone(), list(&[3, 1, 1, 5, 3, 9], 2)], 2);
+        let expected = nested(&[two.clone(), list(&[1, 5, 3, 9], 2)], 2);
+        assert_eq!(*canonical(&bytes, &maps), expected);
+        // What stands in a tuple stays.
+        let tuples = type_of("list<frozen<tuple<frozen<set<int>>>>>");
+        let mut tuple = Vec::new();
+        put_part(Some(&two), &mut tuple);
+        let bytes = nested(&[tuple], 1);
+        assert_eq!(*canonical(&bytes, &tuples), bytes);
+        assert!(matches!(canonical(&list(&[1, 2], 1), &type_of("set<int>")), Cow::Borrowed(_)));
     }
 
     proptest! {

@@ -99,7 +99,10 @@ fn map_key(bytes: &[u8], of: &CqlType) -> String {
 }
 
 fn put_native(bytes: &[u8], native: Native, out: &mut String) {
-    let Some(text) = native_to_text(bytes, native) else { return out.push_str("null") };
+    let Some(text) = native_to_text(bytes, native) else {
+        // An empty value, which means nothing, is no null.
+        return out.push_str(if bytes.is_empty() { "\"\"" } else { "null" });
+    };
     match native {
         _ if is_no_number(&text, native) => out.push_str("null"),
         Native::Tinyint

@@ -312,6 +312,23 @@ fn markers_have_types_names_and_places() {
         ("SELECT v FROM t WHERE p = ? AND (c, d) IN ?", "p in(c,d)", &[0]),
         ("SELECT v FROM t WHERE token(p) > ?", "partition key token", &[]),
         ("SELECT v FROM t WHERE p IN ?", "in(p)", &[]),
+        ("SELECT v FROM two WHERE b IN (?, ?) AND a = ?", "b b a", &[2, 1]),
+        ("SELECT v FROM t WHERE p > ? ALLOW FILTERING", "p", &[0]),
+        (
+            "BEGIN BATCH DELETE FROM t WHERE p = ?; UPDATE t USING TIMESTAMP ? SET s = ? WHERE p = ?; APPLY BATCH",
+            "p [timestamp] s p",
+            &[3],
+        ),
+        (
+            "BEGIN BATCH USING TIMESTAMP ? DELETE FROM t WHERE p = ?; APPLY BATCH",
+            "[timestamp] p",
+            &[],
+        ),
+        (
+            "BEGIN BATCH DELETE FROM t WHERE p = ?; DELETE FROM two WHERE a = ? AND b = ?; APPLY BATCH",
+            "p a b",
+            &[],
+        ),
         (
             "INSERT INTO two (b, a) VALUES (?, ?) USING TTL ? AND TIMESTAMP ?",
             "b a [ttl] [timestamp]",
