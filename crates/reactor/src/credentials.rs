@@ -30,8 +30,9 @@ pub enum TlsPart {
 pub enum TlsError {
     #[error("{}: {error}", path.display())]
     Read { part: TlsPart, path: Box<Path>, error: io::Error },
-    #[error("{}: {error}", path.display())]
-    Form { part: TlsPart, path: Box<Path>, error: pem::Error },
+    /// `fault` has nothing of what is in the file.
+    #[error("{}: {fault}", path.display())]
+    Form { part: TlsPart, path: Box<Path>, fault: Box<str> },
     #[error("{}: there is no certificate in it", path.display())]
     NoCertificate { part: TlsPart, path: Box<Path> },
     #[error("{}: {error}", path.display())]
@@ -97,7 +98,7 @@ impl Pem {
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let chain = CertificateDer::pem_slice_iter(&self.text).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| self.malformed(error))?;
+        let chain = chain.map_err(|error| self.malformed(&error))?;
         if chain.is_empty() {
             return Err(TlsError::NoCertificate { part: self.part, path: self.path.clone() });
         }
@@ -105,7 +106,7 @@ impl Pem {
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
-        PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| self.malformed(error))
+        PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| self.malformed(&error))
     }
 
     fn authorities(&self) -> Result<RootCertStore, TlsError> {
@@ -116,8 +117,17 @@ impl Pem {
         Ok(store)
     }
 
-    fn malformed(&self, error: pem::Error) -> TlsError {
-        TlsError::Form { part: self.part, path: self.path.clone(), error }
+    /// Two errors of the library quote the file, and a key whose line ends became spaces is one line:
+    /// all of it would stand in logs and answers.
+    fn malformed(&self, error: &pem::Error) -> TlsError {
+        let fault: Box<str> = match error {
+            pem::Error::MissingSectionEnd { .. } => "a section does not end".into(),
+            pem::Error::IllegalSectionStart { .. } => {
+                "a section does not begin as it should".into()
+            }
+            other => other.to_string().into_boxed_str(),
+        };
+        TlsError::Form { part: self.part, path: self.path.clone(), fault }
     }
 
     fn refused(&self, error: rustls::Error) -> TlsError {
@@ -237,5 +247,29 @@ mod tests {
     fn a_key_is_not_shown() {
         let shown = format!("{:?}", pem(TlsPart::Key, "secret"));
         assert!(shown.contains("some.pem") && !shown.contains("secret"), "{shown}");
+    }
+
+    /// Line ends become spaces where a shell passes a key on: all of it is the begin of a section then.
+    #[test]
+    fn a_key_in_one_line_is_not_shown() {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_pem();
+        let secret = key.lines().nth(2).unwrap();
+        let numbers = format!("{:?}", secret.as_bytes());
+        let numbers = numbers.trim_matches(['[', ']']);
+        let line = key.lines().collect::<Vec<_>>().join(" ");
+        for (text, said) in [
+            (line.as_str(), "some.pem: a section does not end"),
+            (line.trim_end_matches('-'), "some.pem: a section does not begin as it should"),
+        ] {
+            assert!(text.contains(secret));
+            let file = pem(TlsPart::Key, text);
+            for read in [file.key().map(drop), file.certificates().map(drop)] {
+                let error = read.unwrap_err();
+                let shown = format!("{error} {error:?}");
+                assert!(!shown.contains(secret) && !shown.contains(numbers), "{shown}");
+                assert_eq!(error.to_string(), said);
+            }
+        }
     }
 }
