@@ -168,6 +168,7 @@ impl<S> Connection<S> {
                 + self.channel.as_ref().map_or(0, |channel| channel.heap_bytes()),
             opened_at: self.opened_at,
             last_activity: self.last_activity,
+            is_in_handshake: self.channel.as_ref().is_some_and(|channel| !channel.is_established()),
         }
     }
 }
@@ -193,6 +194,9 @@ pub struct ConnInfo {
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,
     pub last_activity: MonoNs,
+    /// The handshake of TLS is not over. What is waited for meanwhile is bounded here: by
+    /// `handshake_timeout_ms` and `handshakes_max` of [`crate::Limits`].
+    pub is_in_handshake: bool,
 }
 
 /// Position in the table and the number of the tenant there, so that an event for a connection

@@ -72,6 +72,11 @@ impl Server {
         self.has_overdue = false;
         for (info, session) in connections.list() {
             let Session::Client(client) = session else { continue };
+            if info.is_in_handshake && client.wait == Wait::First {
+                // The handshake has a time of its own, also while the worker ends. Nobody can ask before
+                // it is over.
+                client.since = now;
+            }
             let verdict = if info.output_bytes != 0 || info.attached_bytes != 0 {
                 self.judge_taker(client, info.sent_bytes, now)
             } else {

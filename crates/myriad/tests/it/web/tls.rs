@@ -444,6 +444,25 @@ fn ending_finishes_what_was_asked_over_tls() {
     assert!(TcpStream::connect(server.https.unwrap()).is_err());
 }
 
+/// Who came before the end is not let go because the handshake takes long.
+#[test]
+fn ending_waits_for_handshakes() {
+    let ground = Ground::new("late");
+    let mut server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let mut late = ground.dial(&server);
+    server.signal("TERM");
+    std::thread::sleep(2 * DRAIN_IDLE);
+    let since = Instant::now();
+    let heard = late.write_all(GET_HELLO.as_bytes());
+    let mut answer = [0; HELLO_AND_CLOSE.len()];
+    let heard = heard.and_then(|()| late.read_exact(&mut answer));
+    // It may be halted between its handshake and what it asks.
+    assert!(heard.is_ok() || since.elapsed() >= DRAIN_IDLE, "{heard:?}");
+    assert!(heard.is_err() || answer == HELLO_AND_CLOSE.as_bytes());
+    drop(late);
+    assert!(server.master.wait().unwrap().success());
+}
+
 #[test]
 fn who_speaks_no_tls_gets_an_end() {
     let ground = Ground::new("plain");
