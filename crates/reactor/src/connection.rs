@@ -188,7 +188,8 @@ pub struct ConnInfo {
     pub held_bytes: usize,
     /// Bytes of an attached file that the kernel does not have yet.
     pub attached_bytes: u64,
-    /// What the kernel has taken since the connection began, files included; with TLS what is encrypted.
+    /// What the kernel has taken since the connection began, files included. With TLS it may shrink by
+    /// some hundred bytes when more is encrypted: see `Output::sent_bytes`.
     pub sent_bytes: u64,
     /// Heap memory of all buffers.
     pub buffer_bytes: usize,

@@ -28,7 +28,7 @@ struct Extra {
     tail: Option<Tail>,
     /// Bytes that were encrypted for the peer and that the kernel does not have yet.
     encrypted_bytes: usize,
-    /// Bytes of attached files that the kernel has, of all that were ever attached.
+    /// Bytes of attached files that the kernel has, or that are encrypted, of all that were ever attached.
     file_bytes_sent: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub struct Output {
     bytes: Vec<u8>,
-    /// How much of `bytes` the kernel has.
+    /// How much of `bytes` the kernel has; with TLS, how much of it is encrypted.
     sent: usize,
     /// Stream position of `bytes[0]`.
     base: u64,
@@ -152,11 +152,15 @@ impl Output {
         self.free_extra();
     }
 
-    /// Bytes that the kernel has taken since the connection began, files included; with TLS those that
-    /// are encrypted.
+    /// Bytes that the kernel has taken since the connection began, files included. With TLS it is less by
+    /// what encrypting has added to bytes that are not sent, so it shrinks a little when more is encrypted;
+    /// it is right again when they are sent.
     pub(crate) fn sent_bytes(&self) -> u64 {
-        let of_files = self.extra.as_ref().map_or(0, |extra| extra.file_bytes_sent);
-        self.base + self.sent as u64 + of_files
+        let (of_files, encrypted) = self
+            .extra
+            .as_ref()
+            .map_or((0, 0), |extra| (extra.file_bytes_sent, extra.encrypted_bytes as u64));
+        (self.base + self.sent as u64 + of_files).saturating_sub(encrypted)
     }
 
     /// Bytes that the kernel does not have yet, held or not; an attached file does not count.
@@ -401,6 +405,28 @@ mod tests {
         appended(&mut output, b"next", 0);
         output.advance(4);
         assert_eq!((output.sent_bytes(), output.attached_bytes()), (18, 0));
+    }
+
+    #[test]
+    fn what_is_only_encrypted_is_not_sent() {
+        let mut output = Output::default();
+        // A handshake: nothing was appended for it.
+        output.note_encrypted(2000);
+        assert_eq!((output.sent_bytes(), output.pending_bytes()), (0, 2000));
+        output.note_encrypted(0);
+        appended(&mut output, &[0; 1000], 0);
+        output.advance(1000);
+        for (encrypted, sent) in [(1022, 0), (1000, 0), (400, 600), (0, 1000)] {
+            output.note_encrypted(encrypted);
+            assert_eq!((output.sent_bytes(), output.pending_bytes()), (sent, encrypted));
+        }
+        let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        output.attach(Arc::new(file), 0, 100);
+        output.advance_tail(100);
+        for (encrypted, sent) in [(122, 978), (100, 1000), (0, 1100)] {
+            output.note_encrypted(encrypted);
+            assert_eq!(output.sent_bytes(), sent);
+        }
     }
 
     proptest! {

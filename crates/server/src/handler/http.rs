@@ -432,7 +432,8 @@ impl Server {
             let mut untaken_ns = 0;
             // What is held cannot be taken. That a peer sends something itself does not count.
             if info.held_bytes < info.output_bytes {
-                let seen = before.get(&info.id).filter(|(taken, _)| *taken == info.sent_bytes);
+                // It may have become a little less, which is not to take anything.
+                let seen = before.get(&info.id).filter(|(taken, _)| *taken >= info.sent_bytes);
                 let seen = seen.copied().unwrap_or((info.sent_bytes, now));
                 self.http.takers.insert(info.id, seen);
                 untaken_ns = now.since(seen.1);

@@ -26,7 +26,7 @@ impl Pace {
     }
 
     /// Whether the window is over and less was taken in it than was to be; `taken_bytes`: since the
-    /// connection began. Another window begins if it was enough.
+    /// connection began, which with TLS may become a little less. Another window begins if it was enough.
     pub(crate) fn falls_short(&mut self, taken_bytes: u64, now: MonoNs, demand: Demand) -> bool {
         let passed_ns = now.since(self.began);
         if passed_ns < demand.window_ns {
@@ -70,6 +70,9 @@ mod tests {
         // Looks may be late: then more is wanted.
         check(&[(15, 1499)], Some(15));
         check(&[(15, 1500), (24, 1500), (25, 2500)], None);
+        // Encrypting may take back some of it.
+        check(&[(10, 1000), (20, 970)], Some(20));
+        check(&[(10, 2000), (12, 1970), (20, 3000)], None);
     }
 
     #[test]
