@@ -1,7 +1,8 @@
 //! Certificate and key of the listeners with TLS: the master reads them, and passes them on in memory.
 //!
 //! Workers never open the files. So one that takes the place of another shows what the others of its team
-//! show, whatever lies in the files by then, and only a reload or a new master looks there again.
+//! show, whatever lies in the files by then, and only a reload or a new master looks there again. None can
+//! change what the others show: the memory is sealed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use reactor::{Pem, Tls, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::config::Config;
 
@@ -51,11 +52,14 @@ impl Identity {
     }
 
     fn keep(certificates: &[u8], key: &[u8]) -> io::Result<Identity> {
-        let file = rustix::fs::memfd_create("myriad-web-identity", MemfdFlags::CLOEXEC)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("myriad-web-identity", flags)?;
         let mut file = File::from(file);
         file.write_all(&(certificates.len() as u64).to_ne_bytes())?;
         file.write_all(certificates)?;
         file.write_all(key)?;
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(Identity { file })
     }
 
@@ -148,6 +152,10 @@ mod tests {
         for _ in 0..2 {
             let passed = Identity::from_fd(identity.as_fd().try_clone_to_owned().unwrap());
             passed.tls().unwrap();
+            // Nobody can change what the others show.
+            assert!(passed.file.write_at(b"1", 0).is_err());
+            assert!(passed.file.set_len(0).is_err());
+            assert!(passed.file.set_len(TEXT_BYTES_MAX).is_err());
         }
         for (certificate, key, said) in [
             ("one.pem", "one.key", "tls-cert-file: "),
