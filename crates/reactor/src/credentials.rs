@@ -1,10 +1,12 @@
 //! What listeners with TLS show of themselves and ask of clients, from files.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -80,11 +82,18 @@ impl Pem {
         Pem { part, path: path.into(), text }
     }
 
-    /// Reads a file of at most 4 MiB. Blocks for the disk.
+    /// Reads a regular file of at most 4 MiB. Blocks for the disk, but not for who writes to a pipe.
     pub fn read(part: TlsPart, path: &Path) -> Result<Pem, TlsError> {
         let fault = |error| TlsError::Read { part, path: path.into(), error };
         let mut text = Vec::new();
-        let file = File::open(path).map_err(fault)?;
+        // NONBLOCK: to open a pipe takes until somebody writes.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(flags.bits());
+        let file = options.open(path).map_err(fault)?;
+        if !file.metadata().map_err(fault)?.is_file() {
+            return Err(fault(io::Error::other("it is no regular file")));
+        }
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(fault)?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(fault(io::Error::other("larger than 4 MiB")));
@@ -241,6 +250,28 @@ mod tests {
             assert_eq!(found, part, "{text}");
             assert!(text.starts_with("some.pem: "), "{text}");
         }
+    }
+
+    #[test]
+    fn pipes_and_directories_are_refused() {
+        let name = format!("myriad-credentials-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        // Of another run with this number.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.join(name));
+        std::fs::write(&file, "text").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe.as_path(), mode).unwrap();
+        for path in [&file, &link] {
+            assert_eq!(Pem::read(TlsPart::Key, path).unwrap().text(), b"text");
+        }
+        for path in [&pipe, &folder] {
+            let said = Pem::read(TlsPart::Key, path).unwrap_err().to_string();
+            assert_eq!(said, format!("{}: it is no regular file", path.display()));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
