@@ -531,9 +531,11 @@ fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
         Some(before) => format!("{}, {remote}", String::from_utf8_lossy(before)),
         None => remote.to_string(),
     });
-    // What a client says of its scheme is not believed: the upstream acts on it.
+    // What a client says of its scheme is not believed: the upstream acts on it. `Forwarded` says the same
+    // in another way, and would contradict what is said here.
+    // Source: RFC 7239 5.4, 8.1
     let is_ours = |name: &str| {
-        let ours = ["host", "x-forwarded-for", "x-forwarded-proto"];
+        let ours = ["host", "forwarded", "x-forwarded-for", "x-forwarded-proto"];
         ours.iter().any(|line| name.eq_ignore_ascii_case(line))
     };
     let mut lines: Vec<(&str, &[u8])> = vec![("Host", request.host().unwrap_or_default())];
@@ -594,6 +596,7 @@ mod tests {
     #[test]
     fn the_upstream_learns_who_asks_and_how() {
         let input = b"GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: gopher\r\n\
+                      Forwarded: for=10.0.0.8;proto=gopher\r\nforwarded: host=b\r\n\
                       X-Forwarded-For: 10.0.0.9\r\n\r\n";
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
@@ -604,6 +607,7 @@ mod tests {
             let line = format!("\r\nX-Forwarded-Proto: {}\r\n", scheme.name());
             assert!(text.contains(&line) && !text.contains("gopher"), "{text}");
             assert!(text.contains("\r\nX-Forwarded-For: 10.0.0.9, 10.0.0.1\r\n"), "{text}");
+            assert!(!text.to_ascii_lowercase().contains("\r\nforwarded:"), "{text}");
         }
     }
 
