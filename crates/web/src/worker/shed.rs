@@ -1,6 +1,7 @@
 //! What is refused because there is too much of it.
 
-/// Answers of 503 and connections that were cut off, by what there was too much of.
+/// Answers of 503, connections that were cut off, and those with TLS that were closed, by what there was
+/// too much of.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shed {
     /// Connections of this worker.
@@ -26,7 +27,7 @@ impl Shed {
                 descriptors,
                 files,
                 upstream,
-                "clients were refused with 503: there is too much of these"
+                "clients were refused with 503, or closed before a handshake: there is too much of these"
             );
         }
     }
