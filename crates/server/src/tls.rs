@@ -115,9 +115,15 @@ mod tests {
             |settings| settings.tls_key_file = files("two").1,
             Err(("tls-key-file", "key.pem: ")),
         );
+        let huge = files("huge").0;
+        std::fs::File::create(&huge).unwrap().set_len((4 << 20) + 1).unwrap();
+        check(
+            |settings| settings.tls_ca_cert_file = huge,
+            Err(("tls-ca-cert-file", "larger than 4 MiB")),
+        );
         check(
             |settings| settings.tls_ca_cert_file = PathBuf::from("/dev/zero"),
-            Err(("tls-ca-cert-file", "larger than 4 MiB")),
+            Err(("tls-ca-cert-file", "it is no regular file")),
         );
     }
 
