@@ -122,9 +122,8 @@ pub fn canonical<'a>(bytes: &'a [u8], of: &CqlType) -> Cow<'a, [u8]> {
         CqlType::Map(key, value) => is_collection(key) || is_collection(value),
         _ => false,
     };
-    let Some((items, per_item)) = rewritten_items(bytes, of).filter(|_| is_nested) else {
-        return sorted(bytes, of);
-    };
+    let rewritten = if is_nested { rewritten_items(bytes, of) } else { None };
+    let Some((items, per_item)) = rewritten else { return sorted(bytes, of) };
     let joined = joined(items.chunks(per_item));
     Cow::Owned(sorted(&joined, of).into_owned())
 }
