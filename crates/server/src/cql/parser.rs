@@ -213,6 +213,14 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
+    /// One or more in parentheses, with commas between.
+    pub fn parenthesized<T>(&mut self, item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        self.expect_symbol("(")?;
+        let items = self.list(item)?;
+        self.expect_symbol(")")?;
+        Ok(items)
+    }
+
     /// None or more in brackets, with commas between.
     pub fn bracketed<T>(
         &mut self,

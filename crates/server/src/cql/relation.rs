@@ -17,9 +17,9 @@ pub enum Left {
     Column(String),
     /// `m['k']`
     Element(String, Term),
-    /// `(a, b)`
+    /// `(a, b)`: at least one.
     Columns(Vec<String>),
-    /// `token(a, b)`
+    /// `token(a, b)`: at least one.
     Token(Vec<String>),
 }
 
@@ -71,10 +71,10 @@ impl Relation {
 impl Left {
     fn parse(parser: &mut Parser<'_>) -> Result<Left> {
         if parser.take_word("token") {
-            return Ok(Left::Token(parser.bracketed("(", ")", Parser::name)?));
+            return Ok(Left::Token(parser.parenthesized(Parser::name)?));
         }
         if parser.is_at_symbol("(") {
-            return Ok(Left::Columns(parser.bracketed("(", ")", Parser::name)?));
+            return Ok(Left::Columns(parser.parenthesized(Parser::name)?));
         }
         let column = parser.name()?;
         if parser.take_symbol("[") {
@@ -255,6 +255,16 @@ mod tests {
         );
         assert!(relations("WHERE a = 1 OR b = 2").is_err());
         assert!(relations("WHERE a = b").is_err());
+        for left in ["()", "token()"] {
+            for comparison in ["= (1)", "IN ()", "IN ((1))", "> ?", "IN ?", "= ()"] {
+                let text = format!("WHERE {left} {comparison}");
+                let reason = relations(&text).unwrap_err().reason;
+                assert_eq!(
+                    reason, "no viable alternative at input ')' (expected a name)",
+                    "{text}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -280,6 +280,9 @@ impl Relations {
     ) -> Result<(), CqlError> {
         let places: Vec<usize> =
             columns.iter().map(|name| column_index(table, name)).collect::<Result<_, _>>()?;
+        let Some(&first) = places.first() else {
+            return Err(CqlError::invalid("A multi-column relation must name at least one column"));
+        };
         for (nth, place) in places.iter().enumerate() {
             let column = &table.columns[*place];
             if !matches!(column.kind, ColumnKind::Clustering { .. }) {
@@ -296,7 +299,7 @@ impl Relations {
                     names::relation(relation)
                 )));
             }
-            if *place != places[0] + nth {
+            if *place != first + nth {
                 return Err(CqlError::invalid(format!(
                     "Clustering columns must appear in the PRIMARY KEY order in multi-column \
                      relations: {}",
@@ -304,7 +307,7 @@ impl Relations {
                 )));
             }
         }
-        let (first, count) = (places[0], places.len());
+        let count = places.len();
         let parts = &table.columns[first..first + count];
         check_tuple_operator(relation)?;
         let choices = tuple_choices(relation, parts, table, planner)?;

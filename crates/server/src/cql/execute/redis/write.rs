@@ -206,12 +206,17 @@ impl<'w> KeyChange<'_, '_> {
 
     /// Removes rows that are there.
     fn remove(&mut self, shape: Shape, value: Value<'_>, deeds: &[Deed<'w>]) {
+        if shape == Shape::Strings {
+            // A string is one row with an empty key.
+            if deeds.iter().any(|deed| deed.removes(&[])) {
+                self.change(Change::Delete);
+            }
+            return;
+        }
         let mut gone: Vec<Vec<u8>> = Vec::new();
         let mut key = Vec::new();
         each_row(value, |row, _| {
-            if shape != Shape::Strings {
-                shape.row_key(row, &mut key);
-            }
+            shape.row_key(row, &mut key);
             if deeds.iter().any(|deed| deed.removes(&key)) {
                 gone.push(row.to_vec());
             }
@@ -238,7 +243,9 @@ impl<'w> KeyChange<'_, '_> {
                 }
                 self.change(Change::ListRemove { count: 0, value: &mark });
             }
-            (Shape::Strings | Shape::Lists, _) => unreachable!("a string has one row"),
+            (Shape::Strings | Shape::Lists, _) => {
+                unreachable!("not a string, and a list is a list")
+            }
         }
     }
 

@@ -155,6 +155,36 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn strings_of_every_length_are_deleted() {
+    let removals = [
+        "DELETE FROM strings WHERE key = 0x73",
+        "DELETE FROM strings WHERE key = 0x73 IF EXISTS",
+        "DELETE value FROM strings WHERE key = 0x73",
+        "UPDATE strings SET value = null WHERE key = 0x73",
+        "DELETE FROM strings WHERE key IN (0x73, 0x74)",
+    ];
+    let mut server = server("");
+    for length in [0, 1, 2, 5, 300, 60_000] {
+        let value = "v".repeat(length);
+        for removal in removals {
+            for in_batch in [false, true] {
+                assert_eq!(server.resp(&format!("SET s \"{value}\"")), "+OK");
+                if in_batch {
+                    server.batch(BatchKind::Logged, &[(removal, &[])]).unwrap();
+                } else {
+                    server.run(removal).unwrap();
+                }
+                assert_eq!(server.resp("EXISTS s"), ":0", "{removal}, {length} bytes");
+            }
+        }
+    }
+    server.resp("SET s hello");
+    let mut server = server.restart();
+    server.run("DELETE FROM strings WHERE key = 0x73").unwrap();
+    assert_eq!(server.restart().resp("DBSIZE"), ":0");
+}
+
+#[test]
 fn a_row_lives_as_long_as_its_key() {
     let mut server = server(
         "
