@@ -1,8 +1,10 @@
-//! What every room of the house may use: units, time as a value, memory trackers, stage timers.
-//! No word of the domain (key, log, connection) occurs here.
+//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, and
+//! the error of a wrong command line. No term of the domain (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod memory;
 pub mod stages;
 pub mod time;
 pub mod units;
+pub mod usage;

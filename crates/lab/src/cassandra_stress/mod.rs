@@ -4,7 +4,7 @@ mod options;
 mod output;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use lexopt::Parser;
@@ -47,10 +47,7 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
 }
 
 fn resolve(options: &Options) -> Result<SocketAddr> {
-    let (host, port) = (options.node.as_str(), options.port);
-    let mut addresses =
-        (host, port).to_socket_addrs().with_context(|| format!("look up {host}"))?;
-    addresses.next().with_context(|| format!("{host} has no address"))
+    Ok(base::address::resolve_host(&options.node, options.port)?)
 }
 
 fn warmup_operations(options: &Options) -> Option<u64> {

@@ -6,7 +6,7 @@ mod suite;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -54,10 +54,7 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
 }
 
 fn resolve(options: &Options) -> Result<SocketAddr> {
-    let (host, port) = (options.host.as_str(), options.port);
-    let mut addresses =
-        (host, port).to_socket_addrs().with_context(|| format!("look up {host}"))?;
-    addresses.next().with_context(|| format!("{host} has no address"))
+    Ok(base::address::resolve_host(&options.host, options.port)?)
 }
 
 fn run(

@@ -4,7 +4,7 @@ mod options;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use lexopt::Parser;
@@ -42,9 +42,7 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
 fn resolve(options: &Options) -> Result<SocketAddr> {
     let url = (options.url.host.clone(), options.url.port);
     let (host, port) = options.proxy.clone().unwrap_or(url);
-    let mut addresses =
-        (host.as_str(), port).to_socket_addrs().with_context(|| format!("look up {host}"))?;
-    addresses.next().with_context(|| format!("{host} has no address"))
+    Ok(base::address::resolve_host(&host, port)?)
 }
 
 fn spec(options: &Options, address: SocketAddr) -> LoadSpec {

@@ -1,6 +1,6 @@
 //! The options of all roles: one table of names, one place that reads them.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -330,8 +330,7 @@ fn parse_share(text: &str) -> Result<f64> {
 }
 
 pub(super) fn parse_address(text: &str) -> Result<SocketAddr> {
-    let mut found = text.to_socket_addrs().with_context(|| format!("{text:?} is no HOST:PORT"))?;
-    found.next().ok_or_else(|| anyhow!("{text:?} has no address"))
+    Ok(base::address::resolve(text)?)
 }
 
 #[cfg(test)]
