@@ -108,8 +108,13 @@ pub(crate) fn part(headers: &Fields<'_>, version: Version<'_>, bytes: u64) -> Pa
     parse_range(range, bytes)
 }
 
+// Source: RFC 9110 14.1 (range units are case-insensitive)
 fn parse_range(value: &[u8], bytes: u64) -> Part {
-    let Some(range) = value.strip_prefix(b"bytes=") else { return Part::Whole };
+    const UNIT: &[u8] = b"bytes=";
+    let Some((unit, range)) = value.split_at_checked(UNIT.len()) else { return Part::Whole };
+    if !unit.eq_ignore_ascii_case(UNIT) {
+        return Part::Whole;
+    }
     let Some(dash) = range.iter().position(|&byte| byte == b'-') else { return Part::Whole };
     let (first, last) = (range[..dash].trim_ascii(), range[dash + 1..].trim_ascii());
     let (Ok(first), Ok(last)) = (number(first), number(last)) else { return Part::Whole };
@@ -199,6 +204,9 @@ mod tests {
     fn parts() {
         check_part("A: b", &Part::Whole);
         check_part("Range: bytes=0-9", &Part::Range(0..10));
+        check_part("Range: BYTES=0-1", &Part::Range(0..2));
+        check_part("Range: Bytes=0-1", &Part::Range(0..2));
+        check_part("Range: bytes", &Part::Whole);
         check_part("Range: bytes=90-", &Part::Range(90..100));
         check_part("Range: bytes=90-1000", &Part::Range(90..100));
         check_part("Range: bytes=-10", &Part::Range(90..100));

@@ -45,22 +45,62 @@ pub(crate) fn parse(path: &[u8]) -> Result<Name, PathError> {
     Ok(Name { bytes, is_directory: rest.is_empty() || rest.ends_with(b"/") })
 }
 
-/// Whether a path has a part `.` or `..`, escaped or not: another server may resolve it and answer for
-/// what it was not asked for here.
+/// How a path relates to the folder that is passed on to the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Below<'a> {
+    Elsewhere,
+    /// The folder without its slash.
+    Itself,
+    /// What follows the folder's slash, as it was sent.
+    Inside(&'a [u8]),
+}
+
+/// Relates `path` to the folder `/name/`. Slashes that are repeated in front of it count as one, and its
+/// letters may be escaped: other servers read these paths as the same one, so they are routed alike.
+// Source: RFC 3986 6.2.2.2 (percent-encoding normalization)
+pub(crate) fn below<'a>(path: &'a [u8], name: &[u8]) -> Below<'a> {
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    let rest = &path[slashes..];
+    let end = rest.iter().position(|&byte| byte == b'/');
+    let mut first = Vec::with_capacity(name.len());
+    let part = &rest[..end.unwrap_or(rest.len())];
+    // Each byte takes three letters at most, so a longer part is another name.
+    if slashes == 0 || part.len() > 3 * name.len() {
+        return Below::Elsewhere;
+    }
+    if unescape(part, &mut first).is_err() || first != name {
+        return Below::Elsewhere;
+    }
+    end.map_or(Below::Itself, |end| Below::Inside(&rest[end + 1..]))
+}
+
+/// Whether a path has a part `.` or `..`, whether its dots and slashes are escaped or not: another server
+/// may resolve it and answer for what it was not asked for here.
 // Source: RFC 3986 5.2.4 (remove dot segments)
 pub(crate) fn climbs(path: &[u8]) -> bool {
-    path.split(|&byte| byte == b'/' || byte == b'\\').any(|part| {
-        let mut rest = part;
-        let mut dots = 0;
-        loop {
-            rest = match rest {
-                [] => return dots == 1 || dots == 2,
-                [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
-                _ => return false,
-            };
-            dots += 1;
-        }
-    })
+    let mut rest = path;
+    // Dots of the part so far; none if it has other bytes.
+    let mut dots = Some(0_u32);
+    let is_dots = |dots: Option<u32>| matches!(dots, Some(1 | 2));
+    loop {
+        let byte = match rest {
+            [] => return is_dots(dots),
+            [b'%', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                rest = tail;
+                digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0)
+            }
+            [byte, tail @ ..] => {
+                rest = tail;
+                *byte
+            }
+        };
+        dots = match byte {
+            b'/' | b'\\' if is_dots(dots) => return true,
+            b'/' | b'\\' => Some(0),
+            b'.' => dots.map(|count| count.saturating_add(1)),
+            _ => None,
+        };
+    }
 }
 
 fn unescape(part: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
@@ -159,8 +199,40 @@ mod tests {
         for path in ["/api/..", "/api/../x", "/./x", "/a/%2e%2E/b", "/a/.%2e", "/a\\..\\b"] {
             assert!(climbs(path.as_bytes()), "{path}");
         }
+        for path in ["/api/..%2fx", "/api/%2e%2e%2Fx", "/api/a%2f..", "/api/a%5C..%5cb", "/%2f./"] {
+            assert!(climbs(path.as_bytes()), "{path}");
+        }
         for path in ["/", "/api/a", "/api/...", "/a..b/c", "/a%2Fb", "/%2", ""] {
             assert!(!climbs(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_found_however_its_name_is_written() {
+        for (path, expected) in [
+            ("/api/", Below::Inside(&b""[..])),
+            ("/api/x", Below::Inside(b"x")),
+            ("/api//x/", Below::Inside(b"/x/")),
+            ("//api/x", Below::Inside(b"x")),
+            ("///api/x%2fy", Below::Inside(b"x%2fy")),
+            ("/%61pi/x", Below::Inside(b"x")),
+            ("/%61%70%69/x", Below::Inside(b"x")),
+            ("/api", Below::Itself),
+            ("//%61pi", Below::Itself),
+            ("api/x", Below::Elsewhere),
+            ("/", Below::Elsewhere),
+            ("", Below::Elsewhere),
+            ("*", Below::Elsewhere),
+            ("/apis/x", Below::Elsewhere),
+            ("/API/x", Below::Elsewhere),
+            ("/api%2fx", Below::Elsewhere),
+            ("/%2fapi/x", Below::Elsewhere),
+            ("/%2561pi/x", Below::Elsewhere),
+            ("/%61p/x", Below::Elsewhere),
+            ("/ap%/x", Below::Elsewhere),
+            ("/x/api/", Below::Elsewhere),
+        ] {
+            assert_eq!(below(path.as_bytes(), b"api"), expected, "{path}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::content::encoding;
 use crate::content::file::{Body, Content, File, OpenError};
 use crate::content::files::{Files, Opener};
 use crate::content::long::LongFile;
-use crate::content::path::{self, PathError};
+use crate::content::path::{self, Below, PathError};
 
 /// The answer of the web server that this one is compared with, to the byte.
 pub(crate) const HELLO: &[u8] =
@@ -23,8 +23,8 @@ const HELLO_AND_CLOSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
 const HELLO_BODY: &[u8] = b"Hello from Tom HTTP Server\n";
 const _: () = assert!(HELLO.len() == 66);
-/// Requests below this path are passed on.
-pub(crate) const UPSTREAM_PATH: &[u8] = b"/api/";
+/// Requests below the folder of this name are passed on.
+pub(crate) const UPSTREAM_FOLDER: &[u8] = b"api";
 
 /// What was appended, and what has to follow.
 #[derive(Debug)]
@@ -132,8 +132,12 @@ impl Site {
         if path == b"/hello" {
             return self.hello(request, terms, out);
         }
-        if self.has_upstream && path.starts_with(UPSTREAM_PATH) {
-            return (Answer::Upstream, Sent { status: 0, body_bytes: 0 });
+        if self.has_upstream {
+            match path::below(path, UPSTREAM_FOLDER) {
+                Below::Inside(_) => return (Answer::Upstream, Sent { status: 0, body_bytes: 0 }),
+                Below::Itself => return self.redirect(request, terms, out),
+                Below::Elsewhere => {}
+            }
         }
         match request.method() {
             Method::Get | Method::Head => self.file(request, terms, now.mono, opened, out),
@@ -195,8 +199,9 @@ impl Site {
         }
     }
 
-    /// To the same path with a slash behind it.
-    // Source: RFC 9110 15.4.2 (301), 10.2.2 (Location may be relative)
+    /// Redirects to the same path with a slash at its end. Clients repeat a request with 301 as GET, so a
+    /// method with a body gets 308.
+    // Source: RFC 9110 15.4.2 (301), 15.4.9 (308), 10.2.2 (Location may be relative)
     fn redirect(&self, request: &Request<'_>, terms: Terms, out: &mut Vec<u8>) -> (Answer, Sent) {
         // One slash at the front: with two, what follows would be a host.
         let mut location = vec![b'/'];
@@ -208,8 +213,10 @@ impl Site {
             location.push(b'?');
             location.extend_from_slice(query);
         }
-        self.head(301, terms, out).header("Location", &location).length(0);
-        (Answer::Done, Sent { status: 301, body_bytes: 0 })
+        let is_safe = matches!(request.method(), Method::Get | Method::Head);
+        let status = if is_safe { 301 } else { 308 };
+        self.head(status, terms, out).header("Location", &location).length(0);
+        (Answer::Done, Sent { status, body_bytes: 0 })
     }
 
     /// A file, as the client's conditions, ranges and codings ask for it.
@@ -463,6 +470,30 @@ mod tests {
         ] {
             let text = answer(&mut site, &format!("{method} /x HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_upstreams_folder_is_found_however_it_is_written() {
+        let config = Config { upstream: "127.0.0.1:1".parse().ok(), ..Config::default() };
+        let mut site = Site::new(&config).unwrap();
+        let mut ask = |method: &str, path: &str| {
+            answer(&mut site, &format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
+        };
+        for path in ["/api/", "/api/x", "//api/x", "/%61pi/x", "http://a/api/x"] {
+            assert_eq!(ask("GET", path), "<upstream>", "{path}");
+        }
+        for (method, path, status, location) in [
+            ("GET", "/api", 301, "/api/"),
+            ("HEAD", "//api?a=/b", 301, "/api/?a=/b"),
+            ("POST", "/api", 308, "/api/"),
+        ] {
+            let text = ask(method, path);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {text}");
+            assert!(text.contains(&format!("\r\nLocation: {location}\r\n")), "{path}: {text}");
+        }
+        for path in ["/api%2fx", "/apix/y", "/API/x"] {
+            assert!(ask("GET", path).starts_with("HTTP/1.1 404 "), "{path}");
         }
     }
 

@@ -17,12 +17,12 @@ use wire::http::{
     write_last_chunk,
 };
 
-use super::answer::{Sent, Site};
+use super::answer::{Sent, Site, UPSTREAM_FOLDER};
 use super::client::{Terms, Wait};
 use super::disk::Mail;
 use super::log::{AccessLog, Words};
 use super::server::Session;
-use crate::content::path;
+use crate::content::path::{self, Below};
 use crate::scheme::Scheme;
 
 /// The `listener` of connections to the upstream.
@@ -417,28 +417,36 @@ impl Proxy {
         }
         for delivery in std::mem::take(&mut self.inbox) {
             site.update_date(cx.now());
-            if let (Some(log), Some((words, sent))) = (log.as_deref_mut(), &delivery.noted) {
-                log.note_words(delivery.remote, words, *sent, cx.now().unix);
+            let mut delivery = delivery;
+            let (noted, remote) = (delivery.noted.take(), delivery.remote);
+            let failure = delivery.hand_over(cx, connections, site);
+            if let (Some(log), Some((words, sent))) = (log.as_deref_mut(), noted) {
+                log.note_words(remote, &words, failure.unwrap_or(sent), cx.now().unix);
             }
-            delivery.hand_over(cx, connections, site);
         }
     }
 }
 
 impl Delivery {
+    /// Appends it to what the client gets. What was answered here, if the upstream has failed.
     fn hand_over(
         self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         site: &Site,
-    ) {
-        let Some((Session::Client(client), out)) = connections.get_mut(self.client) else { return };
+    ) -> Option<Sent> {
+        let (session, out) = connections.get_mut(self.client)?;
+        let Session::Client(client) = session else { return None };
         out.buffer().extend_from_slice(&self.bytes);
+        let mut failure = None;
         let closes = match self.then {
-            Then::More => return,
-            Then::Abort => return cx.reset(self.client),
+            Then::More => return None,
+            Then::Abort => {
+                cx.reset(self.client);
+                return None;
+            }
             Then::Fail(status) => {
-                site.words(status, self.terms, out.buffer());
+                failure = Some(site.words(status, self.terms, out.buffer()).1);
                 self.terms.closes
             }
             Then::Over => false,
@@ -452,6 +460,7 @@ impl Delivery {
         } else {
             cx.resume(self.client);
         }
+        failure
     }
 }
 
@@ -514,34 +523,63 @@ fn passed(headers: wire::http::Fields<'_>) -> impl Iterator<Item = (&str, &[u8])
         .map(<[u8]>::trim_ascii)
         .collect();
     headers.filter(move |(name, _)| {
-        !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop))
+        !HOP_BY_HOP.iter().any(|hop| is_line(name, hop))
             && !named.iter().any(|hop| name.as_bytes().eq_ignore_ascii_case(hop))
     })
 }
 
-/// The request as the upstream gets it.
+/// Whether a line has this name, which is in lowercase. Programs behind CGI and its successors read `_`
+/// and `-` of names as the same, so a client must not reach them with one where the other is dropped.
+fn is_line(name: &str, known: &str) -> bool {
+    let letter = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == known.len() && name.bytes().map(letter).eq(known.bytes())
+}
+
+/// Whether a line is about how a client came here. Only this server knows, and the upstream acts on it,
+/// so what a client says of it does not pass: any `X-Forwarded-*`, `X-Real-IP`, and `Forwarded`, which
+/// says the same in another way.
+// Source: RFC 7239 5.4, 8.1
+fn is_about_origin(name: &str) -> bool {
+    const FAMILY: &str = "x-forwarded-";
+    name.get(..FAMILY.len()).is_some_and(|start| is_line(start, FAMILY))
+        || ["forwarded", "x-real-ip"].iter().any(|known| is_line(name, known))
+}
+
+/// The addresses that a request came through: what its `X-Forwarded-For` lines say, in their order, and
+/// its own client at the end. Every hop appends, perhaps as a line of its own, and the upstream trusts
+/// the last ones.
+fn forwarded_for(request: &Request<'_>, remote: IpAddr) -> Vec<u8> {
+    let mut addresses = Vec::new();
+    let lines = request.headers().get_all("x-forwarded-for").filter(|line| !line.is_empty());
+    for line in lines {
+        addresses.extend_from_slice(line);
+        addresses.extend_from_slice(b", ");
+    }
+    addresses.extend_from_slice(remote.to_string().as_bytes());
+    addresses
+}
+
+/// The request as the upstream gets it: its folder is written in one way, whatever the client wrote, so
+/// that both servers read the same path.
 // Source: RFC 9110 7.6 (message forwarding); RFC 9112 3.2.1 (origin-form)
 fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
-    let mut target = request.path().to_vec();
+    let path = request.path();
+    let mut target = match path::below(path, UPSTREAM_FOLDER) {
+        Below::Inside(rest) => [b"/", UPSTREAM_FOLDER, b"/", rest].concat(),
+        Below::Itself | Below::Elsewhere => path.to_vec(),
+    };
     if let Some(query) = request.query() {
         target.push(b'?');
         target.extend_from_slice(query);
     }
-    let forwarded = origin.remote.map(|remote| match request.header("x-forwarded-for") {
-        Some(before) => format!("{}, {remote}", String::from_utf8_lossy(before)),
-        None => remote.to_string(),
-    });
-    // What a client says of its scheme is not believed: the upstream acts on it. `Forwarded` says the same
-    // in another way, and would contradict what is said here.
-    // Source: RFC 7239 5.4, 8.1
-    let is_ours = |name: &str| {
-        let ours = ["host", "forwarded", "x-forwarded-for", "x-forwarded-proto"];
-        ours.iter().any(|line| name.eq_ignore_ascii_case(line))
-    };
+    let forwarded = origin.remote.map(|remote| forwarded_for(request, remote));
+    let real = origin.remote.map(|remote| remote.to_string());
+    let is_ours = |name: &str| is_line(name, "host") || is_about_origin(name);
     let mut lines: Vec<(&str, &[u8])> = vec![("Host", request.host().unwrap_or_default())];
     lines.extend(passed(request.headers()).filter(|(name, _)| !is_ours(name)));
-    if let Some(forwarded) = &forwarded {
-        lines.push(("X-Forwarded-For", forwarded.as_bytes()));
+    if let (Some(forwarded), Some(real)) = (&forwarded, &real) {
+        lines.push(("X-Forwarded-For", forwarded));
+        lines.push(("X-Real-IP", real.as_bytes()));
     }
     lines.push(("X-Forwarded-Proto", origin.scheme.name().as_bytes()));
     let has_body = !request.body().is_empty()
@@ -593,21 +631,64 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_upstream_learns_who_asks_and_how() {
-        let input = b"GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: gopher\r\n\
-                      Forwarded: for=10.0.0.8;proto=gopher\r\nforwarded: host=b\r\n\
-                      X-Forwarded-For: 10.0.0.9\r\n\r\n";
+    /// The bytes that the upstream gets for a request of 10.0.0.1.
+    fn encoded(input: &[u8], scheme: Scheme) -> Vec<u8> {
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
         let remote = Some(IpAddr::from([10, 0, 0, 1]));
+        encode(&batch.get(0, input), Origin { client: ConnId(1), remote, scheme })
+    }
+
+    #[test]
+    fn the_upstream_learns_who_asks_and_how() {
+        let input = b"GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: gopher\r\n\
+                      Forwarded: for=10.0.0.8;proto=gopher\r\nforwarded: host=gopher\r\n\
+                      X-Forwarded-Host: gopher\r\nX_Forwarded_Proto: gopher\r\n\
+                      X-Real-Ip: gopher\r\nX_Real-IP: gopher\r\nTransfer_Encoding: gopher\r\n\
+                      X-Forwarded-For: 10.0.0.9\r\nX-Forwarded: 1\r\n\r\n";
         for scheme in Scheme::ALL {
-            let origin = Origin { client: ConnId(1), remote, scheme };
-            let text = String::from_utf8(encode(&batch.get(0, input), origin)).unwrap();
-            let line = format!("\r\nX-Forwarded-Proto: {}\r\n", scheme.name());
-            assert!(text.contains(&line) && !text.contains("gopher"), "{text}");
-            assert!(text.contains("\r\nX-Forwarded-For: 10.0.0.9, 10.0.0.1\r\n"), "{text}");
-            assert!(!text.to_ascii_lowercase().contains("\r\nforwarded:"), "{text}");
+            let text = String::from_utf8(encoded(input, scheme)).unwrap();
+            let expected = format!(
+                "GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded: 1\r\n\
+                 X-Forwarded-For: 10.0.0.9, 10.0.0.1\r\nX-Real-IP: 10.0.0.1\r\n\
+                 X-Forwarded-Proto: {}\r\n\r\n",
+                scheme.name()
+            );
+            assert_eq!(text, expected);
+        }
+    }
+
+    /// The last hop that can be trusted must stay the last one, and a byte must stay that byte.
+    #[test]
+    fn every_forwarded_address_passes_in_order() {
+        let line = |input: &[u8]| {
+            let head = [b"GET /api/x HTTP/1.1\r\nHost: a\r\n", input, b"\r\n"].concat();
+            let bytes = encoded(&head, Scheme::Http);
+            let name = b"X-Forwarded-For: ";
+            let lines: Vec<&[u8]> = bytes.split(|&byte| byte == b'\n').collect();
+            let mut found = lines.iter().filter_map(|line| line.strip_prefix(name));
+            let value = found.next().unwrap().trim_ascii_end().to_vec();
+            assert!(found.next().is_none(), "one line");
+            value
+        };
+        assert_eq!(line(b""), b"10.0.0.1");
+        assert_eq!(line(b"X-Forwarded-For:\r\n"), b"10.0.0.1");
+        let two = b"X-Forwarded-For: 6.6.6.6\r\nA: b\r\nx-forwarded-for: 203.0.113.7\r\n";
+        assert_eq!(line(two), b"6.6.6.6, 203.0.113.7, 10.0.0.1");
+        assert_eq!(line(b"X-Forwarded-For: \xff\xfe, a\r\n"), b"\xff\xfe, a, 10.0.0.1");
+    }
+
+    #[test]
+    fn the_upstream_reads_the_path_that_was_routed() {
+        for (sent, passed) in [
+            ("/api/x?y=//z", "/api/x?y=//z"),
+            ("//api//x", "/api//x"),
+            ("/%61pi/%78%2f", "/api/%78%2f"),
+            ("http://b/api/x", "/api/x"),
+        ] {
+            let input = format!("GET {sent} HTTP/1.1\r\nHost: b\r\n\r\n");
+            let text = String::from_utf8(encoded(input.as_bytes(), Scheme::Http)).unwrap();
+            assert!(text.starts_with(&format!("GET {passed} HTTP/1.1\r\n")), "{sent}: {text}");
         }
     }
 

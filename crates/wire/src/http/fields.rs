@@ -1,5 +1,7 @@
 //! Header lines: where they end, and what those that frame a message say.
 
+use std::net::Ipv6Addr;
+
 use super::limits::RequestError;
 
 /// Where a head ends.
@@ -138,10 +140,51 @@ pub(super) fn has_token(value: &[u8], token: &str) -> bool {
     tokens(value).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// A name or address with an optional port, by its characters; empty is allowed.
-// Source: RFC 9110 7.2 (Host), RFC 3986 3.2.2 (host)
+/// Whether a value is `host [ ":" port ]`: a registered name, an IPv4 address or an IPv6 address in
+/// brackets. Empty is allowed, because requests for a target without an authority carry an empty Host.
+///
+/// Two readers that split `a:b:c` or `[::1` at different colons serve different hosts, so every form
+/// that needs guessing is refused.
+// Source: RFC 9110 7.2 (Host), RFC 3986 3.2.2 (host), 3.2.3 (port)
 pub(super) fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte))
+    if value.is_empty() {
+        return true;
+    }
+    let (is_name_valid, rest) = if let Some(inside) = value.strip_prefix(b"[") {
+        let Some(end) = memchr::memchr(b']', inside) else { return false };
+        let address = std::str::from_utf8(&inside[..end]).ok();
+        let is_address = address.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
+        (is_address, &inside[end + 1..])
+    } else {
+        let end = memchr::memchr(b':', value).unwrap_or(value.len());
+        (is_registered_name(&value[..end]), &value[end..])
+    };
+    is_name_valid && is_port(rest)
+}
+
+/// Nothing, or a colon and a number of 16 bits, which may be missing.
+fn is_port(text: &[u8]) -> bool {
+    let Some((colon, digits)) = text.split_first() else { return true };
+    let port = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
+    *colon == b':' && (digits.is_empty() || port.is_some_and(|port| port.parse::<u16>().is_ok()))
+}
+
+fn is_registered_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, tail @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                tail
+            }
+            (byte, tail) if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=".contains(byte) => {
+                tail
+            }
+            _ => return false,
+        };
+    }
+    !name.is_empty()
 }
 
 #[cfg(test)]
@@ -193,10 +236,43 @@ mod tests {
 
     #[test]
     fn hosts_are_names() {
-        for host in ["", "a.example", "a:80", "[::1]:80", "127.0.0.1"] {
+        for host in [
+            "",
+            "a.example",
+            "a:80",
+            "a:",
+            "[::1]",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]:65535",
+            "127.0.0.1",
+            "a_b",
+            "%41b",
+        ] {
             assert!(is_host(host.as_bytes()), "{host}");
         }
         for host in ["a b", "a/b", "a@b", "a,b", "a?b", "a\tb", "ä"] {
+            assert!(!is_host(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "[::1",
+            "::1",
+            "[::1]80",
+            "[::1]:x",
+            "[]",
+            "[a]",
+            "[::1%25eth0]",
+            "a:b:c",
+            "a:b",
+            "a:80:80",
+            "127.0.0.1:abc",
+            "a:65536",
+            "a:+80",
+            ":80",
+            "a[b]",
+            "a]",
+            "a%4",
+            "%zz",
+        ] {
             assert!(!is_host(host.as_bytes()), "{host}");
         }
     }

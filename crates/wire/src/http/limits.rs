@@ -70,7 +70,7 @@ pub enum RequestError {
     BareLineFeed,
     #[error("malformed request target")]
     Target,
-    /// None in HTTP/1.1, more than one, or not a name with an optional port.
+    /// None in HTTP/1.1, more than one, or not a name or address with an optional port.
     #[error("malformed, missing or repeated Host")]
     Host,
     /// Not a number, or given more than once.

@@ -366,7 +366,11 @@ fn parse_head(
     match request.parse_with_uninit_headers(head, slots) {
         Ok(httparse::Status::Complete(bytes)) if bytes == head.len() => {}
         Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
-        Err(httparse::Error::Version) => return Err(version_error(head)),
+        Err(httparse::Error::Version) => {
+            let known = with_known_version(head)?;
+            // The copy differs in one digit, so this calls itself once at most.
+            return parse_head(&known, start, limits, batch);
+        }
         Ok(_) | Err(_) => return Err(RequestError::Malformed),
     }
     let (Some(method_text), Some(target), Some(minor_version)) =
@@ -426,18 +430,30 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), RequestError> {
     if is_good { Ok(()) } else { Err(RequestError::Target) }
 }
 
-/// A version that is one, but not ours, or something else.
-// Source: RFC 9112 2.3 (HTTP-version), RFC 9110 15.6.6 (505)
-fn version_error(head: &[u8]) -> RequestError {
-    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
-    let version = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
+/// A head of HTTP/1.2 or later as one of HTTP/1.1, which a server of HTTP/1.1 serves it as. Another major
+/// version is refused, and so is a request line that is not three words.
+// Source: RFC 9110 2.5 (a higher minor version is served as the highest known), 15.6.6 (505 is about the
+// major version); RFC 9112 2.3 (HTTP-version), 3 (request line)
+fn with_known_version(head: &[u8]) -> Result<Vec<u8>, RequestError> {
+    let line_end = memchr::memchr(b'\r', head).unwrap_or(head.len());
+    let mut words = head[..line_end].split(|&byte| byte == b' ');
+    let (Some(_), Some(_), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(RequestError::Malformed);
+    };
     match version {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => {
+            let mut known = head.to_vec();
+            known[line_end - 1] = b'1';
+            Ok(known)
+        }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
-            RequestError::Version
+            Err(RequestError::Version)
         }
-        _ => RequestError::Malformed,
+        _ => Err(RequestError::Malformed),
     }
 }
 

@@ -141,6 +141,24 @@ fn what_smuggles_is_refused() {
     refused(&chunked("3\nabc\r\n0\r\n\r\n"), RequestError::BareLineFeed);
 }
 
+/// A later minor version is served as HTTP/1.1, with all of its rules.
+#[test]
+fn a_later_minor_version_is_served_as_the_known_one() {
+    for version in 2..=9 {
+        let get = format!("GET /1 HTTP/1.{version}\r\nHost: a\r\nB: c\r\n\r\n");
+        check(&get.repeat(2), &["GET|/1|Host=a,B=c||keep"; 2], None);
+        refused(&format!("GET /1 HTTP/1.{version}\r\n\r\n"), RequestError::Host);
+        let post = format!("POST /1 HTTP/1.{version}\r\nHost: a\r\n");
+        check(
+            &format!("{post}Content-Length: 2\r\n\r\nhi"),
+            &["POST|/1|Host=a,Content-Length=2|hi|keep"],
+            None,
+        );
+        let both = "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n";
+        refused(&format!("{post}{both}"), RequestError::AmbiguousLength);
+    }
+}
+
 #[test]
 fn lines_that_are_none_are_refused() {
     refused("GET / HTTP/1.1\r\n\r\n", RequestError::Host);
@@ -148,6 +166,10 @@ fn lines_that_are_none_are_refused() {
     refused("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", RequestError::Host);
     refused("GET / HTTP/2.0\r\n\r\n", RequestError::Version);
     refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", RequestError::Version);
+    refused("GET / HTTP/0.9\r\n\r\n", RequestError::Version);
+    refused("GET / HTTP/1.10\r\n\r\n", RequestError::Malformed);
+    refused("GET /hello x HTTP/1.1\r\nHost: a\r\n\r\n", RequestError::Malformed);
+    refused("GET /hello x HTTP/1.2\r\nHost: a\r\n\r\n", RequestError::Malformed);
     refused("GET / http/1.1\r\n\r\n", RequestError::Malformed);
     refused("GET / HTTP/1.1 \r\n\r\n", RequestError::Malformed);
     refused("GET  / HTTP/1.1\r\n\r\n", RequestError::Malformed);
