@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
@@ -158,6 +158,7 @@ pub(crate) fn build_shared(
         pubsub: Directory::new(reactors),
         recovery: recovered.report,
         pause: Pause::default(),
+        http_warned: AtomicU64::new(0),
         monitors: AtomicUsize::new(0),
         blocked_clients: AtomicUsize::new(0),
         baseline: ArcSwap::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -162,6 +162,8 @@ pub(crate) struct Shared {
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
+    /// When HTTP on a RESP port was last reported in the log.
+    pub(crate) http_warned: AtomicU64,
     pub(crate) blocked_clients: AtomicUsize,
     /// The reactors' counters at the last CONFIG RESETSTAT.
     pub(crate) baseline: ArcSwap<Baseline>,
@@ -181,6 +183,21 @@ impl Shared {
     #[inline]
     pub(crate) fn is_monitored(&self) -> bool {
         self.monitors.load(Ordering::Relaxed) > 0
+    }
+
+    /// Reports a connection that was closed because it spoke HTTP, at most once a minute.
+    #[cold]
+    pub(crate) fn warn_of_http(&self, now: MonoNs) {
+        const INTERVAL_NS: u64 = 60_000_000_000;
+        let is_due = |warned: u64| {
+            (warned == 0 || now.since(MonoNs(warned)) >= INTERVAL_NS).then_some(now.0.max(1))
+        };
+        if self.http_warned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_ok() {
+            tracing::warn!(
+                "possible cross-protocol scripting attack: a client sent POST or Host: to a RESP \
+                 port; its connection was closed"
+            );
+        }
     }
 
     /// Remembers a slow command.

@@ -13,13 +13,19 @@ struct Ban {
 }
 
 /// The table to edit when a boundary moves.
-const BANS: [Ban; 4] = [
+const BANS: [Ban; 5] = [
     Ban {
         prefix: "crates/server/src/resp",
         words: &["reactor::", "binlog::"],
         // The session is what the reactor holds: it knows its connection's id and peer.
         except: &["crates/server/src/resp/session.rs"],
         instead: "sessions see bytes, the store and server's own types: use what `server` re-exports",
+    },
+    Ban {
+        prefix: "crates/server/src/resp",
+        words: &["command.name ==", "command.name !=", "== command.name", "!= command.name"],
+        except: &[],
+        instead: "a subcommand can have the name of a command: give the command a flag",
     },
     Ban {
         prefix: "crates/server/src/cql",

@@ -1,7 +1,7 @@
 //! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
 
 use super::{PAUSE_OVER, Server, Session as AnySession};
-use crate::resp::session::{Session, Wait, WaitReply};
+use crate::resp::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::shared::{Mail, Shared};
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
@@ -66,9 +66,16 @@ impl Server {
         write: impl FnOnce(&mut ReplyWriter<'_>),
         out: &mut Output,
     ) {
+        let delayed = std::mem::take(&mut session.details.delayed_reply);
         session.wait = None;
         shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
-        write(&mut ReplyWriter::new(out.buffer(), session.protocol));
+        if session.reply_mode != ReplyMode::Off {
+            if delayed.is_empty() {
+                write(&mut ReplyWriter::new(out.buffer(), session.protocol));
+            } else {
+                out.buffer().extend_from_slice(&delayed);
+            }
+        }
         out.hold(session.last_gate);
         cx.resume(session.id);
         let mut published = shared.published[cx.index()].lock();
@@ -87,5 +94,7 @@ pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
             writer.integer(local);
             writer.integer(replicas);
         }
+        // Written by `end_wait`; empty when the log has failed and an error was sent instead.
+        WaitReply::Delayed => {}
     }
 }

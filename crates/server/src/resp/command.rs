@@ -45,6 +45,20 @@ impl Flags {
     pub(crate) const CONTAINER: Flags = Flags(1 << 22);
     /// Ours: locks stripes by itself, one after the other; inside EXEC all are locked before (SCAN).
     pub(crate) const LOCKS_STRIPES: Flags = Flags(1 << 23);
+    /// Ours: runs at once between MULTI and EXEC instead of being queued.
+    pub(crate) const UNQUEUED: Flags = Flags(1 << 24);
+    /// Ours: EXEC.
+    pub(crate) const EXECUTES: Flags = Flags(1 << 25);
+    /// Ours: ends a transaction without running it, so it needs no memory.
+    pub(crate) const ABANDONS: Flags = Flags(1 << 26);
+    /// Ours: chooses the database of the commands that follow it in a transaction (SELECT).
+    pub(crate) const SELECTS: Flags = Flags(1 << 27);
+    /// Ours: allowed to a RESP2 connection that has subscribed.
+    pub(crate) const SUBSCRIBER: Flags = Flags(1 << 28);
+    /// Ours: runs although CLIENT PAUSE has stopped all commands (CLIENT UNPAUSE).
+    pub(crate) const UNPAUSABLE: Flags = Flags(1 << 29);
+    /// Ours: counts as a use of its keys even with CLIENT NO-TOUCH (TOUCH).
+    pub(crate) const TOUCHES: Flags = Flags(1 << 30);
 
     /// The flags that COMMAND INFO shows, in Redis's order.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -203,7 +217,8 @@ impl KeySpec {
 /// One command or subcommand.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Lower case; a subcommand has its own name only (`list` of CLIENT).
+    /// Lower case; a subcommand has its own name only (`list` of CLIENT), so a name does not identify a
+    /// command: special treatment is a flag, and `cargo xtask tidy` rejects comparisons of names.
     pub(crate) name: &'static str,
     /// The arguments as `docs/commands.md` and HELP show them, without the name.
     pub(crate) syntax: &'static str,

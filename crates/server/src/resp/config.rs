@@ -76,23 +76,34 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Err(Fail::Syntax);
     }
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
-    let mut config = cx.shared.config.lock();
-    let mut next = config.clone();
-    let changed = next.set(&pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
-    let settings = Arc::new(next.settings().clone());
-    reload_tls(cx.shared, &pairs, &settings)?;
-    *config = next;
-    drop(config);
-    cx.shared.memory.apply(&settings);
-    apply_limits(cx.shared.links().limits(), &settings);
-    if changed.contains("durability") || changed.contains("durability-interval-ms") {
-        cx.shared.log.set_sync_policy(sync_policy(&settings));
-    }
-    tracing::info!(options = changed.names().join(" "), "options changed");
-    cx.worker.take_settings(Arc::clone(&settings));
-    cx.shared.settings.store(settings);
+    let settings = change_options(cx.shared, &pairs)?;
+    cx.worker.take_settings(settings);
     cx.reply.ok();
     Ok(())
+}
+
+/// Changes options for all reactors, all of them or none. Returns the settings as they are then.
+pub(crate) fn change_options(
+    shared: &Shared,
+    pairs: &[(&[u8], &[u8])],
+) -> Result<Arc<Settings>, Fail> {
+    // Held until the settings are in effect everywhere: otherwise the slower of two concurrent changes
+    // would put back an option that the other one has changed.
+    let mut config = shared.config.lock();
+    let mut next = config.clone();
+    let changed = next.set(pairs).map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    let settings = Arc::new(next.settings().clone());
+    reload_tls(shared, pairs, &settings)?;
+    *config = next;
+    shared.memory.apply(&settings);
+    apply_limits(shared.links().limits(), &settings);
+    if changed.contains("durability") || changed.contains("durability-interval-ms") {
+        shared.log.set_sync_policy(sync_policy(&settings));
+    }
+    shared.settings.store(Arc::clone(&settings));
+    drop(config);
+    tracing::info!(options = changed.names().join(" "), "options changed");
+    Ok(settings)
 }
 
 /// Takes over what TLS options say, if one is given. Reads files, as REWRITE writes one: the reactor

@@ -25,6 +25,9 @@ const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 /// Commands that make a connection usable, and those that end its use.
 const ALWAYS: Flags = FAST.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 
+/// QUIT and RESET, which also abandon a transaction.
+const ENDS: Flags = ALWAYS.and(Flags::UNQUEUED).and(Flags::ABANDONS);
+
 /// AUTH: proves who the client is.
 pub(crate) const AUTH: Command = Command {
     name: "auth",
@@ -199,7 +202,7 @@ pub(crate) const PING: Command = Command {
     since: "1.0.0",
     group: Group::Connection,
     arity: -1,
-    flags: Flags::FAST,
+    flags: Flags::FAST.and(Flags::SUBSCRIBER),
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     run: ping,
     ..Command::EMPTY
@@ -228,7 +231,7 @@ pub(crate) const QUIT: Command = Command {
     since: "1.0.0",
     group: Group::Connection,
     arity: -1,
-    flags: ALWAYS,
+    flags: ENDS.and(Flags::SUBSCRIBER),
     run: quit,
     ..Command::EMPTY
 };
@@ -246,7 +249,7 @@ pub(crate) const RESET: Command = Command {
     since: "6.2.0",
     group: Group::Connection,
     arity: 1,
-    flags: ALWAYS,
+    flags: ENDS.and(Flags::SUBSCRIBER),
     run: reset,
     ..Command::EMPTY
 };
@@ -283,7 +286,7 @@ pub(crate) const SELECT: Command = Command {
     since: "1.0.0",
     group: Group::Connection,
     arity: 2,
-    flags: FAST,
+    flags: FAST.and(Flags::SELECTS),
     run: select,
     ..Command::EMPTY
 };

@@ -69,6 +69,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) gate: u64,
     /// True inside EXEC: nothing may wait.
     pub(crate) in_exec: bool,
+    /// How long DEBUG SLEEP delays the reply: counted as time of the command.
+    pub(crate) slept_ns: u64,
 }
 
 /// Bytes of one reply: a request of a few bytes can ask for a large value a million times. Small in

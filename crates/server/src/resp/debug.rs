@@ -183,19 +183,32 @@ fn set_active_expire(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 const SLEEP: Command = Command {
     name: "sleep",
     syntax: "seconds",
-    summary: "Answers after some seconds. Other connections are served meanwhile.",
+    summary: "Replies after the given time; other connections are served in the meantime.",
     since: "1.0.0",
     group: Group::Server,
     arity: 3,
-    flags: ADMIN.and(Flags::NO_MULTI),
+    flags: ADMIN,
     run: sleep,
     ..Command::EMPTY
 };
 
 fn sleep(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     check_allowed(cx)?;
-    let at = after_seconds(cx.now.mono, float(args.get(2))?)?;
-    cx.session.wait = Some(Wait::Until { at, reply: WaitReply::Ok });
+    let (begins, reply) = match cx.session.wait {
+        // A second one in the same transaction.
+        Some(Wait::Until { at, reply }) => (at, reply),
+        _ if cx.in_exec => (cx.now.mono, WaitReply::Delayed),
+        _ => (cx.now.mono, WaitReply::Ok),
+    };
+    let at = after_seconds(begins, float(args.get(2))?)?;
+    if cx.in_exec {
+        if cx.session.is_lent {
+            return Err(Fail::text("ERR this command waits, which is not done by HTTP"));
+        }
+        cx.reply.ok();
+    }
+    cx.session.wait = Some(Wait::Until { at, reply });
+    cx.slept_ns = at.since(begins);
     Ok(())
 }
 

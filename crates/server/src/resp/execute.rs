@@ -11,7 +11,7 @@ use super::fail::Fail;
 use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
-use super::{generic, pubsub, transactions};
+use super::{pubsub, transactions};
 use crate::config::KeyEvents;
 use crate::evict::{Eviction, NoRoom};
 use crate::hot_keys::Space;
@@ -60,6 +60,13 @@ pub(crate) fn prepare(
     }
     let key = command.single_key().and_then(|at| args.try_get(at));
     Prepared { id: Some(id), hash: key.map(|key| shared.keyspace.hash(key)) }
+}
+
+/// Whether a request is a line of an HTTP request that a browser sends to this port on behalf of a page
+/// (cross-protocol scripting). The request body, which may contain commands, must not run.
+// Source: Redis 7.2 `server.c`, `processCommand`
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// The text for a command or subcommand that does not exist.
@@ -116,7 +123,7 @@ impl<'a> Executor<'a> {
                 return 0;
             }
             Err(fail) => {
-                self.reject(session, prepared.id, &fail, out);
+                self.reject(session, prepared.id, args, &fail, out);
                 0
             }
         };
@@ -138,9 +145,15 @@ impl<'a> Executor<'a> {
         &mut self,
         session: &mut Session,
         id: Option<CommandId>,
+        args: Args<'_>,
         fail: &Fail,
         out: &mut Vec<u8>,
     ) {
+        if id.is_none() && !session.is_lent && is_http(args.get(0)) {
+            self.shared.warn_of_http(self.now.mono);
+            session.closing = true;
+            return;
+        }
         let mut text = fail.to_string();
         if let Some(id) = id {
             self.worker.tally.rejected(id);
@@ -205,7 +218,7 @@ impl<'a> Executor<'a> {
         command: &Command,
         args: Args<'_>,
     ) -> Result<Admitted, Fail> {
-        if transactions::runs_at_once(command) {
+        if command.flags.has(Flags::UNQUEUED) {
             return Ok(Admitted::Run(id));
         }
         if command.flags.has(Flags::NO_MULTI) {
@@ -271,6 +284,7 @@ impl<'a> Executor<'a> {
         out: &mut Vec<u8>,
     ) {
         session.last_gate = gate_before;
+        session.details.delayed_reply = Vec::new();
         out.truncate(start);
         self.worker.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
@@ -307,6 +321,7 @@ impl<'a> Executor<'a> {
             record: self.record,
             gate: 0,
             in_exec: false,
+            slept_ns: 0,
         };
         if command.flags.has(Flags::WRITE) {
             cx.delete_overdue(&keys, args, command);
@@ -384,7 +399,7 @@ impl Cx<'_> {
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
         self.worker.told_as = command.name;
-        let is_held = self.session.no_touch && command.name != generic::TOUCH.name;
+        let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
         if let Err(fail) = (command.run)(self, args).and_then(|()| self.check_reply()) {
@@ -407,7 +422,8 @@ impl Cx<'_> {
             self.locked.take_lookups(); // those were its own
         }
         let stamp = self.worker.clock.now();
-        let ns = self.worker.clock.delta_ns(clock_start, stamp);
+        let ran_ns = self.worker.clock.delta_ns(clock_start, stamp);
+        let ns = ran_ns.saturating_add(std::mem::take(&mut self.slept_ns));
         self.worker.stamp = stamp;
         self.worker.tally.executed(id, ns);
         self.worker.tally.totals.commands += 1;

@@ -89,6 +89,7 @@ pub(crate) const TOUCH: Command = Command {
     name: "touch",
     summary: "Counts how many of the given keys exist and marks them as used just now.",
     since: "3.2.1",
+    flags: EXISTS.flags.and(Flags::TOUCHES),
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: touch,
     ..EXISTS

@@ -33,6 +33,8 @@ mod zset_range;
 mod zsets;
 
 pub(crate) use client::Pause;
+#[cfg(test)]
+pub(crate) use config::change_options;
 pub(crate) use connection::{USER, is_same_secret};
 pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;

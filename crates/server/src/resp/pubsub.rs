@@ -10,13 +10,13 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
+use super::help;
 use super::registry::{CommandId, REGISTRY};
 use super::session::Session;
-use super::{connection, help};
 use crate::pubsub::{Kind, Name, Post};
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
-const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT);
+const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER);
 const TALKS: Flags = LOOKS.and(Flags::FAST);
 
 /// PUBLISH: sends a message to whoever listens.
@@ -268,18 +268,7 @@ pub(super) fn only_listens(session: &Session) -> bool {
 // Source: Redis 7.2 `server.c`, `processCommand`
 #[cold]
 pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
-    let allowed = [
-        &SUBSCRIBE,
-        &PSUBSCRIBE,
-        &SSUBSCRIBE,
-        &UNSUBSCRIBE,
-        &PUNSUBSCRIBE,
-        &SUNSUBSCRIBE,
-        &connection::PING,
-        &connection::QUIT,
-        &connection::RESET,
-    ];
-    if allowed.iter().any(|known| known.name == command.name) {
+    if command.flags.has(Flags::SUBSCRIBER) {
         return Ok(());
     }
     Err(Fail::owned(format!(

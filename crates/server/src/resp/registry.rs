@@ -162,4 +162,23 @@ mod tests {
             assert!(!(writes && command.flags.has(Flags::READONLY)), "{}", entry.full_name);
         }
     }
+
+    /// A subcommand may be called RESET, GET or HELP like a command that is treated specially.
+    #[test]
+    fn special_treatment_is_given_to_exactly_these() {
+        let with = |flag: Flags| {
+            let entries = REGISTRY.entries().filter(|(_, entry)| entry.command.flags.has(flag));
+            entries.map(|(_, entry)| entry.full_name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(with(Flags::UNQUEUED), "discard exec multi quit reset watch");
+        assert_eq!(with(Flags::ABANDONS), "discard quit reset");
+        assert_eq!(with(Flags::EXECUTES), "exec");
+        assert_eq!(with(Flags::SELECTS), "select");
+        assert_eq!(with(Flags::UNPAUSABLE), "client|unpause");
+        assert_eq!(with(Flags::TOUCHES), "touch");
+        assert_eq!(
+            with(Flags::SUBSCRIBER),
+            "ping psubscribe quit reset punsubscribe ssubscribe subscribe sunsubscribe unsubscribe"
+        );
+    }
 }

@@ -57,6 +57,7 @@ pub(crate) struct Details {
     pub(crate) name: String,
     pub(crate) library_name: String,
     pub(crate) library_version: String,
+    pub(crate) delayed_reply: Vec<u8>,
 }
 
 /// What a paused connection waits for.
@@ -78,6 +79,8 @@ pub(crate) enum WaitReply {
     Integer(i64),
     /// WAITAOF: local, replicas.
     Pair(i64, i64),
+    /// The reply of an EXEC that contains DEBUG SLEEP: [`Details::delayed_reply`].
+    Delayed,
 }
 
 #[derive(Debug)]
@@ -150,6 +153,7 @@ impl Session {
                 name: String::new(),
                 library_name: String::new(),
                 library_version: String::new(),
+                delayed_reply: Vec::new(),
             }),
         }
     }

@@ -11,7 +11,7 @@ use super::cx::{Cx, integer};
 use super::execute::Keys;
 use super::fail::Fail;
 use super::registry::REGISTRY;
-use super::session::{Session, Transaction, Watched};
+use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
 
 const AT_ONCE: Flags =
@@ -24,7 +24,7 @@ pub(crate) const MULTI: Command = Command {
     since: "1.2.0",
     group: Group::Transactions,
     arity: 1,
-    flags: AT_ONCE,
+    flags: AT_ONCE.and(Flags::UNQUEUED),
     run: multi,
     ..Command::EMPTY
 };
@@ -46,7 +46,12 @@ pub(crate) const EXEC: Command = Command {
     complexity: "Depends on the queued commands",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
+    flags: Flags::NOSCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::SKIP_SLOWLOG)
+        .and(Flags::UNQUEUED)
+        .and(Flags::EXECUTES),
     run: exec,
     ..Command::EMPTY
 };
@@ -65,6 +70,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.reply.null_array();
         return Ok(());
     }
+    let start = cx.reply.out.len();
     cx.in_exec = true;
     cx.reply.array(transaction.queued.len());
     for (id, args) in &transaction.queued {
@@ -79,6 +85,9 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     // Taken with its memory: they may have been large once.
     let mut late = std::mem::take(&mut cx.worker.late_messages);
     cx.reply.out.append(&mut late);
+    if let Some(Wait::Until { reply: WaitReply::Delayed, .. }) = cx.session.wait {
+        cx.session.details.delayed_reply = cx.reply.out.split_off(start);
+    }
     Ok(())
 }
 
@@ -101,7 +110,7 @@ pub(crate) const DISCARD: Command = Command {
     complexity: "O(N) in the number of queued commands",
     group: Group::Transactions,
     arity: 1,
-    flags: AT_ONCE,
+    flags: AT_ONCE.and(Flags::UNQUEUED).and(Flags::ABANDONS),
     run: discard,
     ..Command::EMPTY
 };
@@ -125,7 +134,7 @@ pub(crate) const WATCH: Command = Command {
     complexity: "O(1) for every key",
     group: Group::Transactions,
     arity: -2,
-    flags: AT_ONCE,
+    flags: AT_ONCE.and(Flags::UNQUEUED),
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Look)],
     run: watch,
     ..Command::EMPTY
@@ -177,15 +186,8 @@ pub(crate) fn forget_watches(cx: &mut Cx<'_>) {
     cx.session.watched = None;
 }
 
-/// Commands that are not queued inside MULTI.
-/// Source: Redis 7.2 `server.c`, `processCommand`.
-pub(crate) fn runs_at_once(command: &Command) -> bool {
-    let at_once = [&MULTI, &EXEC, &DISCARD, &WATCH, &connection::QUIT, &connection::RESET];
-    at_once.iter().any(|known| known.name == command.name)
-}
-
 pub(crate) fn is_exec(command: &Command) -> bool {
-    command.name == EXEC.name
+    command.flags.has(Flags::EXECUTES)
 }
 
 /// Ends the transaction of a session whose EXEC is refused, and says so.
@@ -206,8 +208,7 @@ pub(crate) fn needs_room(session: &Session, command: &Command) -> bool {
         if is_exec(command) {
             return any_queued(open, Flags::DENYOOM);
         }
-        let ends = [&DISCARD, &connection::QUIT, &connection::RESET];
-        !session.is_lent && ends.iter().all(|known| known.name != command.name)
+        !session.is_lent && !command.flags.has(Flags::ABANDONS)
     })
 }
 
@@ -239,7 +240,7 @@ pub(crate) fn list_keys(
         if command.flags.has(Flags::ALL_KEYS.and(Flags::LOCKS_STRIPES)) {
             return true;
         }
-        if command.name == connection::SELECT.name {
+        if command.flags.has(Flags::SELECTS) {
             let index = args.try_get(1).and_then(|text| integer(text).ok());
             db = index.and_then(connection::database).unwrap_or(db);
         }

@@ -4,6 +4,7 @@ use binlog::Faults as DiskFaults;
 
 use super::model::{Command, command};
 use super::world::{Plan, World};
+use crate::resp::change_options;
 
 const SEED: u64 = 1;
 
@@ -200,4 +201,28 @@ fn the_same_seed_is_the_same_run() {
     for seed in 0..20 {
         assert_eq!(super::chaos::run(seed, None), super::chaos::run(seed, None));
     }
+}
+
+/// Two reactors run CONFIG SET at the same time: what was answered with OK is in effect, and stays so.
+#[test]
+fn concurrent_changes_of_options_do_not_undo_each_other() {
+    const CHANGES: u64 = 2000;
+    let world = World::new(SEED, Plan::default());
+    let shared = world.shared();
+    let change = |name: &str, value: u64| {
+        let value = value.to_string();
+        change_options(shared, &[(name.as_bytes(), value.as_bytes())]).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 1..=CHANGES {
+                change("slowlog-max-len", value);
+                assert_eq!(shared.settings.load().slowlog_max_len as u64, value);
+            }
+        });
+        for value in 1..=CHANGES {
+            change("maxmemory", value);
+            assert_eq!(shared.settings.load().maxmemory_bytes, value);
+        }
+    });
 }

@@ -192,3 +192,18 @@ fn a_command_is_found_anew_where_the_one_before_was_another() {
     assert!(rest[..3].iter().all(|line| line.starts_with("-ERR unknown ")), "{rest:?}");
     assert_eq!(rest[3..], ["+PONG"]);
 }
+
+/// A page in a browser can have it send a form to any port of its machine.
+#[test]
+fn requests_after_a_line_of_http_do_not_run() {
+    for line in ["POST / HTTP/1.1", "Host: localhost", "hOSt:", "post"] {
+        let mut world = world_with(&[]);
+        let client = world.sim().connect();
+        client.send(format!("SET before 1\r\n{line}\r\nSET after 1\r\n").as_bytes());
+        run(&mut world);
+        assert!(client.is_ended(), "{line}");
+        let other = world.sim().connect();
+        let found = ask(&mut world, &other, &["MGET", "before", "after"]);
+        assert_eq!(found, "*2\r\n$1\r\n1\r\n$-1\r\n", "{line}");
+    }
+}

@@ -41,7 +41,7 @@ impl Pause {
     #[cold]
     fn stops_while_on(&self, session: &Session, command: &Command) -> bool {
         if self.0.load(Ordering::Relaxed) & WRITES_ONLY == 0 {
-            return command.name != UNPAUSE.name;
+            return !command.flags.has(Flags::UNPAUSABLE);
         }
         let queued = session.transaction.as_deref().filter(|_| is_exec(command));
         command.flags.has(Flags::WRITE) || queued.is_some_and(writes)
@@ -110,7 +110,7 @@ pub(super) const UNPAUSE: Command = Command {
     complexity: "O(N) in the number of paused clients",
     group: Group::Connection,
     arity: 2,
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::UNPAUSABLE),
     run: unpause,
     ..Command::EMPTY
 };
