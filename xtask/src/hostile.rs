@@ -14,6 +14,7 @@ mod cql_bytes;
 mod cql_requests;
 mod crowds;
 mod disk;
+mod http;
 mod memory;
 mod refusals;
 mod replies;
@@ -96,7 +97,7 @@ impl fmt::Display for Verdict {
 }
 
 fn checks() -> impl Iterator<Item = &'static Check> {
-    let lists: [&[Check]; 9] = [
+    let lists: [&[Check]; 10] = [
         bytes::CHECKS,
         crowds::CHECKS,
         replies::CHECKS,
@@ -104,6 +105,7 @@ fn checks() -> impl Iterator<Item = &'static Check> {
         memory::CHECKS,
         disk::CHECKS,
         refusals::CHECKS,
+        http::CHECKS,
         cql_bytes::CHECKS,
         cql_requests::CHECKS,
     ];

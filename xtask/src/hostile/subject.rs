@@ -26,6 +26,8 @@ pub(super) struct Subject {
     pub(super) address: String,
     /// Where it speaks CQL, if it was asked to.
     pub(super) cql_address: Option<String>,
+    /// Where it speaks HTTP, if it was asked to.
+    pub(super) http_address: Option<String>,
     /// None: somebody else's server.
     running: Option<Running>,
     /// The directory that goes with the server, unless the check brought one.
@@ -48,7 +50,13 @@ pub(super) struct Ended {
 impl Subject {
     /// Somebody else's server.
     pub(super) fn at(address: &str) -> Subject {
-        Subject { address: address.to_owned(), cql_address: None, running: None, _directory: None }
+        Subject {
+            address: address.to_owned(),
+            cql_address: None,
+            http_address: None,
+            running: None,
+            _directory: None,
+        }
     }
 
     /// A server on an empty directory.
@@ -83,15 +91,19 @@ impl Subject {
                 };
                 if let Some(address) = listener("resp=") {
                     // Nobody listens any more when the start has timed out.
-                    let _ = sender.send((address, listener("cql=")));
+                    let _ = sender.send((address, listener("cql="), listener("http=")));
                 }
             }
         });
         let mut running = Running { child, stderr: Some(stderr) };
         match receiver.recv_timeout(HANG_TIMEOUT) {
-            Ok((address, cql_address)) => {
-                Ok(Subject { address, cql_address, running: Some(running), _directory: None })
-            }
+            Ok((address, cql_address, http_address)) => Ok(Subject {
+                address,
+                cql_address,
+                http_address,
+                running: Some(running),
+                _directory: None,
+            }),
             Err(RecvTimeoutError::Timeout) => bail!("the server is not ready: it hangs"),
             Err(RecvTimeoutError::Disconnected) => {
                 let ended = running.wait()?;

@@ -14,7 +14,10 @@ use crate::config::Settings;
 use crate::cql::request_kind::route_id;
 use crate::cql::walks::Walking;
 use crate::http::changes::HEARTBEAT;
-use crate::http::{Exchange, Outcome, Phase, Scratch, Session, Terms, Wait, find, go_on_with_cql};
+use crate::http::{
+    Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
+    go_on_with_cql,
+};
 use crate::shared::Mail;
 
 /// Requests decoded at a time.
@@ -61,6 +64,8 @@ enum Why {
     Stream,
     /// The answer comes in a later turn.
     Walk,
+    /// Commands of a pipeline are left.
+    Pipeline(PipelineStop),
     /// Others want to be served too, or the peer has to take its answers first.
     Turn,
 }
@@ -92,6 +97,18 @@ impl Server {
         let limits = http_limits(&self.worker.settings);
         let mut batch = std::mem::take(&mut self.http.batch);
         let (mut consumed, mut has_served) = (0, false);
+        if let Some(pipeline) = session.pipeline.take() {
+            let stopped = self.resume_pipeline(session, *pipeline, out);
+            // The byte that its request has kept back.
+            consumed = usize::from(session.pipeline.is_none());
+            if let Some(why) = stopped {
+                let next = self.stop_http(session, why);
+                let next = self.charge_http(session, input.len() - consumed, out).unwrap_or(next);
+                self.publish_http(session);
+                return Flow { consumed, next };
+            }
+            has_served = true;
+        }
         let next = loop {
             let rest = &input[consumed..];
             let decode_start = self.worker.stamp;
@@ -105,6 +122,10 @@ impl Server {
                 // The requests behind are shown again when their turn comes.
                 session.decoder.restart();
                 consumed += answered.checked_sub(1).map_or(0, |last| batch.end(last));
+                if session.pipeline.is_some() {
+                    // The reactor calls again only while a byte is left. A request has a byte at least.
+                    consumed -= 1;
+                }
                 break self.stop_http(session, why);
             }
             consumed += taken;
@@ -164,6 +185,9 @@ impl Server {
             if session.wait == Some(Wait::Walk) {
                 return (index + 1, Some(Why::Walk));
             }
+            if let Some(pipeline) = &session.pipeline {
+                return (index + 1, Some(Why::Pipeline(pipeline.stop)));
+            }
             if terms.closes {
                 return (index + 1, Some(Why::Close));
             }
@@ -221,8 +245,15 @@ impl Server {
             self.worker.walks.push(*walking);
             return 0;
         }
+        let terms = if outcome.pipeline.is_some() { terms.for_parts() } else { terms };
         let Desk { scratch, date, .. } = &self.http;
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
+        if let Some(mut pipeline) = outcome.pipeline.take() {
+            pipeline.terms = terms;
+            pipeline.ns = self.spend(started);
+            session.pipeline = Some(pipeline);
+            return outcome.gate;
+        }
         if let Some(follower) = outcome.follower.take() {
             session.wait = Some(Wait::Feed);
             self.shared.feeds.open(session.id, self.worker.index, follower);
@@ -287,6 +318,31 @@ impl Server {
         self.publish_http(session);
     }
 
+    /// Runs more commands of a pipeline. Returns why it has to stop again, or nothing may follow it.
+    fn resume_pipeline(
+        &mut self,
+        session: &mut Session,
+        pipeline: Pipeline,
+        out: &mut Output,
+    ) -> Option<Why> {
+        if !self.shared.log.has_room(self.worker.index) {
+            session.pipeline = Some(Box::new(pipeline));
+            return Some(Why::Pipeline(PipelineStop::Room));
+        }
+        let (terms, started) = (pipeline.terms, (self.worker.stamp, pipeline.ns));
+        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        let scratch = &mut desk.scratch;
+        scratch.begin(session, worker, session.durability);
+        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let outcome = pipeline.run(&mut exchange).expect("only its first command is put off");
+        let gate = self.end_answer(session, outcome, terms, started, out);
+        self.hold_answer(session, gate, out);
+        match &session.pipeline {
+            Some(pipeline) => Some(Why::Pipeline(pipeline.stop)),
+            None => terms.closes.then_some(Why::Close),
+        }
+    }
+
     /// Answers the unfinished request at the front of `rest` by its head alone, if nobody will read its
     /// body: who asks may not, or asks for what takes none. The connection ends with the answer.
     fn answer_head(
@@ -311,18 +367,18 @@ impl Server {
     /// What a connection does whose requests are not all answered.
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
-            Why::Turn => return Next::Again,
+            Why::Turn | Why::Pipeline(PipelineStop::Turn) => return Next::Again,
             Why::Stream | Why::Walk => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
             }
-            Why::Room => {
+            Why::Room | Why::Pipeline(PipelineStop::Room) => {
                 session.wait = Some(Wait::Room);
                 self.roomless.push(session.id);
                 self.shared.log.request_write();
             }
-            Why::Pause => {
+            Why::Pause | Why::Pipeline(PipelineStop::Pause) => {
                 session.wait = Some(Wait::Pause);
                 self.postponed.insert(session.id);
                 self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
@@ -349,8 +405,15 @@ impl Server {
         out: &mut Output,
     ) -> Option<Next> {
         let pending = out.pending_bytes();
-        let charged = self.worker.accounts.http.charge(&mut session.charges, unread, pending);
+        // Commands of a pipeline that are left are input that was not executed.
+        let input = unread + session.pipeline.as_ref().map_or(0, |pipeline| pipeline.bytes);
+        let charged = self.worker.accounts.http.charge(&mut session.charges, input, pending);
         let reached = charged.err()?;
+        if session.pipeline.is_some() {
+            // Its answer has begun: only the connection's end can say that it is not complete.
+            self.worker.tally.error(None, status_kind(503));
+            return Some(Next::Abort);
+        }
         self.refuse_http(session, 503, &reached.to_string(), out);
         Some(Next::Close)
     }
@@ -481,7 +544,7 @@ fn judge(
         let is_stuck = untaken_ns > settings.http_write_timeout_ms.saturating_mul(MS);
         return if is_stuck { Verdict::Abort } else { Verdict::Stay };
     }
-    if session.closing || session.is_stream() {
+    if session.closing || session.is_stream() || session.pipeline.is_some() {
         return Verdict::Stay;
     }
     let waited_ns = now.since(session.since);

@@ -9,15 +9,16 @@ use serde_json::value::RawValue;
 use wire::http::{Method, Request};
 use wire::resp::{Args, OwnedArgs};
 
-use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, Postponed, durability};
+use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, durability};
+use super::json;
+use super::pipeline::Pipeline;
 use super::reply::{self, Encoding};
 use super::target;
-use crate::resp::REPLY_BYTES_MAX;
 use crate::resp::command::{Flags, Group};
 use crate::resp::registry::REGISTRY;
 
-/// Commands of one pipeline or transaction: a reactor runs them in one go, and 10,000 take it some ten
-/// milliseconds.
+/// Commands of one pipeline or transaction. A transaction runs them in one go, like EXEC, and 10,000 short ones
+/// take some ten milliseconds; a pipeline keeps them in memory until it has run them.
 const COMMANDS_MAX: usize = 10_000;
 
 const NOT_PARSED: &str = "ERR failed to parse command";
@@ -27,10 +28,9 @@ const PIPELINE_NOT_PARSED: &str = "ERR failed to parse pipeline request";
 pub(super) fn from_body(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let mut args = std::mem::take(&mut exchange.scratch.args);
     args.clear();
-    let parsed = serde_json::from_slice::<Vec<&RawValue>>(request.body()).ok();
-    let answered = match parsed.and_then(|words| push_words(&words, &mut args)) {
-        Some(()) => one(exchange, request, &args),
-        None => Ok(exchange.fail(400, NOT_PARSED)),
+    let answered = match parse_one(request.body(), &mut args) {
+        Ok(()) => one(exchange, request, &args),
+        Err(text) => Ok(exchange.fail(400, &text)),
     };
     exchange.scratch.args = args;
     answered
@@ -96,49 +96,16 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
     Ok(Outcome::new(status, JSON).gated(gate))
 }
 
-/// POST /pipeline: commands in order, others' in between; each has a result of its own.
+/// POST /pipeline: runs commands in order, with other clients' in between. Each has its own result.
 pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let encoding = match admit(exchange, request) {
         Ok(encoding) => encoding,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
-    let Some(commands) = parse_all(request.body()) else {
-        return Ok(exchange.fail(400, PIPELINE_NOT_PARSED));
-    };
-    let mut gate = 0;
-    let mut body = std::mem::take(&mut exchange.scratch.body);
-    body.push(b'[');
-    for (index, args) in commands.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        let ran = match refusal(args.as_args()) {
-            Some(text) => Err(Cow::Owned(text)),
-            None if body.len() > REPLY_BYTES_MAX => Err(Cow::Borrowed("ERR reply is too large")),
-            None => {
-                exchange.scratch.replies.clear();
-                match exchange.run(args) {
-                    Err(Postponed) if index == 0 => {
-                        exchange.scratch.body = body;
-                        return Err(Postponed);
-                    }
-                    // Those before have been run: it is too late to put the request off.
-                    Err(Postponed) => Err(Cow::Borrowed("ERR the server is paused")),
-                    Ok(needed) => Ok(needed),
-                }
-            }
-        };
-        match ran {
-            Err(text) => reply::write_error(&text, &mut body),
-            Ok(needed) => {
-                gate = gate.max(needed);
-                reply::write_result(&exchange.scratch.replies, encoding, &mut body);
-            }
-        }
+    match parse_all(request.body()) {
+        Ok(commands) => Pipeline::new(commands, encoding).run(exchange),
+        Err(text) => Ok(exchange.fail(400, &text)),
     }
-    body.push(b']');
-    exchange.scratch.body = body;
-    Ok(Outcome::new(200, JSON).gated(gate))
 }
 
 /// POST /multi-exec: commands as one, on the log as one record.
@@ -147,8 +114,9 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
         Ok(encoding) => encoding,
         Err(text) => return Ok(exchange.fail(400, text)),
     };
-    let Some(commands) = parse_all(request.body()) else {
-        return Ok(exchange.fail(400, PIPELINE_NOT_PARSED));
+    let commands = match parse_all(request.body()) {
+        Ok(commands) => commands,
+        Err(text) => return Ok(exchange.fail(400, &text)),
     };
     exchange.run_words(&[b"MULTI"])?;
     for args in &commands {
@@ -192,17 +160,25 @@ fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<Encoding,
     }
 }
 
-/// Commands from a two-dimensional array; none if it is not one, or has too many.
-fn parse_all(body: &[u8]) -> Option<Vec<OwnedArgs>> {
-    let rows = serde_json::from_slice::<Vec<Vec<&RawValue>>>(body).ok()?;
-    if rows.is_empty() || rows.len() > COMMANDS_MAX {
-        return None;
-    }
+type Parsed<T> = std::result::Result<T, Cow<'static, str>>;
+
+/// Appends the arguments of one command. The text of the error is for the client.
+fn parse_one(body: &[u8], args: &mut OwnedArgs) -> Parsed<()> {
+    json::check(body).map_err(|error| format!("ERR {error}"))?;
+    let words = serde_json::from_slice::<Vec<&RawValue>>(body).ok();
+    words.and_then(|words| push_words(&words, args)).ok_or(Cow::Borrowed(NOT_PARSED))
+}
+
+/// Commands from a two-dimensional array. The text of the error is for the client.
+fn parse_all(body: &[u8]) -> Parsed<Vec<OwnedArgs>> {
+    json::check_commands(body, COMMANDS_MAX).map_err(|error| format!("ERR {error}"))?;
+    let rows = serde_json::from_slice::<Vec<Vec<&RawValue>>>(body).ok();
     let parse = |words: &Vec<&RawValue>| {
         let mut args = OwnedArgs::new();
         push_words(words, &mut args).map(|()| args)
     };
-    rows.iter().map(parse).collect()
+    let commands = rows.and_then(|rows| rows.iter().map(parse).collect::<Option<Vec<_>>>());
+    commands.filter(|all| !all.is_empty()).ok_or(Cow::Borrowed(PIPELINE_NOT_PARSED))
 }
 
 /// Appends arguments: strings, and numbers and truth values as they are written. None if something
@@ -221,7 +197,7 @@ fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
 
 /// Why a command is not run by HTTP: it is about a connection, which is another one with each request,
 /// or it waits.
-fn refusal(args: Args<'_>) -> Option<String> {
+pub(super) fn refusal(args: Args<'_>) -> Option<String> {
     let command = REGISTRY.entry(REGISTRY.find(args.get(0))?).command;
     let is_of_connection = match command.group {
         Group::Connection => !matches!(command.name, "ping" | "echo"),
@@ -288,12 +264,12 @@ mod tests {
     #[test]
     fn pipelines_have_a_limit() {
         let body = |count: usize| format!("[{}]", vec!["[\"PING\"]"; count].join(","));
-        assert_eq!(
-            parse_all(body(COMMANDS_MAX).as_bytes()).map(|all| all.len()),
-            Some(COMMANDS_MAX)
-        );
-        assert!(parse_all(body(COMMANDS_MAX + 1).as_bytes()).is_none());
-        assert!(parse_all(b"[]").is_none());
-        assert!(parse_all(b"[[]]").is_none());
+        let parsed = |body: &str| parse_all(body.as_bytes()).map(|all| all.len());
+        assert_eq!(parsed(&body(COMMANDS_MAX)), Ok(COMMANDS_MAX));
+        let too_many = Cow::Borrowed("ERR the request has more than 10000 commands");
+        assert_eq!(parsed(&body(COMMANDS_MAX + 1)), Err(too_many));
+        for body in ["[]", "[[]]", "[1]", "", "[[\"PING\"]"] {
+            assert_eq!(parsed(body), Err(Cow::Borrowed(PIPELINE_NOT_PARSED)), "{body}");
+        }
     }
 }

@@ -30,6 +30,8 @@ use crate::resp::LOG_FAILED;
 
 /// Rows of a page where the request does not say it, as drivers have it.
 const PAGE_ROWS: i32 = 5_000;
+/// Bytes of an error's text.
+const ERROR_BYTES_MAX: usize = 1024;
 const VERSION: Version = Version::V5;
 const STREAM: i16 = 0;
 
@@ -60,7 +62,10 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Ok(None) => {}
         Err(text) => return Ok(exchange.fail(400, text)),
     }
-    let ran = Call::parse(request.body()).and_then(|call| exchange.run_cql(&call));
+    let ran = super::json::check(request.body())
+        .map_err(|error| bad(error.to_string()))
+        .and_then(|()| Call::parse(request.body()))
+        .and_then(|call| exchange.run_cql(&call));
     Ok(ran.unwrap_or_else(|error| fail(exchange, &error)))
 }
 
@@ -90,11 +95,21 @@ fn fail(exchange: &mut Exchange<'_>, error: &CqlError) -> Outcome {
         CqlError::Server(_) => 500,
         _ => 400,
     };
-    let outcome = Outcome::error(status, &error.to_string(), &mut exchange.scratch.body);
+    let text = shortened(error.to_string());
+    let outcome = Outcome::error(status, &text, &mut exchange.scratch.body);
     let body = &mut exchange.scratch.body;
     body.pop();
     body.extend_from_slice(format!(",\"code\":{}}}", error.kind().code()).as_bytes());
     outcome
+}
+
+/// Cuts a text that repeats what the client has sent, which may be megabytes.
+fn shortened(mut text: String) -> String {
+    if text.len() > ERROR_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+        text.push_str("...");
+    }
+    text
 }
 
 fn bad(text: impl Into<String>) -> CqlError {

@@ -2,10 +2,11 @@
 
 use base::time::Now;
 use store::Params;
-use wire::http::{Method, Request, ResponseWriter};
+use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
 use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
 
 use super::access::Refusal;
+use super::pipeline::Pipeline;
 use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
@@ -98,6 +99,10 @@ pub(crate) struct Outcome {
     pub(crate) subscription: Option<Box<Subscription>>,
     /// There is no answer yet: this goes on in the next turn.
     pub(crate) walking: Option<Box<Walking>>,
+    /// Commands that are left: their results follow the content in later turns.
+    pub(crate) pipeline: Option<Box<Pipeline>>,
+    /// Whether the content continues an answer that was begun in an earlier turn.
+    pub(crate) is_continuation: bool,
 }
 
 impl Outcome {
@@ -110,6 +115,8 @@ impl Outcome {
             follower: None,
             subscription: None,
             walking: None,
+            pipeline: None,
+            is_continuation: false,
         }
     }
 
@@ -267,38 +274,48 @@ pub(super) fn durability(request: &Request<'_>) -> Result<Option<Durability>, &'
 pub(crate) struct Terms {
     /// The connection ends with the answer.
     pub(crate) closes: bool,
-    /// The request was HTTP/1.0 and asked for the connection to live on.
-    says_keep_alive: bool,
+    /// Of the request. HTTP/1.0 does not know chunks, and is told when the connection stays open.
+    minor_version: u8,
     /// HEAD: the answer has no body.
     is_head: bool,
 }
 
 impl Terms {
     pub(crate) fn of(request: &Request<'_>) -> Terms {
-        let keeps_alive = request.keeps_alive();
         Terms {
-            closes: !keeps_alive,
-            says_keep_alive: keeps_alive && request.minor_version() == 0,
+            closes: !request.keeps_alive(),
+            minor_version: request.minor_version(),
             is_head: request.method() == Method::Head,
         }
     }
 
     /// The answer has no end but that of the connection.
     pub(crate) fn until_close(self) -> Terms {
-        Terms { closes: true, says_keep_alive: false, ..self }
+        Terms { closes: true, ..self }
     }
 
     /// For answers to what is no request.
-    pub(crate) const REFUSED: Terms =
-        Terms { closes: true, says_keep_alive: false, is_head: false };
+    pub(crate) const REFUSED: Terms = Terms { closes: true, minor_version: 0, is_head: false };
+
+    /// What holds for an answer that follows in parts.
+    pub(crate) fn for_parts(self) -> Terms {
+        if self.knows_chunks() { self } else { self.until_close() }
+    }
+
+    fn knows_chunks(self) -> bool {
+        self.minor_version > 0
+    }
 
     /// Appends an answer.
     // Source: RFC 9110 6.6.1 (Date), 8.6 (no Content-Length in 204 and 304); RFC 9112 9.3 (Connection)
     pub(crate) fn write(self, outcome: &Outcome, body: &[u8], date: &str, out: &mut Vec<u8>) {
+        if outcome.is_continuation {
+            return self.write_part(outcome, body, out);
+        }
         let mut head = ResponseWriter::new(out, outcome.status).header("Date", date.as_bytes());
         if self.closes {
             head = head.header("Connection", b"close");
-        } else if self.says_keep_alive {
+        } else if self.minor_version == 0 {
             head = head.header("Connection", b"keep-alive");
         }
         for (name, value) in &outcome.headers {
@@ -314,10 +331,24 @@ impl Terms {
             .header("X-Content-Type-Options", b"nosniff");
         if outcome.is_stream() {
             head.end().extend_from_slice(body);
+        } else if outcome.pipeline.is_some() {
+            let out = if self.knows_chunks() { head.chunked() } else { head.end() };
+            self.write_part(outcome, body, out);
         } else if self.is_head {
             head.length(body.len() as u64);
         } else {
             head.body(body);
+        }
+    }
+
+    /// Appends a part of an answer without a length, and its end if nothing is left.
+    fn write_part(self, outcome: &Outcome, body: &[u8], out: &mut Vec<u8>) {
+        if !self.knows_chunks() {
+            return out.extend_from_slice(body);
+        }
+        write_chunk(out, body);
+        if outcome.pipeline.is_none() {
+            write_last_chunk(out, &[]);
         }
     }
 }

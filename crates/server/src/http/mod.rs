@@ -2,8 +2,8 @@
 //!
 //! Reading order: `session` (what a connection remembers), `exchange` (one request and its answer),
 //! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
-//! queries); then what is answered: `command` (one command or several, by the REST dialect of hosted
-//! Redis), `reply` (RESP to JSON), `kv` (values as they are), `cql` (statements; `column` their types),
+//! queries), `json` (limits of bodies); then what is answered: `command` (one command or several, by the REST
+//! dialect of hosted Redis; `pipeline` runs those that may pause), `reply` (RESP to JSON), `kv` (values as they are), `cql` (statements; `column` their types),
 //! `changes` (the log as events), `subscribe` (channels as events),
 //! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
 //!
@@ -20,8 +20,10 @@ mod cql;
 pub(crate) mod early;
 mod exchange;
 mod health;
+mod json;
 mod kv;
 mod metrics;
+mod pipeline;
 mod reply;
 mod route;
 mod session;
@@ -30,6 +32,7 @@ mod target;
 
 pub(crate) use cql::go_on as go_on_with_cql;
 pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
+pub(crate) use pipeline::{Pipeline, PipelineStop};
 pub(crate) use reply::Encoding;
 pub(crate) use route::{ROUTES, find};
 pub(crate) use session::{Phase, Session, Wait};

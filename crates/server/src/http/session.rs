@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use base::time::MonoNs;
 use wire::http::RequestDecoder;
 
+use super::pipeline::Pipeline;
 use super::subscribe::Subscription;
 use crate::accounts::Charges;
 use crate::config::Durability;
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) since: MonoNs,
     pub(crate) wait: Option<Wait>,
     pub(crate) subscription: Option<Box<Subscription>>,
+    /// Commands of the last request that are left. Its last byte stays unread meanwhile.
+    pub(crate) pipeline: Option<Box<Pipeline>>,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) requests: u64,
@@ -72,6 +75,7 @@ impl Session {
             since: now,
             wait: None,
             subscription: None,
+            pipeline: None,
             closing: false,
             requests: 0,
             last_request: 0,

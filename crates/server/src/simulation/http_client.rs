@@ -64,7 +64,8 @@ impl Client {
             let (used, event) = decoded.expect("the server speaks HTTP");
             at += used;
             match event {
-                Event::Unfinished => break,
+                Event::Unfinished if used == 0 => break,
+                Event::Unfinished => {}
                 Event::Head(head) => {
                     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
                     let lines = head.headers().map(|(name, value)| (name.to_owned(), text(value)));

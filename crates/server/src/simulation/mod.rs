@@ -4,8 +4,8 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
-//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http` and
-//! `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
+//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http`,
+//! `http_pipelines` and `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
 //! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
 //! clients of `pubsub_client`; `groups` those of a log on a slow disk, `hostile` those that keep clients from
 //! harming others.
@@ -23,6 +23,7 @@ mod hostile;
 mod http;
 mod http_client;
 mod http_hottest;
+mod http_pipelines;
 mod http_routes;
 mod model;
 mod oracle;

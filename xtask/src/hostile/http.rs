@@ -1,0 +1,113 @@
+//! Requests of HTTP that would keep a reactor, or its memory, to themselves.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+
+use super::ask::{connect, expect_integer, read_to_end, request, shown};
+use super::bystander::{Bystander, Habit};
+use super::subject::Subject;
+use super::{Check, Outcome, Scene};
+
+/// All of them share one reactor with the bystander.
+const OPTIONS: &[&str] = &["--http", "127.0.0.1:0", "--reactors", "1", "--durability", "never"];
+/// Rounds of the bystander while a long request runs. It would have one if the request kept the reactor.
+const ROUNDS: u64 = 50;
+const ELEMENTS: usize = 50_000;
+const COMMANDS: usize = 500;
+/// The server's limit, `http-body-bytes-max`.
+const BODY_BYTES: usize = 16 << 20;
+/// A rejected body may cost the server this many times what reading a valid one of the same length does.
+const COST_RATIO_MAX: u64 = 3;
+/// Times of processes are counted in ticks of this length; two of them are noise.
+const NOISE_MS: u64 = 20;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "HTTP pipelines of long commands", suits_any_server: false, run: pipelines },
+    Check { name: "JSON bodies of many values", suits_any_server: false, run: bodies },
+];
+
+/// Sends one request and reads its whole answer.
+fn ask(subject: &Subject, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>> {
+    let address = subject.http_address.as_ref().context("no HTTP")?;
+    let mut stream = connect(address)?;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    read_to_end(&mut stream)
+}
+
+fn expect_status(answer: &[u8], status: u16) -> Result<()> {
+    let line = format!("HTTP/1.1 {status} ");
+    ensure!(answer.starts_with(line.as_bytes()), "expected {status}, got {}", shown(answer));
+    Ok(())
+}
+
+fn count(text: &[u8], part: &[u8]) -> usize {
+    text.windows(part.len()).filter(|window| *window == part).count()
+}
+
+fn pipelines(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(OPTIONS)?;
+    let mut control = subject.connect()?;
+    let elements = vec!["x"; ELEMENTS];
+    let push = [&["RPUSH", "big"][..], &elements].concat();
+    expect_integer(&control.call(&push)?, ELEMENTS as u64)?;
+    let keys: Vec<String> = (0..ELEMENTS).map(|number| format!("key:{number}")).collect();
+    let set: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "x"]).collect();
+    control.send_raw(&request(&[&["MSET"][..], &set].concat()))?;
+    control.read()?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    for command in [r#"["LPOS","big","nosuch"]"#, r#"["KEYS","nothing*"]"#] {
+        let before = bystander.completed();
+        let body = format!("[{}]", vec![command; COMMANDS].join(","));
+        let answer = ask(&subject, "POST", "/pipeline", body.as_bytes())?;
+        let rounds = bystander.completed() - before;
+        expect_status(&answer, 200)?;
+        let results = count(&answer, b"\"result\":");
+        ensure!(results == COMMANDS, "{results} results of {command}");
+        ensure!(rounds >= ROUNDS, "the bystander had {rounds} rounds during {command}");
+    }
+    bystander.stop()?;
+    drop(control);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+fn bodies(scene: &Scene<'_>) -> Result<Outcome> {
+    let subject = scene.start(OPTIONS)?;
+    let fill = |start: &str, part: &str, end: &str| {
+        let count = (BODY_BYTES - start.len() - end.len()) / part.len();
+        [start, &part.repeat(count), end].concat()
+    };
+    let value = fill(r#"["SET","a",""#, "x", "\"]");
+    let cost_ms = |path: &str, body: &str, status: u16| -> Result<u64> {
+        let before_ms = subject.cpu_ms()?;
+        let answer = ask(&subject, "POST", path, body.as_bytes())?;
+        expect_status(&answer, status).with_context(|| format!("{path} {}", &body[..40]))?;
+        Ok(subject.cpu_ms()? - before_ms)
+    };
+    let valid_ms = cost_ms("/", &value, 200)?;
+    let statement = r#"{"statement":"SELECT","values":["#;
+    for (path, body) in [
+        ("/pipeline", fill("[", "[\"PING\"],", "[\"PING\"]]")),
+        ("/pipeline", fill("[", "[],", "[]]")),
+        ("/multi-exec", fill("[[", "1,", "1]]")),
+        ("/", fill("[", "[", "")),
+        ("/", fill("[", "1,", "1]")),
+        ("/cql", fill(statement, "1,", "1]}")),
+        ("/cql", fill(statement, "[1],", "1]}")),
+    ] {
+        let ms = cost_ms(path, &body, 400)?;
+        ensure!(
+            ms <= COST_RATIO_MAX * valid_ms + NOISE_MS,
+            "{path} {}...: {ms} ms to reject, a valid body costs {valid_ms} ms",
+            &body[..40]
+        );
+    }
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
