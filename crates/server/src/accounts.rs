@@ -23,6 +23,13 @@ pub(crate) struct Charges {
     queued: u64,
 }
 
+impl Charges {
+    /// The same with keys watched by WATCH, which are charged as commands queued by MULTI are.
+    pub(crate) fn with_watched(self, bytes: u64) -> Charges {
+        Charges { queued: self.queued + bytes, ..self }
+    }
+}
+
 /// What the connections of one protocol hold.
 #[derive(Debug)]
 pub(crate) struct Buffers {
@@ -187,9 +194,28 @@ impl Buffers {
         Ok(())
     }
 
-    /// The transaction is over.
+    /// The transaction has ended.
     pub(crate) fn unqueue(&mut self, charges: &mut Charges) {
         self.queued.release(std::mem::take(&mut charges.queued));
+    }
+
+    /// A key is watched that takes this many bytes.
+    /// `charged_bytes`: what the connection is charged for its watches.
+    pub(crate) fn watch(
+        &mut self,
+        charged_bytes: &mut u64,
+        bytes: u64,
+    ) -> Result<(), LimitReached> {
+        if self.is_on {
+            self.queued.try_consume(bytes)?;
+            *charged_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// No key is watched anymore.
+    pub(crate) fn unwatch(&mut self, charged_bytes: u64) {
+        self.queued.release(charged_bytes);
     }
 
     fn flush(&mut self) {
@@ -218,6 +244,8 @@ mod tests {
         assert_eq!(charges, Charges::default());
         accounts.resp.charge(&mut charges, 200_000, 50_000).expect("below the limit");
         accounts.resp.queue(&mut charges, 77).expect("no limit");
+        let mut watched_bytes = 0;
+        accounts.resp.watch(&mut watched_bytes, 13).expect("no limit");
         accounts.subscriptions_grew(30);
         accounts.subscriptions_grew(-30);
         accounts.flush();
@@ -225,7 +253,7 @@ mod tests {
         assert_eq!(memory.output.current_bytes(), 50_000);
         assert!(accounts.resp.charge(&mut charges, 2 << 20, 0).is_err());
         accounts.client_left(500);
-        accounts.resp.left(charges);
+        accounts.resp.left(charges.with_watched(watched_bytes));
         accounts.flush();
         assert_eq!(memory.server.current_bytes(), 0);
     }

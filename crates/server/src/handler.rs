@@ -16,6 +16,7 @@ use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::cx::Record;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
+use crate::resp::transactions::end_watches;
 use crate::shared::{Mail, Shared, params};
 use crate::worker::Worker;
 use base::time::{MonoNs, Now};
@@ -211,8 +212,8 @@ impl Handler for Server {
         }
     }
 
-    fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: Session) {
-        match &session {
+    fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
+        match &mut session {
             Session::Resp(session) => self.end_waits(id, session),
             Session::Cql(session) => self.forget_cql(session),
             Session::Http(session) => self.forget_http(session),
@@ -471,8 +472,9 @@ impl Server {
         }
     }
 
-    /// A RESP connection is gone, whatever it waited or listened for.
-    fn end_waits(&mut self, id: ConnId, session: &crate::resp::Session) {
+    /// Ends what a RESP connection that has closed waited for, listened to and watched.
+    fn end_waits(&mut self, id: ConnId, session: &mut crate::resp::Session) {
+        end_watches(&self.shared, &mut self.worker, session);
         if session.wait.is_some_and(|wait| wait != Wait::Room) {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         }

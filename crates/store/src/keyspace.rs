@@ -19,6 +19,7 @@ use crate::mutation::{Key, Mutation};
 use crate::partitions::{Reach, TableId, stripe_of_token};
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe, stripe_of};
 use crate::types::Compact;
+use crate::watch::WatchFlag;
 use crate::{DATABASES, STRIPES, Trash};
 
 /// Why a change was not made. Nothing has changed then.
@@ -229,6 +230,16 @@ impl Keyspace {
         let waited_ns = self.cycles.delta_ns(started, self.cycles.now());
         self.waits.ns.fetch_add(waited_ns, Ordering::Relaxed);
         guard
+    }
+
+    /// Keys that transactions watch, each counted once per database. Locks one stripe after the other.
+    pub fn watched_keys(&self) -> usize {
+        (0..STRIPES).map(|index| self.stripe(index).watches.len()).sum()
+    }
+
+    /// [`Locked::unwatch`] for a caller that holds no stripe.
+    pub fn unwatch(&self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.stripe(stripe_of(key.hash)).watches.remove(db, key, flag);
     }
 
     /// Waits for stripes since the start. An uncontended lock costs nothing to count.

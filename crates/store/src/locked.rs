@@ -385,12 +385,16 @@ impl<'a> Locked<'a> {
         self.guards.iter().map(|guard| guard.stripe.pending.gate_all()).max().unwrap_or(0)
     }
 
-    pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.stripe_mut(key.hash).watches.add(db, key.bytes, flag);
+    /// Has `flag` raised when a key changes that it does not watch yet. [`Locked::unwatch`] ends that.
+    /// Returns whether the key is overdue already.
+    pub fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
+        let is_overdue = self.is_overdue(db, key);
+        self.stripe_mut(key.hash).watches.add(db, key, flag, is_overdue);
+        is_overdue
     }
 
     pub fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.stripe_mut(key.hash).watches.remove(db, key.bytes, flag);
+        self.stripe_mut(key.hash).watches.remove(db, key, flag);
     }
 
     /// Seconds since the last use and LFU counter of a key.

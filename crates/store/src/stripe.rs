@@ -259,7 +259,8 @@ impl Stripe {
             | Change::ListTrim { .. } => self.change_object(db, key, Kind::List, change, cx)?,
         }
         if !self.watches.is_empty() {
-            self.watches.touch(db, key.bytes);
+            let exists_now = self.place(db, key).is_some();
+            self.watches.touch(db, key, exists_now);
         }
         Ok(())
     }
@@ -535,10 +536,7 @@ impl Stripe {
     /// Empties one database of this stripe, or all; tables stay.
     pub(crate) fn flush(&mut self, db: Option<u8>, trash: &mut Trash) {
         let dbs = &self.dbs;
-        self.watches.touch_where(|watched, key| {
-            db.is_none_or(|db| db == watched)
-                && dbs[watched].table.iter().any(|entry| entry.key() == key)
-        });
+        self.watches.flush(db, |db, key| dbs[db].table.find_key(key.hash, key.bytes).is_some());
         let is_flushed = |index: u8| db.is_none_or(|db| db == index);
         if self.dbs.iter().all(|(index, db)| is_flushed(index) || db.table.len() == 0) {
             self.flush_all(trash);

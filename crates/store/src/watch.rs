@@ -1,8 +1,12 @@
-//! Keys that a transaction watches: a flag per transaction, raised by whoever changes the key.
+//! Keys that transactions watch: a flag per transaction, raised when a key of it changes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use crate::mutation::Key;
 
 /// Raised when a watched key changed. Shared by the watching connection and the stripes.
 #[derive(Debug, Clone, Default)]
@@ -16,82 +20,125 @@ impl WatchFlag {
     pub fn raise(&self) {
         self.0.store(true, Ordering::Release);
     }
+
+    fn is(&self, other: &WatchFlag) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
-type WatchedKey = (u8, Box<[u8]>);
-type Flags = HashMap<WatchedKey, Vec<Weak<AtomicBool>>, foldhash::fast::FixedState>;
+/// One transaction that watches a key.
+#[derive(Debug)]
+struct Watcher {
+    flag: WatchFlag,
+    /// The key had expired already when the watch began: its removal is not a change.
+    was_overdue: bool,
+}
 
-/// The watches of one stripe. Unless somebody watches this is one null pointer, which every write
-/// looks at.
+#[derive(Debug)]
+struct WatchedKey {
+    db: u8,
+    bytes: Box<[u8]>,
+    watchers: SmallVec<[Watcher; 1]>,
+}
+
+impl WatchedKey {
+    fn is(&self, db: u8, bytes: &[u8]) -> bool {
+        self.db == db && *self.bytes == *bytes
+    }
+
+    /// Raises the flags of the watchers for which a change counts, and forgets these watchers.
+    fn touch(&mut self, exists_now: bool) {
+        self.watchers.retain(|watcher| {
+            if watcher.was_overdue && !exists_now {
+                watcher.was_overdue = false;
+                return true;
+            }
+            watcher.flag.raise();
+            false
+        });
+    }
+}
+
+/// By the hash of the key. More than one where hashes are equal, or one key is watched in several
+/// databases.
+type ByHash = HashMap<u64, SmallVec<[WatchedKey; 1]>, foldhash::fast::FixedState>;
+
+/// The watches of one stripe. While there are none this is one null pointer, which every write checks.
+///
+/// A watch is removed when its transaction ends or its key changes, so all operations are lookups: none
+/// visits the watches of other keys.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    flags: Option<Box<Flags>>,
-}
-
-fn raise(flags: &[Weak<AtomicBool>]) {
-    flags.iter().filter_map(Weak::upgrade).for_each(|flag| WatchFlag(flag).raise());
+    keys: Option<Box<ByHash>>,
 }
 
 impl Watches {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.flags.is_none()
+        self.keys.is_none()
     }
 
-    pub(crate) fn add(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
-        self.prune();
-        let flags = self.flags.get_or_insert_default().entry((db, key.into())).or_default();
-        let new = Arc::downgrade(&flag.0);
-        if !flags.iter().any(|known| known.ptr_eq(&new)) {
-            flags.push(new);
+    pub(crate) fn len(&self) -> usize {
+        self.keys.iter().flat_map(|keys| keys.values()).map(SmallVec::len).sum()
+    }
+
+    /// Adds a watch that `flag` does not have yet.
+    pub(crate) fn add(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag, was_overdue: bool) {
+        let found = self.keys.get_or_insert_default().entry(key.hash).or_default();
+        let watcher = Watcher { flag: flag.clone(), was_overdue };
+        if let Some(known) = found.iter_mut().find(|known| known.is(db, key.bytes)) {
+            known.watchers.push(watcher);
+        } else {
+            let watchers = SmallVec::from_iter([watcher]);
+            found.push(WatchedKey { db, bytes: key.bytes.into(), watchers });
         }
     }
 
-    pub(crate) fn remove(&mut self, db: u8, key: &[u8], flag: &WatchFlag) {
-        let gone = Arc::downgrade(&flag.0);
-        let flags = self.flags.as_mut().and_then(|flags| flags.get_mut(&(db, Box::from(key))));
-        if let Some(flags) = flags {
-            flags.retain(|known| !known.ptr_eq(&gone));
-        }
-        self.prune();
-    }
-
-    /// Forgets flags whose owners are gone.
-    fn prune(&mut self) {
-        self.retain(|_, flags| {
-            flags.retain(|flag| flag.strong_count() > 0);
-            !flags.is_empty()
+    pub(crate) fn remove(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.change(db, key, |watched| {
+            watched.watchers.retain(|watcher| !watcher.flag.is(flag));
         });
     }
 
-    fn retain(&mut self, keep: impl FnMut(&WatchedKey, &mut Vec<Weak<AtomicBool>>) -> bool) {
-        let Some(flags) = &mut self.flags else { return };
-        flags.retain(keep);
-        if flags.is_empty() {
-            self.flags = None;
-        }
-    }
-
+    /// A key has changed; `exists_now`: it was not removed.
     #[cold]
-    pub(crate) fn touch(&mut self, db: u8, key: &[u8]) {
-        self.retain(|(watched_db, watched), flags| {
-            let touched = *watched_db == db && **watched == *key;
-            if touched {
-                raise(flags);
-            }
-            !touched
-        });
+    pub(crate) fn touch(&mut self, db: u8, key: Key<'_>, exists_now: bool) {
+        self.change(db, key, |watched| watched.touch(exists_now));
     }
 
-    /// Raises the flags of all watched keys for which `existed` holds.
-    pub(crate) fn touch_where(&mut self, mut existed: impl FnMut(u8, &[u8]) -> bool) {
-        self.retain(|(db, key), flags| {
-            let touched = existed(*db, key);
-            if touched {
-                raise(flags);
+    fn change(&mut self, db: u8, key: Key<'_>, change: impl FnOnce(&mut WatchedKey)) {
+        let Some(keys) = &mut self.keys else { return };
+        let Some(found) = keys.get_mut(&key.hash) else { return };
+        if let Some(at) = found.iter().position(|known| known.is(db, key.bytes)) {
+            change(&mut found[at]);
+            if found[at].watchers.is_empty() {
+                found.remove(at);
             }
-            !touched
+        }
+        if found.is_empty() {
+            keys.remove(&key.hash);
+        }
+        if keys.is_empty() {
+            self.keys = None;
+        }
+    }
+
+    /// The keys of a database, or of all, are removed: those for which `existed` holds change.
+    pub(crate) fn flush(&mut self, db: Option<u8>, existed: impl Fn(u8, Key<'_>) -> bool) {
+        let Some(keys) = &mut self.keys else { return };
+        keys.retain(|hash, found| {
+            found.retain(|known| {
+                let is_flushed = db.is_none_or(|db| db == known.db);
+                if is_flushed && existed(known.db, Key { bytes: &known.bytes, hash: *hash }) {
+                    known.touch(false);
+                }
+                !known.watchers.is_empty()
+            });
+            !found.is_empty()
         });
+        if keys.is_empty() {
+            self.keys = None;
+        }
     }
 }
 
@@ -99,26 +146,78 @@ impl Watches {
 mod tests {
     use super::*;
 
+    const LIVE: bool = false;
+    const OVERDUE: bool = true;
+
+    /// Hashes that collide on purpose: of the first byte alone.
+    fn key(bytes: &[u8]) -> Key<'_> {
+        Key { bytes, hash: bytes[0].into() }
+    }
+
     #[test]
-    fn a_change_raises_the_flags_of_its_key() {
+    fn a_change_raises_the_flags_of_its_key_alone() {
         let mut watches = Watches::default();
-        let (one, two) = (WatchFlag::default(), WatchFlag::default());
-        watches.add(0, b"a", &one);
-        watches.add(0, b"b", &two);
-        watches.touch(1, b"a");
+        let (one, two, three) = (WatchFlag::default(), WatchFlag::default(), WatchFlag::default());
+        watches.add(0, key(b"a"), &one, LIVE);
+        watches.add(0, key(b"ab"), &two, LIVE);
+        watches.add(1, key(b"a"), &three, LIVE);
+        watches.touch(2, key(b"a"), true);
+        watches.touch(0, key(b"abc"), true);
         assert!(!one.is_raised());
-        watches.touch(0, b"a");
-        assert!(one.is_raised() && !two.is_raised());
-        watches.remove(0, b"b", &two);
+        watches.touch(0, key(b"a"), true);
+        assert!(one.is_raised() && !two.is_raised() && !three.is_raised());
+        watches.remove(0, key(b"ab"), &three);
+        watches.remove(0, key(b"ab"), &two);
+        watches.remove(0, key(b"ab"), &two);
+        assert!(!watches.is_empty());
+        watches.remove(1, key(b"a"), &three);
         assert!(watches.is_empty());
     }
 
     #[test]
-    fn a_watcher_that_is_gone_leaves_nothing_behind() {
+    fn several_transactions_watch_one_key() {
         let mut watches = Watches::default();
-        watches.add(0, b"a", &WatchFlag::default());
-        watches.add(0, b"b", &WatchFlag::default());
-        watches.prune();
+        let flags: Vec<WatchFlag> = (0..3).map(|_| WatchFlag::default()).collect();
+        flags.iter().for_each(|flag| watches.add(0, key(b"a"), flag, LIVE));
+        watches.remove(0, key(b"a"), &flags[1]);
+        watches.touch(0, key(b"a"), false);
+        let raised: Vec<bool> = flags.iter().map(WatchFlag::is_raised).collect();
+        assert_eq!(raised, [true, false, true]);
+        assert!(watches.is_empty());
+    }
+
+    // Source: Redis 7.2 `multi.c`, `touchWatchedKey`
+    #[test]
+    fn removal_of_a_key_that_had_expired_before_is_not_a_change() {
+        let mut watches = Watches::default();
+        let flag = WatchFlag::default();
+        watches.add(0, key(b"a"), &flag, OVERDUE);
+        watches.touch(0, key(b"a"), false);
+        assert!(!flag.is_raised());
+        watches.touch(0, key(b"a"), true);
+        assert!(flag.is_raised() && watches.is_empty());
+        let flag = WatchFlag::default();
+        watches.add(0, key(b"a"), &flag, OVERDUE);
+        watches.touch(0, key(b"a"), true);
+        assert!(flag.is_raised());
+    }
+
+    #[test]
+    fn a_flush_changes_what_existed() {
+        let mut watches = Watches::default();
+        let names: [&[u8]; 4] = [b"absent", b"b", b"c", b"d"];
+        let flags: Vec<WatchFlag> = names.iter().map(|_| WatchFlag::default()).collect();
+        for (name, flag) in names.iter().zip(&flags) {
+            let db = u8::from(*name == b"c");
+            watches.add(db, key(name), flag, if *name == b"d" { OVERDUE } else { LIVE });
+        }
+        let existed = |_, key: Key<'_>| key.bytes != b"absent";
+        let raised = || flags.iter().map(WatchFlag::is_raised).collect::<Vec<_>>();
+        watches.flush(Some(0), existed);
+        assert_eq!(raised(), [false, true, false, false]);
+        watches.flush(None, existed);
+        assert_eq!(raised(), [false, true, true, true], "d existed again");
+        watches.remove(0, key(b"absent"), &flags[0]);
         assert!(watches.is_empty());
     }
 }

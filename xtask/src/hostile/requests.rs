@@ -93,7 +93,7 @@ fn keys(scene: &Scene<'_>) -> Result<Outcome> {
 }
 
 fn transaction(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--durability", "never"])?;
+    let subject = scene.start(&["--durability", "never", "--elements-per-command-max", "0"])?;
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let before_bytes = subject.resident_bytes()?;
     let mut connection = queue(&subject, QUEUED_MAX)?;

@@ -504,6 +504,14 @@ pub static OPTIONS: &[OptionSpec] = &[
         Change::Running,
         "Bytes of one argument of a request, and so of one string value.",
     ),
+    option(
+        Section::Limits,
+        "elements-per-command-max",
+        count!(elements_per_command_max, 0, INT_MAX),
+        "1048576",
+        Change::Running,
+        "Elements that one command, or one EXEC, may process: of collections that it reads or removes whole, and more of those that cost more (limits.md). A command that needs more is refused, so that others of its reactor do not wait for it; 0 is no limit.",
+    ),
     with_aliases(
         option(
             Section::Limits,

@@ -289,6 +289,8 @@ settings! {
     output_pause_bytes: u64,
     turn_budget_bytes: u64,
     proto_max_bulk_len_bytes: u64,
+    /// Zero: no limit.
+    elements_per_command_max: usize,
     native_transport_max_frame_bytes: u64,
     throttle_cql_calls: bool,
     processor: ProcessorSource,

@@ -30,7 +30,10 @@ impl Session {
 
     pub(super) fn charges(&self) -> Charges {
         match self {
-            Session::Resp(session) => session.charges,
+            Session::Resp(session) => {
+                let watched = session.watched.as_deref().map_or(0, |all| all.charged_bytes);
+                session.charges.with_watched(watched)
+            }
             Session::Cql(session) => session.charges,
             Session::Http(session) => session.charges,
         }

@@ -66,14 +66,13 @@ impl Server {
         write: impl FnOnce(&mut ReplyWriter<'_>),
         out: &mut Output,
     ) {
-        let delayed = std::mem::take(&mut session.details.delayed_reply);
+        let delayed = session.details.delayed_reply.take();
         session.wait = None;
         shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         if session.reply_mode != ReplyMode::Off {
-            if delayed.is_empty() {
-                write(&mut ReplyWriter::new(out.buffer(), session.protocol));
-            } else {
-                out.buffer().extend_from_slice(&delayed);
+            match delayed {
+                None => write(&mut ReplyWriter::new(out.buffer(), session.protocol)),
+                Some(reply) => out.buffer().extend_from_slice(&reply),
             }
         }
         out.hold(session.last_gate);
@@ -94,7 +93,7 @@ pub(super) fn write_wait_reply(writer: &mut ReplyWriter<'_>, reply: WaitReply) {
             writer.integer(local);
             writer.integer(replicas);
         }
-        // Written by `end_wait`; empty when the log has failed and an error was sent instead.
+        // Written by `end_wait`; absent when the log has failed and an error was sent instead.
         WaitReply::Delayed => {}
     }
 }

@@ -1,5 +1,7 @@
 //! What a running command may touch: its locked keys, its reply, its connection.
 
+use std::cell::Cell;
+
 use base::time::{Now, UnixMs};
 use store::{Change, Key, Locked, Mutation};
 use wire::resp::ReplyWriter;
@@ -69,6 +71,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) gate: u64,
     /// True inside EXEC: nothing may wait.
     pub(crate) in_exec: bool,
+    /// Elements that the command, or the whole transaction, has processed: [`Cx::spend`].
+    pub(crate) elements: Cell<usize>,
     /// How long DEBUG SLEEP delays the reply: counted as time of the command.
     pub(crate) slept_ns: u64,
 }
@@ -76,6 +80,32 @@ pub(crate) struct Cx<'a> {
 /// Bytes of one reply: a request of a few bytes can ask for a large value a million times. Small in
 /// unit tests, so that they need not fill a gigabyte.
 pub(crate) const REPLY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
+
+/// Whether elements may still be added to a reply; if not, [`Cx::check_reply`] refuses it.
+#[inline]
+pub(crate) fn reply_has_room(out: &[u8]) -> bool {
+    out.len() <= REPLY_BYTES_MAX
+}
+
+/// A member that is looked up in a set, or added to one.
+pub(crate) const SET_COST: usize = 4;
+/// The same of a sorted set.
+pub(crate) const ZSET_COST: usize = 8;
+/// An argument: it may be a key, whose stripe is locked, whose entry is found and changed.
+pub(crate) const ARGUMENT_COST: usize = 4;
+/// A queued command.
+pub(crate) const QUEUED_COST: usize = 8;
+
+/// Fails if a command would process more elements than it may.
+#[inline]
+pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
+    if elements <= elements_max || elements_max == 0 {
+        return Ok(());
+    }
+    Err(Fail::text(
+        "ERR the command would process more elements than elements-per-command-max allows",
+    ))
+}
 
 impl Cx<'_> {
     /// For commands that show a value as often as they are asked to.
@@ -85,6 +115,15 @@ impl Cx<'_> {
             return Ok(());
         }
         Err(Fail::text("ERR reply is too large"))
+    }
+
+    /// Called before a command visits `elements`: none may occupy its reactor for long. Where an
+    /// element costs more than to be copied, it counts several times: [`SET_COST`] and others.
+    #[inline]
+    pub(crate) fn spend(&self, elements: usize) -> Done {
+        let spent = self.elements.get().saturating_add(elements);
+        self.elements.set(spent);
+        check_elements(spent, self.worker.settings.elements_per_command_max)
     }
 
     #[inline]

@@ -102,6 +102,7 @@ fn object(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (address, serialized_bytes) = match value {
         Value::String(bytes) => (bytes.as_ptr().addr(), bytes.len()),
         collection => {
+            cx.spend(collection.len())?;
             locked.encode_collection(cx.db, key, &mut encoded);
             (collection_address(collection), encoded.len())
         }

@@ -1,12 +1,14 @@
 //! From a decoded request to its reply, its record in the log, and the gate of the reply.
 
+use std::cell::Cell;
+
 use base::time::Now;
 use smallvec::SmallVec;
 use store::{Change, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
-use super::cx::{Cx, Record};
+use super::cx::{ARGUMENT_COST, Cx, QUEUED_COST, Record, check_elements};
 use super::fail::Fail;
 use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
@@ -36,6 +38,9 @@ pub(crate) struct Executor<'a> {
     pub(crate) record: &'a mut Record,
     pub(crate) now: Now,
 }
+
+/// Requests of fewer arguments are not checked for their number.
+const ARGUMENTS_FREE: usize = 1024;
 
 /// Finds the command of a request and, if it has one key, that key's hash. `known`: the name and
 /// command of the request before, which is mostly the same.
@@ -158,7 +163,7 @@ impl<'a> Executor<'a> {
         if let Some(id) = id {
             self.worker.tally.rejected(id);
             if transactions::is_exec(REGISTRY.entry(id).command) {
-                text = transactions::abort(session, &text);
+                text = transactions::abort(self.shared, self.worker, session, &text);
             }
         }
         self.worker.tally.error(None, &text);
@@ -185,6 +190,10 @@ impl<'a> Executor<'a> {
         // COMMAND alone is a command too; its arity lets it pass.
         if command.flags.has(Flags::CONTAINER) && args.len() > 1 {
             return Err(unknown(Some(id), args));
+        }
+        if args.len() > ARGUMENTS_FREE {
+            let elements_max = self.worker.settings.elements_per_command_max;
+            check_elements(args.len().saturating_mul(ARGUMENT_COST), elements_max)?;
         }
         session.last_command = id;
         if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
@@ -227,7 +236,10 @@ impl<'a> Executor<'a> {
         let transaction = session.transaction.as_mut().expect("checked by the caller");
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         let limit = self.worker.settings.client_query_buffer_limit_bytes;
-        let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX;
+        let work = transaction.queued_work + QUEUED_COST + args.len() * ARGUMENT_COST;
+        let work_max = self.worker.settings.elements_per_command_max;
+        let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX
+            || check_elements(work, work_max).is_err();
         if too_many || (transaction.queued_bytes + bytes) as u64 > limit {
             return Err(Fail::text("ERR transaction is too large"));
         }
@@ -237,6 +249,7 @@ impl<'a> Executor<'a> {
             .queue(&mut session.charges, bytes as u64)
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
         transaction.queued_bytes += bytes;
+        transaction.queued_work = work;
         if !transaction.aborted {
             transaction.queued.push((id, args.to_owned()));
         }
@@ -284,7 +297,7 @@ impl<'a> Executor<'a> {
         out: &mut Vec<u8>,
     ) {
         session.last_gate = gate_before;
-        session.details.delayed_reply = Vec::new();
+        session.details.delayed_reply = None;
         out.truncate(start);
         self.worker.tally.error(None, LOG_FAILED);
         if session.reply_mode == ReplyMode::On {
@@ -321,6 +334,7 @@ impl<'a> Executor<'a> {
             record: self.record,
             gate: 0,
             in_exec: false,
+            elements: Cell::new(0),
             slept_ns: 0,
         };
         if command.flags.has(Flags::WRITE) {

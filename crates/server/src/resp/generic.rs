@@ -10,7 +10,7 @@ use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Value};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option};
+use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::glob;
 use super::scan::{ScanOptions, parse_cursor};
@@ -136,17 +136,21 @@ struct Copied {
 
 impl Copied {
     /// Costs O(N) in the size of the value.
-    fn of(cx: &Cx<'_>, key: Key<'_>) -> Option<Copied> {
-        let expiry = cx.locked.expiry(cx.db, key)?;
+    fn of(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<Copied>, Fail> {
+        let Some(expiry) = cx.locked.expiry(cx.db, key) else { return Ok(None) };
         let mut bytes = Vec::new();
-        let kind = match cx.locked.get(cx.db, key)? {
-            Value::String(value) => {
+        let kind = match cx.locked.get(cx.db, key) {
+            None => return Ok(None),
+            Some(Value::String(value)) => {
                 bytes.extend_from_slice(value);
                 None
             }
-            _ => cx.locked.encode_collection(cx.db, key, &mut bytes),
+            Some(collection) => {
+                cx.spend(collection.len())?;
+                cx.locked.encode_collection(cx.db, key, &mut bytes)
+            }
         };
-        Some(Copied { kind, bytes, expiry })
+        Ok(Some(Copied { kind, bytes, expiry }))
     }
 
     fn change(&self) -> Change<'_> {
@@ -217,7 +221,7 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// Both changes are in one record. The new key comes first: a change that fails leaves all as it
 /// was.
 fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
-    let value = Copied::of(cx, from).ok_or(Fail::NoSuchKey)?;
+    let value = Copied::of(cx, from)?.ok_or(Fail::NoSuchKey)?;
     cx.change(to, value.change())?;
     cx.change(from, Change::Delete)
 }
@@ -257,7 +261,7 @@ fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Err(SAME_KEY);
     }
     let may_copy = cx.locked.contains(cx.db, from) && (replace || is_free_in(cx, db, to));
-    if may_copy && let Some(value) = Copied::of(cx, from) {
+    if may_copy && let Some(value) = Copied::of(cx, from)? {
         cx.change_in(db, to, value.change())?;
     }
     cx.reply.integer(i64::from(may_copy));
@@ -286,7 +290,7 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let key = cx.key(args.get(1));
     let may_move = cx.locked.contains(cx.db, key) && is_free_in(cx, db, key);
-    if may_move && let Some(value) = Copied::of(cx, key) {
+    if may_move && let Some(value) = Copied::of(cx, key)? {
         cx.change_in(db, key, value.change())?;
         cx.change(key, Change::Delete)?;
     }
@@ -333,10 +337,12 @@ pub(crate) const KEYS: Command = Command {
 
 fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let pattern = Some(args.get(1)).filter(|pattern| *pattern != b"*");
+    cx.spend(cx.locked.len(cx.db))?;
     let start = cx.reply.out.len();
     let mut found = 0;
     cx.locked.for_each_key(cx.db, |key| {
-        if pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+        if reply_has_room(cx.reply.out) && pattern.is_none_or(|pattern| glob::matches(pattern, key))
+        {
             cx.reply.bulk(key);
             found += 1;
         }
@@ -399,7 +405,7 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
     let mut visit = |locked: &Locked<'_>, key: &[u8]| {
-        if is_wanted(locked, db, key, &options) {
+        if reply_has_room(reply.out) && is_wanted(locked, db, key, &options) {
             reply.bulk(key);
             found += 1;
         }

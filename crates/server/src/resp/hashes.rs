@@ -9,7 +9,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, REPLY_BYTES_MAX, float, integer, is_option};
+use super::cx::{Cx, float, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum_text};
@@ -19,7 +19,7 @@ const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const GROWS_FAST: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
 
 /// Most fields that HRANDFIELD repeats in one reply: a larger negative count would fill memory.
-const RANDOM_FIELDS_MAX: u64 = 1 << 24;
+const RANDOM_FIELDS_MAX: u64 = 1 << 20;
 
 /// The arguments from `from` on, as changes take them.
 fn collect_from(args: Args<'_>, from: usize) -> SmallVec<[&[u8]; 8]> {
@@ -155,7 +155,7 @@ fn hmget(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let fields = args.skip(2);
     cx.reply.array(fields.len());
     for field in fields {
-        if cx.reply.out.len() <= REPLY_BYTES_MAX {
+        if reply_has_room(cx.reply.out) {
             reply_value(&mut cx.reply, hash.and_then(|hash| hash.get(field)));
         }
     }
@@ -277,10 +277,12 @@ pub(crate) const HGETALL: Command = Command {
 fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
+    cx.spend(hash.map_or(0, Hash::len))?;
     cx.reply.map(hash.map_or(0, Hash::len));
     for (field, value) in hash.into_iter().flat_map(Hash::iter) {
         cx.reply.bulk(field);
         cx.reply.bulk(value);
+        cx.check_reply()?;
     }
     Ok(())
 }
@@ -292,8 +294,12 @@ pub(crate) const HKEYS: Command =
 fn hkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
+    cx.spend(hash.map_or(0, Hash::len))?;
     cx.reply.array(hash.map_or(0, Hash::len));
-    hash.into_iter().flat_map(Hash::iter).for_each(|(field, _)| cx.reply.bulk(field));
+    for (field, _) in hash.into_iter().flat_map(Hash::iter) {
+        cx.reply.bulk(field);
+        cx.check_reply()?;
+    }
     Ok(())
 }
 
@@ -304,8 +310,12 @@ pub(crate) const HVALS: Command =
 fn hvals(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
+    cx.spend(hash.map_or(0, Hash::len))?;
     cx.reply.array(hash.map_or(0, Hash::len));
-    hash.into_iter().flat_map(Hash::iter).for_each(|(_, value)| cx.reply.bulk(value));
+    for (_, value) in hash.into_iter().flat_map(Hash::iter) {
+        cx.reply.bulk(value);
+        cx.check_reply()?;
+    }
     Ok(())
 }
 
@@ -394,8 +404,12 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         cx.reply.array(0);
         return Ok(());
     };
-    let mut writer = RandomFields { reply: &mut cx.reply, with_values };
     let wanted = count.unsigned_abs();
+    let chosen = if count < 0 { wanted } else { wanted.min(hash.len() as u64) };
+    if count > 0 || wanted <= RANDOM_FIELDS_MAX {
+        cx.spend(usize::try_from(chosen).unwrap_or(usize::MAX))?;
+    }
+    let mut writer = RandomFields { reply: &mut cx.reply, with_values };
     if count < 0 {
         if wanted > RANDOM_FIELDS_MAX {
             return Err(Fail::text("ERR value is out of range"));
@@ -403,7 +417,7 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         writer.header(usize::try_from(wanted).expect("below a limit"));
         for _ in 0..wanted {
             writer.field(hash.get_index(below(cx.worker.random(), hash.len())));
-            if writer.reply.out.len() > REPLY_BYTES_MAX {
+            if !reply_has_room(writer.reply.out) {
                 break; // refused as too large by the caller
             }
         }
@@ -412,13 +426,21 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     if wanted >= hash.len() {
         writer.header(hash.len());
-        hash.iter().for_each(|pair| writer.field(Some(pair)));
+        for pair in hash.iter() {
+            writer.field(Some(pair));
+            if !reply_has_room(writer.reply.out) {
+                break; // refused as too large by the caller
+            }
+        }
         return Ok(());
     }
     writer.header(wanted);
     let chosen = choose_indexes(wanted, hash.len(), || cx.worker.random());
     for index in chosen {
         writer.field(hash.get_index(index));
+        if !reply_has_room(writer.reply.out) {
+            break;
+        }
     }
     Ok(())
 }

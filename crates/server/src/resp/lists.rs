@@ -8,7 +8,7 @@ use store::{Change, End, Items, Key};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option};
+use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::strings::count;
 
@@ -171,7 +171,9 @@ fn pop_several(cx: &mut Cx<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Do
         cx.reply.null_array();
         return Ok(());
     };
+    cx.spend(wanted.min(list.len()))?;
     let popped = write_end(&mut cx.reply, list, end, wanted);
+    cx.check_reply()?; // nothing is removed then
     if popped == 0 {
         return Ok(());
     }
@@ -183,9 +185,14 @@ fn pop_several(cx: &mut Cx<'_>, key: Key<'_>, end: End, count_text: &[u8]) -> Do
 fn write_end(reply: &mut ReplyWriter<'_>, list: &List, end: End, wanted: usize) -> u64 {
     let popped = wanted.min(list.len());
     reply.array(popped);
+    let mut write = |element: &[u8]| {
+        if reply_has_room(reply.out) {
+            reply.bulk(element);
+        }
+    };
     match end {
-        End::Front => list.iter().take(popped).for_each(|element| reply.bulk(element)),
-        End::Back => list.iter_rev().take(popped).for_each(|element| reply.bulk(element)),
+        End::Front => list.iter().take(popped).for_each(&mut write),
+        End::Back => list.iter_rev().take(popped).for_each(&mut write),
     }
     popped as u64
 }
@@ -210,9 +217,11 @@ fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     for bytes in args.range(options.keys) {
         let key = cx.key(bytes);
         let Some(list) = cx.locked.list(cx.db, key)? else { continue };
+        cx.spend(options.count.min(list.len()))?;
         cx.reply.array(2);
         cx.reply.bulk(bytes);
         let popped = write_end(&mut cx.reply, list, options.end, options.count);
+        cx.check_reply()?; // nothing is removed then
         return cx.change(key, Change::ListPop { end: options.end, count: popped });
     }
     cx.reply.null_array();
@@ -407,9 +416,12 @@ fn lrange(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     let range = clamp_range(start, stop, list.len());
+    cx.spend(range.len())?;
     cx.reply.array(range.len());
-    let elements = list.iter_from(range.start).take(range.len());
-    elements.for_each(|element| cx.reply.bulk(element));
+    for element in list.iter_from(range.start).take(range.len()) {
+        cx.reply.bulk(element);
+        cx.check_reply()?;
+    }
     Ok(())
 }
 
@@ -433,6 +445,7 @@ fn ltrim(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = list_len(cx, key)?.unwrap_or(0);
     let kept = clamp_range(start, stop, len);
+    cx.spend(len - kept.len())?;
     if kept.len() < len {
         let (start, count) = (kept.start as u64, kept.len() as u64);
         cx.change(key, Change::ListTrim { start, count })?;
@@ -494,6 +507,7 @@ fn linsert(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     let len = list.len();
+    cx.spend(len)?;
     let Some(at) = list.iter().position(|element| element == pivot) else {
         cx.reply.integer(-1);
         return Ok(());
@@ -522,7 +536,9 @@ pub(crate) const LREM: Command = Command {
 fn lrem(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let wanted = integer(args.get(2))?;
     let (key, value) = (cx.key(args.get(1)), args.get(3));
-    let before = match cx.locked.list(cx.db, key)? {
+    let list = cx.locked.list(cx.db, key)?;
+    cx.spend(list.map_or(0, List::len))?;
+    let before = match list {
         Some(list) if list.iter().any(|element| element == value) => list.len(),
         _ => {
             cx.reply.integer(0);

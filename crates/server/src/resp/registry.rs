@@ -1,9 +1,10 @@
 //! Commands by name, and numbered for the metrics.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::command::{Command, Flags};
+use super::introspection::{Argument, arguments};
 use super::table::COMMANDS;
 
 /// Number of a command or subcommand, dense from 0.
@@ -17,6 +18,8 @@ pub(crate) struct Entry {
     /// Number of the container, for a subcommand.
     pub(crate) parent: Option<CommandId>,
     children: HashMap<&'static str, CommandId>,
+    /// Parsed when COMMAND DOCS first shows it.
+    arguments: OnceLock<Vec<Argument>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,13 @@ impl Registry {
         parent: Option<CommandId>,
     ) -> CommandId {
         let id = CommandId::try_from(self.entries.len()).expect("fewer than 65,536 commands");
-        self.entries.push(Entry { command, full_name, parent, children: HashMap::new() });
+        self.entries.push(Entry {
+            command,
+            full_name,
+            parent,
+            children: HashMap::new(),
+            arguments: OnceLock::new(),
+        });
         id
     }
 
@@ -119,6 +128,11 @@ impl Registry {
 }
 
 impl Entry {
+    pub(super) fn arguments(&self) -> &[Argument] {
+        self.arguments
+            .get_or_init(|| arguments(self.command, 1 + usize::from(self.parent.is_some())))
+    }
+
     pub(crate) fn is_container(&self) -> bool {
         self.command.flags.has(Flags::CONTAINER)
     }

@@ -9,6 +9,9 @@ use super::glob;
 
 const COUNT_DEFAULT: usize = 10;
 
+/// COUNT is a hint: a larger one visits this many elements in one call, in a few milliseconds.
+const COUNT_MAX: usize = 1 << 16;
+
 /// The options of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScanOptions<'a> {
@@ -73,7 +76,7 @@ fn parse_count(text: &[u8]) -> Result<usize, Fail> {
     if count < 1 {
         return Err(Fail::Syntax);
     }
-    usize::try_from(count).map_err(|_| Fail::NotInteger)
+    usize::try_from(count).map(|count| count.min(COUNT_MAX)).map_err(|_| Fail::NotInteger)
 }
 
 /// The cursor of a scan. Clients that take it for a signed number send it back as one, so a sign

@@ -16,8 +16,11 @@ use crate::pubsub::Subscriptions;
 /// Queued commands of a transaction; further ones are refused.
 pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
 
-/// Keys that one connection may watch.
+/// Keys that one connection may watch: the stripes and the connection keep each name.
 pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 16;
+
+/// Bytes of the names of these keys. As for subscriptions, `crate::pubsub`.
+pub(crate) const WATCHED_BYTES_MAX: usize = 64 << 20;
 
 /// CLIENT REPLY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +37,22 @@ pub(crate) enum ReplyMode {
 pub(crate) struct Transaction {
     pub(crate) queued: Vec<(CommandId, OwnedArgs)>,
     pub(crate) queued_bytes: usize,
+    /// As [`super::cx::Cx::spend`] counts.
+    pub(crate) queued_work: usize,
     /// A queued command was refused: EXEC will be, too.
     pub(crate) aborted: bool,
 }
 
-/// Between WATCH and EXEC.
+/// Between WATCH and EXEC. Ended by [`super::transactions`] only: the stripes hold watches of it.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) flag: WatchFlag,
     /// Database and key, and whether it was past its expiry already when the watch began.
     pub(crate) keys: HashMap<(u8, Box<[u8]>), bool>,
+    /// Bytes of the names.
+    pub(crate) bytes: usize,
+    /// Memory that the connection is charged for.
+    pub(crate) charged_bytes: u64,
 }
 
 /// The parts that most requests do not look at.
@@ -57,7 +66,9 @@ pub(crate) struct Details {
     pub(crate) name: String,
     pub(crate) library_name: String,
     pub(crate) library_version: String,
-    pub(crate) delayed_reply: Vec<u8>,
+    /// In a box, so that the many connections without one pay 8 bytes instead of 24.
+    #[expect(clippy::box_collection, reason = "see above")]
+    pub(crate) delayed_reply: Option<Box<Vec<u8>>>,
 }
 
 /// What a paused connection waits for.
@@ -153,7 +164,7 @@ impl Session {
                 name: String::new(),
                 library_name: String::new(),
                 library_version: String::new(),
-                delayed_reply: Vec::new(),
+                delayed_reply: None,
             }),
         }
     }

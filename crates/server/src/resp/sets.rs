@@ -10,7 +10,7 @@ use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, REPLY_BYTES_MAX};
+use super::cx::{Cx, SET_COST, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
 
@@ -250,9 +250,11 @@ pub(crate) const SMEMBERS: Command = Command {
 fn smembers(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let set = cx.locked.set(cx.db, key)?;
+    cx.spend(set.map_or(0, Set::len))?;
     cx.reply.set(set.map_or(0, Set::len));
-    if let Some(set) = set {
-        set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+    for member in set.into_iter().flat_map(Set::iter) {
+        member.with_bytes(|bytes| cx.reply.bulk(bytes));
+        cx.check_reply()?;
     }
     Ok(())
 }
@@ -337,9 +339,13 @@ fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
         cx.reply.set(0);
         return Ok(());
     };
+    cx.spend(count.min(set.len()).saturating_mul(SET_COST))?;
     if count >= set.len() {
         cx.reply.set(set.len());
-        set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+        for member in set.iter() {
+            member.with_bytes(|bytes| cx.reply.bulk(bytes));
+            cx.check_reply()?; // nothing is removed then
+        }
         return cx.change(key, Change::Delete);
     }
     let mut copies = Copies::default();
@@ -351,11 +357,14 @@ fn pop_many(cx: &mut Cx<'_>, key: Key<'_>, count: usize) -> Done {
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
             member.with_bytes(|bytes| {
-                cx.reply.bulk(bytes);
-                copies.push(bytes);
+                if reply_has_room(cx.reply.out) {
+                    cx.reply.bulk(bytes);
+                    copies.push(bytes);
+                }
             });
         },
     );
+    cx.check_reply()?; // nothing is removed then
     if count == 0 {
         return Ok(());
     }
@@ -403,14 +412,16 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
         cx.reply.array(0);
         return Ok(());
     };
-    cx.reply.array(chosen_len(set.len(), count)?);
+    let chosen = chosen_len(set.len(), count)?;
+    cx.spend(chosen)?;
+    cx.reply.array(chosen);
     choose(
         set.len(),
         count,
         || cx.worker.random(),
         |index| {
             let member = set.get_index(index).expect("the index is below the length");
-            if cx.reply.out.len() <= REPLY_BYTES_MAX {
+            if reply_has_room(cx.reply.out) {
                 member.with_bytes(|bytes| cx.reply.bulk(bytes));
             }
         },

@@ -13,6 +13,8 @@ use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
+use crate::shared::Shared;
+use crate::worker::Worker;
 
 const AT_ONCE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
@@ -62,7 +64,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     };
     cx.worker.accounts.resp.unqueue(&mut cx.session.charges);
     let changed = watched_key_changed(cx);
-    forget_watches(cx);
+    unwatch_locked(cx);
     if transaction.aborted {
         return Err(Fail::text("EXECABORT Transaction discarded because of previous errors."));
     }
@@ -86,7 +88,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let mut late = std::mem::take(&mut cx.worker.late_messages);
     cx.reply.out.append(&mut late);
     if let Some(Wait::Until { reply: WaitReply::Delayed, .. }) = cx.session.wait {
-        cx.session.details.delayed_reply = cx.reply.out.split_off(start);
+        cx.session.details.delayed_reply = Some(Box::new(cx.reply.out.split_off(start)));
     }
     Ok(())
 }
@@ -146,17 +148,23 @@ fn watch(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     for bytes in args.iter().skip(1) {
         let key = cx.key(bytes);
-        let overdue = cx.locked.is_overdue(cx.db, key);
         let watched = cx.session.watched.get_or_insert_with(Box::<Watched>::default);
         let name = (cx.db, Box::from(bytes));
         if watched.keys.contains_key(&name) {
             continue;
         }
-        if watched.keys.len() >= session::WATCHED_KEYS_MAX {
+        let is_full = watched.keys.len() >= session::WATCHED_KEYS_MAX;
+        if is_full || watched.bytes + bytes.len() > session::WATCHED_BYTES_MAX {
             return Err(Fail::text("ERR too many watched keys"));
         }
-        cx.locked.watch(cx.db, key, &watched.flag);
-        watched.keys.insert(name, overdue);
+        cx.worker
+            .accounts
+            .resp
+            .watch(&mut watched.charged_bytes, watch_bytes(bytes))
+            .map_err(|reached| Fail::owned(format!("OOM {reached}")))?;
+        let was_overdue = cx.locked.watch(cx.db, key, &watched.flag);
+        watched.keys.insert(name, was_overdue);
+        watched.bytes += bytes.len();
     }
     cx.reply.ok();
     Ok(())
@@ -180,10 +188,34 @@ fn unwatch(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Drops the watches of a session. The stripes hold weak references only, so a flag that nobody
-/// owns any more is forgotten by the next change or watch there.
+/// Memory that a watched key takes: its name in the session and in its stripe, and their maps.
+fn watch_bytes(name: &[u8]) -> u64 {
+    const OVERHEAD_BYTES: usize = 192;
+    (2 * name.len() + OVERHEAD_BYTES) as u64
+}
+
+/// Ends the watches of the session of a command that holds no stripe.
 pub(crate) fn forget_watches(cx: &mut Cx<'_>) {
-    cx.session.watched = None;
+    end_watches(cx.shared, cx.worker, cx.session);
+}
+
+/// Ends the watches of a session, where no stripe is held. One lookup for each key.
+pub(crate) fn end_watches(shared: &Shared, worker: &mut Worker, session: &mut Session) {
+    let Some(watched) = session.watched.take() else { return };
+    worker.accounts.resp.unwatch(watched.charged_bytes);
+    for (db, key) in watched.keys.keys() {
+        shared.keyspace.unwatch(*db, shared.keyspace.key(key), &watched.flag);
+    }
+}
+
+/// Ends the watches of a session that runs EXEC, which holds the stripes of all watched keys.
+fn unwatch_locked(cx: &mut Cx<'_>) {
+    let Some(watched) = cx.session.watched.take() else { return };
+    cx.worker.accounts.resp.unwatch(watched.charged_bytes);
+    for (db, key) in watched.keys.keys() {
+        let key = cx.key(key);
+        cx.locked.unwatch(*db, key, &watched.flag);
+    }
 }
 
 pub(crate) fn is_exec(command: &Command) -> bool {
@@ -192,9 +224,15 @@ pub(crate) fn is_exec(command: &Command) -> bool {
 
 /// Ends the transaction of a session whose EXEC is refused, and says so.
 // Source: Redis 7.2 `multi.c`, `execCommandAbort`
-pub(crate) fn abort(session: &mut Session, reason: &str) -> String {
+pub(crate) fn abort(
+    shared: &Shared,
+    worker: &mut Worker,
+    session: &mut Session,
+    reason: &str,
+) -> String {
     session.transaction = None;
-    session.watched = None;
+    worker.accounts.resp.unqueue(&mut session.charges);
+    end_watches(shared, worker, session);
     let reason = reason.strip_prefix("ERR ").unwrap_or(reason);
     format!("EXECABORT Transaction discarded because of: {reason}")
 }

@@ -6,7 +6,7 @@ use store::{Kind, Locked, Value};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option};
+use super::cx::{Cx, ZSET_COST, integer, is_option};
 use super::fail::Fail;
 use super::sets::{at_least, reply_count, store_result};
 use super::zsets::RowShape;
@@ -163,6 +163,23 @@ impl<'a> Query<'a> {
         Ok(Query { inputs, aggregate, with_scores, limit })
     }
 
+    /// How many members are compared or added.
+    fn compared(&self, operation: Operation) -> usize {
+        let lens = || self.inputs.iter().flatten().map(|input| input.source.len());
+        let all: usize = lens().sum();
+        match operation {
+            Operation::Union => all,
+            Operation::Intersection if self.inputs.iter().any(Option::is_none) => 0,
+            Operation::Intersection => {
+                lens().min().unwrap_or(0).saturating_mul(self.inputs.len()).min(all)
+            }
+            Operation::Difference => {
+                let first = self.inputs[0].map_or(0, |input| input.source.len());
+                first.saturating_mul(self.inputs.len()).min(if first == 0 { 0 } else { all })
+            }
+        }
+    }
+
     fn result(self, operation: Operation, compact: &Compact) -> ZSet {
         match operation {
             Operation::Union => union(self.inputs, self.aggregate, compact),
@@ -292,15 +309,20 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Comman
     } else {
         RowShape::Members
     };
+    cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let result = query.result(operation, &cx.locked.params().compact);
     shape.header(&mut cx.reply, result.len());
-    result.iter().for_each(|(member, score)| shape.row(&mut cx.reply, member, score));
+    for (member, score) in result.iter() {
+        shape.row(&mut cx.reply, member, score);
+        cx.check_reply()?;
+    }
     Ok(())
 }
 
 fn store(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Command) -> Done {
     let inputs = args.skip(2);
     let query = Query::parse(&cx.locked, cx.db, inputs, operation, Goal::Store, command)?;
+    cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let result = query.result(operation, &cx.locked.params().compact);
     let destination = cx.key(args.get(1));
     store_result(cx, destination, Kind::ZSet, result.len(), |out| result.encode(out))
@@ -404,6 +426,7 @@ pub(crate) const ZINTERCARD: Command = Command {
 fn zintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (args, operation) = (args.skip(1), Operation::Intersection);
     let query = Query::parse(&cx.locked, cx.db, args, operation, Goal::Count, &ZINTERCARD)?;
+    cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let inputs = all_present(&query.inputs);
     let count = inputs.map_or(0, |inputs| intersection_len(&inputs, query.limit));
     reply_count(&mut cx.reply, count);

@@ -7,7 +7,7 @@ use store::{Change, Items, Kind};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option};
+use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::sets::{Copies, reply_count, store_result};
 use super::zsets::{Direction, RowShape};
@@ -342,8 +342,13 @@ fn range(cx: &mut Cx<'_>, args: Args<'_>, form: Form) -> Done {
         RowShape::Members
     };
     let rows = zset.iter_range(query.ranks(zset));
+    cx.spend(rows.len())?;
     shape.header(&mut cx.reply, rows.len());
-    query.direction.each(rows, |(member, score)| shape.row(&mut cx.reply, member, score));
+    query.direction.each(rows, |(member, score)| {
+        if reply_has_room(cx.reply.out) {
+            shape.row(&mut cx.reply, member, score);
+        }
+    });
     Ok(())
 }
 
@@ -371,7 +376,9 @@ fn zrangestore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let mut result = ZSet::new();
     if let Some(zset) = cx.locked.zset(cx.db, source)? {
         let compact = &cx.locked.params().compact;
-        for (member, score) in zset.iter_range(query.ranks(zset)) {
+        let rows = zset.iter_range(query.ranks(zset));
+        cx.spend(rows.len().saturating_mul(ZSET_COST))?;
+        for (member, score) in rows {
             result.add(member, score, compact);
         }
     }
@@ -493,6 +500,7 @@ fn remove_range(cx: &mut Cx<'_>, args: Args<'_>, by: By) -> Done {
     if removed == zset.len() {
         cx.change(key, Change::Delete)?;
     } else if removed > 0 {
+        cx.spend(removed.saturating_mul(SET_COST))?;
         let mut copies = Copies::default();
         zset.iter_range(ranks).for_each(|(member, _)| copies.push(member));
         cx.change(key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })?;

@@ -7,7 +7,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, REPLY_BYTES_MAX, is_option};
+use super::cx::{Cx, SET_COST, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::parse_cursor;
 use super::sets::{
@@ -308,6 +308,7 @@ fn take(
     };
     let len = zset.len();
     let count = count.min(len);
+    cx.spend(count.saturating_mul(SET_COST))?;
     let ranks = match direction {
         Direction::Forward => 0..count,
         Direction::Reverse => len - count..len,
@@ -315,9 +316,12 @@ fn take(
     let mut copies = Copies::default();
     shape.header(&mut cx.reply, count);
     direction.each(zset.iter_range(ranks), |(member, score)| {
-        shape.row(&mut cx.reply, member, score);
-        copies.push(member);
+        if reply_has_room(cx.reply.out) {
+            shape.row(&mut cx.reply, member, score);
+            copies.push(member);
+        }
     });
+    cx.check_reply()?; // nothing is removed then
     if count == 0 {
         return Ok(());
     }
@@ -427,14 +431,16 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Do
         cx.reply.array(0);
         return Ok(());
     };
-    shape.header(&mut cx.reply, chosen_len(zset.len(), count)?);
+    let chosen = chosen_len(zset.len(), count)?;
+    cx.spend(chosen.saturating_mul(SET_COST))?;
+    shape.header(&mut cx.reply, chosen);
     choose(
         zset.len(),
         count,
         || cx.worker.random(),
         |rank| {
             let (member, score) = zset.get_index(rank).expect("the rank is below the length");
-            if cx.reply.out.len() <= REPLY_BYTES_MAX {
+            if reply_has_room(cx.reply.out) {
                 shape.row(&mut cx.reply, member, score);
             }
         },

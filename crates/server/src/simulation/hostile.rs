@@ -207,3 +207,140 @@ fn requests_after_a_line_of_http_do_not_run() {
         assert_eq!(found, "*2\r\n$1\r\n1\r\n$-1\r\n", "{line}");
     }
 }
+
+/// However a transaction ends, its watches do not stay in the stripes, and their memory is released.
+#[test]
+fn watches_end_with_their_transaction() {
+    let endings: [&[&[&str]]; 7] = [
+        &[&["UNWATCH"]],
+        &[&["RESET"]],
+        &[&["MULTI"], &["DISCARD"]],
+        &[&["MULTI"], &["EXEC"]],
+        &[&["MULTI"], &["NONSENSE"], &["EXEC"]],
+        &[&["MULTI"], &["EXEC", "refused"], &["EXEC"]],
+        &[&["QUIT"]],
+    ];
+    for ending in endings {
+        let mut world = world_with(&[]);
+        let client = world.sim().connect();
+        let long = "n".repeat(100_000);
+        ask(&mut world, &client, &["WATCH", "a", "b", &long]);
+        ask(&mut world, &client, &["SELECT", "3"]);
+        ask(&mut world, &client, &["WATCH", "a"]);
+        assert_eq!(world.shared().keyspace.watched_keys(), 4);
+        for request in ending {
+            ask(&mut world, &client, request);
+        }
+        assert_eq!(world.shared().keyspace.watched_keys(), 0, "{ending:?}");
+        let used = ask(&mut world, &client, &["INFO", "memory"]);
+        let tracked = world.shared().memory.call_resp.current_bytes();
+        assert_eq!(tracked, 0, "{ending:?}: {used}");
+    }
+}
+
+/// Names of watched keys are counted and bounded in bytes.
+#[test]
+fn names_of_watched_keys_have_a_limit_in_bytes() {
+    let mut world = world_with(&[]);
+    let client = world.sim().connect();
+    let long = "n".repeat(1 << 20);
+    let names: Vec<String> = (0..65).map(|number| format!("{number}{long}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let reply = ask(&mut world, &client, &["WATCH", name]);
+        assert_eq!(reply == "+OK\r\n", number < 63, "{number}: {reply}");
+    }
+    ask(&mut world, &client, &["PING"]);
+    assert!(world.shared().memory.call_resp.current_bytes() > 2 * (63 << 20));
+}
+
+/// A command that would process more elements than one may is refused before it does anything.
+#[test]
+fn a_command_processes_a_limited_number_of_elements() {
+    const MAX: &str = "100";
+    let mut world = world_with(&[]);
+    let client = world.sim().connect();
+    let numbers: Vec<String> = (0..101).map(|number| number.to_string()).collect();
+    for (command, key, pairs) in
+        [("RPUSH", "l", false), ("SADD", "s", false), ("HSET", "h", true), ("ZADD", "z", true)]
+    {
+        let mut fill = vec![command, key];
+        for number in &numbers {
+            fill.push(number);
+            fill.extend(pairs.then_some(number.as_str()));
+        }
+        ask(&mut world, &client, &fill);
+    }
+    ask(&mut world, &client, &["CONFIG", "SET", "elements-per-command-max", MAX]);
+    let refused = "LRANGE l 0 -1;LPOP l 101;RPOP l 101;LMPOP 1 l LEFT COUNT 101;LTRIM l 1 0;LPOS l x;\
+        LREM l 0 1;LINSERT l BEFORE x y;SMEMBERS s;SPOP s 26;SRANDMEMBER s 101;SUNION s;SDIFF s;\
+        SINTER s s;SINTERCARD 1 s;SUNIONSTORE d s;SDIFFSTORE d s;SINTERSTORE d s s;HGETALL h;HKEYS h;\
+        HVALS h;HRANDFIELD h 101;ZRANGE z 0 -1;ZREVRANGE z 0 -1;ZRANGEBYSCORE z 0 inf;\
+        ZRANGESTORE d z 0 12;ZUNION 1 z;ZINTER 1 z;ZDIFF 1 z;ZINTERCARD 1 z;ZUNIONSTORE d 1 z;\
+        ZPOPMIN z 26;ZMPOP 1 z MIN COUNT 26;ZREMRANGEBYRANK z 0 25;ZRANDMEMBER z 26;RENAME l d;\
+        COPY s d;MOVE h 1";
+    let text =
+        "-ERR the command would process more elements than elements-per-command-max allows\r\n";
+    for request in refused.split(';') {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        assert_eq!(ask(&mut world, &client, &words), text, "{request}");
+    }
+    for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
+        assert_eq!(ask(&mut world, &client, &[command, key]), ":101\r\n", "{key} is as before");
+    }
+    assert_eq!(ask(&mut world, &client, &["EXISTS", "d"]), ":0\r\n");
+    for request in ["LRANGE l 0 99", "SPOP s 25", "ZRANGE z 1 -1", "LPOS l x MAXLEN 100"] {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        assert!(!ask(&mut world, &client, &words).starts_with('-'), "{request}");
+    }
+    // A transaction spends for all its commands.
+    ask(&mut world, &client, &["MULTI"]);
+    ask(&mut world, &client, &["LRANGE", "l", "0", "59"]);
+    ask(&mut world, &client, &["LRANGE", "l", "0", "59"]);
+    let replies = ask(&mut world, &client, &["EXEC"]);
+    assert!(replies.starts_with("*2\r\n*60\r\n") && replies.ends_with(text), "{replies}");
+    ask(&mut world, &client, &["CONFIG", "SET", "elements-per-command-max", "0"]);
+    assert!(ask(&mut world, &client, &["HGETALL", "h"]).starts_with("*202\r\n"));
+}
+
+/// A reply that becomes too large is refused while it is built, and what it would remove stays.
+#[test]
+fn a_large_collection_is_refused_while_its_reply_is_built() {
+    let mut world = world_with(&[]);
+    let client = world.sim().connect();
+    let value = "v".repeat(REPLY_BYTES_MAX / 4);
+    for number in ["0", "1", "2", "3", "4", "5", "6", "7"] {
+        let element = format!("{number}{value}");
+        ask(&mut world, &client, &["RPUSH", "l", &element]);
+        ask(&mut world, &client, &["SADD", "s", &element]);
+        ask(&mut world, &client, &["HSET", "h", &element, number]);
+        ask(&mut world, &client, &["ZADD", "z", number, &element]);
+        ask(&mut world, &client, &["SET", &element, number]);
+    }
+    let requests = "LRANGE l 0 -1;LPOP l 8;RPOP l 7;LMPOP 1 l LEFT COUNT 8;SMEMBERS s;SUNION s;SINTER s;\
+        SDIFF s;SPOP s 7;SPOP s 8;SRANDMEMBER s 8;HGETALL h;HKEYS h;HRANDFIELD h 8;HRANDFIELD h 7;\
+        ZRANGE z 0 -1;ZREVRANGE z 0 -1;ZPOPMIN z 8;ZPOPMAX z 7;ZUNION 1 z;ZRANDMEMBER z 8;KEYS *;\
+        SCAN 0 COUNT 1000000";
+    for request in requests.split(';') {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        let reply = ask(&mut world, &client, &words);
+        assert_eq!(reply, "-ERR reply is too large\r\n", "{request}");
+        ask(&mut world, &client, &["PING"]);
+    }
+    for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
+        assert_eq!(ask(&mut world, &client, &[command, key]), ":8\r\n", "{key} is as before");
+    }
+}
+
+#[test]
+fn names_of_commands_to_document_have_a_limit() {
+    let mut world = world_with(&[]);
+    let client = world.sim().connect();
+    for subcommand in ["DOCS", "INFO"] {
+        for (count, is_refused) in [(512, false), (513, true)] {
+            let mut words = vec!["COMMAND", subcommand];
+            words.resize(2 + count, "get");
+            let reply = ask(&mut world, &client, &words);
+            assert_eq!(reply == "-ERR too many command names\r\n", is_refused, "{count}");
+        }
+    }
+}

@@ -12,18 +12,18 @@ use crate::resp::command::{Command, KeyPlaces, KeySpec};
 
 /// One argument, or several that belong together.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Argument {
+pub(crate) struct Argument {
     /// Of a value its word, of the others the names of their parts.
-    pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
     /// The literal word before it.
-    pub(super) token: Option<&'static str>,
-    pub(super) optional: bool,
-    pub(super) multiple: bool,
+    pub(crate) token: Option<&'static str>,
+    pub(crate) optional: bool,
+    pub(crate) multiple: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// What the client fills in, with Redis's name of its type.
     Value(&'static str),
     /// A key, with the number of its specification.
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Redis's name of the type.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Kind::Value(name) => name,
             Kind::Key(_) => "key",
@@ -50,7 +50,7 @@ impl Kind {
 /// The arguments of a command, keys marked. A container has none.
 ///
 /// `words_before` counts the words before the first argument: 1, for a subcommand 2.
-pub(super) fn arguments(command: &Command, words_before: usize) -> Vec<Argument> {
+pub(crate) fn arguments(command: &Command, words_before: usize) -> Vec<Argument> {
     if !command.subcommands.is_empty() {
         return Vec::new();
     }

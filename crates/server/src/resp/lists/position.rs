@@ -29,6 +29,7 @@ fn lpos(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let search = Search::parse(args)?;
     let key = cx.key(args.get(1));
     let list = cx.locked.list(cx.db, key)?;
+    cx.spend(list.map_or(0, |list| search.compared(list.len())))?;
     let found = list.map_or_else(SmallVec::new, |list| search.run(list, args.get(2)));
     if search.count.is_some() {
         cx.reply.array(found.len());
@@ -76,6 +77,11 @@ impl Search {
             }
         }
         Ok(search)
+    }
+
+    /// How many elements of a list of this length are compared at most.
+    fn compared(&self, len: usize) -> usize {
+        if self.compared_max == 0 { len } else { len.min(self.compared_max) }
     }
 
     fn run(&self, list: &List, element: &[u8]) -> SmallVec<[usize; 8]> {

@@ -7,7 +7,7 @@ use wire::resp::Args;
 
 use super::{at_least, reply_count, store_result};
 use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use crate::resp::cx::{Cx, is_option};
+use crate::resp::cx::{Cx, SET_COST, is_option};
 use crate::resp::fail::Fail;
 
 /// The sets of some keys, `None` where there is no key.
@@ -71,10 +71,19 @@ fn difference(first: &Set, others: &[&Set], compact: &Compact) -> Set {
     rest
 }
 
+/// What it costs to compare the members of the smallest set with all others.
+fn spend_on_common(cx: &Cx<'_>, sets: &[&Set], limit: usize) -> Done {
+    let compared = sets.first().map_or(0, |smallest| smallest.len());
+    // Members that are not common do not count against the limit, and are compared all the same.
+    let compared = if sets.len() == 1 { compared.min(limit) } else { compared };
+    cx.spend(compared.saturating_mul(sets.len()).saturating_mul(SET_COST))
+}
+
 fn intersection_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let sets = inputs(&cx.locked, cx.db, keys)?;
     let mut result = Set::new();
     if let Some(sets) = all_present(&sets) {
+        spend_on_common(cx, &sets, usize::MAX)?;
         let compact = &cx.locked.params().compact;
         common(&sets).for_each(|member| {
             member.with_bytes(|bytes| result.add(bytes, compact));
@@ -85,6 +94,8 @@ fn intersection_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
 
 fn union_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let sets = inputs(&cx.locked, cx.db, keys)?;
+    let members: usize = sets.iter().flatten().map(|set| set.len()).sum();
+    cx.spend(members.saturating_mul(SET_COST))?;
     Ok(union(&sets, &cx.locked.params().compact))
 }
 
@@ -93,12 +104,19 @@ fn difference_of(cx: &Cx<'_>, keys: Args<'_>) -> Result<Set, Fail> {
     let (first, others) = sets.split_first().expect("commands have at least one key");
     let Some(first) = first else { return Ok(Set::new()) };
     let others: Present<'_> = others.iter().copied().flatten().collect();
+    let others_len: usize = others.iter().map(|other| other.len()).sum();
+    let compared = first.len().saturating_mul(others.len()).min(first.len() + others_len);
+    cx.spend(compared.max(first.len()).saturating_mul(SET_COST))?;
     Ok(difference(first, &others, &cx.locked.params().compact))
 }
 
-fn reply_set(cx: &mut Cx<'_>, set: &Set) {
+fn reply_set(cx: &mut Cx<'_>, set: &Set) -> Done {
     cx.reply.set(set.len());
-    set.iter().for_each(|member| member.with_bytes(|bytes| cx.reply.bulk(bytes)));
+    for member in set.iter() {
+        member.with_bytes(|bytes| cx.reply.bulk(bytes));
+        cx.check_reply()?;
+    }
+    Ok(())
 }
 
 fn store_set(cx: &mut Cx<'_>, destination: &[u8], set: &Set) -> Done {
@@ -123,11 +141,15 @@ pub(crate) const SINTER: Command = Command {
 
 fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let sets = inputs(&cx.locked, cx.db, args.skip(1))?;
-    let members: Vec<Member<'_>> =
-        all_present(&sets).map_or_else(Vec::new, |sets| common(&sets).collect());
+    let mut members: Vec<Member<'_>> = Vec::new();
+    if let Some(sets) = all_present(&sets) {
+        spend_on_common(cx, &sets, usize::MAX)?;
+        members.extend(common(&sets));
+    }
     cx.reply.set(members.len());
     for member in members {
         member.with_bytes(|bytes| cx.reply.bulk(bytes));
+        cx.check_reply()?;
     }
     Ok(())
 }
@@ -183,7 +205,11 @@ fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let sets = inputs(&cx.locked, cx.db, args.range(2..2 + count))?;
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let common_len = all_present(&sets).map_or(0, |sets| common(&sets).take(limit).count());
+    let mut common_len = 0;
+    if let Some(sets) = all_present(&sets) {
+        spend_on_common(cx, &sets, limit)?;
+        common_len = common(&sets).take(limit).count();
+    }
     reply_count(&mut cx.reply, common_len);
     Ok(())
 }
@@ -206,8 +232,7 @@ pub(crate) const SUNION: Command = Command {
 
 fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let result = union_of(cx, args.skip(1))?;
-    reply_set(cx, &result);
-    Ok(())
+    reply_set(cx, &result)
 }
 
 /// SUNIONSTORE: stores the members of all of several sets.
@@ -251,8 +276,7 @@ pub(crate) const SDIFF: Command = Command {
 
 fn sdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let result = difference_of(cx, args.skip(1))?;
-    reply_set(cx, &result);
-    Ok(())
+    reply_set(cx, &result)
 }
 
 /// SDIFFSTORE: stores the members of the first set that no other set has.
