@@ -32,6 +32,8 @@ pub trait Disk: Send + Sync + Debug {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals so far survive a power cut.
     fn sync_dir(&self) -> io::Result<()>;
+    /// Bytes that new files may take up; None if that is not known. Others may use them first.
+    fn free_bytes(&self) -> io::Result<Option<u64>>;
 }
 
 /// One open file. It stays readable after a rename or removal.
@@ -214,6 +216,13 @@ impl Disk for FileDisk {
     fn sync_dir(&self) -> io::Result<()> {
         self.writable()?;
         File::open(&self.path)?.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let found = rustix::fs::statvfs(&self.path)?;
+        // Some network file systems do not know their size.
+        let is_known = found.f_blocks > 0;
+        Ok(is_known.then(|| found.f_bavail.saturating_mul(found.f_frsize)))
     }
 }
 

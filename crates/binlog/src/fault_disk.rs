@@ -296,14 +296,17 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Bytes that a write of `count` at `offset` may still take.
-    fn space_for(&self, inode: u64, offset: usize, count: usize) -> usize {
-        let Some(capacity) = self.faults.capacity_bytes else {
-            return count;
-        };
+    /// None if the disk is of any size.
+    fn free(&self) -> Option<usize> {
+        let capacity = self.faults.capacity_bytes?;
         let named = self.names.values().filter_map(|named| self.files.get(named));
         let used: usize = named.map(|file| file.seen.len()).sum();
-        let free = to_usize(capacity).saturating_sub(used);
+        Some(to_usize(capacity).saturating_sub(used))
+    }
+
+    /// Bytes that a write of `count` at `offset` may still take.
+    fn space_for(&self, inode: u64, offset: usize, count: usize) -> usize {
+        let Some(free) = self.free() else { return count };
         let size = self.files.get(&inode).map_or(0, |file| file.seen.len());
         count.min(size.saturating_sub(offset).saturating_add(free))
     }
@@ -433,6 +436,12 @@ impl Disk for FaultDisk {
         stable_names.clone_from(names);
         unsynced_names.clear();
         Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let state = self.0.lock();
+        state.check_power()?;
+        Ok(state.free().map(|free| free as u64))
     }
 }
 

@@ -47,7 +47,7 @@ pub fn dump(
 ) -> Result<Tail, DumpError> {
     let files = Files::load(disk)?;
     let from = files.first_base().map_or(from, |first| first.max(from));
-    let scan = files.scan(from, &mut |record| {
+    let scan = files.scan(from.into(), &mut |record| {
         if record.start >= from { show(record).map_err(DumpError::from) } else { Ok(()) }
     })?;
     Ok(scan.map_or(Tail::Clean, |scan| scan.tail))
@@ -57,7 +57,7 @@ pub fn dump(
 pub fn verify(disk: &dyn Disk) -> Result<Report, ScanError> {
     let files = Files::load(disk)?;
     let first = files.first_base().unwrap_or_default();
-    let scan = files.scan::<ScanError>(first, &mut |_| Ok(()))?;
+    let scan = files.scan::<ScanError>(first.into(), &mut |_| Ok(()))?;
     let Some(scan) = scan else {
         let (segments, records, end) = (Vec::new(), 0, first);
         return Ok(Report { segments, records, first, end, tail: Tail::Clean });

@@ -12,6 +12,7 @@ use crate::commit::Committers;
 use crate::disk::Disk;
 use crate::follow::Slot;
 use crate::lane::Lane;
+use crate::manifest::{MANIFEST_NAME, ManifestFile};
 use crate::options::{Options, SyncPolicy};
 use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
@@ -96,6 +97,11 @@ pub struct Log {
     pub(crate) follower_lag_bytes_max: u64,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) shelf: Shelf,
+    /// Locked while it is written: by the helper thread, and when the log is closed.
+    manifest: Mutex<ManifestFile>,
+    /// Why no next segment could be made; None while all is well.
+    stall: Mutex<Option<Arc<io::Error>>>,
+    stalled: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
     pub(crate) group_sizes: Mutex<GroupSizesCounter>,
     pub(crate) committers: Committers,
@@ -119,6 +125,7 @@ pub(crate) struct Start {
     pub(crate) at: Lsn,
     /// What stands before `at` in its block of the file.
     pub(crate) carried: Vec<u8>,
+    pub(crate) manifest: ManifestFile,
 }
 
 /// The smallest position that a follower still has to read; None if none holds anything.
@@ -135,7 +142,8 @@ fn needless(segments: &[Segment], floor: Lsn, durable: Lsn) -> usize {
 
 impl Log {
     pub(crate) fn new(start: Start) -> Self {
-        let Start { disk, options, lanes, salt, segments, next_number, at, carried } = start;
+        let Start { disk, options, lanes, salt, segments, next_number, at, carried, manifest } =
+            start;
         let cap = options.lane_cap(lanes);
         let current = segments.last().expect("a log has a segment to write to").clone();
         let block_bytes = current.file.block_bytes();
@@ -164,12 +172,10 @@ impl Log {
             followers_count: AtomicUsize::new(0),
             follower_lag_bytes_max: options.follower_lag_bytes_max,
             writer: Mutex::new(Writer::new(current, at, window, lanes + 1, cap)),
-            shelf: Shelf::new(
-                disk,
-                options.segment_bytes,
-                options.recycled_segments_max,
-                next_number,
-            ),
+            shelf: Shelf::new(disk, options.segment_bytes, options.blanks_max(), next_number),
+            manifest: Mutex::new(manifest),
+            stall: Mutex::new(None),
+            stalled: AtomicBool::new(false),
             counters: Mutex::new(Counters::default()),
             group_sizes: Mutex::new(GroupSizesCounter::default()),
             committers: Committers::default(),
@@ -376,10 +382,78 @@ impl Log {
         }
     }
 
-    /// Has a file ready for the next segment. The writer's helper thread does this by itself; a
-    /// program that drives the log by [`Log::writer_step`] may call it between steps.
+    /// Has a file ready for the next segment, and records in the manifest which one is in use. The
+    /// writer's helper thread does this by itself; a program that drives the log by
+    /// [`Log::writer_step`] may call it between steps.
     pub fn prepare_segment(&self) -> io::Result<()> {
-        self.shelf.fill()
+        self.shelf.fill()?;
+        self.record_durable().map_err(|(_, error)| error)
+    }
+
+    /// Writes to the manifest how far the log is durable. Returns the segment with an error.
+    fn record_durable(&self) -> Result<(), (u64, io::Error)> {
+        let durable = self.durable();
+        let number = {
+            let segments = self.segments.lock();
+            let after = segments.partition_point(|segment| segment.base < durable);
+            segments[after.saturating_sub(1)].number
+        };
+        self.manifest.lock().advance(number, durable).map_err(|error| (number, error))
+    }
+
+    /// The helper thread: keeps one file ready, and the manifest up to date.
+    pub(crate) fn run_helper(&self) {
+        while self.shelf.wait_until_wanted() {
+            if let Err(error) = self.shelf.fill() {
+                // The writer tries again when it needs the file.
+                tracing::warn!(%error, "could not prepare the next log segment");
+            }
+            if let Err((_, error)) = self.record_durable() {
+                tracing::warn!(%error, file = MANIFEST_NAME, "could not write the manifest");
+            }
+        }
+    }
+
+    /// Records a second time where the log ends, after all of it is durable.
+    pub(crate) fn record_end(&self) -> Result<(), Poisoned> {
+        self.record_durable().map_err(|(_, error)| Poisoned::Failed {
+            operation: "writing",
+            file: MANIFEST_NAME.into(),
+            source: Arc::new(error),
+        })
+    }
+
+    /// Why the log cannot grow at the moment: a file for the next segment could not be made. Nothing
+    /// is lost, and the writer tries again; until then records wait and are not durable.
+    pub fn stall(&self) -> Option<Arc<io::Error>> {
+        if self.is_stalled() { self.stall.lock().clone() } else { None }
+    }
+
+    /// Whether a write should be accepted now: false if the log is poisoned, or cannot grow.
+    #[inline]
+    pub fn takes_writes(&self) -> bool {
+        !self.is_poisoned() && !self.is_stalled()
+    }
+
+    #[inline]
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst)
+    }
+
+    /// Notes that no next segment could be made, or that there is one again.
+    pub(crate) fn set_stall(&self, cause: Option<io::Error>) {
+        let was_stalled = self.is_stalled();
+        match &cause {
+            Some(error) if !was_stalled => tracing::error!(
+                %error,
+                durable = self.durable().0,
+                "could not make the next log segment: writes wait until there is room"
+            ),
+            None if was_stalled => tracing::info!("the log can grow again"),
+            _ => {}
+        }
+        self.stalled.store(cause.is_some(), Ordering::SeqCst);
+        *self.stall.lock() = cause.map(Arc::new);
     }
 
     /// A copy of the counters. Takes short locks: not for every request.
@@ -480,7 +554,9 @@ impl Log {
     /// Whether the writer has something to do, whatever time it is. For programs that drive the writer
     /// themselves: until then it may sleep as long as [`crate::Next`] says.
     pub fn wants_writer(&self) -> bool {
-        self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable())
+        // A log that cannot grow is written again after some time, not because of a request.
+        !self.is_stalled()
+            && (self.requests.0.write.load(Ordering::SeqCst) || self.wants_sync(self.durable()))
     }
 
     /// Sleeps for at most `ns`, unless something was asked for in the meantime.

@@ -8,9 +8,10 @@ use thiserror::Error;
 
 use crate::disk::Disk;
 use crate::log::{Log, Start};
+use crate::manifest::{MANIFEST_NAME, Manifest, ManifestFile};
 use crate::options::{Options, OptionsError};
 use crate::record::{KIND_MARK, Lsn, Record};
-use crate::scan::{Damage, Files, Scan, ScanError, Tail};
+use crate::scan::{ADVICE, Damage, Files, Scan, ScanError, Span, Tail};
 use crate::segment::{
     Segment, activate, clear_tail, create_blank, file_name, read_carried, rewrite,
 };
@@ -43,12 +44,14 @@ pub enum OpenError {
     #[error("{0}")]
     Damaged(Damage),
     #[error(
-        "the log ends at {end}, before the snapshot's position {from}: durable records are lost; \
-         restore the log from a replica or a backup"
+        "{file} is damaged at offset {offset}: the log ends there, at position {end}, but the \
+         snapshot needs it up to {reach}: {ADVICE}"
     )]
-    EndsBefore { end: Lsn, from: Lsn },
-    #[error("replaying the record at {at}: {source}")]
-    Replay { at: Lsn, source: ReplayError },
+    EndsBefore { file: String, offset: u64, end: Lsn, reach: Lsn },
+    #[error(
+        "could not replay the record at offset {offset} of {file} (position {at}): {source}: {ADVICE}"
+    )]
+    Replay { file: String, offset: u64, at: Lsn, source: ReplayError },
     #[error("{operation}: {source}")]
     Io { operation: String, source: io::Error },
 }
@@ -59,39 +62,47 @@ fn io_error(operation: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError
 }
 
 impl Log {
-    /// Opens the log in `disk`'s directory, or starts a new one at `from` if there is none.
+    /// Opens the log in `disk`'s directory, or starts a new one at `span.reach` if there is none.
     ///
-    /// Calls `replay` for each record of the caller that starts at or after `from`, in order.
-    /// `from` is where the caller's snapshot was taken, and must have been durable then. Cuts a
-    /// torn tail and reports it; stops at damage before the tail. On return all that was replayed
-    /// is durable. Reads the segments from `from` on, and the rest of the last one twice.
+    /// Calls `replay` for each record of the caller that starts at or after `span.from`, in order.
+    /// The span is what the caller's snapshot needs: it was taken between these two positions, and
+    /// all before `reach` must have been durable then. Cuts a torn tail and reports it; stops at
+    /// damage before the tail. On return all that was replayed is durable. Reads the segments from
+    /// `from` on, and the rest of the last one twice.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: Options,
         lanes: usize,
-        from: Lsn,
+        span: impl Into<Span>,
         replay: &mut dyn FnMut(Record<'_>) -> Result<(), ReplayError>,
     ) -> Result<(Arc<Self>, Recovered), OpenError> {
+        let span = span.into();
+        assert!(span.from <= span.reach, "what is replayed starts before what must be reached");
         options.check(lanes)?;
         let files = Files::load(&*disk)?;
         let mut records = 0;
-        let scan = files.scan(from, &mut |record| {
-            if record.start < from || record.kind == KIND_MARK {
+        let scan = files.scan(span, &mut |record| {
+            if record.start < span.from || record.kind == KIND_MARK {
                 return Ok(());
             }
             records += 1;
-            replay(record).map_err(|source| OpenError::Replay { at: record.start, source })
+            replay(record).map_err(|source| {
+                let (file, offset) = files.place_of(record.start);
+                OpenError::Replay { file, offset, at: record.start, source }
+            })
         })?;
         let Some(scan) = scan else {
-            return start_new(disk, options, lanes, from, &files);
+            return start_new(disk, options, lanes, span.reach, &files);
         };
         if let Tail::Damaged(damage) = scan.tail {
             return Err(OpenError::Damaged(damage));
         }
-        if scan.end < from {
-            return Err(OpenError::EndsBefore { end: scan.end, from });
+        if scan.end < span.reach {
+            let (file, offset) = files.place_of(scan.end);
+            return Err(OpenError::EndsBefore { file, offset, end: scan.end, reach: span.reach });
         }
         cut_tail(&*disk, &scan)?;
+        let manifest = confirm(&*disk, &files, &scan)?;
         let recovered = Recovered { records, end: scan.end, tail: scan.tail };
         if let Tail::Torn { file, offset, lsn } = &recovered.tail {
             tracing::warn!(file, offset, lsn = lsn.0, "cut a torn tail off the log");
@@ -103,9 +114,28 @@ impl Log {
         let last = segments.last().expect("a chain is never empty");
         let carried = read_carried(last, at)
             .map_err(io_error(format!("reading the end of {}", file_name(last.number))))?;
-        let start = Start { disk, options, lanes, salt, segments, next_number, at, carried };
+        let start =
+            Start { disk, options, lanes, salt, segments, next_number, at, carried, manifest };
         Ok((Arc::new(Log::new(start)), recovered))
     }
+}
+
+/// Records in the manifest what has been recovered, all of which is durable now.
+fn confirm(disk: &dyn Disk, files: &Files, scan: &Scan) -> Result<ManifestFile, OpenError> {
+    let last = &scan.chain.last().expect("a chain is never empty").segment;
+    let confirmed = if let Some(newest) = files.manifest {
+        ManifestFile::open(disk, newest).and_then(|mut file| {
+            file.advance(last.number, scan.end)?;
+            Ok(file)
+        })
+    } else {
+        // A log of version 1 has none.
+        if last.is_sealed_when_full() {
+            tracing::warn!(file = MANIFEST_NAME, "missing, made again from the log");
+        }
+        ManifestFile::create(disk, Manifest::new(scan.salt, None, scan.end, last.number))
+    };
+    confirmed.map_err(io_error(format!("writing {MANIFEST_NAME}")))
 }
 
 /// Makes sure that what was read is what any later recovery reads, even after a power cut now.
@@ -140,7 +170,7 @@ fn start_new(
     disk: Arc<dyn Disk>,
     options: Options,
     lanes: usize,
-    from: Lsn,
+    at: Lsn,
     files: &Files,
 ) -> Result<(Arc<Log>, Recovered), OpenError> {
     let leftovers = files.numbers();
@@ -149,16 +179,19 @@ fn start_new(
     let name = file_name(number);
     let first = create_blank(&*disk, number, options.segment_bytes.min(FIRST_SEGMENT_BYTES))
         .and_then(|blank| {
-            let segment = activate(blank, from, from, options.salt, 0)?;
+            let segment = activate(blank, at, at, options.salt, 0)?;
             segment.file.sync()?;
             Ok(segment)
         })
         .map_err(io_error(format!("making the first segment {name}")))?;
     let salt = options.salt;
-    let (segments, next_number, at) = (vec![first], number + 1, from);
+    // After the segment, so that a manifest means that there is a log.
+    let manifest = ManifestFile::create(&*disk, Manifest::new(salt, Some(at), at, number))
+        .map_err(io_error(format!("making {MANIFEST_NAME}")))?;
+    let (segments, next_number) = (vec![first], number + 1);
     // A segment's first record starts a block.
     let carried = Vec::new();
-    let start = Start { disk, options, lanes, salt, segments, next_number, at, carried };
-    let recovered = Recovered { records: 0, end: from, tail: Tail::Clean };
+    let start = Start { disk, options, lanes, salt, segments, next_number, at, carried, manifest };
+    let recovered = Recovered { records: 0, end: at, tail: Tail::Clean };
     Ok((Arc::new(Log::new(start)), recovered))
 }

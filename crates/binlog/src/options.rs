@@ -50,6 +50,8 @@ pub struct Options {
 
 /// A smaller lane would send its owner to sleep after a few records.
 pub(crate) const LANE_BYTES_MIN: usize = 4096;
+/// Unused files together take no more than this of the disk: the default number of default segments.
+const BLANK_BYTES_MAX: u64 = 512 << 20;
 /// So many lanes are the most that one writer serves: it locks each once per group.
 pub(crate) const LANES_MAX: usize = 1024;
 
@@ -96,6 +98,12 @@ impl Options {
             return Err(OptionsError::Interval);
         }
         Ok(())
+    }
+
+    /// Files ready to become segments: bounded in number and in bytes, but at least one.
+    pub(crate) fn blanks_max(&self) -> usize {
+        let fitting = (BLANK_BYTES_MAX / self.segment_bytes).max(1);
+        self.recycled_segments_max.min(usize::try_from(fitting).unwrap_or(usize::MAX))
     }
 
     /// Bytes one lane may hold before its owner is stopped.

@@ -26,7 +26,12 @@ const KIND_NONE: u8 = 0;
 pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + MARK_PAYLOAD_BYTES;
 const MARK_PAYLOAD_BYTES: usize = 8;
 
+/// A seal with its header: a full segment keeps this much room after its last record.
+pub(crate) const SEAL_BYTES: usize = RECORD_HEADER_BYTES + SEAL_PAYLOAD_BYTES;
+const SEAL_PAYLOAD_BYTES: usize = 16;
+
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "the length tells them apart");
 
 /// A place in the endless stream of record bytes: where a record starts, or where it ends, which
 /// is where the next one starts. Segment headers and unused ends of segments do not count.
@@ -142,6 +147,41 @@ pub(crate) fn read_mark(record: &Record<'_>) -> Option<Lsn> {
         return None;
     }
     record.payload.try_into().ok().map(|bytes| Lsn(u64::from_le_bytes(bytes)))
+}
+
+/// The file in which the log continues. Written after the last record of a full segment, at the
+/// position where the next segment starts; takes up no positions itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seal {
+    /// Number of the next segment.
+    pub(crate) successor: u64,
+    /// Size of its file, which was durable before this seal was written.
+    pub(crate) successor_bytes: u64,
+}
+
+impl Seal {
+    /// The bytes of a seal at `at`.
+    pub(crate) fn encode(self, checksum: Checksum, at: Lsn) -> Vec<u8> {
+        let mut payload = [0; SEAL_PAYLOAD_BYTES];
+        payload[..8].copy_from_slice(&self.successor.to_le_bytes());
+        payload[8..].copy_from_slice(&self.successor_bytes.to_le_bytes());
+        let mut bytes = Vec::with_capacity(SEAL_BYTES);
+        encode(&mut bytes, at, KIND_MARK, &payload, checksum.of_payload(&payload));
+        bytes
+    }
+
+    /// None for any other record.
+    pub(crate) fn read(record: &Record<'_>) -> Option<Self> {
+        if record.kind != KIND_MARK {
+            return None;
+        }
+        let payload: &[u8; SEAL_PAYLOAD_BYTES] = record.payload.try_into().ok()?;
+        let (successor, bytes) = payload.split_at(8);
+        Some(Self {
+            successor: u64::from_le_bytes(successor.try_into().ok()?),
+            successor_bytes: u64::from_le_bytes(bytes.try_into().ok()?),
+        })
+    }
 }
 
 /// Whether a mark may start here. Cheap enough to be asked at every byte of a segment.

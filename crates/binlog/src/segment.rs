@@ -10,7 +10,7 @@
 //!     32    8  durable LSN, u64: known to be durable when this header was written
 //!     40    8  salt of the log, u64
 //!     48    4  flags, u32: bit 0 = the file was used before, so old bytes follow
-//!     52    8  zero
+//!     52    8  size of the file when it became a segment, u64; zero in version 1
 //!     60    4  CRC-32C of bytes 0..60
 //!     64       zeros up to 4096, then the records
 //! ```
@@ -20,13 +20,17 @@ use std::sync::Arc;
 
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::disk::{Disk, DiskFile, read_full_at, write_all_at};
-use crate::record::Lsn;
+use crate::record::{Lsn, SEAL_BYTES};
 use crate::to_usize;
 
 /// Records start here: a block of its own, so that writing records never rewrites the header.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
-/// Version of the format that this code writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Version of the format that this code writes.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The oldest version that this code reads: its full segments have no seal, its headers no size.
+pub(crate) const FORMAT_VERSION_MIN: u32 = 1;
+/// Segments of this version and later end with a seal when they are full.
+const SEAL_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"MYRIADLG";
 const HEADER_CRC_AT: usize = 60;
@@ -49,6 +53,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) durable: Lsn,
     pub(crate) salt: u64,
     pub(crate) recycled: bool,
+    /// Size of the file when it became a segment: it is never shorter. 0 in version 1.
+    pub(crate) file_bytes: u64,
 }
 
 /// What stands at the start of a segment file.
@@ -56,6 +62,9 @@ pub(crate) struct SegmentHeader {
 pub(crate) enum HeaderState {
     /// In use: the header belongs to this file.
     Active(SegmentHeader),
+    /// A valid header of another number: a recycled file that is not in use yet, or a file that was
+    /// given the name of another one.
+    Other(SegmentHeader),
     /// Prepared but not in use yet, or a header that never reached the disk whole.
     Unused,
 }
@@ -73,6 +82,7 @@ impl SegmentHeader {
         bytes[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.salt.to_le_bytes());
         bytes[48..52].copy_from_slice(&flags.to_le_bytes());
+        bytes[52..60].copy_from_slice(&self.file_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
         bytes[HEADER_CRC_AT..HEADER_USED_BYTES].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -94,6 +104,7 @@ impl SegmentHeader {
             durable: Lsn(u64_at(32)),
             salt: u64_at(40),
             recycled: u32_at(48) & FLAG_RECYCLED != 0,
+            file_bytes: u64_at(52),
         })
     }
 }
@@ -116,6 +127,7 @@ pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
+    pub(crate) version: u32,
     pub(crate) base: Lsn,
     pub(crate) file: Arc<dyn DiskFile>,
     /// Bytes of the file that may be used, whole blocks; what lies beyond is not allocated.
@@ -130,7 +142,13 @@ impl Segment {
 
     /// Bytes left for records from `at` on.
     pub(crate) fn room(&self, at: Lsn) -> u64 {
-        self.capacity_bytes.saturating_sub(self.offset(at))
+        let seal_bytes = if self.is_sealed_when_full() { SEAL_BYTES as u64 } else { 0 };
+        self.capacity_bytes.saturating_sub(self.offset(at) + seal_bytes)
+    }
+
+    /// A segment that an older version began is also filled as that version would have.
+    pub(crate) fn is_sealed_when_full(&self) -> bool {
+        self.version >= SEAL_VERSION
     }
 }
 
@@ -147,8 +165,11 @@ pub(crate) struct Blank {
 pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<HeaderState> {
     let mut bytes = [0; HEADER_USED_BYTES];
     let count = read_full_at(file, 0, &mut bytes)?;
-    let header = SegmentHeader::decode(&bytes[..count]).filter(|header| header.number == number);
-    Ok(header.map_or(HeaderState::Unused, HeaderState::Active))
+    Ok(match SegmentHeader::decode(&bytes[..count]) {
+        Some(header) if header.number == number => HeaderState::Active(header),
+        Some(header) => HeaderState::Other(header),
+        None => HeaderState::Unused,
+    })
 }
 
 /// Makes a file full of written zeros. Zeros are written and not only allocated: the first write
@@ -157,6 +178,10 @@ pub(crate) fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<Header
 /// Durable on return. On error the half-made file is removed as far as the disk allows.
 pub(crate) fn create_blank(disk: &dyn Disk, number: u64, size_bytes: u64) -> io::Result<Blank> {
     let name = file_name(number);
+    // Filling a disk to its last block only to remove the file again would harm others.
+    if disk.free_bytes()?.is_some_and(|free_bytes| free_bytes < size_bytes) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     let file = disk.create_direct(&name)?;
     let filled =
         write_zeros(&*file, size_bytes).and_then(|()| file.sync()).and_then(|()| disk.sync_dir());
@@ -248,12 +273,14 @@ pub(crate) fn activate(
     first_record_bytes: u64,
 ) -> io::Result<Segment> {
     let Blank { number, file, size_bytes, recycled } = blank;
+    let version = FORMAT_VERSION;
+    let file_bytes = size_bytes;
     let header =
-        SegmentHeader { version: FORMAT_VERSION, number, base, durable, salt, recycled }.encode();
+        SegmentHeader { version, number, base, durable, salt, recycled, file_bytes }.encode();
     write_all_at(&*file, 0, &header)?;
-    let needed_bytes = SEGMENT_HEADER_BYTES as u64 + first_record_bytes;
+    let needed_bytes = SEGMENT_HEADER_BYTES as u64 + first_record_bytes + SEAL_BYTES as u64;
     let capacity_bytes = size_bytes.max(needed_bytes.next_multiple_of(SEGMENT_HEADER_BYTES as u64));
-    Ok(Segment { number, base, file, capacity_bytes })
+    Ok(Segment { number, version, base, file, capacity_bytes })
 }
 
 #[cfg(test)]
@@ -263,17 +290,18 @@ mod tests {
     #[test]
     fn header_bytes_are_pinned() {
         let header = SegmentHeader {
-            version: 1,
+            version: 2,
             number: 3,
             base: Lsn(0x0102_0304_0506_0708),
             durable: Lsn(9),
             salt: 0xaabb,
             recycled: true,
+            file_bytes: 0x20_0000,
         };
         let bytes = header.encode();
-        let mut want = b"MYRIADLG\x01\0\0\0\0\x10\0\0\x03\0\0\0\0\0\0\0".to_vec();
+        let mut want = b"MYRIADLG\x02\0\0\0\0\x10\0\0\x03\0\0\0\0\0\0\0".to_vec();
         want.extend_from_slice(b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0");
-        want.extend_from_slice(b"\xbb\xaa\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0");
+        want.extend_from_slice(b"\xbb\xaa\0\0\0\0\0\0\x01\0\0\0\0\0\x20\0\0\0\0\0");
         assert_eq!(bytes[..60], want[..]);
         assert_eq!(bytes[60..64], crc32c::crc32c(&want).to_le_bytes());
         assert!(bytes[64..].iter().all(|&byte| byte == 0));

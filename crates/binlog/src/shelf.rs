@@ -118,18 +118,8 @@ impl Shelf {
         Ok(())
     }
 
-    /// The helper thread: keeps one file ready.
-    pub(crate) fn run_helper(&self) {
-        while self.wait_until_wanted() {
-            if let Err(error) = self.fill() {
-                // The writer will try itself when it needs the file, and then stop the log.
-                tracing::warn!(%error, "cannot prepare the next log segment");
-            }
-        }
-    }
-
-    /// False when the helper shall end.
-    fn wait_until_wanted(&self) -> bool {
+    /// Waits until a file has been taken. False when the helper thread has to end.
+    pub(crate) fn wait_until_wanted(&self) -> bool {
         let mut helper = self.helper.lock();
         while !helper.wanted && !helper.stopping {
             self.helper_wake.wait(&mut helper);

@@ -111,6 +111,11 @@ impl Window {
         Ok(())
     }
 
+    /// The leading bytes that are in the file already, and the position of the first one.
+    pub(crate) fn carried(&self) -> (u64, &[u8]) {
+        (self.base, &self.bytes[..self.carried])
+    }
+
     /// Goes on in a new segment: what follows what is written starts a block there.
     pub(crate) fn start_block(&mut self) {
         self.drop_front(self.carried);

@@ -16,18 +16,24 @@ use std::thread::{self, JoinHandle};
 use base::time::MonoNs;
 use parking_lot::MutexGuard;
 
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::disk::write_all_at;
 use crate::gathering::Gathering;
 use crate::lane::LaneBuffer;
 use crate::log::{Log, Poisoned};
 use crate::options::{SyncPolicy, WRITE_TICK_NS};
-use crate::record::{self, Header, Lsn};
+use crate::record::{self, Header, Lsn, Seal};
 use crate::segment::{Segment, activate, file_name};
 use crate::window::Window;
 
 /// Without syncs, so many filled segments may wait for the kernel to write them back. One more is
 /// synced with them: all of them should find room among the recycled ones.
 const UNSYNCED_SEGMENTS_MAX: usize = 4;
+
+/// How long after a failed attempt to make the next segment it is tried again; at least, and as a
+/// multiple of the time that the attempt took.
+const RETRY_NS: u64 = 100_000_000;
+const RETRY_PARTS: u64 = 10;
 
 /// What one round did and when the next is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +69,8 @@ pub(crate) struct Writer {
     marked: Lsn,
     written_at: MonoNs,
     synced_at: MonoNs,
+    /// When to try again to make the next segment; None unless the log is stalled.
+    retry_at: Option<MonoNs>,
 }
 
 /// Where the next byte goes, and what is not synced yet.
@@ -105,7 +113,22 @@ impl Writer {
             marked: Lsn(0),
             written_at: MonoNs(0),
             synced_at: MonoNs(0),
+            retry_at: None,
         }
+    }
+}
+
+/// Why a group did not reach the disk as a whole.
+enum Failure {
+    Poisoned(Poisoned),
+    /// A file for the next segment could not be made. Nothing was written to it, so what it will
+    /// hold is not in doubt: it stays in memory and is written later.
+    NoSegment(io::Error),
+}
+
+impl From<Poisoned> for Failure {
+    fn from(cause: Poisoned) -> Self {
+        Self::Poisoned(cause)
     }
 }
 
@@ -154,16 +177,58 @@ impl Log {
             return outcome;
         }
         let now = clock();
+        if !self.end_stall(writer, now, clock) {
+            outcome.next = Next::AtOnce;
+            return outcome;
+        }
         let plan = self.plan(writer, now);
         let before = (writer.tail.at, writer.tail.synced);
-        if let Err(cause) = self.run_group(writer, &plan, now, clock) {
-            self.set_poison(cause);
-            return outcome;
+        match self.run_group(writer, &plan, now, clock) {
+            Ok(()) => {}
+            Err(Failure::Poisoned(cause)) => {
+                self.set_poison(cause);
+                return outcome;
+            }
+            Err(Failure::NoSegment(error)) => {
+                self.begin_stall(writer, error, now, clock);
+                // What is written is no less worth for that.
+                if let Err(cause) = self.sync_files(&mut writer.tail, clock) {
+                    self.set_poison(cause);
+                    return outcome;
+                }
+                self.publish_durable(writer.tail.synced);
+            }
         }
         outcome.bytes_written = writer.tail.at.0 - before.0.0;
         outcome.synced = writer.tail.synced > before.1;
         outcome.next = Next::AtOnce;
         outcome
+    }
+
+    /// Makes the segment that could not be made before, if it is time to try again. False while the
+    /// log cannot grow.
+    fn end_stall(&self, writer: &mut Writer, now: MonoNs, clock: Clock<'_>) -> bool {
+        match writer.retry_at {
+            None => return true,
+            Some(retry_at) if now < retry_at => return false,
+            Some(_) => {}
+        }
+        if let Err(error) = self.shelf.fill() {
+            self.begin_stall(writer, error, now, clock);
+            return false;
+        }
+        writer.retry_at = None;
+        self.set_stall(None);
+        self.note_request(None);
+        true
+    }
+
+    fn begin_stall(&self, writer: &mut Writer, error: io::Error, now: MonoNs, clock: Clock<'_>) {
+        let ended = clock();
+        // Filling a disk takes long if it fails only at the end: most of the time is for others.
+        let wait_ns = RETRY_NS.max(ended.since(now).saturating_mul(RETRY_PARTS));
+        writer.retry_at = Some(MonoNs(ended.0.saturating_add(wait_ns)));
+        self.set_stall(Some(error));
     }
 
     fn plan(&self, writer: &mut Writer, now: MonoNs) -> Plan {
@@ -204,7 +269,7 @@ impl Log {
         plan: &Plan,
         now: MonoNs,
         clock: Clock<'_>,
-    ) -> Result<(), Poisoned> {
+    ) -> Result<(), Failure> {
         if plan.write {
             if writer.tail.synced > writer.marked {
                 writer.marked = writer.tail.synced;
@@ -229,9 +294,28 @@ impl Log {
         Ok(())
     }
 
-    fn write_group(&self, writer: &mut Writer, clock: Clock<'_>) -> Result<(), Poisoned> {
+    fn write_group(&self, writer: &mut Writer, clock: Clock<'_>) -> Result<(), Failure> {
         let limit = self.next();
-        let Writer { window, taken, tail, lane_cap_bytes, unsynced_records, .. } = writer;
+        let records = self.take_lanes(writer);
+        let Writer { window, tail, .. } = writer;
+        let from = tail.at;
+        let written = self.write_to(Lsn(window.complete(limit.0)), tail, window, clock);
+        let bytes = tail.at.0 - from.0;
+        self.group_sizes.lock().count(records, bytes);
+        {
+            let mut counters = self.counters.lock();
+            counters.groups += 1;
+            counters.records += records;
+            counters.bytes += bytes;
+            counters.writes = tail.writes;
+        }
+        self.publish_written(tail.at);
+        written
+    }
+
+    /// Moves what the lanes hold into the window. Returns the number of records, marks included.
+    fn take_lanes(&self, writer: &mut Writer) -> u64 {
+        let Writer { window, taken, lane_cap_bytes, unsynced_records, .. } = writer;
         for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
             if lane.held_bytes() > 0 {
                 lane.take(empty);
@@ -243,36 +327,24 @@ impl Log {
         for lane in taken.iter() {
             window.place(lane);
         }
-        let from = tail.at;
-        self.write_to(Lsn(window.complete(limit.0)), tail, window, clock)?;
         let (marks, lanes) = taken.split_last().expect("the marks' lane is the last");
         let user_records = lanes.iter().map(|lane| lane.records).sum::<u64>();
-        *unsynced_records += user_records;
         let records = user_records + marks.records;
-        let bytes = tail.at.0 - from.0;
-        self.group_sizes.lock().count(records, bytes);
-        {
-            let mut counters = self.counters.lock();
-            counters.groups += 1;
-            counters.records += records;
-            counters.bytes += bytes;
-            counters.writes = tail.writes;
-        }
+        *unsynced_records += user_records;
         for lane in taken.iter_mut().filter(|lane| lane.records > 0) {
             lane.reset(*lane_cap_bytes);
         }
-        self.publish_written(tail.at);
-        Ok(())
+        records
     }
 
-    /// Writes the window's records before `end`, going on in a new segment where one is full.
+    /// Writes the window's records before `end`, and continues in a new segment where one is full.
     fn write_to(
         &self,
         end: Lsn,
         tail: &mut WriteTail,
         window: &mut Window,
         clock: Clock<'_>,
-    ) -> Result<(), Poisoned> {
+    ) -> Result<(), Failure> {
         while tail.at < end {
             let rest = window.unwritten(end.0);
             let room = tail.segment.room(tail.at);
@@ -283,7 +355,7 @@ impl Log {
             };
             if fits == 0 {
                 let first = Header::decode(rest).expect("complete bytes are whole records");
-                self.roll(tail, first.record_bytes() as u64, clock)?;
+                self.roll(tail, window, first.record_bytes() as u64, clock)?;
                 window.start_block();
                 continue;
             }
@@ -299,16 +371,25 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on in a new segment at `tail.at`.
+    /// Continues in a new segment at `tail.at`.
     ///
-    /// The filled segment is synced first, so that a segment's header proves the end of the one
-    /// before. Only when nobody wants syncs a few may be left to the kernel.
+    /// The filled segment is sealed and synced first. So its seal proves that the new file has to be
+    /// there before that file holds anything, and the new header proves the end of the segment
+    /// before. Only when no caller asks for syncs a few filled segments may be left to the kernel.
     fn roll(
         &self,
         tail: &mut WriteTail,
+        window: &Window,
         first_record_bytes: u64,
         clock: Clock<'_>,
-    ) -> Result<(), Poisoned> {
+    ) -> Result<(), Failure> {
+        // Before anything is written: without a file nothing has happened.
+        let blank = self.shelf.take().map_err(Failure::NoSegment)?;
+        let number = blank.number;
+        if tail.segment.is_sealed_when_full() {
+            let seal = Seal { successor: number, successor_bytes: blank.size_bytes };
+            self.seal(tail, window, seal).map_err(failed("writing", tail.segment.number))?;
+        }
         let lazy = self.sync_policy() == SyncPolicy::Never;
         if lazy && tail.unsynced.len() < UNSYNCED_SEGMENTS_MAX {
             tail.unsynced.push(tail.segment.clone());
@@ -317,13 +398,26 @@ impl Log {
             self.sync_files(tail, clock)?;
             self.publish_durable(tail.synced);
         }
-        let after = tail.segment.number;
-        let blank = self.shelf.take().map_err(failed("making the segment after", after))?;
-        let number = blank.number;
         tail.segment = activate(blank, tail.at, tail.synced, self.salt, first_record_bytes)
             .map_err(failed("writing the header of", number))?;
         tail.writes += 1;
         self.segments.lock().push(tail.segment.clone());
+        Ok(())
+    }
+
+    /// Writes the seal after the last record, together with the beginning of its block.
+    fn seal(&self, tail: &mut WriteTail, window: &Window, seal: Seal) -> io::Result<()> {
+        let (at, carried) = window.carried();
+        assert_eq!(Lsn(at + carried.len() as u64), tail.at, "everything before is written");
+        let seal = seal.encode(self.checksum, tail.at);
+        let bytes = carried.len() + seal.len();
+        let mut blocks = AlignedBuffer::new(bytes.next_multiple_of(BLOCK_BYTES));
+        blocks[..carried.len()].copy_from_slice(carried);
+        blocks[carried.len()..bytes].copy_from_slice(&seal);
+        let file = &*tail.segment.file;
+        let written_bytes = bytes.next_multiple_of(file.block_bytes());
+        write_all_at(file, tail.segment.offset(Lsn(at)), &blocks[..written_bytes])?;
+        tail.writes += 1;
         Ok(())
     }
 
@@ -345,6 +439,9 @@ impl Log {
     }
 
     fn next_step(&self, writer: &Writer, now: MonoNs) -> Next {
+        if let Some(retry_at) = writer.retry_at {
+            return Next::AfterNs(retry_at.since(now).max(1));
+        }
         if self.wants_sync(writer.tail.synced) {
             return Next::AtOnce;
         }
@@ -376,16 +473,26 @@ impl Log {
             }
         }
         self.sync_all(clock)?;
+        let recorded = self.record_end();
         self.set_poison(Poisoned::Closed);
-        Ok(())
+        recorded
     }
 
     fn sync_all(&self, clock: Clock<'_>) -> Result<(), Poisoned> {
         let target = self.next();
         while self.durable() < target {
-            // Asks for the write as well: nobody is waited for any more.
+            // Asks for the write as well: no other record is waited for any more. A last attempt
+            // to make a segment is due at once.
             self.note_request(Some(target));
+            {
+                let mut writer = self.writer.lock();
+                writer.retry_at = writer.retry_at.map(|_| MonoNs(0));
+            }
             self.writer_step(clock);
+            if let Some(source) = self.stall() {
+                let (operation, file) = ("making", "the next segment".into());
+                self.set_poison(Poisoned::Failed { operation, file, source });
+            }
             if let Some(cause) = self.poisoned() {
                 return Err(cause);
             }
@@ -403,7 +510,7 @@ impl Log {
         self.shelf.start_helper();
         let log = Arc::clone(self);
         let helper =
-            thread::Builder::new().name("log-prep".into()).spawn(move || log.shelf.run_helper())?;
+            thread::Builder::new().name("log-prep".into()).spawn(move || log.run_helper())?;
         let mut handle = WriterHandle { log: Arc::clone(self), writer: None, helper: Some(helper) };
         let log = Arc::clone(self);
         let writer =

@@ -30,7 +30,7 @@ impl Cycle<'_> {
     /// Visits the stripes that are `worker.index` modulo `reactors`, starting at `from`. Returns
     /// where to go on.
     pub(crate) fn run(&mut self, from: usize, reactors: usize) -> usize {
-        if self.shared.log.poisoned().is_some() {
+        if !self.shared.log.takes_writes() {
             return from;
         }
         let effort = self.worker.settings.active_expire_effort as u64;

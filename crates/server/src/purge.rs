@@ -41,7 +41,7 @@ impl Cycle<'_> {
     /// Visits up to `count` of the stripes that are `worker.index` modulo `reactors`, from `from` on.
     /// Returns where to go on.
     pub(crate) fn run(&mut self, from: usize, reactors: usize, count: usize) -> usize {
-        if self.shared.log.poisoned().is_some() {
+        if !self.shared.log.takes_writes() {
             return from;
         }
         let tables = self.tables();

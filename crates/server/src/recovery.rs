@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::time::UnixMs;
-use binlog::{Disk, Log, Lsn, Options, Record, SyncPolicy, Tail};
+use binlog::{Disk, Log, Lsn, Options, Record, Span, SyncPolicy, Tail};
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params, STRIPES};
@@ -66,12 +66,16 @@ pub(crate) fn recover(
         Some(loaded) => (loaded.keyspace, loaded.floors, loaded.keys, loaded.taken_unix_ms),
         None => (Keyspace::new(random), vec![0; STRIPES], 0, now.0),
     };
+    // Each stripe was read at a position of its own. A log that does not reach the last of them
+    // would give out positions that some stripe's block covers already.
     let from = Lsn(floors.iter().copied().min().unwrap_or(0));
+    let reach = Lsn(floors.iter().copied().max().unwrap_or(0));
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
     let mut replay = |record: Record<'_>| replay_record(&keyspace, &replaying, &floors, record);
-    let (log, recovered) = Log::open(Arc::clone(disk), options, lanes, from, &mut replay)
-        .context("recovering the log")?;
+    let (log, recovered) =
+        Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
+            .context("recovering the log")?;
     if let Tail::Torn { file, offset, .. } = &recovered.tail {
         tracing::warn!(file, offset, "the log ended in a group that was never acknowledged: cut");
     }

@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::ask::{expect_bulk, expect_error, expect_simple};
 use super::bystander::{Bystander, Habit};
@@ -15,9 +19,11 @@ use crate::resp::{Connection, Value};
 /// Rounds of the bystander that show that it is served.
 const ROUNDS: u64 = 100;
 const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Check the server's \
-                       log, mend the disk and restart.";
+                       log; repair the disk or make room.";
 const SMALL_SEGMENTS: [&str; 4] = ["--log-segment-bytes", "1mb", "--log-group-bytes-max", "512kb"];
 const VALUE_BYTES: usize = 16 << 10;
+/// Between two attempts of a client whose writes are refused.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "a full disk", suits_any_server: false, run: full },
@@ -63,22 +69,33 @@ fn mount(arguments: &[&str], path: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Writes until the log fails. Returns how many writes were acknowledged.
-fn write_until_refused(subject: &Subject, value: &[u8]) -> Result<u64> {
-    let mut connection = subject.connect()?;
-    for number in 0..10_000 {
+/// Writes until told to stop, until it is refused, or until the connection ends. Returns how many
+/// writes were acknowledged; one more may be there.
+fn write_on(subject_address: &str, value: &[u8], is_over: &AtomicBool) -> Result<u64> {
+    let mut connection = Connection::open(subject_address)?;
+    let mut number = 0;
+    while !is_over.load(Ordering::SeqCst) {
         let key = format!("key:{number}");
         match connection.call(&[b"SET".as_slice(), key.as_bytes(), value]) {
-            Ok(Value::Simple(_)) => {}
-            // Undecided: nobody can say whether it will be found, so nothing is said.
-            Err(_) => return Ok(number),
+            Ok(Value::Simple(_)) => number += 1,
             Ok(other) => {
                 expect_error(&other, MISCONF)?;
-                return Ok(number);
+                thread::sleep(REFUSED_PAUSE);
             }
+            // Undecided: the server ended while the write waited.
+            Err(_) => break,
         }
     }
-    bail!("the disk never fails")
+    Ok(number)
+}
+
+/// Whether the server takes a write of another connection.
+fn takes_writes(subject: &Subject) -> Result<bool> {
+    let answer = subject.connect()?.call(&["SET", "late", "x"])?;
+    if answer == Value::Simple(b"OK".to_vec()) {
+        return Ok(true);
+    }
+    expect_error(&answer, MISCONF).map(|()| false)
 }
 
 /// Writes are refused, reads are answered, whoever asks.
@@ -123,11 +140,28 @@ fn full(scene: &Scene<'_>) -> Result<Outcome> {
     let value = vec![b'v'; VALUE_BYTES];
     let subject = Subject::start_on(scene.root, &data, &SMALL_SEGMENTS, &[])?;
     let bystander = Bystander::start(&subject.address, Habit::Talks)?;
-    let acknowledged = write_until_refused(&subject, &value)?;
-    expect_read_only(&subject, acknowledged, &value)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (address, is_over) = (subject.address.clone(), Arc::clone(&is_over));
+        let value = value.clone();
+        thread::spawn(move || write_on(&address, &value, &is_over))
+    };
+    // The write that found no room waits, others are refused. With room both continue by themselves.
+    for size in ["size=24m", "size=32m"] {
+        until("writes are refused", || takes_writes(&subject).map(|takes| !takes))?;
+        let mut connection = subject.connect()?;
+        expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
+        expect_bulk(&connection.call(&["ECHO", "still here"])?, b"still here")?;
+        mounted.remount(size)?;
+        until("writes are taken again", || takes_writes(&subject))?;
+    }
+    until("writes are refused", || takes_writes(&subject).map(|takes| !takes))?;
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
     end_with_reason(subject)?;
+    is_over.store(true, Ordering::SeqCst);
+    let acknowledged = writer.join().map_err(|_| anyhow!("the writing thread panicked"))??;
+    ensure!(acknowledged > 100, "{acknowledged} writes");
     // With more room the server starts again, and has everything that was acknowledged.
     mounted.remount("size=64m")?;
     let subject = Subject::start_on(scene.root, &data, &SMALL_SEGMENTS, &[])?;

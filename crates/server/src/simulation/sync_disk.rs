@@ -68,6 +68,10 @@ impl Disk for SyncDisk {
     fn sync_dir(&self) -> io::Result<()> {
         self.disk.sync_dir()
     }
+
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        self.disk.free_bytes()
+    }
 }
 
 impl DiskFile for SyncFile {

@@ -150,7 +150,7 @@ impl Handler for Witness {
         out: &mut Output,
     ) -> Flow {
         let log = &self.shared.log;
-        let (before, log_failed) = (log.next().0, log.poisoned().is_some());
+        let (before, log_failed) = (log.next().0, !log.takes_writes());
         let start = out.buffer().len();
         let flow = self.server.data(cx, id, session, input, out);
         if self.canary == Some(Canary::Reorders) {
@@ -490,9 +490,22 @@ impl World {
         self.disk.set_faults(binlog::Faults::default());
         let names = self.disk.list().unwrap();
         let snapshots = names.iter().filter(|name| name.starts_with("snapshot")).count();
+        let segments = names.iter().filter(|name| name.starts_with("log-")).count();
         self.seen.snapshots += snapshots;
-        self.seen.segments += usize::from(names.len() - snapshots > 1);
+        self.seen.segments += usize::from(segments > 1);
         self.compare();
+    }
+
+    /// The process is killed and starts again, without faults of the disk.
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
+        self.clients.clear();
+        self.departed.clear();
+        self.journal.borrow_mut().clear();
+        let now = self.life.sim.now();
+        self.life.slow_writer = None;
+        let World { plan, disk, journal, random, .. } = self;
+        self.life = begin_life(plan, disk, journal, now, random)?;
+        Ok(())
     }
 
     /// Compares the recovered data with the model, and goes on from there.
@@ -520,6 +533,41 @@ impl World {
         let now_ms = self.life.sim.now().unix.0;
         let lost = self.oracle.recovered(end, |model| fits(model, &questions, &answers, now_ms));
         self.seen.losses += usize::from(lost > 0);
+    }
+
+    /// The disk is lost; a machine with nothing but a copy of the newest snapshot takes over. What
+    /// the data is then is for the caller to check, and the oracle begins again with nothing.
+    pub(super) fn restore_snapshot_alone(&mut self) {
+        let names = self.disk.list().unwrap();
+        let name = names.into_iter().filter(|name| name.starts_with("snapshot-")).max().unwrap();
+        let bytes = self.disk.contents(&name).unwrap();
+        self.clients.clear();
+        self.departed.clear();
+        self.oracle = Oracle::default();
+        let now = self.life.sim.now();
+        self.disk = Arc::new(FaultDisk::new(self.random.next_u64()));
+        self.disk.put(&name, &bytes);
+        let World { plan, disk, journal, random, .. } = self;
+        self.life = begin_life(plan, disk, journal, now, random).unwrap();
+    }
+
+    /// Returns what the server answers to raw requests of the Redis protocol.
+    pub(super) fn ask(&mut self, requests: &[u8]) -> Bytes {
+        let client = self.life.sim.connect();
+        client.send(requests);
+        let mut answers = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let mut worked = self.write_log();
+            for reactor in 0..self.plan.reactors {
+                worked |= self.step(reactor);
+            }
+            answers.extend(client.received());
+            if !worked {
+                break;
+            }
+        }
+        client.close();
+        answers
     }
 
     /// False after the power went in the middle of a change of the disk.

@@ -201,7 +201,7 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
 impl Engine<'_> {
     /// Whether the server may take writes: there is room, and a log.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
-        if self.shared.log.poisoned().is_some() {
+        if !self.shared.log.takes_writes() {
             return Err(CqlError::Server(LOG_FAILED.to_owned()));
         }
         let limit_bytes = self.worker.settings.maxmemory_bytes;

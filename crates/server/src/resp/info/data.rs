@@ -40,12 +40,12 @@ fn snapshots(page: &mut Page<'_, '_>) {
 /// The log is what the append-only file is in Redis.
 fn log(page: &mut Page<'_, '_>) {
     let log = &page.cx.shared.log;
-    let (stats, is_poisoned) = (log.stats(), log.poisoned().is_some());
+    let (stats, takes_writes) = (log.stats(), log.takes_writes());
     let (next, written, durable) = (log.next().0, log.written().0, log.durable().0);
     let settings = &page.cx.worker.settings;
     let (durability, interval_ms) = (settings.durability.word(), settings.durability_interval_ms);
     page.field("aof_enabled", 1);
-    page.field("aof_last_write_status", if is_poisoned { "err" } else { "ok" });
+    page.field("aof_last_write_status", if takes_writes { "ok" } else { "err" });
     page.field("durability", durability);
     page.field("durability_interval_msec", interval_ms);
     page.field("log_next_lsn", next);
