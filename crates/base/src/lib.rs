@@ -1,9 +1,10 @@
-//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, and
+//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, near names, and
 //! the error of a wrong command line. No term of the domain (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod memory;
+pub mod nearest;
 pub mod stages;
 pub mod time;
 pub mod units;

@@ -18,6 +18,9 @@ const LETTER_BYTES_MAX: usize = 16;
 // Source: unix(7), SCM_RIGHTS
 pub(crate) const DESCRIPTORS_MAX: usize = 253;
 
+/// A message with more descriptors of the one before.
+const REST: &[u8] = b"rest";
+
 const RIGHTS_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
 /// One end of a pair of sockets that keeps messages apart. The other end may be in another process,
@@ -59,6 +62,11 @@ impl Channel {
         Channel { fd }
     }
 
+    /// Another descriptor of the same end.
+    pub(crate) fn try_clone(&self) -> io::Result<Channel> {
+        Ok(Channel { fd: self.fd.try_clone()? })
+    }
+
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -82,6 +90,37 @@ impl Channel {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same with more descriptors than a message carries; the others follow in messages of their own.
+    pub(crate) fn send_all(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
+        let (first, rest) = descriptors.split_at(descriptors.len().min(DESCRIPTORS_MAX));
+        self.send(bytes, first)?;
+        rest.chunks(DESCRIPTORS_MAX).try_for_each(|more| self.send(REST, more))
+    }
+
+    /// Waits until `count` descriptors are there, of which the first came with the message itself.
+    pub(crate) fn wait_for_rest(
+        &self,
+        descriptors: &mut Vec<OwnedFd>,
+        count: usize,
+    ) -> io::Result<()> {
+        while descriptors.len() < count {
+            match self.wait()? {
+                Received::Message(message) if message.bytes == REST => {
+                    descriptors.extend(message.descriptors);
+                }
+                Received::Empty => {}
+                Received::Message(_) | Received::Closed => {
+                    return Err(io::Error::other("descriptors are missing"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Looks for a message without waiting.
@@ -162,6 +201,20 @@ mod tests {
         assert!(other.receive_letter().is_err(), "it is no letter");
         drop(one);
         assert!(matches!(other.receive().unwrap(), Received::Closed));
+    }
+
+    #[test]
+    fn more_descriptors_than_a_message_carries_follow_it() {
+        let (one, other) = Channel::pair().unwrap();
+        let (far, _near) = Channel::pair().unwrap();
+        for count in [0, DESCRIPTORS_MAX, 2 * DESCRIPTORS_MAX + 1] {
+            one.send_all(b"first", &vec![far.as_fd(); count]).unwrap();
+            let Received::Message(mut first) = other.wait().unwrap() else { panic!() };
+            other.wait_for_rest(&mut first.descriptors, count).unwrap();
+            assert_eq!(first.descriptors.len(), count);
+        }
+        one.send(b"other", &[]).unwrap();
+        assert!(other.wait_for_rest(&mut Vec::new(), 1).is_err());
     }
 
     #[test]

@@ -1,21 +1,29 @@
 //! Options: from the command line, from a file, and from the master to its workers.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use lexopt::{Arg, Parser};
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
+use crate::address::HostPort;
 use crate::scheme::Scheme;
 use crate::{UsageError, unexpected};
 
 /// Each has a descriptor in every message to a worker, and a message carries 253.
 pub(crate) const WORKERS_MAX: usize = 64;
 
+/// Addresses of one kind: each has a socket per worker.
+pub(crate) const ADDRESSES_MAX: usize = 16;
+
 /// A worker that computes for longer looks like one that hangs.
 const WORK_US_MAX: u64 = 1_000_000;
+
+/// A day: a longer time is a mistake in its unit.
+const TIME_MS_MAX: u64 = 86_400_000;
 
 /// What a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,17 +81,22 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Config {
-    pub(crate) listen: SocketAddr,
-    pub(crate) listen_tls: Option<SocketAddr>,
+    pub(crate) listen: Vec<HostPort>,
+    pub(crate) listen_tls: Vec<HostPort>,
+    /// Where counters are served.
+    #[serde(skip)]
+    pub(crate) status: Option<HostPort>,
     pub(crate) tls_cert_file: Option<PathBuf>,
     pub(crate) tls_key_file: Option<PathBuf>,
+    pub(crate) user: Option<String>,
+    pub(crate) group: Option<String>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) workers: usize,
     pub(crate) mode: Mode,
     pub(crate) accept: Accept,
     pub(crate) backlog: u32,
     pub(crate) accept_max: usize,
-    pub(crate) upstream: Option<SocketAddr>,
+    pub(crate) upstream: Option<HostPort>,
     pub(crate) access_log: Option<PathBuf>,
     pub(crate) access_log_format: LogFormat,
     pub(crate) compress: bool,
@@ -107,10 +120,13 @@ impl Default for Config {
     fn default() -> Self {
         let wire = wire::http::Limits::DEFAULT;
         Config {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            listen_tls: None,
+            listen: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 8080)).into()],
+            listen_tls: Vec::new(),
+            status: None,
             tls_cert_file: None,
             tls_key_file: None,
+            user: None,
+            group: None,
             root: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX),
             mode: Mode::Process,
@@ -143,16 +159,24 @@ impl Default for Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
+    /// Several texts: an array in the file, an option that is repeated on the command line.
+    List,
     Number,
     Switch,
 }
 
 /// Options with what stands in the help.
-const OPTIONS: [(&str, Kind, &str); 28] = [
-    ("listen", Kind::Text, "Address and port to listen on; port 0 is any free one"),
-    ("listen-tls", Kind::Text, "The same for HTTPS, beside --listen; none without it"),
+const OPTIONS: [(&str, Kind, &str); 30] = [
+    (
+        "listen",
+        Kind::List,
+        "Host and port to listen on, several times for more; port 0 is any free one",
+    ),
+    ("listen-tls", Kind::List, "The same for HTTPS; none without it"),
     ("tls-cert-file", Kind::Text, "Certificates in PEM: the server's, then those above it"),
     ("tls-key-file", Kind::Text, "Key of the server's certificate in PEM, without a password"),
+    ("user", Kind::Text, "User of the workers, by name or number; the master stays root"),
+    ("group", Kind::Text, "Group of the workers, by name or number [the user's]"),
     ("root", Kind::Text, "Directory whose files are served; none without it"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
     ("mode", Kind::Text, "What a worker is: process or thread"),
@@ -203,8 +227,9 @@ pub(crate) fn help() -> String {
     let defaults = toml::Table::try_from(Config::default()).unwrap_or_default();
     for (name, _, words) in OPTIONS {
         let default = defaults.get(name).filter(|_| name != "workers");
-        let default = default.map_or(String::new(), |value| format!(" [{value}]"));
-        let _ = writeln!(text, "      --{name} VALUE\n        {words}{}", default.replace('"', ""));
+        let default = default.filter(|value| value.as_array().is_none_or(|list| !list.is_empty()));
+        let default = default.map_or(String::new(), |value| format!(" [{}]", plain(value)));
+        let _ = writeln!(text, "      --{name} VALUE\n        {words}{default}");
     }
     text.push_str(
         "\nHow connections come to workers (--accept):\n\
@@ -222,11 +247,34 @@ pub(crate) fn help() -> String {
     text
 }
 
+/// A value as it stands on the command line.
+fn plain(value: &toml::Value) -> String {
+    value.to_string().replace(['"', '[', ']'], "")
+}
+
 /// Where options come from; read again on reload.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     file: Option<PathBuf>,
     overrides: toml::Table,
+}
+
+/// Options that are given, each with the place that an error names.
+#[derive(Debug, Default)]
+struct Given {
+    values: toml::Table,
+    places: BTreeMap<String, String>,
+}
+
+/// An option with a value that it cannot have, or not together with others.
+#[derive(Debug)]
+struct Fault {
+    option: &'static str,
+    reason: String,
+}
+
+fn fault(option: &'static str, reason: impl Into<String>) -> Fault {
+    Fault { option, reason: reason.into() }
 }
 
 impl Source {
@@ -240,11 +288,13 @@ impl Source {
                     source.file = Some(PathBuf::from(parser.value()?));
                 }
                 Arg::Long(name) => {
-                    let found = OPTIONS.iter().find(|(option, ..)| *option == name);
-                    let Some((name, kind, _)) = found else { return Err(unexpected(argument)) };
+                    let name = name.to_owned();
+                    let place = format!("--{name}");
+                    let kind = kind_of(&name).map_err(|reason| usage(&place, &reason))?;
                     let value = parser.value()?;
-                    let text = value.to_str().with_context(|| format!("--{name}: not UTF-8"))?;
-                    source.overrides.insert((*name).to_owned(), typed(name, *kind, text)?);
+                    let text = value.to_str().ok_or_else(|| usage(&place, "not UTF-8"))?;
+                    let value = kind.read(text).map_err(|reason| usage(&place, &reason))?;
+                    source.add(name, value);
                 }
                 other => return Err(unexpected(other)),
             }
@@ -252,40 +302,133 @@ impl Source {
         Ok(Some(source))
     }
 
-    /// The options as they are now.
+    /// Takes a value of the command line: it replaces an earlier one, or joins it in a list.
+    fn add(&mut self, name: String, value: toml::Value) {
+        match (self.overrides.get_mut(&name), value) {
+            (Some(toml::Value::Array(list)), toml::Value::Array(more)) => list.extend(more),
+            (_, value) => drop(self.overrides.insert(name, value)),
+        }
+    }
+
+    /// The options as they are now. An error names the option and where it is given.
     pub(crate) fn read(&self) -> anyhow::Result<Config> {
-        let mut table = match &self.file {
-            None => toml::Table::new(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("read {}", path.display()))?;
-                let parsed = toml::Table::from_str(&text);
-                parsed.map_err(|error| usage(format!("{}: {error}", path.display())))?
-            }
-        };
-        table.extend(self.overrides.clone());
-        let config: Config =
-            table.try_into().map_err(|error: toml::de::Error| usage(error.message().to_owned()))?;
-        config.check()?;
+        let mut given = Given::default();
+        if let Some(path) = &self.file {
+            given.read_file(path)?;
+        }
+        for (name, value) in &self.overrides {
+            given.take(name, value.clone(), format!("--{name}"))?;
+        }
+        let config: Config = given.values.clone().try_into().context("read the options")?;
+        config.check().map_err(|Fault { option, reason }| {
+            let place = given.places.get(option).map_or(option, String::as_str);
+            usage(place, &reason)
+        })?;
         Ok(config)
     }
 }
 
-fn typed(name: &str, kind: Kind, text: &str) -> anyhow::Result<toml::Value> {
-    let wrong = |what: &str| usage(format!("--{name}: {text:?} is not {what}"));
-    Ok(match kind {
-        Kind::Text => toml::Value::String(text.to_owned()),
-        Kind::Number => toml::Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?),
-        Kind::Switch => toml::Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?),
-    })
+impl Given {
+    fn read_file(&mut self, path: &Path) -> anyhow::Result<()> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("could not read {}", path.display()))?;
+        let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let place_of = |at: usize| format!("{}:{}", path.display(), line_of(at));
+        let broken = |error: toml::de::Error| {
+            usage(&place_of(error.span().map_or(0, |span| span.start)), error.message())
+        };
+        let values = toml::Table::from_str(&text).map_err(broken)?;
+        let parsed = DeTable::parse(&text).map_err(broken)?;
+        let mut starts: Vec<(usize, String)> = parsed
+            .get_ref()
+            .keys()
+            .map(|key| (key.span().start, key.get_ref().to_string()))
+            .collect();
+        starts.sort();
+        for (start, name) in starts {
+            let place = format!("{}: {name}", place_of(start));
+            let value = values.get(&name).cloned().context("read an option of the file")?;
+            self.take(&name, value, place)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one option, which replaces an earlier one of the same name. Each is read on its own first, so
+    /// that whatever is wrong with it is said with its name and place.
+    fn take(&mut self, name: &str, value: toml::Value, place: String) -> anyhow::Result<()> {
+        let kind = kind_of(name).map_err(|reason| usage(&place, &reason))?;
+        let value = kind.accept(value).map_err(|reason| usage(&place, &reason))?;
+        let alone = toml::Table::from_iter([(name.to_owned(), value.clone())]);
+        if let Err(error) = alone.try_into::<Config>() {
+            return Err(usage(&place, error.message().trim_end()));
+        }
+        self.values.insert(name.to_owned(), value);
+        self.places.insert(name.to_owned(), place);
+        Ok(())
+    }
 }
 
-fn usage(text: String) -> anyhow::Error {
-    UsageError(text).into()
+/// The kind of an option, or why there is none of this name.
+fn kind_of(name: &str) -> Result<Kind, String> {
+    let names = || OPTIONS.iter().map(|(option, ..)| *option);
+    match OPTIONS.iter().find(|(option, ..)| *option == name) {
+        Some((_, kind, _)) => Ok(*kind),
+        None => Err(match base::nearest::nearest(name, names()) {
+            Some(nearest) => format!("unknown option; did you mean {nearest}?"),
+            None => "unknown option".to_owned(),
+        }),
+    }
+}
+
+impl Kind {
+    /// A value of the command line.
+    fn read(self, text: &str) -> Result<toml::Value, String> {
+        let wrong = || self.wrong(&format!("{text:?}"));
+        Ok(match self {
+            Kind::Text => toml::Value::String(text.to_owned()),
+            Kind::List => list_of(text),
+            Kind::Number => toml::Value::Integer(text.parse().map_err(|_| wrong())?),
+            Kind::Switch => toml::Value::Boolean(text.parse().map_err(|_| wrong())?),
+        })
+    }
+
+    /// A value of the file.
+    fn accept(self, value: toml::Value) -> Result<toml::Value, String> {
+        match (self, value) {
+            (Kind::Text, value @ toml::Value::String(_))
+            | (Kind::Number, value @ toml::Value::Integer(0..))
+            | (Kind::Switch, value @ toml::Value::Boolean(_)) => Ok(value),
+            (Kind::List, toml::Value::String(text)) => Ok(list_of(&text)),
+            (Kind::List, toml::Value::Array(list)) if list.iter().all(toml::Value::is_str) => {
+                Ok(toml::Value::Array(list))
+            }
+            (_, value) => Err(self.wrong(&value.to_string())),
+        }
+    }
+
+    fn wrong(self, found: &str) -> String {
+        let expected = match self {
+            Kind::Text => "a text in quotes",
+            Kind::List => "a text in quotes, or a list of them",
+            Kind::Number => "a whole number",
+            Kind::Switch => "true or false",
+        };
+        format!("{found} is not {expected}")
+    }
+}
+
+/// A list of one, or of none if the text is empty.
+fn list_of(text: &str) -> toml::Value {
+    let item = (!text.is_empty()).then(|| toml::Value::String(text.to_owned()));
+    toml::Value::Array(item.into_iter().collect())
+}
+
+fn usage(place: &str, reason: &str) -> anyhow::Error {
+    UsageError(format!("{place}: {reason}")).into()
 }
 
 impl Config {
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> Result<(), Fault> {
         let bounds = [
             ("workers", self.workers, 1, WORKERS_MAX),
             ("accept-max", self.accept_max, 1, 100_000),
@@ -297,12 +440,15 @@ impl Config {
         ];
         for (name, value, least, most) in bounds {
             if value < least || value > most {
-                return Err(usage(format!("{name}: {value} is not from {least} to {most}")));
+                return Err(fault(name, format!("{value} is not from {least} to {most}")));
             }
         }
+        self.check_addresses()?;
         self.check_tls()?;
+        self.check_user()?;
         if self.work_us > WORK_US_MAX {
-            return Err(usage(format!("work-us: {} is not from 0 to {WORK_US_MAX}", self.work_us)));
+            let reason = format!("{} is not from 0 to {WORK_US_MAX}", self.work_us);
+            return Err(fault("work-us", reason));
         }
         let times = [
             ("head-timeout-ms", self.head_timeout_ms),
@@ -313,16 +459,18 @@ impl Config {
             ("upstream-timeout-ms", self.upstream_timeout_ms),
             ("drain-timeout-ms", self.drain_timeout_ms),
         ];
-        match times.iter().find(|(_, value)| *value == 0 || *value > 86_400_000) {
+        match times.iter().find(|(_, value)| *value == 0 || *value > TIME_MS_MAX) {
             None => Ok(()),
-            Some((name, value)) => Err(usage(format!("{name}: {value} is not from 1 to 86400000"))),
+            Some((name, value)) => {
+                Err(fault(name, format!("{value} is not from 1 to {TIME_MS_MAX}")))
+            }
         }
     }
 
     /// Address, certificate and key are of use together.
-    fn check_tls(&self) -> anyhow::Result<()> {
+    fn check_tls(&self) -> Result<(), Fault> {
         let parts = [
-            ("listen-tls", self.listen_tls.is_some()),
+            ("listen-tls", !self.listen_tls.is_empty()),
             ("tls-cert-file", self.tls_cert_file.is_some()),
             ("tls-key-file", self.tls_key_file.is_some()),
         ];
@@ -330,23 +478,63 @@ impl Config {
         if let (Some((given, _)), Some((missing, _))) =
             (parts.iter().find(|(_, is_given)| *is_given), missing)
         {
-            return Err(usage(format!("{given} needs {missing} beside it")));
+            return Err(fault(given, format!("it needs {missing}")));
         }
-        let Some(address) = self.listen_tls else { return Ok(()) };
-        if self.accept == Accept::Serial {
-            return Err(usage("listen-tls: accept = serial speaks no TLS".to_owned()));
-        }
-        if address == self.listen && address.port() != 0 {
-            return Err(usage(format!("listen-tls: {address} is the address of listen")));
+        if !self.listen_tls.is_empty() && self.accept == Accept::Serial {
+            return Err(fault("listen-tls", "accept = serial does not support TLS"));
         }
         Ok(())
     }
 
-    /// Where to listen, if it is wanted.
-    pub(crate) fn address(&self, scheme: Scheme) -> Option<SocketAddr> {
+    fn check_addresses(&self) -> Result<(), Fault> {
+        if self.listen.is_empty() && self.listen_tls.is_empty() {
+            return Err(fault("listen", "at least one address is needed, here or in listen-tls"));
+        }
+        if self.status.is_some() && self.accept == Accept::Serial {
+            return Err(fault("status", "accept = serial has no status page"));
+        }
+        let mut seen: Vec<&HostPort> = Vec::new();
+        for scheme in Scheme::ALL {
+            let (option, addresses) = (Config::address_option(scheme), self.addresses(scheme));
+            if addresses.len() > ADDRESSES_MAX {
+                return Err(fault(option, format!("more than {ADDRESSES_MAX} addresses")));
+            }
+            for address in addresses {
+                if address.port() != 0 && seen.contains(&address) {
+                    return Err(fault(option, format!("{address} is given twice")));
+                }
+                seen.push(address);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_user(&self) -> Result<(), Fault> {
+        if self.group.is_some() && self.user.is_none() {
+            return Err(fault("group", "it needs user"));
+        }
+        if self.user.is_some() && self.mode == Mode::Thread {
+            let reason = "workers that are threads cannot have another user than the master";
+            return Err(fault("user", reason));
+        }
+        Ok(())
+    }
+
+    /// Where to listen.
+    pub(crate) fn addresses(&self, scheme: Scheme) -> &[HostPort] {
         match scheme {
-            Scheme::Http => Some(self.listen),
-            Scheme::Https => self.listen_tls,
+            Scheme::Http => &self.listen,
+            Scheme::Https => &self.listen_tls,
+            Scheme::Status => self.status.as_slice(),
+        }
+    }
+
+    /// The option that says so.
+    pub(crate) fn address_option(scheme: Scheme) -> &'static str {
+        match scheme {
+            Scheme::Http => "listen",
+            Scheme::Https => "listen-tls",
+            Scheme::Status => "status",
         }
     }
 
@@ -372,50 +560,114 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<Config, String> {
         let source = Source::parse(&mut Parser::from_args(words)).map_err(|e| e.to_string())?;
-        source.unwrap().read().map_err(|error| error.to_string())
+        source.unwrap().read().map_err(|error| format!("{error:#}"))
+    }
+
+    /// A file of options, removed in the end.
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str, text: &str) -> File {
+            let name = format!("myriad-web-{name}-{}.toml", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::write(&path, text).unwrap();
+            File(path)
+        }
+
+        fn path(&self) -> &str {
+            self.0.to_str().unwrap()
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            std::fs::remove_file(&self.0).unwrap();
+        }
     }
 
     #[test]
     fn every_option_has_a_help_line_and_a_field() {
         let table = toml::Table::try_from(Config::default()).unwrap();
         let optional =
-            ["root", "upstream", "access-log", "listen-tls", "tls-cert-file", "tls-key-file"];
+            ["root", "upstream", "access-log", "tls-cert-file", "tls-key-file", "user", "group"];
         for (name, ..) in OPTIONS {
             assert!(table.contains_key(name) || optional.contains(&name), "{name}");
         }
         assert_eq!(table.len() + optional.len(), OPTIONS.len());
+        let help = help();
+        assert!(help.contains("free one [127.0.0.1:8080]\n"), "{help}");
     }
 
     #[test]
     fn the_command_line_wins_over_the_file() {
-        let path = std::env::temp_dir().join(format!("myriad-web-{}.toml", std::process::id()));
-        std::fs::write(&path, "workers = 3\naccept = \"fdpass\"\ncompress = false\n").unwrap();
-        let file = path.to_str().unwrap();
-        let config = read(&["--config", file, "--workers", "5", "--mode", "thread"]).unwrap();
+        let text = "workers = 3\naccept = \"fdpass\"\ncompress = false\nlisten = \"a:1\"\n";
+        let file = File::new("wins", text);
+        let words = ["--config", file.path(), "--workers", "5", "--mode", "thread"];
+        let config = read(&words).unwrap();
         assert_eq!((config.workers, config.accept), (5, Accept::Fdpass));
         assert_eq!((config.mode, config.compress), (Mode::Thread, false));
-        std::fs::write(&path, "wrokers = 3\n").unwrap();
-        assert!(read(&["--config", file]).unwrap_err().contains("unknown field"));
-        std::fs::remove_file(&path).unwrap();
+        let listen = |words: &[&str]| {
+            read(words).unwrap().listen.iter().map(HostPort::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(listen(&words), ["a:1"]);
+        assert_eq!(
+            listen(&[&words[..], &["--listen", "b:1", "--listen", "[::]:2"]].concat()),
+            ["b:1", "[::]:2"]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named_with_its_line() {
+        for (text, expected) in [
+            ("wrokers = 3", ":1: wrokers: unknown option; did you mean workers?"),
+            ("\n# c\nzzz = 3", ":3: zzz: unknown option"),
+            ("listen_tls = \"a:1\"", ":1: listen_tls: unknown option; did you mean listen-tls?"),
+            ("\nworkers = \"x\"", ":2: workers: \"x\" is not a whole number"),
+            ("workers = -1", ":1: workers: -1 is not a whole number"),
+            ("workers = 1\ncompress = 1", ":2: compress: 1 is not true or false"),
+            ("root = 1", ":1: root: 1 is not a text in quotes"),
+            ("listen = [1]", ":1: listen: [1] is not a text in quotes, or a list of them"),
+            ("\nlisten = [\"a:1\",\n\"25005\"]", ":2: listen: \"25005\" is not HOST:PORT"),
+            ("upstream = \"localhost\"", ":1: upstream: \"localhost\" is not HOST:PORT"),
+            ("mode = \"fast\"", ":1: mode: unknown variant `fast`, expected `process` or `thread`"),
+            ("workers = 1\nworkers = 2", ":2: "),
+            ("workers = 1\n= 2", ":2: "),
+            ("backlog = 5000000000", ":1: backlog: "),
+            // What is wrong only with other options, or by its size.
+            ("\n\nworkers = 0", ":3: workers: 0 is not from 1 to 64"),
+            ("listen-tls = \"a:1\"", ":1: listen-tls: it needs tls-cert-file"),
+            ("listen = []", ":1: listen: at least one address is needed, here or in listen-tls"),
+        ] {
+            let file = File::new("wrong", text);
+            let error = read(&["--config", file.path()]).unwrap_err();
+            let found = error.strip_prefix(file.path()).unwrap_or(&error);
+            assert!(found.starts_with(expected) && found.lines().count() == 1, "{text:?}: {error}");
+        }
     }
 
     #[test]
     fn faults_are_in_the_operators_words() {
-        for (words, part) in [
+        for (words, expected) in [
             (&["--workers", "x"][..], "--workers: \"x\" is not a whole number"),
-            (&["--workers", "0"], "workers: 0 is not from 1 to 64"),
-            (&["--accept", "best"], "unknown variant `best`"),
-            (&["--access-log-format", "xml"], "unknown variant `xml`"),
-            (&["--fast", "1"], "invalid option '--fast'"),
-            (&["--listen", "here"], "invalid socket address"),
-            (&["--idle-timeout-ms", "0"], "idle-timeout-ms: 0 is not from 1 to 86400000"),
-            (&["--work-us", "1000001"], "work-us: 1000001 is not from 0 to 1000000"),
-            (&["--config", "/nonexistent/web.toml"], "read /nonexistent/web.toml"),
-            (&["--listen-tls", "127.0.0.1:1"], "listen-tls needs tls-cert-file beside it"),
-            (&["--tls-key-file", "k"], "tls-key-file needs listen-tls beside it"),
+            (&["--workers", "0"], "--workers: 0 is not from 1 to 64"),
+            (&["--wrokers", "0"], "--wrokers: unknown option; did you mean workers?"),
+            (&["--accept", "best"], "--accept: unknown variant `best`"),
+            (&["--access-log-format", "xml"], "--access-log-format: unknown variant `xml`"),
+            (&["--fast", "1"], "--fast: unknown option"),
+            (&["--listen", "25005"], "--listen: \"25005\" is not HOST:PORT"),
+            (&["--upstream", "http://a:1"], "--upstream: \"http://a:1\" is not HOST:PORT"),
+            (&["--idle-timeout-ms", "0"], "--idle-timeout-ms: 0 is not from 1 to 86400000"),
+            (&["--work-us", "1000001"], "--work-us: 1000001 is not from 0 to 1000000"),
+            (&["--config", "/nonexistent/web.toml"], "could not read /nonexistent/web.toml: "),
+            (&["--listen-tls", "127.0.0.1:1"], "--listen-tls: it needs tls-cert-file"),
+            (&["--tls-key-file", "k"], "--tls-key-file: it needs listen-tls"),
+            (&["--listen", "a:1", "--listen", "a:1"], "--listen: a:1 is given twice"),
+            (&["--listen", ""], "--listen: at least one address is needed"),
+            (&["--group", "g"], "--group: it needs user"),
+            (&["--user", "u", "--mode", "thread"], "--user: workers that are threads cannot"),
         ] {
             let error = read(words).unwrap_err();
-            assert!(error.contains(part), "{words:?}: {error}");
+            assert!(error.starts_with(expected), "{words:?}: {error}");
         }
     }
 
@@ -424,21 +676,24 @@ mod tests {
         let parts =
             ["--listen-tls", "127.0.0.1:443", "--tls-cert-file", "c", "--tls-key-file", "k"];
         let config = read(&parts).unwrap();
-        assert_eq!(config.address(Scheme::Https).unwrap().port(), 443);
+        assert_eq!(config.addresses(Scheme::Https)[0].port(), 443);
         let check = |words: &[&str], expected: &str| {
             assert_eq!(read(words).unwrap_err(), expected);
         };
-        check(&parts[2..], "tls-cert-file needs listen-tls beside it");
-        check(&parts[..4], "listen-tls needs tls-key-file beside it");
+        check(&parts[2..], "--tls-cert-file: it needs listen-tls");
+        check(&parts[..4], "--listen-tls: it needs tls-key-file");
         let with = |more: &[&'static str]| [&parts[..], more].concat();
-        check(&with(&["--accept", "serial"]), "listen-tls: accept = serial speaks no TLS");
-        let same = "listen-tls: 127.0.0.1:443 is the address of listen";
+        let serial = "--listen-tls: accept = serial does not support TLS";
+        check(&with(&["--accept", "serial"]), serial);
+        let same = "--listen-tls: 127.0.0.1:443 is given twice";
         check(&with(&["--listen", "127.0.0.1:443"]), same);
+        assert!(read(&with(&["--listen", ""])).unwrap().listen.is_empty());
     }
 
     #[test]
     fn options_pass_from_master_to_worker() {
-        let config = read(&["--root", "/srv", "--upstream", "127.0.0.1:1"]).unwrap();
+        let config =
+            read(&["--root", "/srv", "--upstream", "app:1", "--listen", "[::1]:1"]).unwrap();
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
     }

@@ -9,6 +9,7 @@
 //! descriptors come through it as messages, so nothing is inherited by chance.
 #![forbid(unsafe_code)]
 
+mod address;
 mod channel;
 mod config;
 mod content;
@@ -16,10 +17,13 @@ mod door;
 mod identity;
 mod logging;
 mod master;
+mod privileges;
 mod scheme;
 mod serial;
 mod table;
 mod worker;
+
+pub use base::usage::UsageError;
 
 use lexopt::{Arg, Parser};
 
@@ -49,11 +53,6 @@ pub fn run(parser: &mut Parser) -> anyhow::Result<()> {
         Some(source) => master::run(source, &words, inherits),
     }
 }
-
-/// The command line or the configuration is wrong.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(pub String);
 
 /// An argument that is not expected here.
 fn unexpected(argument: Arg<'_>) -> anyhow::Error {

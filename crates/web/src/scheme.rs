@@ -1,37 +1,43 @@
-//! What is spoken at an address: HTTP as it is, or inside of TLS.
+//! What is spoken at an address.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Scheme {
     Http,
+    /// HTTP inside of TLS.
     Https,
+    /// HTTP, for the operator: counters instead of the site.
+    Status,
 }
 
 impl Scheme {
-    pub(crate) const ALL: [Scheme; 2] = [Scheme::Http, Scheme::Https];
+    pub(crate) const ALL: [Scheme; 3] = [Scheme::Http, Scheme::Https, Scheme::Status];
 
-    /// As in URLs.
+    /// As in URLs, and in the line that reports where the server listens.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Scheme::Http => "http",
             Scheme::Https => "https",
+            Scheme::Status => "status",
         }
     }
 
     /// Position in [`Scheme::ALL`].
     pub(crate) fn index(self) -> usize {
-        match self {
-            Scheme::Http => 0,
-            Scheme::Https => 1,
-        }
+        self as usize
     }
 }
 
-/// A listening socket, and what is spoken there.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) scheme: Scheme,
+    /// The address that it belongs to, as the master numbers them.
+    pub(crate) address: u32,
     pub(crate) socket: OwnedFd,
 }
 
@@ -47,7 +53,7 @@ mod tests {
 
     #[test]
     fn positions_are_those_in_the_list() {
-        assert_eq!(Scheme::ALL.map(Scheme::index), [0, 1]);
-        assert_eq!(Scheme::ALL.map(Scheme::name), ["http", "https"]);
+        assert_eq!(Scheme::ALL.map(Scheme::index), [0, 1, 2]);
+        assert_eq!(Scheme::ALL.map(Scheme::name), ["http", "https", "status"]);
     }
 }

@@ -25,8 +25,8 @@ const READ_BYTES: usize = 16 * 1024;
 
 /// Serves one connection after the other until the master says to end.
 pub(crate) fn run(start: Start) -> anyhow::Result<()> {
-    let Start { order, control, listeners, .. } = start;
-    let mut serial = Serial::new(&order.config)?;
+    let Start { order, control, listeners, root, .. } = start;
+    let mut serial = Serial::new(&order.config, root);
     control.send(READY, &[]).context("tell the master")?;
     if !may_begin(&control)? {
         return Ok(());
@@ -81,14 +81,14 @@ struct Serial {
 }
 
 impl Serial {
-    fn new(config: &Config) -> anyhow::Result<Serial> {
+    fn new(config: &Config, root: Option<OwnedFd>) -> Serial {
         let config = Config { upstream: None, ..config.clone() };
-        Ok(Serial {
-            site: Site::new(&config)?,
+        Serial {
+            site: Site::new(&config, root),
             limits: config.wire_limits(),
             timeout: Duration::from_millis(config.head_timeout_ms),
             started: Instant::now(),
-        })
+        }
     }
 
     fn now(&self) -> Now {

@@ -2,6 +2,7 @@
 
 mod harness;
 mod limits;
+mod options;
 mod tls;
 
 use std::fs;
@@ -321,17 +322,27 @@ fn a_program_is_replaced_when_nobody_hears_that_it_is_ready() {
     wait_until("the new master has ended", || !next.is_there());
 }
 
-/// Options with which no worker starts change nothing, and whoever comes while they fail is served: the
-/// sockets that were bound for them have got nobody.
+/// New workers that do not start change nothing, and clients that connect meanwhile are served: the sockets
+/// that were bound for them do not listen.
 #[test]
 fn options_that_fail_lose_nobody() {
     let folder = Folder::new("failing-options");
     let (file, said) = (folder.path("web.toml"), folder.path("said"));
     fs::write(&file, "workers = 1\naccept = \"exclusive\"\n").unwrap();
     let errors = fs::File::create(&said).unwrap();
-    let server = Server::start_saying(&["--config", file.to_str().unwrap()], errors);
+    // Copied by another process: a file that somebody writes to cannot be executed.
+    let program = folder.path("myriad");
+    let place = |source: &str| {
+        let copy = folder.path("copy");
+        assert!(Command::new("cp").arg(source).arg(&copy).status().unwrap().success());
+        fs::rename(copy, &program).unwrap();
+    };
+    place(env!("CARGO_BIN_EXE_myriad"));
+    let options = ["--listen", "127.0.0.1:0", "--config", file.to_str().unwrap()];
+    let server = Server::run_as_told(&mut Command::new(&program), &options, errors);
     let workers = server.workers();
-    fs::write(&file, "workers = 8\nroot = \"/nonexistent\"\n").unwrap();
+    place("/bin/false");
+    fs::write(&file, "workers = 8\n").unwrap();
     let load = Load::of_new_connections(server.address, 4);
     load.go_on(50);
     for round in 1..=3 {

@@ -38,6 +38,17 @@ impl Opener {
     }
 }
 
+/// Opens the directory whose files are served.
+pub(crate) fn open_root(root: &Path) -> anyhow::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(root, flags, Mode::empty())
+        .with_context(|| format!("root: could not open directory {}", root.display()))?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(&fd, ".", flags, Mode::empty(), resolve)
+        .context("root: files are opened by openat2, which needs Linux 5.6")?;
+    Ok(fd)
+}
+
 /// Opens files and keeps the recent ones: their bytes if they are short, else their descriptors.
 ///
 /// What was served within the last second costs no system call. What the kernel has in memory is
@@ -53,15 +64,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn open(root: &Path, compress: bool) -> anyhow::Result<Files> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(root, flags, Mode::empty())
-            .with_context(|| format!("open the root {}", root.display()))?;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&fd, ".", flags, Mode::empty(), resolve)
-            .context("files are opened by openat2, which needs Linux 5.6")?;
+    /// The files below `root`, which [`open_root`] has opened.
+    pub(crate) fn below(root: OwnedFd, compress: bool) -> Files {
         let entries = IndexMap::with_hasher(RandomState::default());
-        Ok(Files { root: Arc::new(fd), compress, entries, kept_bytes: 0, hand: 0 })
+        Files { root: Arc::new(root), compress, entries, kept_bytes: 0, hand: 0 }
     }
 
     /// The file of this name, at most a second old, if nobody has to wait for it.
@@ -156,7 +162,7 @@ mod tests {
         }
 
         fn files(&self) -> Files {
-            Files::open(&self.folder.join("root"), true).unwrap()
+            Files::below(open_root(&self.folder.join("root")).unwrap(), true)
         }
 
         fn write(&self, name: &str, content: &[u8]) {

@@ -1,172 +1,191 @@
-//! The addresses that are served, plain and with TLS, and how they change with the options: one may
-//! appear, move or vanish while the other stays.
+//! The addresses that are served, and how they change with the options: one may appear, move or vanish
+//! while the others stay.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+
+use anyhow::{Context as _, bail};
 
 use super::listeners::Listeners;
 use crate::config::Config;
 use crate::scheme::Scheme;
 
-/// How many sockets each scheme has, by [`Scheme::index`].
-pub(crate) type Counts = [usize; 2];
-
-/// Listening sockets by scheme. There are none for a scheme that is not served.
-#[derive(Debug, Default)]
-pub(crate) struct Addresses([Option<Listeners>; 2]);
-
-/// Sockets of all schemes, by [`Scheme::index`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sockets<'a>([&'a [OwnedFd]; 2]);
-
-impl<'a> Sockets<'a> {
-    pub(crate) fn of(self, scheme: Scheme) -> &'a [OwnedFd] {
-        self.0[scheme.index()]
-    }
-
-    /// Each one with its scheme and its position there.
-    pub(crate) fn each(self) -> impl Iterator<Item = (Scheme, usize, &'a OwnedFd)> {
-        Scheme::ALL.into_iter().flat_map(move |scheme| {
-            let sockets = self.of(scheme).iter().enumerate();
-            sockets.map(move |(index, socket)| (scheme, index, socket))
-        })
-    }
+/// An address of the options. Port 0 is any free one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) scheme: Scheme,
+    pub(crate) address: SocketAddr,
 }
 
+/// The addresses that the options name, in their order. Blocks while names are looked up.
+pub(crate) fn places(config: &Config) -> anyhow::Result<Vec<Place>> {
+    let mut places: Vec<Place> = Vec::new();
+    for scheme in Scheme::ALL {
+        for named in config.addresses(scheme) {
+            let option = Config::address_option(scheme);
+            let address = named.resolve().with_context(|| option)?;
+            if address.port() != 0 && places.iter().any(|place| place.address == address) {
+                bail!("{option}: {address} is given twice");
+            }
+            places.push(Place { scheme, address });
+        }
+    }
+    Ok(places)
+}
+
+/// How many sockets each address has, by its number.
+pub(crate) type Counts = Vec<(u32, usize)>;
+
+/// A listening socket with its position among those of its address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Socket<'a> {
+    pub(crate) scheme: Scheme,
+    pub(crate) address: u32,
+    pub(crate) index: usize,
+    pub(crate) fd: &'a OwnedFd,
+}
+
+/// An address of which workers get the first `count` sockets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share<'a> {
+    pub(crate) listeners: &'a Listeners,
+    pub(crate) count: usize,
+}
+
+/// Listening sockets by address.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses(Vec<Listeners>);
+
 impl Addresses {
-    pub(crate) fn new(http: Option<Listeners>, https: Option<Listeners>) -> Addresses {
-        Addresses([http, https])
+    pub(crate) fn new(listeners: Vec<Listeners>) -> Addresses {
+        Addresses(listeners)
     }
 
-    /// The schemes whose addresses here these options do not serve.
-    pub(crate) fn left_by(&self, config: &Config) -> Vec<Scheme> {
-        let is_left = |scheme: &Scheme| {
-            let wanted = config.address(*scheme);
-            self.of(*scheme).is_some_and(|there| !wanted.is_some_and(|one| there.serves(one)))
+    /// For each of `wanted` the position of the address that serves it, if there is one. None serves two.
+    fn matching(&self, wanted: &[Place]) -> Vec<Option<usize>> {
+        let mut taken = vec![false; self.0.len()];
+        let mut find = |place: &Place| {
+            let found = (0..self.0.len()).find(|&at| !taken[at] && self.0[at].serves(*place))?;
+            taken[found] = true;
+            Some(found)
         };
-        Scheme::ALL.into_iter().filter(is_left).collect()
+        wanted.iter().map(&mut find).collect()
     }
 
-    /// Listens where the options say, with those sockets of another master that are of use.
-    pub(crate) fn begin(inherited: Addresses, config: &Config) -> anyhow::Result<Addresses> {
+    /// Positions of the addresses that do not serve any of `wanted`.
+    pub(crate) fn left_by(&self, wanted: &[Place]) -> Vec<usize> {
+        let kept = self.matching(wanted);
+        (0..self.0.len()).filter(|at| !kept.contains(&Some(*at))).collect()
+    }
+
+    /// Listens at `wanted`, with those sockets of another master that are of use.
+    pub(crate) fn begin(
+        inherited: Addresses,
+        wanted: &[Place],
+        config: &Config,
+    ) -> anyhow::Result<Addresses> {
+        let matching = inherited.matching(wanted);
+        let mut inherited: Vec<Option<Listeners>> = inherited.0.into_iter().map(Some).collect();
         let mut addresses = Addresses::default();
-        for (scheme, inherited) in Scheme::ALL.into_iter().zip(inherited.0) {
-            let Some(wanted) = config.address(scheme) else { continue };
-            addresses.0[scheme.index()] = Some(match inherited {
-                Some(mut inherited) if inherited.serves(wanted) => {
-                    inherited.adapt(config)?;
-                    inherited
-                }
-                _ => {
-                    let bound = Listeners::bind(wanted, config)?;
-                    // Whoever comes before the workers are ready waits for them.
-                    bound.open(config)?;
-                    bound
-                }
-            });
+        for (place, at) in wanted.iter().zip(matching) {
+            if let Some(mut listeners) = at.and_then(|at| inherited[at].take()) {
+                listeners.adapt(config)?;
+                addresses.0.push(listeners);
+                continue;
+            }
+            let bound = Listeners::bind(*place, config)?;
+            // Clients that come before the workers are ready wait for them.
+            bound.open(config)?;
+            addresses.0.push(bound);
         }
         Ok(addresses)
     }
 
-    /// Binds what is missing for these options, without listening. Nothing is closed: connections may
-    /// wait in it. Gives the addresses that take the place of others, or are new.
-    pub(crate) fn adapt(&mut self, config: &Config) -> anyhow::Result<Addresses> {
+    /// Binds what is missing for `wanted`, without listening. Nothing is closed: connections may wait in
+    /// it. Returns the addresses that take the place of others, or are new.
+    pub(crate) fn adapt(&mut self, wanted: &[Place], config: &Config) -> anyhow::Result<Addresses> {
         let mut moved = Addresses::default();
-        for scheme in Scheme::ALL {
-            let Some(wanted) = config.address(scheme) else { continue };
-            match &mut self.0[scheme.index()] {
-                Some(there) if there.serves(wanted) => there.adapt(config)?,
-                _ => moved.0[scheme.index()] = Some(Listeners::bind(wanted, config)?),
+        for (place, at) in wanted.iter().zip(self.matching(wanted)) {
+            match at {
+                Some(at) => self.0[at].adapt(config)?,
+                None => moved.0.push(Listeners::bind(*place, config)?),
             }
         }
         Ok(moved)
     }
 
-    /// What is served when `moved` has come into its place.
-    pub(crate) fn planned<'a>(&'a self, moved: &'a Addresses, config: &Config) -> Sockets<'a> {
-        let of = |scheme| self.next(moved, config, scheme).map(Listeners::all).unwrap_or_default();
-        Sockets(Scheme::ALL.map(of))
+    /// What serves `wanted` when `moved` has come into its place.
+    pub(crate) fn planned<'a>(&'a self, moved: &'a Addresses, wanted: &[Place]) -> Vec<Share<'a>> {
+        let mut moved = moved.0.iter();
+        let next = |at: Option<usize>| at.map_or_else(|| moved.next(), |at| self.0.get(at));
+        let planned = self.matching(wanted).into_iter().filter_map(next);
+        planned.map(|listeners| Share { listeners, count: usize::MAX }).collect()
     }
 
-    fn next<'a>(
-        &'a self,
-        moved: &'a Addresses,
-        config: &Config,
-        scheme: Scheme,
-    ) -> Option<&'a Listeners> {
-        config.address(scheme)?;
-        moved.of(scheme).or(self.of(scheme))
-    }
-
-    /// Has all of them listen that are planned, those that do already with the backlog of these options.
-    pub(crate) fn open_planned(&self, moved: &Addresses, config: &Config) -> anyhow::Result<()> {
-        let mut planned =
-            Scheme::ALL.into_iter().filter_map(|scheme| self.next(moved, config, scheme));
-        planned.try_for_each(|listeners| listeners.open(config))
-    }
-
-    /// Brings `moved` into its place, and gives those that are not served any more.
-    pub(crate) fn replace(&mut self, mut moved: Addresses, config: &Config) -> Addresses {
-        let mut gone = Addresses::default();
-        for scheme in Scheme::ALL {
-            let next = moved.0[scheme.index()].take();
-            if next.is_some() || config.address(scheme).is_none() {
-                gone.0[scheme.index()] = std::mem::replace(&mut self.0[scheme.index()], next);
-            }
-        }
-        gone
+    /// Brings `moved` into its place, and returns the addresses that are not served any more.
+    pub(crate) fn replace(&mut self, moved: Addresses, wanted: &[Place]) -> Addresses {
+        let matching = self.matching(wanted);
+        let mut before: Vec<Option<Listeners>> =
+            std::mem::take(&mut self.0).into_iter().map(Some).collect();
+        let mut moved = moved.0.into_iter();
+        let next = |at: Option<usize>| at.map_or_else(|| moved.next(), |at| before[at].take());
+        self.0 = matching.into_iter().filter_map(next).collect();
+        Addresses(before.into_iter().flatten().collect())
     }
 
     pub(crate) fn open(&self, config: &Config) -> anyhow::Result<()> {
-        self.0.iter().flatten().try_for_each(|listeners| listeners.open(config))
+        self.0.iter().try_for_each(|listeners| listeners.open(config))
     }
 
-    pub(crate) fn of(&self, scheme: Scheme) -> Option<&Listeners> {
-        self.0[scheme.index()].as_ref()
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Listeners> {
+        self.0.iter()
     }
 
-    /// The real address of a scheme.
-    pub(crate) fn local(&self, scheme: Scheme) -> Option<SocketAddr> {
-        self.of(scheme).map(Listeners::local)
+    /// All sockets of all addresses.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket<'_>> {
+        self.0.iter().flat_map(|listeners| listeners.sockets(usize::MAX))
     }
 
-    /// The schemes that are served.
-    pub(crate) fn schemes(&self) -> Vec<Scheme> {
-        Scheme::ALL.into_iter().filter(|scheme| self.of(*scheme).is_some()).collect()
+    /// All addresses with the number of their sockets that `counts` count.
+    pub(crate) fn shares(&self, counts: &Counts) -> Vec<Share<'_>> {
+        let count = |listeners: &Listeners| count_of(counts, listeners.number());
+        self.0.iter().map(|listeners| Share { listeners, count: count(listeners) }).collect()
     }
 
-    pub(crate) fn all(&self) -> Sockets<'_> {
-        self.first([usize::MAX; 2])
+    /// The sockets that `counts` count; of addresses that it does not name all.
+    pub(crate) fn counted(&self, counts: &Counts) -> impl Iterator<Item = Socket<'_>> {
+        self.0.iter().flat_map(|listeners| listeners.sockets(count_of(counts, listeners.number())))
     }
 
-    /// The first ones of each; all of them if there are fewer.
-    pub(crate) fn first(&self, counts: Counts) -> Sockets<'_> {
-        let of = |scheme: Scheme| {
-            let listeners = self.of(scheme);
-            listeners.map(|one| one.first(counts[scheme.index()])).unwrap_or_default()
-        };
-        Sockets(Scheme::ALL.map(of))
+    pub(crate) fn socket(&self, address: u32, index: usize) -> Option<Socket<'_>> {
+        self.sockets().find(|socket| (socket.address, socket.index) == (address, index))
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        Scheme::ALL.map(|scheme| self.all().of(scheme).len())
+        self.0.iter().map(|listeners| (listeners.number(), listeners.count())).collect()
     }
 
-    /// Takes out the sockets behind the first ones of each.
-    pub(crate) fn cut(&mut self, counts: Counts) -> Vec<(Scheme, OwnedFd)> {
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.0.iter().map(Listeners::number).collect()
+    }
+
+    /// Takes out the sockets that `counts` do not count.
+    pub(crate) fn cut(&mut self, counts: &Counts) -> Vec<(Scheme, OwnedFd)> {
         let mut cut = Vec::new();
-        for scheme in Scheme::ALL {
-            if let Some(listeners) = &mut self.0[scheme.index()] {
-                let behind = listeners.cut(counts[scheme.index()]);
-                cut.extend(behind.into_iter().map(|socket| (scheme, socket)));
-            }
+        for listeners in &mut self.0 {
+            let (scheme, count) = (listeners.scheme(), count_of(counts, listeners.number()));
+            cut.extend(listeners.cut(count).into_iter().map(|socket| (scheme, socket)));
         }
         cut
     }
 
     pub(crate) fn close(&mut self) {
-        self.0.iter_mut().flatten().for_each(Listeners::close);
+        self.0.clear();
     }
+}
+
+fn count_of(counts: &Counts, address: u32) -> usize {
+    counts.iter().find(|(number, _)| *number == address).map_or(usize::MAX, |(_, count)| *count)
 }
 
 #[cfg(test)]
@@ -174,64 +193,91 @@ mod tests {
     use super::*;
     use crate::config::Accept;
 
-    fn config(workers: usize, has_tls: bool) -> Config {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Config {
-            listen: any,
-            listen_tls: has_tls.then_some(any),
-            workers,
-            accept: Accept::Reuseport,
-            ..Config::default()
-        }
+    fn config(workers: usize) -> Config {
+        Config { workers, accept: Accept::Reuseport, ..Config::default() }
     }
 
-    fn lengths(sockets: Sockets<'_>) -> Counts {
-        Scheme::ALL.map(|scheme| sockets.of(scheme).len())
+    fn place(scheme: Scheme, address: &str) -> Place {
+        Place { scheme, address: address.parse().unwrap() }
+    }
+
+    fn any(scheme: Scheme) -> Place {
+        place(scheme, "127.0.0.1:0")
+    }
+
+    /// How many sockets the addresses have.
+    fn lengths(addresses: &Addresses) -> Vec<usize> {
+        addresses.each().map(Listeners::count).collect()
+    }
+
+    fn locals(addresses: &Addresses) -> Vec<SocketAddr> {
+        addresses.each().map(Listeners::local).collect()
     }
 
     #[test]
-    fn an_address_appears_and_vanishes_beside_the_other() {
-        let (plain, both) = (config(2, false), config(3, true));
-        let mut addresses = Addresses::begin(Addresses::default(), &plain).unwrap();
-        assert_eq!((addresses.counts(), addresses.schemes()), ([2, 0], vec![Scheme::Http]));
-        let http = addresses.local(Scheme::Http);
+    fn an_address_appears_and_vanishes_while_others_stay() {
+        let plain = [any(Scheme::Http)];
+        let more = [any(Scheme::Http), any(Scheme::Http), any(Scheme::Https), any(Scheme::Status)];
+        let mut addresses = Addresses::begin(Addresses::default(), &plain, &config(2)).unwrap();
+        assert_eq!(lengths(&addresses), [2]);
+        let first = locals(&addresses)[0];
 
-        let moved = addresses.adapt(&both).unwrap();
-        assert_eq!(lengths(addresses.planned(&moved, &both)), [3, 3]);
-        addresses.open_planned(&moved, &both).unwrap();
-        assert!(addresses.replace(moved, &both).schemes().is_empty());
-        assert_eq!(addresses.counts(), [3, 3]);
-        assert_eq!(addresses.local(Scheme::Http), http);
-        assert_eq!(addresses.all().each().count(), 6);
-        assert_eq!(lengths(addresses.first([1, 2])), [1, 2]);
+        let moved = addresses.adapt(&more, &config(3)).unwrap();
+        let planned: Vec<usize> =
+            addresses.planned(&moved, &more).iter().map(|one| one.listeners.count()).collect();
+        // All workers share the one socket for the operator.
+        assert_eq!(planned, [3, 3, 3, 1]);
+        let before = vec![(addresses.numbers()[0], 2)];
+        assert_eq!(addresses.counted(&before).count(), 2);
+        assert!(lengths(&addresses.replace(moved, &more)).is_empty());
+        assert_eq!(lengths(&addresses), [3, 3, 3, 1]);
+        assert_eq!(locals(&addresses)[0], first);
+        assert_ne!(locals(&addresses)[1], first, "one address does not serve two");
+        assert_eq!(addresses.sockets().count(), 10);
 
-        let moved = addresses.adapt(&plain).unwrap();
-        assert!(moved.schemes().is_empty());
-        assert_eq!(lengths(addresses.planned(&moved, &plain)), [3, 0]);
+        let moved = addresses.adapt(&plain, &config(3)).unwrap();
+        assert!(lengths(&moved).is_empty());
         let gone = addresses.replace(moved, &plain);
-        assert_eq!((gone.schemes(), gone.counts()), (vec![Scheme::Https], [0, 3]));
-        assert_eq!(addresses.cut([1, 0]).len(), 2);
-        assert_eq!(addresses.counts(), [1, 0]);
+        assert_eq!((lengths(&gone), lengths(&addresses)), (vec![3, 3, 1], vec![3]));
+        assert_eq!(addresses.cut(&before).len(), 1);
+        assert_eq!(lengths(&addresses), [2]);
     }
 
     #[test]
-    fn an_address_moves_beside_the_other() {
-        let before = config(1, true);
-        let mut addresses = Addresses::begin(Addresses::default(), &before).unwrap();
-        let (http, https) = (addresses.local(Scheme::Http), addresses.local(Scheme::Https));
-        let elsewhere = SocketAddr::from(([127, 0, 0, 2], 0));
-        let after = Config { listen_tls: Some(elsewhere), ..before.clone() };
-        let moved = addresses.adapt(&after).unwrap();
-        assert_eq!(moved.schemes(), [Scheme::Https]);
+    fn an_address_moves_while_others_stay() {
+        let before = [any(Scheme::Http), any(Scheme::Https)];
+        let after = [before[0], place(Scheme::Https, "127.0.0.2:0")];
+        let one = config(1);
+        let mut addresses = Addresses::begin(Addresses::default(), &before, &one).unwrap();
+        let was = locals(&addresses);
+        let moved = addresses.adapt(&after, &one).unwrap();
+        assert_eq!(lengths(&moved), [1]);
         let gone = addresses.replace(moved, &after);
-        assert_eq!((gone.local(Scheme::Https), addresses.local(Scheme::Http)), (https, http));
-        assert_eq!(addresses.local(Scheme::Https).unwrap().ip(), elsewhere.ip());
+        assert_eq!((locals(&gone)[0], locals(&addresses)[0]), (was[1], was[0]));
+        assert_eq!(locals(&addresses)[1].ip(), after[1].address.ip());
         // What another master passes on is kept where it is still wanted.
-        assert_eq!(addresses.left_by(&after), []);
-        assert_eq!(addresses.left_by(&before), [Scheme::Https]);
-        assert_eq!(addresses.left_by(&config(1, false)), [Scheme::Https]);
-        let next = Addresses::begin(addresses, &before).unwrap();
-        assert_eq!(next.local(Scheme::Http), http);
-        assert_eq!(next.local(Scheme::Https).unwrap().ip(), https.unwrap().ip());
+        assert!(addresses.left_by(&after).is_empty());
+        assert_eq!(addresses.left_by(&before), [1]);
+        assert_eq!(addresses.left_by(&after[1..]), [0]);
+        let next = Addresses::begin(addresses, &before, &one).unwrap();
+        assert_eq!(locals(&next)[0], was[0]);
+        assert_eq!(locals(&next)[1].ip(), was[1].ip());
+    }
+
+    #[test]
+    fn names_are_looked_up_and_no_address_is_given_twice() {
+        let address = |text: &str| text.parse().unwrap();
+        let config = Config {
+            listen: vec![address("localhost:0"), address("[::1]:9")],
+            ..Config::default()
+        };
+        let found = places(&config).unwrap();
+        assert_eq!(found, [any(Scheme::Http), place(Scheme::Http, "[::1]:9")]);
+        let config = Config { status: Some(address("[::1]:9")), ..config };
+        let error = places(&config).unwrap_err().to_string();
+        assert_eq!(error, "status: [::1]:9 is given twice");
+        let config = Config { listen: vec![address("no-such.invalid:1")], ..Config::default() };
+        let error = format!("{:#}", places(&config).unwrap_err());
+        assert!(error.starts_with("listen: could not resolve host"), "{error}");
     }
 }

@@ -6,112 +6,133 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
 use rustix::net::sockopt;
 
+use super::addresses::{Place, Socket};
 use crate::config::{Accept, Config};
+use crate::scheme::Scheme;
+
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug)]
 pub(crate) struct Listeners {
+    /// Unique in the life of the master.
+    number: u32,
     /// As it stands in the options; port 0 is one that the kernel chose.
-    requested: SocketAddr,
+    requested: Place,
     local: SocketAddr,
     sockets: Vec<OwnedFd>,
 }
 
 impl Listeners {
     /// Binds as many sockets as the workers need. Nobody can connect before [`Listeners::open`].
-    pub(crate) fn bind(requested: SocketAddr, config: &Config) -> anyhow::Result<Listeners> {
-        let doing = || format!("listen on {requested}");
-        if requested.port() != 0 {
+    pub(crate) fn bind(requested: Place, config: &Config) -> anyhow::Result<Listeners> {
+        let address = requested.address;
+        let doing = || format!("could not listen on {address}");
+        if address.port() != 0 {
             // The sockets below share their port with everybody of the same user; this one does not,
             // and so finds out who is there already.
-            reactor::listen(requested, 1, false).with_context(doing)?;
+            reactor::listen(address, 1, false).with_context(doing)?;
         }
-        let first = reactor::bind(requested, true).with_context(doing)?;
+        let first = reactor::bind(address, true).with_context(doing)?;
         prepare(&first).with_context(doing)?;
-        let local = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
-        let mut listeners = Listeners { requested, local, sockets: vec![first] };
+        let mut listeners = Listeners::inherited(requested, vec![first])?;
         listeners.adapt(config)?;
         Ok(listeners)
     }
 
-    /// Sockets of another master.
-    pub(crate) fn inherited(
-        requested: SocketAddr,
-        sockets: Vec<OwnedFd>,
-    ) -> anyhow::Result<Listeners> {
+    /// Sockets that are bound, perhaps by another master.
+    pub(crate) fn inherited(requested: Place, sockets: Vec<OwnedFd>) -> anyhow::Result<Listeners> {
         let first = sockets.first().context("no listening socket came")?;
         let local = SocketAddr::try_from(rustix::net::getsockname(first)?)?;
-        Ok(Listeners { requested, local, sockets })
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Listeners { number, requested, local, sockets })
     }
 
     /// Whether these are for this address of the options.
-    pub(crate) fn serves(&self, wanted: SocketAddr) -> bool {
-        wanted == self.requested || wanted == self.local
+    pub(crate) fn serves(&self, wanted: Place) -> bool {
+        wanted.scheme == self.requested.scheme
+            && (wanted.address == self.requested.address || wanted.address == self.local)
     }
 
     /// Binds what is missing for these options, without listening. Nothing is closed: connections may
     /// wait in it.
     pub(crate) fn adapt(&mut self, config: &Config) -> anyhow::Result<()> {
-        let needed = if config.accept.has_own_listeners() { config.worker_count() } else { 1 };
+        let is_shared = is_shared(self.scheme(), config.accept);
+        let needed = if is_shared { 1 } else { config.worker_count() };
         while self.sockets.len() < needed {
             let socket = reactor::bind(self.local, true)
                 .and_then(|socket| prepare(&socket).map(|()| socket));
-            self.sockets.push(socket.with_context(|| format!("listen on {}", self.local))?);
+            let doing = || format!("could not listen on {}", self.local);
+            self.sockets.push(socket.with_context(doing)?);
         }
         Ok(())
     }
 
     /// Has all sockets listen, those that do already with the backlog of these options.
     pub(crate) fn open(&self, config: &Config) -> anyhow::Result<()> {
-        let doing = || format!("listen on {}", self.local);
+        let doing = || format!("could not listen on {}", self.local);
         self.sockets
             .iter()
             .try_for_each(|socket| rustix::net::listen(socket, backlog(config)).with_context(doing))
     }
 
-    pub(crate) fn requested(&self) -> SocketAddr {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn requested(&self) -> Place {
         self.requested
+    }
+
+    pub(crate) fn scheme(&self) -> Scheme {
+        self.requested.scheme
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    pub(crate) fn all(&self) -> &[OwnedFd] {
-        &self.sockets
+    pub(crate) fn count(&self) -> usize {
+        self.sockets.len()
     }
 
     /// The first `count`; all of them if there are fewer.
-    pub(crate) fn first(&self, count: usize) -> &[OwnedFd] {
-        &self.sockets[..count.min(self.sockets.len())]
+    pub(crate) fn sockets(&self, count: usize) -> impl Iterator<Item = Socket<'_>> {
+        let (scheme, address) = (self.scheme(), self.number);
+        let sockets = self.sockets.iter().take(count).enumerate();
+        sockets.map(move |(index, fd)| Socket { scheme, address, index, fd })
+    }
+
+    /// Those of one worker: its share, or all of them. `count`: as many are there for these options.
+    pub(crate) fn of_slot(
+        &self,
+        config: &Config,
+        slot: usize,
+        count: usize,
+    ) -> Vec<BorrowedFd<'_>> {
+        let workers = config.worker_count();
+        let is_masters = config.accept == Accept::Fdpass && self.scheme() != Scheme::Status;
+        let is_shared = is_shared(self.scheme(), config.accept);
+        self.sockets(count)
+            .filter(|socket| !is_masters && (is_shared || socket.index % workers == slot))
+            .map(|socket| socket.fd.as_fd())
+            .collect()
     }
 
     /// Takes out the sockets behind the first `count`.
     pub(crate) fn cut(&mut self, count: usize) -> Vec<OwnedFd> {
         self.sockets.split_off(count.min(self.sockets.len()))
     }
-
-    pub(crate) fn close(&mut self) {
-        self.sockets.clear();
-    }
 }
 
-/// Those of one worker: its share of what is there, or all of them.
-pub(crate) fn of_slot(
-    sockets: &[OwnedFd],
-    accept: Accept,
-    slot: usize,
-    workers: usize,
-) -> Vec<BorrowedFd<'_>> {
-    if accept == Accept::Fdpass {
-        return Vec::new();
-    }
-    let is_own = |index: usize| !accept.has_own_listeners() || index % workers == slot;
-    let sockets = sockets.iter().enumerate().filter(|(index, _)| is_own(*index));
-    sockets.map(|(_, socket)| socket.as_fd()).collect()
+/// Whether all workers have the same socket. The operator's is shared in any case: a worker that hangs
+/// must not keep questions about it.
+pub(crate) fn is_shared(scheme: Scheme, accept: Accept) -> bool {
+    scheme == Scheme::Status || !accept.has_own_listeners()
 }
 
 fn backlog(config: &Config) -> i32 {
@@ -131,30 +152,30 @@ mod tests {
 
     use super::*;
     use crate::door::{Door, Entry};
-    use crate::scheme::Scheme;
 
     fn config(accept: Accept, workers: usize) -> Config {
         Config { workers, accept, ..Config::default() }
     }
 
     fn bind(config: &Config) -> Listeners {
-        Listeners::bind(SocketAddr::from(([127, 0, 0, 1], 0)), config).unwrap()
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Listeners::bind(Place { scheme: Scheme::Http, address }, config).unwrap()
     }
 
     #[test]
     fn workers_share_out_all_sockets() {
         let mut listeners = bind(&config(Accept::Reuseport, 4));
-        assert_eq!(listeners.all().len(), 4);
+        assert_eq!(listeners.count(), 4);
         listeners.adapt(&config(Accept::LeastLoaded, 3)).unwrap();
-        assert_eq!(listeners.all().len(), 4, "nothing is closed");
-        let count = |accept, slot| of_slot(listeners.all(), accept, slot, 3).len();
+        assert_eq!(listeners.count(), 4, "nothing is closed");
+        let count = |accept, slot| listeners.of_slot(&config(accept, 3), slot, usize::MAX).len();
         assert_eq!([0, 1, 2].map(|slot| count(Accept::LeastLoaded, slot)), [2, 1, 1]);
         assert_eq!(count(Accept::Exclusive, 1), 4);
         assert_eq!(count(Accept::Fdpass, 1), 0);
-        assert_eq!(listeners.first(3).len(), 3);
-        assert_eq!(listeners.first(usize::MAX).len(), 4);
+        assert_eq!(listeners.sockets(3).count(), 3);
+        assert_eq!(listeners.sockets(usize::MAX).count(), 4);
         assert_eq!(listeners.cut(1).len(), 3);
-        assert_eq!((listeners.all().len(), listeners.cut(9).len()), (1, 0));
+        assert_eq!((listeners.count(), listeners.cut(9).len()), (1, 0));
     }
 
     #[test]
@@ -162,7 +183,8 @@ mod tests {
         let one = config(Accept::Reuseport, 1);
         let listeners = bind(&one);
         listeners.open(&one).unwrap();
-        let error = format!("{:#}", Listeners::bind(listeners.local(), &one).unwrap_err());
+        let taken = Place { scheme: Scheme::Http, address: listeners.local() };
+        let error = format!("{:#}", Listeners::bind(taken, &one).unwrap_err());
         assert!(error.contains("in use"), "{error}");
     }
 
@@ -176,13 +198,13 @@ mod tests {
         let mut door = Door::new();
         for _ in 0..32 {
             let _client = std::net::TcpStream::connect(listeners.local()).unwrap();
-            let mut polled = [PollFd::new(&listeners.all()[0], PollFlags::IN)];
+            let mut polled = [PollFd::new(&listeners.sockets[0], PollFlags::IN)];
             let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
             assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it waits elsewhere");
-            let entry = door.accept(&listeners.all()[0], Scheme::Http);
+            let entry = door.accept(&listeners.sockets[0], Scheme::Http);
             assert!(matches!(entry, Entry::Connection(..)));
         }
         // To ask one that does not listen is no fault, and finds nobody.
-        assert!(matches!(door.accept(&listeners.all()[7], Scheme::Http), Entry::Empty));
+        assert!(matches!(door.accept(&listeners.sockets[7], Scheme::Http), Entry::Empty));
     }
 }

@@ -3,13 +3,15 @@
 mod addresses;
 mod dispatch;
 mod listeners;
+mod resources;
 mod seat;
 mod team;
 mod upgrade;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -23,21 +25,23 @@ use rustix::time::Timespec;
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, Config, Source};
 use crate::scheme::Scheme;
-use crate::worker::{ACCEPT, LEAVE, REOPEN, finish_at};
-use crate::{door, logging};
+use crate::worker::{ACCEPT, LEAVE, REOPEN, finish_at, log};
+use crate::{door, logging, privileges};
 
-use addresses::{Addresses, Counts};
+use addresses::{Addresses, Counts, Place, Socket};
 use dispatch::Dispatch;
 use seat::Worker;
 use team::Team;
-use upgrade::Upgrade;
+use upgrade::{Parent, Upgrade};
 
 const EVENTS_MAX: usize = 64;
 const SIGNALS: u64 = 0;
 const UPGRADE: u64 = 1;
-/// Listening sockets by their position, those of each scheme behind a number of their own.
-const LISTENERS: [u64; 2] = [1 << 32, 2 << 32];
-const WORKERS: u64 = 3 << 32;
+/// Listening sockets by the number of their address and their position there.
+const LISTENERS: u64 = 1 << 32;
+/// Positions have so many bits.
+const LISTENER_BITS: u32 = 16;
+const WORKERS: u64 = 1 << 62;
 /// Time for workers with new options to become ready.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// Workers that do not end in their time get this much more before they are killed.
@@ -50,13 +54,8 @@ pub(crate) fn run(source: Source, words: &[OsString], inherits: bool) -> anyhow:
     // Before any thread starts, so that all of them leave signals to the master.
     let signals = Signals::open().context("open signals")?;
     door::raise_descriptors();
-    let (parent, inherited) = if inherits {
-        let (parent, inherited) = upgrade::inherit()?;
-        (Some(parent), inherited)
-    } else {
-        (None, Addresses::default())
-    };
-    Master::start(source, words.to_vec(), config, signals, parent, inherited)?.run()
+    let parent = inherits.then(upgrade::inherit).transpose()?;
+    Master::start(source, words.to_vec(), config, signals, parent)?.run()
 }
 
 /// What the master is about to do.
@@ -81,11 +80,18 @@ struct Retired {
 #[derive(Debug)]
 struct Reload {
     team: Team,
+    /// What it serves.
+    places: Vec<Place>,
     /// Sockets of other addresses.
     moved: Addresses,
     /// How many sockets there were before.
     sockets_before: Counts,
     until: Instant,
+}
+
+/// Workers accept at the operator's address whatever the way of accepting is.
+fn is_of_site(socket: &Socket<'_>) -> bool {
+    socket.scheme != Scheme::Status
 }
 
 struct Master {
@@ -100,8 +106,8 @@ struct Master {
     next: Option<Reload>,
     retired: Vec<Retired>,
     dispatch: Dispatch,
-    /// The master that this one replaces, and whose addresses there this one does not serve.
-    parent: Option<(Channel, Vec<Scheme>)>,
+    /// What is said to the master that this one replaces, when this one serves.
+    parent: Option<(Channel, Vec<u8>)>,
     upgrade: Option<Upgrade>,
     phase: Phase,
 }
@@ -112,17 +118,27 @@ impl Master {
         words: Vec<OsString>,
         config: Config,
         signals: Signals,
-        parent: Option<Channel>,
-        inherited: Addresses,
+        parent: Option<Parent>,
     ) -> anyhow::Result<Master> {
         let program = std::env::current_exe().context("find this program's file")?;
-        // Before anybody can come: certificate and key may be wrong.
+        // Before any client can connect: what the options name may be missing or wrong.
         let mut team = Team::new(config)?;
-        let parent = parent.map(|parent| (parent, inherited.left_by(&team.config)));
-        let addresses = Addresses::begin(inherited, &team.config)?;
+        let places = addresses::places(&team.config)?;
+        let (parent, inherited) = match parent {
+            None => (None, Addresses::default()),
+            Some(Parent { channel, dialect, addresses }) => {
+                let left = addresses.left_by(&places);
+                let schemes = addresses.each().enumerate();
+                let schemes = schemes.filter(|(at, _)| left.contains(at));
+                let schemes: Vec<Scheme> = schemes.map(|(_, one)| one.scheme()).collect();
+                let words = upgrade::serving(&left, &schemes, dialect);
+                (Some((channel, words)), addresses)
+            }
+        };
+        let addresses = Addresses::begin(inherited, &places, &team.config)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(SIGNALS), EventFlags::IN)?;
-        team.start_all(&program, addresses.all(), &epoll)?;
+        team.start_all(&program, &addresses.shares(&Counts::new()), &epoll)?;
         let dispatch = Dispatch::new();
         Ok(Master {
             source,
@@ -159,10 +175,7 @@ impl Master {
                     SIGNALS => self.take_signals()?,
                     UPGRADE => self.hear_upgrade(),
                     token if token >= WORKERS => self.hear_worker(token - WORKERS)?,
-                    token if token >= LISTENERS[1] => {
-                        self.somebody_waits(Scheme::Https, token - LISTENERS[1]);
-                    }
-                    token => self.somebody_waits(Scheme::Http, token - LISTENERS[0]),
+                    token => self.somebody_waits(token - LISTENERS),
                 }
             }
             self.act_in_time()?;
@@ -197,8 +210,8 @@ impl Master {
             self.end_reload("it does not become ready");
         }
         if self.phase != Phase::Ending {
-            let sockets = self.addresses.first(self.listening());
-            self.team.start_due(&self.program, sockets, &self.epoll, now);
+            let shares = self.addresses.shares(&self.listening());
+            self.team.start_due(&self.program, &shares, &self.epoll, now);
             if self.dispatch.rests_until.is_some_and(|until| until <= now) {
                 self.dispatch.rests_until = None;
                 self.watch_listeners()?;
@@ -226,7 +239,7 @@ impl Master {
                     self.forget_threads();
                     self.end_upgrade("told to end twice");
                 }
-                Signal::Terminate | Signal::Interrupt => self.end(&Scheme::ALL),
+                Signal::Terminate | Signal::Interrupt => self.end(&self.addresses.numbers()),
                 _ if self.phase != Phase::Serving => {
                     tracing::warn!(?signal, "ignored: not serving yet, or no more");
                 }
@@ -238,15 +251,33 @@ impl Master {
         Ok(())
     }
 
-    /// Those that end write to the log still, and those that are about to begin may have it open.
-    fn reopen_logs(&self) {
-        self.team.tell_all(REOPEN);
-        if let Some(next) = &self.next {
-            next.team.tell_all(REOPEN);
+    /// Opens the access logs again. Workers that end still write to theirs, and those that are about to
+    /// begin have it open.
+    fn reopen_logs(&mut self) {
+        let mut opened: HashMap<PathBuf, OwnedFd> = HashMap::new();
+        let retired = self.retired.iter().filter_map(|one| one.worker.access_log.as_ref());
+        let teams = std::iter::once(&self.team).chain(self.next.as_ref().map(|next| &next.team));
+        for path in teams.filter_map(|team| team.config.access_log.as_ref()).chain(retired) {
+            if !opened.contains_key(path) {
+                match log::open(path) {
+                    Ok(file) => drop(opened.insert(path.clone(), file)),
+                    Err(error) => tracing::error!("the access log stays as it was: {error:#}"),
+                }
+            }
+        }
+        let teams = std::iter::once(&mut self.team);
+        for team in teams.chain(self.next.as_mut().map(|next| &mut next.team)) {
+            let file = team.config.access_log.as_ref().and_then(|path| opened.get(path));
+            if let Some(Err(error)) = file.map(|file| team.replace_log(file)) {
+                tracing::error!(%error, "the access log stays as it was");
+            }
         }
         // The others were killed.
         for retired in self.retired.iter().filter(|retired| retired.until.is_some()) {
-            retired.worker.tell(REOPEN);
+            let file = retired.worker.access_log.as_ref().and_then(|path| opened.get(path));
+            if let Some(file) = file {
+                retired.worker.tell_with(REOPEN, &[file.as_fd()]);
+            }
         }
     }
 
@@ -265,7 +296,7 @@ impl Master {
                 }
                 seat::Heard::Ready if self.phase == Phase::Serving => self.team.tell(id, ACCEPT),
                 seat::Heard::Gone if self.phase == Phase::Starting => {
-                    bail!("a worker ended before it was ready: {}", self.team.lose(id));
+                    bail!("a worker could not start: {}", self.team.lose(id));
                 }
                 seat::Heard::Gone => {
                     let how = self.team.lose(id);
@@ -305,11 +336,14 @@ impl Master {
             accept = ?config.accept,
             "accepting connections"
         );
+        if config.user.is_none() && privileges::is_root() {
+            tracing::warn!("workers run as root: set user");
+        }
         if matches!(config.accept, Accept::NotifyLt | Accept::NotifyEt | Accept::Serial) {
             tracing::warn!("this way of accepting is historical and has real faults");
         }
-        if let Some((parent, left)) = self.parent.take()
-            && let Err(error) = parent.send(&upgrade::serving(&left), &[])
+        if let Some((parent, words)) = self.parent.take()
+            && let Err(error) = parent.send(&words, &[])
         {
             tracing::warn!(%error, "the master before this one cannot be told");
         }
@@ -324,15 +358,14 @@ impl Master {
 
     /// Where this server is found, each address behind its scheme.
     fn listening_at(&self) -> String {
-        let at = |scheme: Scheme| {
-            self.addresses.local(scheme).map(|address| format!("{}={address}", scheme.name()))
-        };
-        Scheme::ALL.into_iter().filter_map(at).collect::<Vec<_>>().join(" ")
+        let listeners = self.addresses.each();
+        let words = listeners.map(|one| format!("{}={}", one.scheme().name(), one.local()));
+        words.collect::<Vec<_>>().join(" ")
     }
 
     /// How many sockets listen: those behind were bound for other options and do not yet.
     fn listening(&self) -> Counts {
-        self.next.as_ref().map_or([usize::MAX; 2], |next| next.sockets_before)
+        self.next.as_ref().map_or_else(Counts::new, |next| next.sockets_before.clone())
     }
 
     /// Watches the listening sockets, if that is the master's part and it does not rest.
@@ -345,9 +378,11 @@ impl Master {
             accept if accept.is_masters() => EventFlags::IN,
             _ => return Ok(()),
         };
-        for (scheme, index, listener) in self.addresses.first(self.listening()).each() {
-            let token = EventData::new_u64(LISTENERS[scheme.index()] + index as u64);
-            epoll::add(&self.epoll, listener, token, flags).context("watch a listening socket")?;
+        let listening = self.listening();
+        for socket in self.addresses.counted(&listening).filter(is_of_site) {
+            let place = u64::from(socket.address) << LISTENER_BITS | socket.index as u64;
+            let token = EventData::new_u64(LISTENERS + place);
+            epoll::add(&self.epoll, socket.fd, token, flags).context("watch a listening socket")?;
         }
         self.dispatch.is_watching = true;
         Ok(())
@@ -355,8 +390,8 @@ impl Master {
 
     fn leave_listeners(&mut self) {
         if std::mem::take(&mut self.dispatch.is_watching) {
-            for (_, _, listener) in self.addresses.all().each() {
-                match epoll::delete(&self.epoll, listener) {
+            for socket in self.addresses.sockets().filter(is_of_site) {
+                match epoll::delete(&self.epoll, socket.fd) {
                     // One that was bound for a change of options is not watched yet.
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => tracing::warn!(%error, "a listening socket cannot be left"),
@@ -365,11 +400,12 @@ impl Master {
         }
     }
 
-    fn somebody_waits(&mut self, scheme: Scheme, listener: u64) {
-        let index = usize::try_from(listener).unwrap_or(usize::MAX);
-        let listener = self.addresses.all().of(scheme).get(index);
-        let Some(listener) = listener.filter(|_| self.dispatch.is_watching) else { return };
-        if !self.dispatch.pass_on(&mut self.team, listener, scheme) {
+    fn somebody_waits(&mut self, place: u64) {
+        let address = u32::try_from(place >> LISTENER_BITS).unwrap_or(u32::MAX);
+        let index = usize::try_from(place & ((1 << LISTENER_BITS) - 1)).unwrap_or(usize::MAX);
+        let socket = self.addresses.socket(address, index);
+        let Some(socket) = socket.filter(|_| self.dispatch.is_watching) else { return };
+        if !self.dispatch.pass_on(&mut self.team, socket.fd, socket.scheme) {
             self.leave_listeners();
             self.dispatch.rest();
         }
@@ -381,37 +417,38 @@ impl Master {
             return tracing::warn!("the last change is still under way");
         }
         let sockets_before = self.addresses.counts();
-        match self.start_next(sockets_before) {
+        match self.start_next(sockets_before.clone()) {
             Ok(next) => self.next = Some(next),
             Err(error) => {
                 tracing::error!("the options stay as they were: {error:#}");
-                self.give_up_sockets(sockets_before);
+                self.give_up_sockets(&sockets_before);
             }
         }
     }
 
     fn start_next(&mut self, sockets_before: Counts) -> anyhow::Result<Reload> {
         let mut team = Team::new(self.source.read()?)?;
-        let moved = self.addresses.adapt(&team.config)?;
-        let planned = self.addresses.planned(&moved, &team.config);
-        if let Err(error) = team.start_all(&self.program, planned, &self.epoll) {
+        let places = addresses::places(&team.config)?;
+        let moved = self.addresses.adapt(&places, &team.config)?;
+        let planned = self.addresses.planned(&moved, &places);
+        if let Err(error) = team.start_all(&self.program, &planned, &self.epoll) {
             Self::retire(&mut self.retired, &mut team, LEAVE);
             return Err(error);
         }
-        Ok(Reload { team, moved, sockets_before, until: Instant::now() + RELOAD_PATIENCE })
+        Ok(Reload { team, places, moved, sockets_before, until: Instant::now() + RELOAD_PATIENCE })
     }
 
     /// Stays with the old options. Workers that started with the new ones have not accepted anybody.
     fn end_reload(&mut self, why: &str) {
         let Some(mut next) = self.next.take() else { return };
         Self::retire(&mut self.retired, &mut next.team, LEAVE);
-        self.give_up_sockets(next.sockets_before);
+        self.give_up_sockets(&next.sockets_before);
         tracing::error!(why, "a worker with the new options failed; the old ones stay");
     }
 
     /// Closes the sockets that were bound for options that did not come. Nobody waits there: they did
     /// not listen, unless another one of them could not.
-    fn give_up_sockets(&mut self, counts: Counts) {
+    fn give_up_sockets(&mut self, counts: &Counts) {
         for (scheme, socket) in self.addresses.cut(counts) {
             self.dispatch.evacuate(&self.team, &socket, scheme);
         }
@@ -422,24 +459,28 @@ impl Master {
 
     fn change_teams(&mut self) -> anyhow::Result<()> {
         let Some(next) = self.next.take() else { return Ok(()) };
-        if let Err(error) = self.addresses.open_planned(&next.moved, &next.team.config) {
+        // Those that are there listen already, and get the backlog of these options.
+        let planned = self.addresses.planned(&next.moved, &next.places);
+        let config = &next.team.config;
+        let opened = planned.iter().try_for_each(|share| share.listeners.open(config));
+        if let Err(error) = opened {
             self.next = Some(next);
             self.end_reload(&format!("{error:#}"));
             return Ok(());
         }
-        let Reload { team, moved, .. } = next;
+        let Reload { team, places, moved, .. } = next;
         self.leave_listeners();
         self.dispatch.rests_until = None;
         team.tell_all(ACCEPT);
         let mut before = std::mem::replace(&mut self.team, team);
         // Nobody will look at these sockets again when the old workers are gone.
-        let gone = self.addresses.replace(moved, &self.team.config);
+        let gone = self.addresses.replace(moved, &places);
         if before.config.accept == Accept::Fdpass {
-            for (scheme, _, listener) in gone.all().each() {
-                self.dispatch.evacuate(&before, listener, scheme);
+            for socket in gone.sockets().filter(is_of_site) {
+                self.dispatch.evacuate(&before, socket.fd, socket.scheme);
             }
         }
-        Self::retire(&mut self.retired, &mut before, finish_at(&gone.schemes()));
+        Self::retire(&mut self.retired, &mut before, &finish_at(&gone.numbers()));
         self.watch_listeners()?;
         tracing::info!(addresses = %self.listening_at(), "serving with the new options");
         Ok(())
@@ -454,14 +495,14 @@ impl Master {
         }
     }
 
-    /// Has all workers end. Nobody else takes those who wait at addresses of these schemes.
-    fn end(&mut self, finished: &[Scheme]) {
+    /// Has all workers end. No other program takes the connections that wait at these addresses.
+    fn end(&mut self, finished: &[u32]) {
         tracing::info!("ending");
         // Elsewhere workers take those who wait.
         if self.team.config.accept == Accept::Fdpass {
-            let sockets = self.addresses.all();
-            for (scheme, _, listener) in sockets.each().filter(|one| finished.contains(&one.0)) {
-                self.dispatch.evacuate(&self.team, listener, scheme);
+            let sockets = self.addresses.sockets().filter(is_of_site);
+            for socket in sockets.filter(|socket| finished.contains(&socket.address)) {
+                self.dispatch.evacuate(&self.team, socket.fd, socket.scheme);
             }
         }
         self.leave_listeners();
@@ -476,7 +517,7 @@ impl Master {
             let patience = Duration::from_millis(self.team.config.drain_timeout_ms) + PATIENCE;
             upgrade.until = Instant::now() + patience;
         }
-        Self::retire(&mut self.retired, &mut self.team, finish_at(finished));
+        Self::retire(&mut self.retired, &mut self.team, &finish_at(finished));
         // Who comes now is refused by the kernel, or served by the next master.
         self.addresses.close();
     }
@@ -506,7 +547,9 @@ impl Master {
                 // While this one ends, the new one has been told to end as well.
                 if self.phase != Phase::Ending {
                     tracing::info!("the new master serves");
-                    self.end(&left);
+                    let numbers = self.addresses.numbers();
+                    let left = left.iter().filter_map(|at| numbers.get(*at).copied());
+                    self.end(&left.collect::<Vec<_>>());
                 }
             }
             Ok(Received::Empty) => {}

@@ -1,7 +1,7 @@
 //! One worker as its master sees it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,14 +10,12 @@ use anyhow::Context as _;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::WORKERS;
-use super::addresses::Sockets;
-use super::listeners::of_slot;
+use super::addresses::Share;
 use super::team::Team;
 use crate::WORKER_FLAG;
 use crate::channel::{Channel, Received};
 use crate::config::Mode;
-use crate::scheme::Scheme;
-use crate::worker::{self, Order, READY, Start};
+use crate::worker::{self, FAILED, ListenerGroup, Order, READY, Start};
 
 /// How long a worker that has let go of its master may take to be gone.
 const REAP_STEPS: u32 = 50;
@@ -45,6 +43,10 @@ pub(crate) struct Worker {
     pub(crate) slot: usize,
     pub(crate) started: Instant,
     pub(crate) is_ready: bool,
+    /// What it has said of its end.
+    failure: Option<String>,
+    /// Where its access log is.
+    pub(crate) access_log: Option<PathBuf>,
     control: Channel,
     body: Body,
 }
@@ -56,25 +58,40 @@ impl Worker {
         slot: usize,
         team: &Team,
         program: &Path,
-        listeners: Sockets<'_>,
+        shares: &[Share<'_>],
         epoll: &OwnedFd,
     ) -> anyhow::Result<Worker> {
         let (control, far) = Channel::pair().context("make a channel")?;
-        let (accept, workers) = (team.config.accept, team.config.worker_count());
-        let sockets =
-            Scheme::ALL.map(|scheme| of_slot(listeners.of(scheme), accept, slot, workers));
+        let sockets = shares
+            .iter()
+            .map(|share| share.listeners.of_slot(&team.config, slot, share.count))
+            .collect::<Vec<_>>();
+        let listeners = shares
+            .iter()
+            .zip(&sockets)
+            .map(|(share, sockets)| ListenerGroup {
+                scheme: share.listeners.scheme(),
+                address: share.listeners.number(),
+                count: sockets.len(),
+            })
+            .collect();
         let order = Order {
             slot,
             config: team.config.clone(),
-            listeners: sockets.each_ref().map(Vec::len),
-            has_identity: team.identity().is_some(),
+            listeners,
+            has_identity: team.resources().identity.is_some(),
+            has_root: team.resources().root.is_some(),
+            has_log: team.resources().log.is_some(),
+            user: team.resources().user,
         };
         let mut descriptors = vec![team.table().as_fd(), team.mailbox(slot).as_fd()];
-        descriptors.extend(team.identity().map(AsFd::as_fd));
+        descriptors.extend(team.resources().identity.as_ref().map(AsFd::as_fd));
+        descriptors.extend(team.resources().root.as_ref().map(AsFd::as_fd));
+        descriptors.extend(team.resources().log.as_ref().map(AsFd::as_fd));
         descriptors.extend(sockets.into_iter().flatten());
         descriptors.extend(team.senders().iter().map(AsFd::as_fd));
         let text = serde_json::to_vec(&order).context("write the order")?;
-        control.send(&text, &descriptors).context("send the order")?;
+        control.send_all(&text, &descriptors).context("send the order")?;
         let body = match team.config.mode {
             Mode::Process => {
                 let mut command = Command::new(program);
@@ -84,16 +101,26 @@ impl Worker {
             }
             Mode::Thread => {
                 let builder = std::thread::Builder::new().name(format!("w{slot:02}"));
+                let failures = far.try_clone().context("make a channel")?;
                 let run = move || {
                     let served = Start::receive(far).and_then(|start| worker::run(start, None));
                     if let Err(error) = served {
-                        tracing::error!(slot, "a worker failed: {error:#}");
+                        worker::report(&failures, &error);
                     }
                 };
                 Body::Thread(Some(builder.spawn(run).context("start a thread")?))
             }
         };
-        let worker = Worker { id, slot, started: Instant::now(), is_ready: false, control, body };
+        let worker = Worker {
+            id,
+            slot,
+            started: Instant::now(),
+            is_ready: false,
+            failure: None,
+            access_log: team.config.access_log.clone(),
+            control,
+            body,
+        };
         epoll::add(epoll, &worker.control, EventData::new_u64(WORKERS + id), EventFlags::IN)?;
         Ok(worker)
     }
@@ -105,14 +132,25 @@ impl Worker {
                 self.is_ready = true;
                 Heard::Ready
             }
-            Ok(Received::Message(_) | Received::Empty) => Heard::Nothing,
+            Ok(Received::Message(message)) => {
+                if let Some(words) = message.bytes.strip_prefix(FAILED) {
+                    self.failure = Some(String::from_utf8_lossy(words).into_owned());
+                }
+                Heard::Nothing
+            }
+            Ok(Received::Empty) => Heard::Nothing,
             Ok(Received::Closed) | Err(_) => Heard::Gone,
         }
     }
 
     /// Gives an order. One that is gone is found out by its silence.
     pub(crate) fn tell(&self, order: &[u8]) {
-        if let Err(error) = self.control.send(order, &[]) {
+        self.tell_with(order, &[]);
+    }
+
+    /// The same with descriptors.
+    pub(crate) fn tell_with(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        if let Err(error) = self.control.send(order, descriptors) {
             tracing::warn!(slot = self.slot, %error, "a worker cannot be told");
         }
     }
@@ -130,8 +168,14 @@ impl Worker {
         }
     }
 
-    /// Takes leave of a worker that is gone, and says how it went.
+    /// Takes leave of a worker that is gone, and returns why it ended.
     pub(crate) fn reap(mut self) -> String {
+        let failure = self.failure.take();
+        let status = self.wait();
+        failure.unwrap_or(status)
+    }
+
+    fn wait(mut self) -> String {
         for _ in 0..REAP_STEPS {
             match &mut self.body {
                 Body::Process(child) => match child.try_wait() {

@@ -1,18 +1,19 @@
 //! The workers that serve with the same options, and what they share.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::addresses::Sockets;
+use super::addresses::Share;
+use super::resources::Resources;
 use super::seat::{Heard, Worker};
 use crate::channel::Channel;
 use crate::config::Config;
-use crate::identity::Identity;
 use crate::table::{ABSENT, Table};
+use crate::worker::REOPEN;
 
 /// A worker that lived for so long did not fail at its start.
 const LIVED: Duration = Duration::from_secs(10);
@@ -35,8 +36,8 @@ struct Seat {
 #[derive(Debug)]
 pub(crate) struct Team {
     pub(crate) config: Config,
-    /// What all its workers show, if they speak TLS.
-    identity: Option<Identity>,
+    /// What the master has opened for all its workers.
+    resources: Resources,
     table: Table,
     /// Where workers read what is passed to them. The master holds these ends as well, so that what a
     /// dead worker did not read is read by the one in its place.
@@ -47,9 +48,10 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// A team without workers. Reads certificate and key.
+    /// A team without workers. Opens all that they will work with, so that whatever is wrong with it is
+    /// found before any of them starts.
     pub(crate) fn new(config: Config) -> anyhow::Result<Team> {
-        let identity = Identity::read(&config)?;
+        let resources = Resources::open(&config)?;
         let workers = config.worker_count();
         let table = Table::new(workers).context("make the table of workers")?;
         let (mut mailboxes, mut senders) = (Vec::new(), Vec::new());
@@ -59,17 +61,17 @@ impl Team {
             mailboxes.push(mailbox);
         }
         let seats = (0..workers).map(|_| Seat::default()).collect();
-        Ok(Team { config, identity, table, mailboxes, senders, seats })
+        Ok(Team { config, resources, table, mailboxes, senders, seats })
     }
 
     pub(crate) fn start_all(
         &mut self,
         program: &Path,
-        listeners: Sockets<'_>,
+        shares: &[Share<'_>],
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         for slot in 0..self.seats.len() {
-            self.start_one(slot, program, listeners, epoll)?;
+            self.start_one(slot, program, shares, epoll)?;
         }
         Ok(())
     }
@@ -78,29 +80,29 @@ impl Team {
         &mut self,
         slot: usize,
         program: &Path,
-        listeners: Sockets<'_>,
+        shares: &[Share<'_>],
         epoll: &OwnedFd,
     ) -> anyhow::Result<()> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let worker = Worker::start(id, slot, self, program, listeners, epoll)?;
+        let worker = Worker::start(id, slot, self, program, shares, epoll)?;
         self.seats[slot].worker = Some(worker);
         Ok(())
     }
 
-    /// Fills the places whose time has come. All of `listeners` have to listen: one that does not is an
+    /// Fills the places whose time has come. All of `shares` have to listen: one that does not is an
     /// event without end for who watches it.
     // Source: epoll_ctl(2), EPOLLHUP
     pub(crate) fn start_due(
         &mut self,
         program: &Path,
-        listeners: Sockets<'_>,
+        shares: &[Share<'_>],
         epoll: &OwnedFd,
         now: Instant,
     ) {
         for slot in 0..self.seats.len() {
             if self.seats[slot].start_at.is_some_and(|at| at <= now) {
                 self.seats[slot].start_at = None;
-                if let Err(error) = self.start_one(slot, program, listeners, epoll) {
+                if let Err(error) = self.start_one(slot, program, shares, epoll) {
                     tracing::error!(slot, "a worker cannot be started: {error:#}");
                     self.seats[slot].fail(now);
                 }
@@ -160,8 +162,17 @@ impl Team {
         self.seats.iter_mut().filter_map(take).collect()
     }
 
-    pub(crate) fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    /// Gives the workers another access log, and those that are started later.
+    pub(crate) fn replace_log(&mut self, log: &OwnedFd) -> std::io::Result<()> {
+        self.resources.log = Some(log.try_clone()?);
+        self.seats.iter().filter_map(|seat| seat.worker.as_ref()).for_each(|worker| {
+            worker.tell_with(REOPEN, &[log.as_fd()]);
+        });
+        Ok(())
     }
 
     pub(crate) fn table(&self) -> &Table {

@@ -1,5 +1,6 @@
 //! Answers of the server itself: which one a request gets, and its bytes.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::time::{MonoNs, Now};
@@ -84,15 +85,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(config: &Config) -> anyhow::Result<Site> {
-        let open = |root: &std::path::PathBuf| Files::open(root, config.compress);
-        let files = config.root.as_ref().map(open).transpose()?;
-        Ok(Site {
-            files,
+    /// `root`: the directory of the files, if any are served.
+    pub(crate) fn new(config: &Config, root: Option<OwnedFd>) -> Site {
+        Site {
+            files: root.map(|root| Files::below(root, config.compress)),
             has_upstream: config.upstream.is_some(),
             date: DateText::default(),
             work_ns: config.work_us * 1_000,
-        })
+        }
     }
 
     /// Opens files for [`Opened`]; none if none are served.
@@ -398,6 +398,7 @@ mod tests {
     use wire::http::{RequestBatch, RequestDecoder};
 
     use super::*;
+    use crate::content::files::open_root;
 
     fn now() -> Now {
         Now { unix: UnixMs(1_795_000_000_000), mono: MonoNs(1), ..Now::default() }
@@ -433,7 +434,7 @@ mod tests {
     #[test]
     fn an_answer_may_be_made_to_cost_processor_time() {
         let config = Config { work_us: 300, ..Config::default() };
-        let mut site = Site::new(&config).unwrap();
+        let mut site = Site::new(&config, None);
         let before_ns = thread_ns();
         let found = answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n");
         assert!(thread_ns() - before_ns >= 300_000);
@@ -442,7 +443,7 @@ mod tests {
 
     #[test]
     fn hello_is_66_bytes() {
-        let mut site = Site::new(&Config::default()).unwrap();
+        let mut site = Site::new(&Config::default(), None);
         let hello = std::str::from_utf8(HELLO).unwrap();
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"), hello);
         assert_eq!(answer(&mut site, "GET /hello HTTP/1.0\r\n\r\n"), hello);
@@ -458,7 +459,7 @@ mod tests {
 
     #[test]
     fn methods_that_are_not_served() {
-        let mut site = Site::new(&Config::default()).unwrap();
+        let mut site = Site::new(&Config::default(), None);
         for (method, status) in [
             ("GET", 404),
             ("POST", 405),
@@ -476,7 +477,7 @@ mod tests {
     #[test]
     fn the_upstreams_folder_is_found_however_it_is_written() {
         let config = Config { upstream: "127.0.0.1:1".parse().ok(), ..Config::default() };
-        let mut site = Site::new(&config).unwrap();
+        let mut site = Site::new(&config, None);
         let mut ask = |method: &str, path: &str| {
             answer(&mut site, &format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"))
         };
@@ -503,8 +504,7 @@ mod tests {
         std::fs::create_dir_all(root.join("sub")).unwrap();
         std::fs::write(root.join("index.html"), "<p>index</p>").unwrap();
         std::fs::write(root.join("sub/big.bin"), vec![0; 100_000]).unwrap();
-        let config = Config { root: Some(root.clone()), ..Config::default() };
-        let mut site = Site::new(&config).unwrap();
+        let mut site = Site::new(&Config::default(), Some(open_root(&root).unwrap()));
         let mut get = |path: &str, lines: &str| {
             answer(&mut site, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"))
         };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use reactor::{Trigger, Watcher};
 
-use super::{CONNECTION, NOTICE, Source, TLS_CONNECTION, letter, trigger};
+use super::{CONNECTION, NOTICE, STATUS_CONNECTION, Source, TLS_CONNECTION, letter, trigger};
 use crate::channel::{Channel, Received};
 use crate::config::Accept;
 use crate::door::{Door, Entry, WAITING_MAX, refuse};
@@ -56,6 +56,22 @@ pub(crate) struct Arrival {
     pub(crate) socket: OwnedFd,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) scheme: Scheme,
+}
+
+/// Addresses where no other worker takes over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Finished {
+    All,
+    These(Vec<u32>),
+}
+
+impl Finished {
+    fn has(&self, address: u32) -> bool {
+        match self {
+            Finished::All => true,
+            Finished::These(addresses) => addresses.contains(&address),
+        }
+    }
 }
 
 /// How far a worker is with accepting.
@@ -155,13 +171,11 @@ impl Intake {
 
     /// Watches the listening sockets, where this worker does.
     pub(crate) fn resume(&mut self) -> std::io::Result<()> {
-        if !self.is_watching && self.stage == Stage::Open && !self.accept.is_masters() {
+        if !self.is_watching && self.stage == Stage::Open {
             for (index, listener) in self.listeners.iter().enumerate() {
-                self.watcher.add(
-                    listener,
-                    Source::Listener(index).number(),
-                    trigger(self.accept),
-                )?;
+                if let Some(trigger) = trigger(self.accept, listener.scheme) {
+                    self.watcher.add(listener, Source::Listener(index).number(), trigger)?;
+                }
             }
             self.is_watching = true;
         }
@@ -171,7 +185,9 @@ impl Intake {
     /// Lets connections wait in the kernel.
     pub(crate) fn pause(&mut self) {
         if std::mem::take(&mut self.is_watching) {
-            for listener in &self.listeners {
+            let accept = self.accept;
+            let watched = |one: &&Listener| trigger(accept, one.scheme).is_some();
+            for listener in self.listeners.iter().filter(watched) {
                 if let Err(error) = self.watcher.remove(listener) {
                     tracing::warn!(%error, "a listening socket cannot be left");
                 }
@@ -179,14 +195,14 @@ impl Intake {
         }
     }
 
-    /// Takes no more connections from the listening sockets. Those that wait at one of `finished` are
-    /// taken first, because nobody else will.
-    pub(crate) fn end(&mut self, finished: &[Scheme]) -> Vec<Arrival> {
+    /// Takes no more connections from the listening sockets. Those that wait at an address that is
+    /// finished are taken first, because no other worker will.
+    pub(crate) fn end(&mut self, finished: &Finished) -> Vec<Arrival> {
         self.pause();
         self.stage = Stage::Over;
         let mut arrivals = Vec::new();
         for index in 0..self.listeners.len() {
-            if finished.contains(&self.listeners[index].scheme) {
+            if finished.has(self.listeners[index].address) {
                 self.accept_all(index, WAITING_MAX, &mut arrivals);
             }
         }
@@ -216,7 +232,8 @@ impl Intake {
         let most = self.bursts[listener].size.min(self.accept_max);
         round.must_rest = !self.accept_all(listener, most, &mut round.arrivals);
         self.bursts[listener].learn(round.arrivals.len(), most);
-        if self.accept == Accept::LeastLoaded && self.workers > 1 {
+        let is_site = self.listeners[listener].scheme != Scheme::Status;
+        if self.accept == Accept::LeastLoaded && self.workers > 1 && is_site {
             self.share(connections as u64, &mut round.arrivals);
         }
         round
@@ -268,6 +285,7 @@ impl Intake {
                 Ok(Received::Message(message)) => match message.bytes.as_slice() {
                     CONNECTION => round.take(message.descriptors, Scheme::Http),
                     TLS_CONNECTION => round.take(message.descriptors, Scheme::Https),
+                    STATUS_CONNECTION => round.take(message.descriptors, Scheme::Status),
                     NOTICE => {
                         for index in 0..self.listeners.len() {
                             let most = self.accept_max;

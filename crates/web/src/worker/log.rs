@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -22,7 +23,8 @@ const BATCHES_MAX: usize = 64;
 #[derive(Debug)]
 enum Order {
     Write(Vec<u8>),
-    Reopen,
+    /// Write here from now on.
+    Reopen(File),
 }
 
 /// What a line says about a request, around what was answered.
@@ -97,14 +99,13 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Opens `path` to append, and starts the thread that writes.
-    pub(crate) fn open(path: &Path, format: LogFormat) -> anyhow::Result<AccessLog> {
-        let file = open(path).with_context(|| format!("open the access log {}", path.display()))?;
+    /// Starts the thread that writes to `file`, which the master has opened: this worker may not be
+    /// allowed to.
+    pub(crate) fn start(file: OwnedFd, format: LogFormat) -> anyhow::Result<AccessLog> {
         let (orders, received) = sync_channel(BATCHES_MAX);
-        let path = path.to_owned();
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write(file, &path, &received))
+            .spawn(move || write(File::from(file), &received))
             .context("start the thread of the access log")?;
         Ok(AccessLog {
             format,
@@ -204,10 +205,10 @@ impl AccessLog {
         }
     }
 
-    /// The file may have been moved away: opens it anew.
-    pub(crate) fn reopen(&mut self) {
+    /// The file was moved away, and this one is in its place.
+    pub(crate) fn reopen(&mut self, file: OwnedFd) {
         self.flush();
-        if !self.order(Order::Reopen) {
+        if !self.order(Order::Reopen(File::from(file))) {
             tracing::warn!("the access log is too busy to be reopened");
         }
     }
@@ -233,22 +234,27 @@ impl Drop for AccessLog {
     }
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// Opens the file of an access log, to append.
+pub(crate) fn open(path: &Path) -> anyhow::Result<OwnedFd> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    Ok(file.with_context(|| format!("access-log: could not open {}", path.display()))?.into())
 }
 
-fn write(mut file: File, path: &Path, orders: &Receiver<Order>) {
+fn write(mut file: File, orders: &Receiver<Order>) {
     let mut is_failing = false;
     while let Ok(order) = orders.recv() {
         let done = match order {
             Order::Write(batch) => file.write_all(&batch),
-            Order::Reopen => open(path).map(|opened| file = opened),
+            Order::Reopen(opened) => {
+                file = opened;
+                Ok(())
+            }
         };
         match done {
             Ok(()) => is_failing = false,
             Err(error) if !is_failing => {
                 is_failing = true;
-                tracing::error!(%error, path = %path.display(), "the access log cannot be written");
+                tracing::error!(%error, "could not write to the access log");
             }
             Err(_) => {}
         }
@@ -340,7 +346,7 @@ mod tests {
     fn check(format: LogFormat, expected: &str) {
         let name = format!("myriad-web-log-{format:?}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let mut log = AccessLog::open(&path, format).unwrap();
+        let mut log = AccessLog::start(open(&path).unwrap(), format).unwrap();
         let input =
             b"GET /a?b HTTP/1.1\r\nHost: a\r\nUser-Agent: x\"y\\z\xff\r\nReferer: r\r\n\r\n";
         let mut batch = RequestBatch::new();
@@ -352,7 +358,7 @@ mod tests {
         log.note_no_request(None, refused, UnixMs(1_795_262_400_999));
         assert_eq!(String::from_utf8_lossy(&log.batch), expected);
         log.flush();
-        log.reopen();
+        log.reopen(open(&path).unwrap());
         drop(log);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         std::fs::remove_file(&path).unwrap();

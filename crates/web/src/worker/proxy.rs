@@ -646,7 +646,7 @@ mod tests {
                       X-Forwarded-Host: gopher\r\nX_Forwarded_Proto: gopher\r\n\
                       X-Real-Ip: gopher\r\nX_Real-IP: gopher\r\nTransfer_Encoding: gopher\r\n\
                       X-Forwarded-For: 10.0.0.9\r\nX-Forwarded: 1\r\n\r\n";
-        for scheme in Scheme::ALL {
+        for scheme in [Scheme::Http, Scheme::Https] {
             let text = String::from_utf8(encoded(input, scheme)).unwrap();
             let expected = format!(
                 "GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded: 1\r\n\

@@ -15,12 +15,12 @@ use wire::http::{CONTINUE, Limits, RequestBatch};
 use super::answer::{Answer, Opened, Site};
 use super::client::{Client, Terms, Wait};
 use super::disk::{Disk, Mail};
-use super::intake::{Arrival, Intake, Round};
+use super::intake::{Arrival, Finished, Intake, Round};
 use super::log::AccessLog;
 use super::proxy::{Origin, Proxy, UPSTREAM, Upstream};
 use super::sending::{Crowded, Sending};
 use super::shed::Shed;
-use super::{ACCEPT, FINISH, FINISH_HTTP, FINISH_HTTPS, LEAVE, READY, REOPEN, Source, Start};
+use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
 use crate::scheme::Scheme;
@@ -29,6 +29,8 @@ use crate::scheme::Scheme;
 const REQUESTS_MAX: usize = 64;
 /// Output of one connection that is made before it is sent.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// Other workers take over at every address.
+const NOWHERE: Finished = Finished::These(Vec::new());
 /// How long accepting rests after a failure that would only repeat.
 const REST_NS: u64 = 100_000_000;
 
@@ -90,7 +92,7 @@ impl Server {
         signals: Option<Signals>,
         watcher: Watcher,
     ) -> Server {
-        let Start { order, control, table, mailbox, tls, listeners, mailboxes } = start;
+        let Start { order, control, table, mailbox, tls, listeners, mailboxes, .. } = start;
         let config = order.config;
         let intake = Intake::new(
             config.accept,
@@ -102,6 +104,7 @@ impl Server {
             table,
             watcher.clone(),
         );
+        let upstream = config.upstream.as_ref().and_then(|upstream| upstream.resolve().ok());
         Server {
             limits: config.wire_limits(),
             site,
@@ -113,7 +116,7 @@ impl Server {
             watcher,
             batch: RequestBatch::new(),
             log,
-            proxy: Proxy::new(config.upstream),
+            proxy: Proxy::new(upstream),
             shed: Shed::default(),
             clients: 0,
             addresses: HashMap::default(),
@@ -329,7 +332,7 @@ impl Server {
         let Arrival { socket, remote, scheme } = arrival;
         let peer = Peer { remote, local: None, listener: scheme.index() };
         match (scheme, &self.tls) {
-            (Scheme::Http, _) => {
+            (Scheme::Http | Scheme::Status, _) => {
                 cx.adopt(socket, peer, true);
             }
             (Scheme::Https, Some(tls)) => {
@@ -375,23 +378,27 @@ impl Server {
     fn obey(&mut self, cx: &mut Context<'_, Mail>) {
         loop {
             match self.control.receive() {
-                Ok(Received::Message(message)) => match message.bytes.as_slice() {
+                Ok(Received::Message(mut message)) => match message.bytes.as_slice() {
                     ACCEPT => {
                         if let Err(error) = self.intake.open() {
                             tracing::error!(%error, "the listening sockets cannot be watched");
-                            self.begin_drain(cx, &[]);
+                            self.begin_drain(cx, &NOWHERE);
                         }
                     }
-                    LEAVE => self.begin_drain(cx, &[]),
-                    FINISH => self.begin_drain(cx, &Scheme::ALL),
-                    FINISH_HTTP => self.begin_drain(cx, &[Scheme::Http]),
-                    FINISH_HTTPS => self.begin_drain(cx, &[Scheme::Https]),
+                    LEAVE => self.begin_drain(cx, &NOWHERE),
                     REOPEN => {
-                        if let Some(log) = &mut self.log {
-                            log.reopen();
+                        if let (Some(log), Some(file)) = (&mut self.log, message.descriptors.pop())
+                        {
+                            log.reopen(file);
                         }
                     }
-                    other => tracing::warn!(bytes = other.len(), "an order that is none came"),
+                    other => {
+                        if let Some(addresses) = finished_by(other) {
+                            self.begin_drain(cx, &Finished::These(addresses));
+                        } else {
+                            tracing::warn!(bytes = other.len(), "malformed order from master");
+                        }
+                    }
                 },
                 Ok(Received::Empty) => return,
                 Ok(Received::Closed) => {
@@ -399,14 +406,14 @@ impl Server {
                     if let Err(error) = self.watcher.remove(&self.control) {
                         tracing::warn!(%error, "the master cannot be left");
                     }
-                    return self.begin_drain(cx, &Scheme::ALL);
+                    return self.begin_drain(cx, &Finished::All);
                 }
                 Err(error) => return tracing::error!(%error, "the master cannot be heard"),
             }
         }
     }
 
-    fn begin_drain(&mut self, cx: &mut Context<'_, Mail>, finished: &[Scheme]) {
+    fn begin_drain(&mut self, cx: &mut Context<'_, Mail>, finished: &Finished) {
         if self.drain.is_some() {
             return;
         }
@@ -545,7 +552,7 @@ impl Handler for Server {
                 while let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
                     // The others are the master's to act on.
                     if signal == Signal::Terminate {
-                        self.begin_drain(cx, &[]);
+                        self.begin_drain(cx, &NOWHERE);
                     }
                 }
             }

@@ -30,6 +30,8 @@ pub(super) struct Server {
     pub(super) address: SocketAddr,
     /// The one with TLS, if there is one.
     pub(super) https: Option<SocketAddr>,
+    /// All that it serves, with the names of what is spoken there.
+    pub(super) addresses: Vec<(String, SocketAddr)>,
 }
 
 impl Server {
@@ -54,8 +56,18 @@ impl Server {
     }
 
     fn run(program: &mut Command, options: &[&str], errors: impl Into<Stdio>) -> Server {
+        let listen = own_address();
+        Server::run_as_told(program, &[&["--listen", &listen][..], options].concat(), errors)
+    }
+
+    /// Starts it with these options alone.
+    pub(super) fn run_as_told(
+        program: &mut Command,
+        options: &[&str],
+        errors: impl Into<Stdio>,
+    ) -> Server {
         let mut master = program
-            .args(["web", "--listen", &own_address()])
+            .arg("web")
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -63,8 +75,10 @@ impl Server {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(master.stdout.take().unwrap());
-        let (address, https) = ready_addresses(&mut lines);
-        Server { master, lines: Some(lines), address, https }
+        let addresses = ready_addresses(&mut lines);
+        let of = |name: &str| addresses.iter().find(|one| one.0 == name).map(|one| one.1);
+        let (address, https) = (of("http").unwrap(), of("https"));
+        Server { master, lines: Some(lines), address, https, addresses }
     }
 
     /// The address in the next line that this server or its successor prints.
@@ -74,6 +88,13 @@ impl Server {
 
     /// The same with the address of HTTPS.
     pub(super) fn next_addresses(&mut self) -> (SocketAddr, Option<SocketAddr>) {
+        let addresses = self.next_ready();
+        let of = |name: &str| addresses.iter().find(|one| one.0 == name).map(|one| one.1);
+        (of("http").unwrap(), of("https"))
+    }
+
+    /// The same with all addresses.
+    pub(super) fn next_ready(&mut self) -> Vec<(String, SocketAddr)> {
         ready_addresses(self.lines.as_mut().unwrap())
     }
 
@@ -113,7 +134,7 @@ impl Drop for Server {
 
 /// Any port of an address of loopback that no other server has: when this one has left its port, nobody
 /// else is found there.
-fn own_address() -> String {
+pub(super) fn own_address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(number < u8::MAX, "there are more servers than addresses");
@@ -121,16 +142,17 @@ fn own_address() -> String {
     format!("127.{}.{}.{number}:0", 1 + process / 250 % 250, 1 + process % 250)
 }
 
-/// Addresses of HTTP and, if it is served, of HTTPS.
-fn ready_addresses(lines: &mut impl BufRead) -> (SocketAddr, Option<SocketAddr>) {
+/// What the next line says is served.
+fn ready_addresses(lines: &mut impl BufRead) -> Vec<(String, SocketAddr)> {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    let addresses = line.trim().strip_prefix("ready http=");
-    let addresses = addresses.unwrap_or_else(|| panic!("not ready: {line:?}"));
-    match addresses.split_once(" https=") {
-        Some((http, https)) => (http.parse().unwrap(), Some(https.parse().unwrap())),
-        None => (addresses.parse().unwrap(), None),
-    }
+    let words = line.trim().strip_prefix("ready ");
+    let words = words.unwrap_or_else(|| panic!("not ready: {line:?}"));
+    let address = |word: &str| {
+        let (name, address) = word.split_once('=').unwrap();
+        (name.to_owned(), address.parse().unwrap())
+    };
+    words.split(' ').map(address).collect()
 }
 
 pub(super) fn connect(address: SocketAddr) -> TcpStream {

@@ -608,10 +608,10 @@ fn options_that_do_not_go_together_are_refused() {
     let listen = ["--listen-tls", "127.0.0.1:0"];
     let serial = ["--accept", "serial"];
     for (options, code, words) in [
-        (vec!["--tls-key-file", &key], 2, "tls-key-file needs listen-tls beside it"),
-        (listen.to_vec(), 2, "listen-tls needs tls-cert-file beside it"),
-        (pair(&one, &key).to_vec(), 2, "tls-cert-file needs listen-tls beside it"),
-        ([&listen[..], &pair(&one, &key), &serial].concat(), 2, "serial speaks no TLS"),
+        (vec!["--tls-key-file", &key], 2, "--tls-key-file: it needs listen-tls"),
+        (listen.to_vec(), 2, "--listen-tls: it needs tls-cert-file"),
+        (pair(&one, &key).to_vec(), 2, "--tls-cert-file: it needs listen-tls"),
+        ([&listen[..], &pair(&one, &key), &serial].concat(), 2, "serial does not support TLS"),
         ([&listen[..], &pair(&none, &key)].concat(), 1, "none.pem: No such file"),
         ([&listen[..], &pair(&one, &one)].concat(), 1, "tls-key-file: "),
         ([&listen[..], &pair(&one, &two_key)].concat(), 1, "tls-key-file: "),
