@@ -36,6 +36,11 @@ pub enum Poisoned {
         #[source]
         source: Arc<io::Error>,
     },
+    #[error(
+        "the log takes no more writes: the data in memory is ahead of it, because {cause}; \
+         restart to return to what is on the disk"
+    )]
+    Ahead { cause: String },
     #[error("the log has been closed")]
     Closed,
 }
@@ -319,6 +324,14 @@ impl Log {
         self.lanes[lane].waiter.set_waker(waker);
     }
 
+    /// Stops the log because a record that was already applied could not be appended: whatever follows
+    /// would build on changes that recovery will not find. Without effect on a log that has stopped.
+    pub fn poison(&self, error: &AppendError) {
+        if !self.is_poisoned() {
+            self.set_poison(Poisoned::Ahead { cause: error.to_string() });
+        }
+    }
+
     /// Why the log takes no more records; None while all is well.
     pub fn poisoned(&self) -> Option<Poisoned> {
         self.poison.get().cloned()
@@ -509,7 +522,7 @@ impl Log {
 
     /// Takes no more records and wakes everybody who waits, for ever in vain.
     pub(crate) fn set_poison(&self, cause: Poisoned) {
-        if matches!(cause, Poisoned::Failed { .. }) {
+        if !matches!(cause, Poisoned::Closed) {
             tracing::error!(%cause, durable = self.durable().0, "log poisoned");
         }
         // The first cause stands: a log that failed is not closed in order later.

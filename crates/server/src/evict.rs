@@ -1,11 +1,13 @@
-//! Making room when `maxmemory` is reached.
+//! Making room when memory is full.
+
+use std::fmt;
 
 use base::time::Now;
 use store::{Change, Mutation, Params};
 
-use crate::config::KeyEvents;
+use crate::commit::{COPIES, Record, UNCHECKED_BYTES_MAX, Unit};
+use crate::config::{KeyEvents, MemoryTrackers, Settings};
 use crate::latency::LatencyEvent;
-use crate::resp::cx::Record;
 use crate::shared::{Shared, eviction_policy};
 use crate::worker::Worker;
 
@@ -13,9 +15,63 @@ use crate::worker::Worker;
 /// single one waits for all of it.
 const KEYS_PER_COMMAND_MAX: usize = 128;
 
+/// How much memory writes may use, from `maxmemory` and `memory-limit`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// `maxmemory`; `u64::MAX`: no limit.
+    maxmemory_bytes: u64,
+    /// Above it keys are evicted, or writes rejected: the lower one of the two limits.
+    used_bytes_max: u64,
+    /// What a large change may reach while its copies are on their way into the log: `memory-limit`, and
+    /// a tenth above `maxmemory`, which smaller changes may exceed, too.
+    pub(crate) large_bytes_max: u64,
+}
+
+impl Room {
+    pub(crate) fn new(settings: &Settings, memory: &MemoryTrackers) -> Room {
+        let maxmemory_bytes = match settings.maxmemory_bytes {
+            0 => u64::MAX,
+            bytes => bytes,
+        };
+        let memory_limit = memory.server.limit_bytes().unwrap_or(u64::MAX);
+        let above = maxmemory_bytes.saturating_add(maxmemory_bytes / 10);
+        Room {
+            maxmemory_bytes,
+            used_bytes_max: maxmemory_bytes.min(memory_limit),
+            large_bytes_max: above.min(memory_limit),
+        }
+    }
+
+    /// Whether a request of this many bytes may run with so much memory in use.
+    #[inline]
+    pub(crate) fn has(&self, used_bytes: u64, request_bytes: usize) -> bool {
+        used_bytes <= self.used_bytes_max
+            && (request_bytes <= UNCHECKED_BYTES_MAX || used_bytes <= self.target(request_bytes))
+    }
+
+    /// How much may be in use before a request of this many bytes runs.
+    fn target(&self, request_bytes: usize) -> u64 {
+        if request_bytes <= UNCHECKED_BYTES_MAX {
+            return self.used_bytes_max;
+        }
+        let copies = COPIES * request_bytes as u64;
+        self.used_bytes_max.min(self.large_bytes_max.saturating_sub(copies))
+    }
+}
+
 /// Memory is full, and nothing more can be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRoom;
+pub(crate) struct NoRoom {
+    /// The option that sets the limit.
+    option: &'static str,
+}
+
+impl fmt::Display for NoRoom {
+    // Source: Redis 7.2 `server.c`, `shared.oomerr`
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "command not allowed when used memory > '{}'.", self.option)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Eviction<'a> {
@@ -27,8 +83,10 @@ pub(crate) struct Eviction<'a> {
 }
 
 impl Eviction<'_> {
-    /// Evicts until the memory in use is at most `limit_bytes`, or long enough for one command.
-    pub(crate) fn make_room(&mut self, limit_bytes: u64) -> Result<(), NoRoom> {
+    /// Evicts until a request of this many bytes has room, or for as long as one command may take.
+    pub(crate) fn make_room(&mut self, request_bytes: usize) -> Result<(), NoRoom> {
+        let room = self.worker.room;
+        let limit_bytes = room.target(request_bytes);
         let start = self.worker.clock.now();
         let policy = eviction_policy(self.worker.settings.maxmemory_policy);
         let samples = self.worker.settings.maxmemory_samples;
@@ -47,31 +105,31 @@ impl Eviction<'_> {
             let mut events = self.shared.latency.lock();
             events.note(LatencyEvent::EvictionCycle, self.now.unix, ns / 1_000_000);
         }
-        if evicted == 0 && self.used_bytes() > limit_bytes { Err(NoRoom) } else { Ok(()) }
+        if evicted > 0 || self.used_bytes() <= limit_bytes {
+            return Ok(());
+        }
+        let is_maxmemory = room.maxmemory_bytes == room.used_bytes_max;
+        Err(NoRoom { option: if is_maxmemory { "maxmemory" } else { "memory-limit" } })
     }
 
-    /// What the trackers say, and what this reactor has not told them yet.
+    /// What the trackers show, and what this reactor has not reported to them yet.
     fn used_bytes(&self) -> u64 {
         self.shared.used_bytes().saturating_add_signed(self.worker.store_bytes as i64)
     }
 
     fn evict(&mut self, db: u8, name: &[u8]) {
-        self.record.clear();
-        let key = self.shared.keyspace.key(name);
-        let mut locked = self.shared.keyspace.lock_one(key.hash, self.params);
-        let mutation = Mutation::Key { db, key, change: Change::Delete };
-        let existed = locked.contains(db, key) || locked.is_overdue(db, key);
-        if existed && locked.apply(&mutation).is_ok() {
-            mutation.encode(&mut self.record.bytes);
-            let lsn = self.worker.append(self.shared, &self.record.bytes);
-            locked.note_write(db, key.hash, lsn, self.worker.durable);
-            self.worker.tell(self.shared, KeyEvents::EVICTED, "evicted", db, name);
-            self.worker.publish_told(self.shared, lsn);
-            self.worker.tally.totals.evicted_keys += 1;
+        let Eviction { shared, worker, record, params, .. } = self;
+        let key = shared.keyspace.key(name);
+        let locked = shared.keyspace.lock_one(key.hash, params);
+        let mut unit = Unit::new(shared, worker, record, locked);
+        if !unit.contains(db, key) && !unit.is_overdue(db, key) {
+            return; // deleted meanwhile
         }
-        let (trash, grown_bytes) = locked.unlock();
-        self.worker.wake_receivers(self.shared);
-        self.worker.store_bytes += grown_bytes;
-        self.shared.janitor.free(trash);
+        if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
+            worker.tell(shared, KeyEvents::EVICTED, "evicted", db, name);
+            worker.tally.totals.evicted_keys += 1;
+        }
+        unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
+        worker.wake_receivers(shared);
     }
 }

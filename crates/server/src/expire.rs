@@ -5,15 +5,19 @@
 
 use store::{Change, Mutation, Params, STRIPES};
 
+use crate::commit::{Record, Unit};
 use crate::config::KeyEvents;
 use crate::latency::LatencyEvent;
-use crate::resp::cx::Record;
+
 use crate::resp::notices::EXPIRED;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// A tick ends after this long; the next one goes on where it stopped. Times `active-expire-effort`.
 const CYCLE_NS_MAX: u64 = 1_000_000;
+
+/// A record that is longer takes no further key: names may be long, and the log has its limit.
+const RECORD_BYTES_MAX: usize = 1 << 20;
 
 /// Keys deleted under one lock, so that a stripe full of due keys is not held for long.
 const KEYS_PER_LOCK_MAX: usize = 32;
@@ -70,29 +74,21 @@ impl Cycle<'_> {
     }
 
     fn expire_some(&mut self, stripe: usize) {
-        self.record.clear();
-        let mut locked = self.shared.keyspace.lock_stripe(stripe, self.params);
+        let Cycle { shared, params, worker, record } = self;
+        let locked = shared.keyspace.lock_stripe(stripe, params);
+        let mut unit = Unit::new(shared, worker, record, locked);
         for _ in 0..KEYS_PER_LOCK_MAX {
-            let Some((db, name)) = locked.next_expired() else { break };
-            let key = locked.key(&name);
-            let mutation = Mutation::Key { db, key, change: Change::Delete };
-            if locked.apply(&mutation).is_ok() {
-                mutation.encode(&mut self.record.bytes);
-                self.record.written.push((db, key.hash));
-                self.worker.tally.totals.expired_keys += 1;
-                self.worker.tell(self.shared, KeyEvents::EXPIRED, EXPIRED, db, &name);
+            if unit.record_bytes() > RECORD_BYTES_MAX {
+                break;
+            }
+            let Some((db, name)) = unit.next_expired() else { break };
+            let key = unit.key(&name);
+            if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
+                worker.tally.totals.expired_keys += 1;
+                worker.tell(shared, KeyEvents::EXPIRED, EXPIRED, db, &name);
             }
         }
-        if !self.record.bytes.is_empty() {
-            let lsn = self.worker.append(self.shared, &self.record.bytes);
-            for (db, hash) in &self.record.written {
-                locked.note_write(*db, *hash, lsn, self.worker.durable);
-            }
-            self.worker.publish_told(self.shared, lsn);
-        }
-        let (trash, grown_bytes) = locked.unlock();
-        self.worker.wake_receivers(self.shared);
-        self.worker.store_bytes += grown_bytes;
-        self.shared.janitor.free(trash);
+        unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
+        worker.wake_receivers(shared);
     }
 }

@@ -11,9 +11,10 @@ mod session;
 mod waits;
 
 use crate::accounts::Buffers;
+use crate::commit::Record;
 use crate::config::Endpoint;
+use crate::gate::Gate;
 use crate::published::{ClientProtocol, ClientRow};
-use crate::resp::cx::Record;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
 use crate::resp::transactions::end_watches;
@@ -77,7 +78,7 @@ pub(crate) struct Server {
     /// Since when replies wait for a group that was not asked for yet.
     gathering_since: Option<MonoNs>,
     /// The log has been asked to sync up to here.
-    asked_gate: u64,
+    asked_gate: Gate,
     /// How long the log takes to do as asked.
     log_patience: Patience,
     /// How long it takes after that until a request comes.
@@ -117,7 +118,7 @@ impl Server {
             log_syncs: 0,
             served: false,
             gathering_since: None,
-            asked_gate: 0,
+            asked_gate: Gate::OPEN,
             log_patience: Patience::default(),
             peer_patience: Patience::default(),
             served_since_group: 0,
@@ -137,10 +138,10 @@ impl Server {
         self.now = now;
         let settings = self.shared.settings.load();
         if !Arc::ptr_eq(&settings, &self.worker.settings) {
-            self.worker.take_settings(Arc::clone(&settings));
+            self.worker.take_settings(&self.shared, Arc::clone(&settings));
         }
         self.derive_params();
-        self.worker.durable = self.shared.log.durable().0;
+        self.worker.durable = self.shared.log.durable();
     }
 
     fn derive_params(&mut self) {

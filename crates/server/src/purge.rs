@@ -8,8 +8,9 @@
 
 use store::{Mutation, Params, PartitionKey, STRIPES, Seconds, TableId};
 
+use crate::commit::{Record, Unit};
 use crate::cql::schema::TableSource;
-use crate::resp::cx::Record;
+
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -81,23 +82,17 @@ impl Cycle<'_> {
 
     fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {
         let now = self.now();
-        let mut locked = self.shared.keyspace.lock_stripe(stripe, self.params);
-        let found = locked.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
+        let Cycle { shared, params, worker, record } = self;
+        let locked = shared.keyspace.lock_stripe(stripe, params);
+        let mut unit = Unit::new(shared, worker, record, locked);
+        let found = unit.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
         let found: Vec<(i64, Vec<u8>)> = found.map(|(token, key)| (token, key.to_vec())).collect();
-        if found.is_empty() {
-            return;
-        }
-        self.record.clear();
         for (token, bytes) in &found {
             let key = PartitionKey { table, token: *token, bytes };
             let mutation = Mutation::Purge { key, now, gc_before };
-            locked.apply(&mutation).expect("a purge fits any partition");
-            mutation.encode(&mut self.record.bytes);
+            unit.change(&mutation).expect("a purge fits any partition");
         }
-        self.worker.append(self.shared, &self.record.bytes);
-        let (trash, grown_bytes) = locked.unlock();
-        self.worker.store_bytes += grown_bytes;
-        self.shared.janitor.free(trash);
+        unit.commit(worker);
     }
 }
 

@@ -4,15 +4,17 @@ use crate::accounts::Accounts;
 use crate::config::{Durability, Settings};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
+use crate::evict::Room;
+use crate::gate::Gate;
 use crate::hot_keys::Sampler;
 use crate::published::Tally;
 use crate::pubsub::{Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
-use crate::records;
 use crate::resp::session::{ConnId, Session};
 use crate::resp::{CommandId, monitor_line};
 use crate::shared::Shared;
 use base::stages::CycleClock;
 use base::time::Now;
+use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use std::collections::VecDeque;
@@ -36,19 +38,21 @@ pub(crate) struct Worker {
     /// The cycle counter when the last command ended, so that one reading serves two commands.
     pub(crate) stamp: u64,
     /// The log's durable position as this turn knows it.
-    pub(crate) durable: u64,
+    pub(crate) durable: Lsn,
     pub(crate) tally: Tally,
     /// Growth of the data since the tracker was told.
     pub(crate) store_bytes: isize,
     pub(crate) accounts: Accounts,
     pub(crate) slow_ns: u64,
     pub(crate) latency_ns: u64,
+    /// How much memory writes may use.
+    pub(crate) room: Room,
     pub(crate) random: SmallRng,
     /// Says which commands are looked at for [`HotKeys`](crate::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
     pub(crate) walks: Walks,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
-    pub(crate) gate_max: u64,
+    pub(crate) gate_max: Gate,
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and which of this reactor's connections get them.
     pub(crate) pubsub: Desk,
@@ -70,7 +74,7 @@ pub(crate) struct Worker {
 
 #[derive(Debug)]
 pub(crate) struct LogWait {
-    pub(crate) gate: u64,
+    pub(crate) gate: Gate,
     pub(crate) command: CommandId,
     pub(crate) count: u32,
     pub(crate) since: u64,
@@ -88,16 +92,17 @@ impl Worker {
             has_new_settings: false,
             stamp: clock.now(),
             clock,
-            durable: 0,
+            durable: Lsn::default(),
             tally: Tally::default(),
             store_bytes: 0,
             accounts: Accounts::new(&shared.memory, settings.memory_tracking),
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
+            room: Room::new(&settings, &shared.memory),
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
             walks: Walks::default(),
-            gate_max: 0,
+            gate_max: Gate::OPEN,
             monitor_feed: Vec::new(),
             pubsub: Desk::new(index),
             told_as: "",
@@ -108,19 +113,12 @@ impl Worker {
             write_ns: 0,
             request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
         };
-        worker.take_settings(settings);
+        worker.take_settings(shared, settings);
         worker
     }
 
     pub(crate) fn random(&mut self) -> u64 {
         self.random.next_u64()
-    }
-
-    /// Appends one record of mutations. Called under the stripes' locks. The position that must be
-    /// durable for it; never reached when the log is poisoned.
-    #[inline]
-    pub(crate) fn append(&mut self, shared: &Shared, mutations: &[u8]) -> u64 {
-        shared.log.append(self.index, records::MUTATIONS, mutations).map_or(u64::MAX, |lsn| lsn.0)
     }
 
     #[inline]
@@ -202,8 +200,8 @@ impl Worker {
     /// Publishes a message that may be shown when the log is durable up to `gate`: what its sender has
     /// written or seen before. Returns how many connections get it. Where the log has failed meanwhile
     /// those who hand messages out see it, and show it to nobody.
-    pub(crate) fn publish_message(&self, shared: &Shared, post: &Post<'_>, gate: u64) -> usize {
-        let gate = if gate > self.durable { gate } else { 0 };
+    pub(crate) fn publish_message(&self, shared: &Shared, post: &Post<'_>, gate: Gate) -> usize {
+        let gate = gate.unless_open_at(self.durable);
         shared.pubsub.publish(post, gate, |reactor| {
             // This one looks for messages at the end of its turn anyway.
             if reactor != self.index {
@@ -216,12 +214,12 @@ impl Worker {
     /// if the log has refused it: then it is answered with an error. Called under the stripes' locks;
     /// [`Worker::wake_receivers`] behind them.
     #[cold]
-    pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: u64) {
+    pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: Gate) {
         let deferred = self.pubsub.take_deferred();
         if self.is_lost(shared, gate) {
             return;
         }
-        let gate = if gate > self.durable { gate } else { 0 };
+        let gate = gate.unless_open_at(self.durable);
         for post in &deferred {
             shared.pubsub.publish(&post.as_post(), gate, |reactor| {
                 if self.is_beside || reactor != self.index {
@@ -241,12 +239,13 @@ impl Worker {
 
     /// Whether what waits for this position of the log waits for ever.
     #[inline]
-    pub(crate) fn is_lost(&self, shared: &Shared, gate: u64) -> bool {
+    pub(crate) fn is_lost(&self, shared: &Shared, gate: Gate) -> bool {
         is_lost(shared, self.durable, gate)
     }
 
     /// From now on these settings count here; other reactors take them at their next turn.
-    pub(crate) fn take_settings(&mut self, settings: Arc<Settings>) {
+    pub(crate) fn take_settings(&mut self, shared: &Shared, settings: Arc<Settings>) {
+        self.room = Room::new(&settings, &shared.memory);
         self.has_new_settings = true;
         let us = settings.slowlog_log_slower_than_us;
         self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
@@ -257,7 +256,7 @@ impl Worker {
         self.settings = settings;
     }
 
-    pub(crate) fn note_gate(&mut self, gate: u64, command: CommandId) {
+    pub(crate) fn note_gate(&mut self, gate: Gate, command: CommandId) {
         self.gate_max = self.gate_max.max(gate);
         if !self.settings.latency_tracking {
             return;
@@ -275,8 +274,10 @@ impl Worker {
 
 /// As [`Worker::is_lost`], with what the worker knows of the durable position.
 #[inline]
-pub(crate) fn is_lost(shared: &Shared, durable: u64, gate: u64) -> bool {
-    gate > durable && shared.log.poisoned().is_some() && gate > shared.log.durable().0
+pub(crate) fn is_lost(shared: &Shared, durable: Lsn, gate: Gate) -> bool {
+    !gate.is_open_at(durable)
+        && shared.log.poisoned().is_some()
+        && !gate.is_open_at(shared.log.durable())
 }
 
 /// Whether a durability asks for replies that wait.

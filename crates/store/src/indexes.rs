@@ -400,16 +400,18 @@ mod tests {
                 let key = PartitionKey { table: TABLE, token: *token, bytes: &bytes };
                 let mut locked = keyspace.lock_one(key.hash(), params);
                 let mutation = Mutation::Purge { key, now: *now, gc_before: *now };
-                locked.apply(&mutation).unwrap();
-                return locked.unlock().1;
+                locked.apply_mutation(&mutation).unwrap();
+                return locked.release().1;
             }
         };
         let bytes = bytes(token);
         let key = PartitionKey { table: TABLE, token, bytes: &bytes };
         let mut locked = keyspace.lock_one(key.hash(), params);
         let writes = [write];
-        locked.apply(&Mutation::Partition { key, writes: Writes::Slice(&writes) }).unwrap();
-        locked.unlock().1
+        locked
+            .apply_mutation(&Mutation::Partition { key, writes: Writes::Slice(&writes) })
+            .unwrap();
+        locked.release().1
     }
 
     /// What a walk over all partitions of the first stripe of these tokens finds.

@@ -292,12 +292,12 @@ impl Keyspace {
     ) -> Result<(), StoreError> {
         match mutation {
             Mutation::Key { key, .. } if skip(stripe_of(key.hash)) => Ok(()),
-            Mutation::Key { key, .. } => self.lock_one(key.hash, params).apply(mutation),
+            Mutation::Key { key, .. } => self.lock_one(key.hash, params).apply_mutation(mutation),
             Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => {
                 if skip(stripe_of(key.hash())) {
                     return Ok(());
                 }
-                self.lock_one(key.hash(), params).apply(mutation)
+                self.lock_one(key.hash(), params).apply_mutation(mutation)
             }
             Mutation::Truncate { table } => {
                 for index in (0..STRIPES).filter(|index| !skip(*index)) {

@@ -12,6 +12,7 @@ mod access;
 mod blob;
 mod change;
 mod databases;
+mod draft;
 mod entry;
 mod evict;
 mod indexes;
@@ -34,6 +35,7 @@ mod watch;
 
 pub use access::{AccessClock, AccessRule};
 pub use change::{Change, End, Kind};
+pub use draft::Draft;
 pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
 pub use items::{Items, Scored, Writes};

@@ -84,7 +84,7 @@ impl Value<'_> {
     }
 }
 
-/// Stripes held by this thread until the value is dropped or [`Locked::unlock`]ed.
+/// Stripes held by this thread until the value is dropped or [`Locked::release`]d.
 #[derive(Debug)]
 pub struct Locked<'a> {
     keyspace: &'a Keyspace,
@@ -112,10 +112,16 @@ impl<'a> Locked<'a> {
         Locked { keyspace, params, guards, grown_bytes: 0, trash: Trash::default(), lookups }
     }
 
-    /// Releases the locks. Returns what the changes removed, to be dropped now that nobody waits,
-    /// and by how many bytes the data grew.
-    pub fn unlock(self) -> (Trash, isize) {
-        (self.trash, self.grown_bytes)
+    /// Releases the locks. Returns what the changes removed, to be dropped now that no lock is held,
+    /// and by how many bytes the data grew. Afterwards no key can be accessed.
+    pub fn release(&mut self) -> (Trash, isize) {
+        self.guards.clear();
+        (std::mem::take(&mut self.trash), std::mem::take(&mut self.grown_bytes))
+    }
+
+    /// By how many bytes the data has grown since the stripes were locked.
+    pub fn grown_bytes(&self) -> isize {
+        self.grown_bytes
     }
 
     pub fn params(&self) -> &'a Params {
@@ -147,7 +153,7 @@ impl<'a> Locked<'a> {
     }
 
     #[inline]
-    fn stripe(&self, hash: u64) -> &Stripe {
+    pub(crate) fn stripe(&self, hash: u64) -> &Stripe {
         &self.guards[self.position(hash)].stripe
     }
 
@@ -250,9 +256,9 @@ impl<'a> Locked<'a> {
         stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now))
     }
 
-    /// The one writer: changes data as `mutation` says, live and in recovery. On an error nothing
-    /// has changed.
-    pub fn apply(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
+    /// The single writer: makes the change that `mutation` describes, at run time and in recovery. On
+    /// an error nothing has changed.
+    pub fn apply_mutation(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
         match mutation {
             Mutation::Key { db, key, change } => {
                 let position = self.position(key.hash);

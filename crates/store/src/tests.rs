@@ -36,7 +36,7 @@ fn apply(
     let params = params(now);
     let key = store.key(key);
     let mut locked = store.lock_one(key.hash, &params);
-    locked.apply(&Mutation::Key { db, key, change })
+    locked.apply_mutation(&Mutation::Key { db, key, change })
 }
 
 fn string(store: &Keyspace, now: u64, db: u8, key: &[u8]) -> Option<Vec<u8>> {
@@ -153,7 +153,7 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     let params = params(0);
     if let Step::Flush(db) = step {
         let mutation = Mutation::Flush { db: *db };
-        store.lock_all(&params).apply(&mutation).expect("always fits");
+        store.lock_all(&params).apply_mutation(&mutation).expect("always fits");
         mutation.encode(&mut logged);
         return Some(logged);
     }
@@ -208,7 +208,7 @@ fn take(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
     let name = [b'k', key];
     let key = store.key(&name);
     let mutation = Mutation::Key { db: name[1] % 3, key, change };
-    store.lock_one(key.hash, &params).apply(&mutation).ok()?;
+    store.lock_one(key.hash, &params).apply_mutation(&mutation).ok()?;
     mutation.encode(&mut logged);
     Some(logged)
 }
@@ -252,7 +252,7 @@ fn take_of_table(store: &Keyspace, step: &Step) -> Option<Vec<u8>> {
         Mutation::Truncate { .. } => store.lock_all(&params),
         _ => store.lock_one(place.hash(), &params),
     };
-    locked.apply(&mutation).expect("always fits");
+    locked.apply_mutation(&mutation).expect("always fits");
     let mut logged = Vec::new();
     mutation.encode(&mut logged);
     Some(logged)
@@ -311,9 +311,9 @@ proptest! {
         }
         let params = params(0);
         let mut locked = live.lock_all(&params);
-        locked.apply(&Mutation::Flush { db: None }).expect("fits");
+        locked.apply_mutation(&Mutation::Flush { db: None }).expect("fits");
         for key in 0..3 {
-            locked.apply(&Mutation::Truncate { table: table(key) }).expect("fits");
+            locked.apply_mutation(&Mutation::Truncate { table: table(key) }).expect("fits");
         }
         drop(locked);
         prop_assert_eq!(accounted_bytes(&live), 0);
@@ -357,7 +357,9 @@ fn an_expired_key_is_absent_and_found_in_order() {
         let mut locked = store.lock_stripe(stripe, &params);
         while let Some((db, name)) = locked.next_expired() {
             let key = store.key(&name);
-            locked.apply(&Mutation::Key { db, key, change: Change::Delete }).expect("fits");
+            locked
+                .apply_mutation(&Mutation::Key { db, key, change: Change::Delete })
+                .expect("fits");
             gone.push(name);
         }
     }
@@ -459,7 +461,7 @@ fn a_reload_keeps_uses_watches_and_gates() {
     assert_eq!(locked.access(1, key).map(|(idle_seconds, _)| idle_seconds), Some(60));
     assert_eq!(locked.gate(1, key.hash), 77);
     assert!(!flag.is_raised());
-    locked.apply(&Mutation::Key { db: 1, key, change: Change::Delete }).expect("fits");
+    locked.apply_mutation(&Mutation::Key { db: 1, key, change: Change::Delete }).expect("fits");
     assert!(flag.is_raised());
 }
 
@@ -512,7 +514,7 @@ fn partitions_are_asked_for_ahead_without_a_wait() {
     for row in 0..40_u8 {
         let write = [Write::InsertRow { row: &[row], timestamp: 1, expiry: None }];
         let mut locked = store.lock_one(key.hash(), &params);
-        locked.apply(&Mutation::Partition { key, writes: Writes::Slice(&write) }).unwrap();
+        locked.apply_mutation(&Mutation::Partition { key, writes: Writes::Slice(&write) }).unwrap();
         // Somebody else holds the stripe.
         ask();
         drop(locked);

@@ -13,8 +13,9 @@ use super::expression::Marker;
 use super::plan::Plan;
 use super::roles::{Access, hashes_password};
 use super::schema::Catalog;
+use crate::commit::Record;
 use crate::config::Durability;
-use crate::resp::cx::Record;
+use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -140,7 +141,7 @@ impl Engine<'_> {
         statement: &PreparedStatement,
         parameters: &Parameters<'_>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.run(client, statement, parameters, reply)
     }
 
@@ -151,7 +152,7 @@ impl Engine<'_> {
         batch: &wire::cql::Batch<'_>,
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.run_batch(client, batch, find, reply)
     }
 }

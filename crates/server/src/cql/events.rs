@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wire::cql::ResponseEncoder;
 
 use super::schema::Event;
+use crate::gate::Gate;
 use crate::shared::{Mail, Shared};
 
 /// Kinds of events that a connection has registered for.
@@ -40,12 +41,12 @@ impl EventKinds {
 pub(crate) struct SchemaEvent {
     event: Event,
     /// The log position at which the change is durable: nobody is told before.
-    pub(crate) gate: u64,
+    pub(crate) gate: Gate,
 }
 
 impl SchemaEvent {
     /// Tells all clients that want to know, through the mail of their reactors.
-    pub(crate) fn announce(shared: &Shared, event: Event, gate: u64) {
+    pub(crate) fn announce(shared: &Shared, event: Event, gate: Gate) {
         shared.broadcast(&Mail::SchemaChanged(Arc::new(SchemaEvent { event, gate })));
     }
 

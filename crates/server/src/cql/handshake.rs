@@ -13,6 +13,7 @@ use super::requests::{Answer, Ran, Requests};
 use super::roles::{Access, password};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
+use crate::gate::Gate;
 
 /// Myriad's own option of STARTUP: when a write of the connection is answered.
 const DURABILITY: &str = "MYRIAD_DURABILITY";
@@ -147,7 +148,7 @@ impl Requests<'_> {
     ) -> Result<Ran> {
         if session.phase == Phase::Ready {
             answer.encoder.auth_success(answer.stream, answer.out);
-            return Ok(Ran::Answered(0));
+            return Ok(Ran::Answered(Gate::OPEN));
         }
         let credentials = decode(token)?;
         if self.worker.settings.cql_authenticator == CqlAuthenticator::Password {
@@ -160,11 +161,11 @@ impl Requests<'_> {
             let Answer { encoder, stream, .. } = answer;
             encoder.error(*stream, error.kind(), &error.to_string(), &mut refusal);
             self.delay_refusal(session, refusal);
-            return Ok(Ran::Answered(0));
+            return Ok(Ran::Answered(Gate::OPEN));
         }
         session.phase = Phase::Ready;
         answer.encoder.auth_success(answer.stream, answer.out);
-        Ok(Ran::Answered(0))
+        Ok(Ran::Answered(Gate::OPEN))
     }
 
     /// Lets a role in whose password was found right lately, and has not changed since.

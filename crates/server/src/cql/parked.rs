@@ -1,10 +1,12 @@
 //! Replies that wait for the log, beside a connection's output: those behind them do not wait.
 
+use crate::gate::{Gate, Lsn};
+
 /// Where one reply ends in the bytes, and the log position that it waits for.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     end: usize,
-    gate: u64,
+    gate: Gate,
 }
 
 /// Replies of one connection whose gates are closed, oldest first. Empty, it holds no memory.
@@ -12,13 +14,13 @@ struct Mark {
 pub(crate) struct Parked {
     bytes: Vec<u8>,
     marks: Vec<Mark>,
-    gate_min: u64,
-    gate_max: u64,
+    gate_min: Gate,
+    gate_max: Gate,
 }
 
 impl Parked {
     /// Takes a whole reply, which may leave when the log is durable up to `gate`.
-    pub(crate) fn push(&mut self, gate: u64, reply: &[u8]) {
+    pub(crate) fn push(&mut self, gate: Gate, reply: &[u8]) {
         if self.marks.is_empty() {
             (self.gate_min, self.gate_max) = (gate, gate);
         }
@@ -40,23 +42,23 @@ impl Parked {
         self.bytes.len()
     }
 
-    /// The highest gate that a reply waits for; 0 if none waits.
-    pub(crate) fn gate_max(&self) -> u64 {
-        if self.is_empty() { 0 } else { self.gate_max }
+    /// The highest gate that a reply waits for.
+    pub(crate) fn gate_max(&self) -> Gate {
+        if self.is_empty() { Gate::OPEN } else { self.gate_max }
     }
 
     /// Whether some reply may leave when the log is durable up to `durable`.
-    pub(crate) fn has_open(&self, durable: u64) -> bool {
-        !self.is_empty() && self.gate_min <= durable
+    pub(crate) fn has_open(&self, durable: Lsn) -> bool {
+        !self.is_empty() && self.gate_min.is_open_at(durable)
     }
 
     /// Appends the replies whose gates are open to `out`, in the order in which they came. O(replies),
     /// unless all leave or none does.
-    pub(crate) fn release(&mut self, durable: u64, out: &mut Vec<u8>) {
+    pub(crate) fn release(&mut self, durable: Lsn, out: &mut Vec<u8>) {
         if !self.has_open(durable) {
             return;
         }
-        if self.gate_max <= durable {
+        if self.gate_max.is_open_at(durable) {
             out.extend_from_slice(&self.bytes);
             *self = Parked::default();
             return;
@@ -65,7 +67,7 @@ impl Parked {
         let mut start = 0;
         for mark in &self.marks {
             let reply = &self.bytes[start..mark.end];
-            if mark.gate <= durable {
+            if mark.gate.is_open_at(durable) {
                 out.extend_from_slice(reply);
             } else {
                 stay.push(mark.gate, reply);
@@ -76,10 +78,10 @@ impl Parked {
     }
 
     /// Gives all replies to `take`, those with the lowest gate first. Nothing is parked afterwards.
-    pub(crate) fn take_by_gate(&mut self, mut take: impl FnMut(u64, &[u8])) {
+    pub(crate) fn take_by_gate(&mut self, mut take: impl FnMut(Gate, &[u8])) {
         let Parked { bytes, marks, .. } = std::mem::take(self);
         let mut start = 0;
-        let mut replies: Vec<(u64, &[u8])> = Vec::with_capacity(marks.len());
+        let mut replies: Vec<(Gate, &[u8])> = Vec::with_capacity(marks.len());
         for mark in marks {
             replies.push((mark.gate, &bytes[start..mark.end]));
             start = mark.end;
@@ -96,34 +98,38 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn at(position: u64) -> Gate {
+        Gate::at(Lsn(position))
+    }
+
     #[test]
     fn open_replies_pass_closed_ones() {
         let mut parked = Parked::default();
-        parked.push(10, b"write");
-        parked.push(3, b"read");
-        parked.push(20, b"later");
+        parked.push(at(10), b"write");
+        parked.push(at(3), b"read");
+        parked.push(at(20), b"later");
         let mut out = Vec::new();
-        parked.release(2, &mut out);
+        parked.release(Lsn(2), &mut out);
         assert_eq!(out, b"");
-        parked.release(10, &mut out);
+        parked.release(Lsn(10), &mut out);
         assert_eq!(out, b"writeread");
-        assert_eq!((parked.len(), parked.bytes(), parked.gate_max()), (1, 5, 20));
-        parked.release(20, &mut out);
+        assert_eq!((parked.len(), parked.bytes(), parked.gate_max()), (1, 5, at(20)));
+        parked.release(Lsn(20), &mut out);
         assert_eq!(out, b"writereadlater");
         assert!(parked.is_empty());
-        assert_eq!(parked.gate_max(), 0);
+        assert_eq!(parked.gate_max(), Gate::OPEN);
     }
 
     #[test]
     fn the_rest_leaves_in_the_order_of_gates() {
         let mut parked = Parked::default();
         for (gate, reply) in [(5, "b"), (9, "d"), (1, "a"), (5, "c")] {
-            parked.push(gate, reply.as_bytes());
+            parked.push(at(gate), reply.as_bytes());
         }
         let mut taken = Vec::new();
         parked.take_by_gate(|gate, reply| taken.push((gate, reply.to_vec())));
         let expected = [(1, "a"), (5, "b"), (5, "c"), (9, "d")];
-        assert_eq!(taken, expected.map(|(gate, reply)| (gate, reply.as_bytes().to_vec())));
+        assert_eq!(taken, expected.map(|(gate, reply)| (at(gate), reply.as_bytes().to_vec())));
         assert!(parked.is_empty());
     }
 
@@ -137,17 +143,17 @@ mod tests {
             let mut model: Vec<(u64, Vec<u8>)> = Vec::new();
             for (number, (gate, length, durable)) in steps.into_iter().enumerate() {
                 let reply = vec![u8::try_from(number).unwrap(); length];
-                parked.push(gate, &reply);
+                parked.push(at(gate), &reply);
                 model.push((gate, reply));
                 let mut out = Vec::new();
-                parked.release(durable, &mut out);
+                parked.release(Lsn(durable), &mut out);
                 let open = model.iter().filter(|(gate, _)| *gate <= durable);
                 let expected: Vec<u8> = open.flat_map(|(_, reply)| reply.clone()).collect();
                 prop_assert_eq!(out, expected);
                 model.retain(|(gate, _)| *gate > durable);
                 prop_assert_eq!(parked.len(), model.len());
                 let gate_max = model.iter().map(|(gate, _)| *gate).max().unwrap_or(0);
-                prop_assert_eq!(parked.gate_max(), gate_max);
+                prop_assert_eq!(parked.gate_max(), at(gate_max));
             }
         }
     }

@@ -17,6 +17,7 @@ use super::processor::Processor;
 use super::requests::Requests;
 use super::roles::Access;
 use crate::clock;
+use crate::gate::Gate;
 use crate::resp::session::ConnId;
 use crate::shared::{Mail, Shared, params};
 use crate::worker::Worker;
@@ -39,7 +40,7 @@ pub(crate) struct Call {
 pub(crate) struct PoolReply {
     pub(crate) id: ConnId,
     pub(crate) header: Header,
-    pub(crate) gate: u64,
+    pub(crate) gate: Gate,
     pub(crate) message: Vec<u8>,
     /// USE.
     pub(crate) keyspace: Option<String>,
@@ -167,10 +168,10 @@ fn run(
     let Call { reactor, id, header, body, compression, limits, mut client } = call;
     let settings = shared.settings.load_full();
     if !Arc::ptr_eq(&settings, &worker.settings) {
-        worker.take_settings(settings);
+        worker.take_settings(shared, settings);
     }
     let now = clock::now();
-    worker.durable = shared.log.durable().0;
+    worker.durable = shared.log.durable();
     worker.stamp = worker.clock.now();
     let (seed, random) = (shared.keyspace.seed(), worker.random());
     let params = params(&worker.settings, now.unix, seed, random);

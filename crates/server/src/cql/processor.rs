@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::prepared::{Known, PreparedTable};
+use crate::commit::Record;
 use crate::config::ProcessorSource;
-use crate::resp::cx::Record;
 
 /// Processors that are lent in turn.
 const RING: usize = 256;
@@ -93,13 +93,13 @@ mod tests {
             let processors = Processors::new(source);
             let mut own = Processor::default();
             for _ in 0..2 * RING {
-                processors.with(&mut own, |processor| processor.record.bytes.push(1));
+                processors.with(&mut own, |processor| processor.record.rows.push(1));
             }
-            let bytes = own.record.bytes.len();
+            let bytes = own.record.rows.len();
             assert_eq!(bytes, if uses_own { 2 * RING } else { 0 }, "{source:?}");
             // Alone, one processor is enough for a list; a ring goes round.
             assert!(processors.list.lock().len() <= 1);
-            assert!(processors.ring.iter().all(|one| one.0.lock().record.bytes.len() == 2));
+            assert!(processors.ring.iter().all(|one| one.0.lock().record.rows.len() == 2));
         }
     }
 }

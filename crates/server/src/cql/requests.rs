@@ -21,9 +21,10 @@ use super::request_lines::Seen;
 use super::session::{Phase, Session, Wait};
 use super::traces;
 use super::walks::Walking;
+use crate::commit::Record;
 use crate::config::ReplyPath;
+use crate::gate::Gate;
 use crate::resp::LOG_FAILED;
-use crate::resp::cx::Record;
 use crate::resp::session::ConnId;
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -48,7 +49,7 @@ pub(crate) struct Requests<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
     /// Its response was appended, and waits for this log position; 0: for none.
-    Answered(u64),
+    Answered(Gate),
     /// Nothing: it takes too long for a reactor.
     TooLong,
 }
@@ -187,12 +188,12 @@ impl Requests<'_> {
             Err(error) => {
                 out.truncate(start);
                 self.refuse(header, session.compression, &error, out);
-                0
+                Gate::OPEN
             }
         };
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, header, body, ns);
-        if gate > self.worker.durable {
+        if !gate.is_open_at(self.worker.durable) {
             let is_parked = self.hold(session, header, gate, &out[start..]);
             out.truncate(start);
             if !is_parked {
@@ -294,7 +295,7 @@ impl Requests<'_> {
         body: &[u8],
         compression: Option<Compression>,
         out: &mut Vec<u8>,
-    ) -> u64 {
+    ) -> Gate {
         let shared = self.shared;
         let clock_start = self.worker.stamp;
         let responded = shared.processors.with(own, |processor| {
@@ -306,7 +307,7 @@ impl Requests<'_> {
             Err(error) => {
                 out.clear();
                 self.refuse(header, compression, &error, out);
-                0
+                Gate::OPEN
             }
         };
         let ns = self.spend(clock_start);
@@ -398,7 +399,7 @@ impl Requests<'_> {
         if reply.keyspace.is_some() {
             session.client.keyspace = reply.keyspace;
         }
-        if reply.gate <= self.worker.durable {
+        if reply.gate.is_open_at(self.worker.durable) {
             out.extend_from_slice(&reply.message);
         } else if !self.hold(session, &reply.header, reply.gate, &reply.message) {
             self.refuse(&reply.header, session.compression, &log_failed(), out);
@@ -406,9 +407,9 @@ impl Requests<'_> {
     }
 
     /// Parks a response until the log is as far as it needs. False if it never will be.
-    fn hold(&mut self, session: &mut Session, header: &Header, gate: u64, message: &[u8]) -> bool {
+    fn hold(&mut self, session: &mut Session, header: &Header, gate: Gate, message: &[u8]) -> bool {
         let log = &self.shared.log;
-        if log.poisoned().is_some() && gate > log.durable().0 {
+        if log.poisoned().is_some() && !gate.is_open_at(log.durable()) {
             return false;
         }
         self.worker.note_gate(gate, RequestKind::of(header.opcode).command_id());
@@ -457,7 +458,7 @@ impl Requests<'_> {
             | Request::Execute { .. }
             | Request::Batch(_) => return Err(malformed(MalformedBody::WrongSide)),
         }
-        Ok(Ran::Answered(0))
+        Ok(Ran::Answered(Gate::OPEN))
     }
 
     /// Appends the response to a statement. Returns the log position that it waits for; 0: none.
@@ -492,7 +493,7 @@ impl Requests<'_> {
             self.run(client, processor, &request, is_stub, &mut answer)?
         };
         Ok(match ran {
-            Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(0),
+            Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(Gate::OPEN),
             ran => ran,
         })
     }
@@ -553,7 +554,7 @@ impl Requests<'_> {
             }
             Request::AuthResponse(token) => {
                 self.check_login(client, *token, answer)?;
-                Ok(Ran::Answered(0))
+                Ok(Ran::Answered(Gate::OPEN))
             }
             _ => Err(malformed(MalformedBody::WrongSide)),
         }
@@ -597,7 +598,7 @@ impl Requests<'_> {
         }
         let statement = processor.known.get(&id).ok_or_else(|| unprepared(&id))?;
         answer.encoder.prepared(answer.stream, &statement.reply(), answer.out);
-        Ok(Ran::Answered(0))
+        Ok(Ran::Answered(Gate::OPEN))
     }
 }
 
@@ -610,7 +611,7 @@ impl Answer<'_, '_> {
     /// Done, and there is nothing to say.
     fn void(&mut self) -> Ran {
         self.encoder.void(self.stream, self.out);
-        Ran::Answered(0)
+        Ran::Answered(Gate::OPEN)
     }
 }
 

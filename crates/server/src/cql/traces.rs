@@ -79,8 +79,8 @@ impl Requests<'_> {
             (0, format!("Request of {bytes} bytes decoded")),
             (us, format!("Statement run, response of {} bytes ready", answer.out.len() - before)),
         ];
-        if gate > self.worker.durable {
-            events.push((us, format!("Response waits until the log is on disk up to {gate}")));
+        if let Some(lsn) = gate.unless_open_at(self.worker.durable).lsn() {
+            events.push((us, format!("Response waits until the log is on disk up to {lsn}")));
         }
         let evicted = self.shared.traces.push(id);
         let client_address = self.client_address();

@@ -8,6 +8,7 @@ use crate::cql::processor::Processor;
 use crate::cql::requests::Requests;
 use crate::cql::walks::{OF_CONNECTION_MAX, Walking};
 use crate::cql::{Phase, Session, Wait};
+use crate::gate::{Gate, Lsn};
 use crate::shared::Mail;
 use base::memory::Tracker;
 use base::stages::CycleClock;
@@ -38,7 +39,7 @@ pub(super) struct Desk {
     /// Parked replies of all connections.
     parked_bytes: usize,
     /// The log's position when parked replies were last looked at.
-    released: u64,
+    released: Lsn,
     /// Connections that wait for parked replies to leave.
     full: Vec<ConnId>,
     /// Of this reactor alone.
@@ -372,13 +373,13 @@ impl Server {
     pub(super) fn hand_over_parked(&mut self, session: &mut Session, out: &mut Output) {
         self.cql.parked_bytes -= session.parked.bytes();
         let segments = session.framing.segments;
-        out.hold(0);
+        out.hold(Gate::OPEN.position());
         session.parked.take_by_gate(|gate, reply| {
             match segments {
                 None => out.buffer().extend_from_slice(reply),
                 Some(format) => encode_segments(reply, format, out.buffer()),
             }
-            out.hold(gate);
+            out.hold(gate.position());
         });
     }
 
@@ -392,11 +393,11 @@ impl Server {
     }
 
     /// A connection came from another reactor. Returns the highest gate of its replies.
-    pub(super) fn welcome_cql(&mut self, session: &mut Session) -> u64 {
+    pub(super) fn welcome_cql(&mut self, session: &mut Session) -> Gate {
         session.is_listed = false;
         self.note_parked(session, 0);
         // Some of its gates may be open here already.
-        self.cql.released = 0;
+        self.cql.released = Lsn::default();
         session.parked.gate_max()
     }
 
@@ -434,11 +435,11 @@ impl Server {
             message.clear();
             event.encode(&session.encoder(), &mut message);
             let before = session.parked.bytes();
-            if event.gate > self.worker.durable {
-                session.parked.push(event.gate, &message);
-            } else {
+            if event.gate.is_open_at(self.worker.durable) {
                 self.cql.replies.append(&mut message);
                 self.cql.send_replies(session, out);
+            } else {
+                session.parked.push(event.gate, &message);
             }
             self.note_parked(session, before);
         }
@@ -566,7 +567,7 @@ impl Desk {
         }
     }
 
-    fn release(&mut self, session: &mut Session, durable: u64, out: &mut Output) {
+    fn release(&mut self, session: &mut Session, durable: Lsn, out: &mut Output) {
         let before = session.parked.bytes();
         session.parked.release(durable, &mut self.replies);
         self.parked_bytes = self.parked_bytes - before + session.parked.bytes();

@@ -1,6 +1,7 @@
 //! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
 
 use super::{Server, Session};
+use crate::gate::Gate;
 use crate::latency::LatencyEvent;
 use crate::shared::Mail;
 use base::stages::Stage;
@@ -32,19 +33,21 @@ impl Server {
         // A turn in which only the log has called has told nobody the time yet.
         self.refresh(cx.now());
         let durable = self.shared.log.durable();
-        self.worker.durable = durable.0;
+        self.worker.durable = durable;
         cx.set_level(durable.0);
         self.release_parked(cx, connections);
-        self.record_log_waits(durable.0);
-        if self.log_patience.is_waiting() && self.asked_gate <= durable.0 {
+        self.record_log_waits(durable);
+        if self.log_patience.is_waiting() && self.asked_gate.is_open_at(durable) {
             self.log_patience.end(self.now.mono, self.awake_ns_max());
             self.stay_awake(cx, Awaited::Peers);
             self.served_since_group = 0;
         }
-        if self.worker.gate_max > durable.0 && !self.gathers(cx) {
+        if !self.worker.gate_max.is_open_at(durable) && !self.gathers(cx) {
             self.stay_awake(cx, Awaited::Log);
             let log = &self.shared.log;
-            log.request_sync(Lsn(self.worker.gate_max));
+            if let Some(lsn) = self.worker.gate_max.lsn() {
+                log.request_sync(lsn);
+            }
             log.wake_when_durable(self.worker.index, Lsn(durable.0 + 1));
             if log.poisoned().is_some() {
                 self.give_up_held_replies(cx, connections);
@@ -127,18 +130,18 @@ impl Server {
         for id in held {
             cx.abort(id);
         }
-        self.worker.gate_max = self.worker.durable;
+        self.worker.gate_max = Gate::at(self.worker.durable);
     }
 
-    pub(super) fn record_log_waits(&mut self, durable: u64) {
+    pub(super) fn record_log_waits(&mut self, durable: Lsn) {
         let waits = &mut self.worker.log_waits;
-        if waits.front().is_none_or(|wait| wait.gate > durable) {
+        if waits.front().is_none_or(|wait| !wait.gate.is_open_at(durable)) {
             return;
         }
         let stamp = self.worker.clock.now();
         let mut longest_ns = 0;
         let mut published = self.shared.published[self.worker.index].lock();
-        while let Some(wait) = waits.front().filter(|wait| wait.gate <= durable) {
+        while let Some(wait) = waits.front().filter(|wait| wait.gate.is_open_at(durable)) {
             let ns = self.worker.clock.delta_ns(wait.since, stamp);
             published.timers.record_n(usize::from(wait.command), Stage::WaitForLog, ns, wait.count);
             longest_ns = longest_ns.max(ns);

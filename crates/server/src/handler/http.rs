@@ -13,6 +13,7 @@ use super::{SERVED_NS_MAX, Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::request_kind::route_id;
 use crate::cql::walks::Walking;
+use crate::gate::Gate;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
     Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
@@ -210,7 +211,7 @@ impl Server {
         request: &Request<'_>,
         terms: &mut Terms,
         out: &mut Output,
-    ) -> Option<u64> {
+    ) -> Option<Gate> {
         let clock_start = self.worker.stamp;
         let (number, route) = find(request);
         let durability = self.worker.settings.durability;
@@ -237,13 +238,13 @@ impl Server {
         terms: Terms,
         started: (u64, u64),
         out: &mut Output,
-    ) -> u64 {
+    ) -> Gate {
         if let Some(mut walking) = outcome.walking.take() {
             walking.terms = Some(terms);
             walking.ns = self.spend(started);
             session.wait = Some(Wait::Walk);
             self.worker.walks.push(*walking);
-            return 0;
+            return Gate::OPEN;
         }
         let terms = if outcome.pipeline.is_some() { terms.for_parts() } else { terms };
         let Desk { scratch, date, .. } = &self.http;
@@ -277,14 +278,13 @@ impl Server {
     }
 
     /// Lets an answer leave when the log is so far.
-    fn hold_answer(&mut self, session: &mut Session, gate: u64, out: &mut Output) {
-        if gate > self.worker.durable {
+    fn hold_answer(&mut self, session: &mut Session, gate: Gate, out: &mut Output) {
+        let gate = gate.unless_open_at(self.worker.durable);
+        if gate != Gate::OPEN {
             self.worker.note_gate(gate, session.last_request);
             session.last_gate = session.last_gate.max(gate);
-            out.hold(gate);
-        } else {
-            out.hold(0);
         }
+        out.hold(gate.position());
     }
 
     /// Goes on with a statement of CQL whose connection waits for it.

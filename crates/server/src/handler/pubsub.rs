@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use reactor::{ConnId, Connections, Context, Output};
 
 use super::{Server, Session as AnySession};
+use crate::gate::{Gate, Lsn};
 use crate::http::Encoding;
 use crate::pubsub::{Message, Place, Way};
 use crate::resp::Session;
@@ -184,9 +185,9 @@ fn is_over(pending_bytes: usize, bytes: usize, hard_bytes: u64) -> bool {
 }
 
 /// What was appended leaves when what its sender did before is on the disk. Returns the position.
-fn hold(out: &mut Output, message: &Message, durable: u64) -> u64 {
-    let gate = if message.gate() > durable { message.gate() } else { 0 };
-    out.hold(gate);
+fn hold(out: &mut Output, message: &Message, durable: Lsn) -> Gate {
+    let gate = message.gate().unless_open_at(durable);
+    out.hold(gate.position());
     gate
 }
 

@@ -165,9 +165,9 @@ impl Server {
             if executor.is_lost(gate) {
                 executor.reply_lost(session, gate_before, start, out.buffer());
                 out.hold(0);
-            } else if gate > executor.worker.durable {
+            } else if !gate.is_open_at(executor.worker.durable) {
                 executor.worker.note_gate(gate, session.last_command);
-                out.hold(gate);
+                out.hold(gate.position());
             } else {
                 out.hold(0);
             }

@@ -75,7 +75,7 @@ impl Server {
                 Some(reply) => out.buffer().extend_from_slice(&reply),
             }
         }
-        out.hold(session.last_gate);
+        out.hold(session.last_gate.position());
         cx.resume(session.id);
         let mut published = shared.published[cx.index()].lock();
         if let Some(row) = published.clients.get_mut(&session.id.0) {

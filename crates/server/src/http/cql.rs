@@ -257,9 +257,9 @@ impl Exchange<'_> {
             return Ok(Outcome::paused(walking));
         }
         let gate = ran?;
-        if gate > self.worker.durable
+        if !gate.is_open_at(self.worker.durable)
             && self.shared.log.poisoned().is_some()
-            && gate > self.shared.log.durable().0
+            && !gate.is_open_at(self.shared.log.durable())
         {
             return Err(CqlError::Server(LOG_FAILED.to_owned()));
         }

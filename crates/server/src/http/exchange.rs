@@ -10,12 +10,13 @@ use super::pipeline::Pipeline;
 use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
+use crate::commit::Record;
 use crate::config::Durability;
 use crate::cql::walks::Walking;
 use crate::feeds::Follower;
+use crate::gate::Gate;
 use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
-use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::session::{ConnId, Peer, ReplyMode};
 use crate::shared::Shared;
@@ -91,7 +92,7 @@ pub(crate) struct Outcome {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
     /// The log position that must be durable before the answer leaves; 0: none.
-    pub(crate) gate: u64,
+    pub(crate) gate: Gate,
     pub(crate) headers: Vec<(&'static str, String)>,
     /// What follows the content until the connection ends.
     pub(crate) follower: Option<Box<Follower>>,
@@ -110,7 +111,7 @@ impl Outcome {
         Outcome {
             status,
             media,
-            gate: 0,
+            gate: Gate::OPEN,
             headers: Vec::new(),
             follower: None,
             subscription: None,
@@ -138,7 +139,7 @@ impl Outcome {
         self.follower.is_some() || self.subscription.is_some()
     }
 
-    pub(super) fn gated(mut self, gate: u64) -> Outcome {
+    pub(super) fn gated(mut self, gate: Gate) -> Outcome {
         self.gate = gate;
         self
     }
@@ -165,7 +166,7 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     /// Runs one command and appends its reply to [`Scratch::replies`]. Returns the log position that
     /// must be durable before the reply is shown.
-    pub(super) fn run(&mut self, args: &OwnedArgs) -> Result<u64, Postponed> {
+    pub(super) fn run(&mut self, args: &OwnedArgs) -> Result<Gate, Postponed> {
         let Scratch { runner, replies, .. } = &mut *self.scratch;
         let mut executor = Executor {
             shared: self.shared,
@@ -186,11 +187,11 @@ impl Exchange<'_> {
             }
             let text = "ERR this command waits, which is not done by HTTP";
             ReplyWriter::new(replies, Protocol::Resp2).error(text);
-            return Ok(0);
+            return Ok(Gate::OPEN);
         }
         if executor.is_lost(gate) {
             executor.reply_lost(runner, gate_before, start, replies);
-            return Ok(0);
+            return Ok(Gate::OPEN);
         }
         if replies.len() == start {
             // SHUTDOWN says nothing.
@@ -234,7 +235,7 @@ impl Exchange<'_> {
     }
 
     /// As [`Exchange::run`] for a command given as words.
-    pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<u64, Postponed> {
+    pub(super) fn run_words(&mut self, words: &[&[u8]]) -> Result<Gate, Postponed> {
         let mut args = std::mem::take(&mut self.scratch.args);
         args.clear();
         for word in words {

@@ -2,6 +2,8 @@
 //!
 //! A value is bytes: it comes back as `application/octet-stream`, whatever type it was sent with.
 
+use crate::gate::Gate;
+
 use sha2::{Digest as _, Sha256};
 use wire::http::{Method, Request};
 
@@ -148,7 +150,7 @@ fn alter(
 
 /// Runs one command; its reply alone is in the scratch then. Fails with the answer to the request if
 /// the command does.
-fn run(exchange: &mut Exchange<'_>, words: &[&[u8]]) -> Result<u64> {
+fn run(exchange: &mut Exchange<'_>, words: &[&[u8]]) -> Result<Gate> {
     exchange.scratch.replies.clear();
     let gate = exchange.run_words(words)?;
     let Some(text) = reply::error(&exchange.scratch.replies) else { return Ok(gate) };
@@ -157,7 +159,7 @@ fn run(exchange: &mut Exchange<'_>, words: &[&[u8]]) -> Result<u64> {
 }
 
 /// Value and time to live, as one.
-fn read(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, u64)> {
+fn read(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, Gate)> {
     run(exchange, &[b"MULTI"])?;
     run(exchange, &[b"GET", key])?;
     run(exchange, &[b"PTTL", key])?;
@@ -175,7 +177,7 @@ fn read(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, u64)> {
 }
 
 /// The value alone.
-fn read_value(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, u64)> {
+fn read_value(exchange: &mut Exchange<'_>, key: &[u8]) -> Result<(Found, Gate)> {
     let gate = run(exchange, &[b"GET", key])?;
     let value = reply::bulk(&exchange.scratch.replies);
     let found =

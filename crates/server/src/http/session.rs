@@ -9,6 +9,7 @@ use super::pipeline::Pipeline;
 use super::subscribe::Subscription;
 use crate::accounts::Charges;
 use crate::config::Durability;
+use crate::gate::Gate;
 use crate::published::{ClientProtocol, ClientRow, SubscriptionCounts};
 use crate::resp::CommandId;
 use crate::resp::session::{ConnId, Peer};
@@ -59,7 +60,7 @@ pub(crate) struct Session {
     /// Of the last request.
     pub(crate) durability: Durability,
     /// Highest gate of its answers.
-    pub(crate) last_gate: u64,
+    pub(crate) last_gate: Gate,
     pub(crate) charges: Charges,
     pub(crate) above_soft_since: Option<MonoNs>,
 }
@@ -80,7 +81,7 @@ impl Session {
             requests: 0,
             last_request: 0,
             durability: Durability::default(),
-            last_gate: 0,
+            last_gate: Gate::OPEN,
             charges: Charges::default(),
             above_soft_since: None,
         }

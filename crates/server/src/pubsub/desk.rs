@@ -288,12 +288,13 @@ impl Desk {
 mod tests {
     use super::super::subscriptions::SUBSCRIPTIONS_MAX;
     use super::*;
+    use crate::gate::Gate;
 
     const WAY: Way<'_> = Way { kind: Kind::Channel, name: b"a" };
 
     fn publish(directory: &Directory, payload: &str) {
         let post = Post { channel: b"a", payload: payload.as_bytes(), kind: Kind::Channel };
-        directory.publish(&post, 0, |_| ());
+        directory.publish(&post, Gate::OPEN, |_| ());
     }
 
     /// What a connection gets when it asks for what was published so far.

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::message::{Body, Kind, Message, Name, Post};
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
+use crate::gate::Gate;
 use crate::resp::glob;
 
 /// Locks that channels share: so many that reactors seldom meet at one.
@@ -285,7 +286,7 @@ impl Directory {
 
     /// Sends a message on its way to all who have subscribed, and returns how many these are. `gate` as
     /// in [`Message::gate`]; `wake` is called for reactors that are to have a turn.
-    pub(crate) fn publish(&self, post: &Post<'_>, gate: u64, wake: impl FnMut(usize)) -> usize {
+    pub(crate) fn publish(&self, post: &Post<'_>, gate: Gate, wake: impl FnMut(usize)) -> usize {
         if !self.may_be_heard(post) {
             return 0;
         }
@@ -435,7 +436,7 @@ mod tests {
 
     fn woken(directory: &Directory, post: &Post<'_>) -> (usize, Vec<usize>) {
         let woken = std::cell::RefCell::new(Vec::new());
-        let total = directory.publish(post, 0, |reactor| woken.borrow_mut().push(reactor));
+        let total = directory.publish(post, Gate::OPEN, |reactor| woken.borrow_mut().push(reactor));
         (total, woken.into_inner())
     }
 
@@ -485,10 +486,10 @@ mod tests {
         add(&directory, Kind::Pattern, "*", 0).unwrap();
         add(&directory, Kind::ShardChannel, "s", 0).unwrap();
         let sharded = Post { kind: Kind::ShardChannel, ..post("s", "x") };
-        assert_eq!(directory.publish(&sharded, 0, |_| ()), 1);
-        assert_eq!(directory.publish(&post("s", "x"), 0, |_| ()), 1);
+        assert_eq!(directory.publish(&sharded, Gate::OPEN, |_| ()), 1);
+        assert_eq!(directory.publish(&post("s", "x"), Gate::OPEN, |_| ()), 1);
         directory.remove(Kind::Pattern, b"*", 0);
-        assert_eq!(directory.publish(&post("s", "x"), 0, |_| ()), 0);
+        assert_eq!(directory.publish(&post("s", "x"), Gate::OPEN, |_| ()), 0);
     }
 
     #[test]
@@ -499,7 +500,7 @@ mod tests {
         let payload = "x".repeat(PENDING_BYTES_MAX / 8);
         for _ in 0..4 {
             assert!(!directory.is_full());
-            directory.publish(&post("a", &payload), 0, |_| ());
+            directory.publish(&post("a", &payload), Gate::OPEN, |_| ());
         }
         assert!(directory.is_full(), "each reactor counts");
         let mut pending = VecDeque::new();

@@ -1,5 +1,7 @@
 //! A message on its way to those who get it.
 
+use crate::gate::Gate;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,7 +92,7 @@ pub(crate) struct Message {
     body: Body,
     /// Those that fit and that somebody had subscribed to, in order.
     patterns: Vec<Name>,
-    gate: u64,
+    gate: Gate,
 }
 
 /// Why somebody gets a message: what he has subscribed to.
@@ -108,7 +110,7 @@ impl<'a> Way<'a> {
 }
 
 impl Message {
-    pub(super) fn new(body: Body, patterns: Vec<Name>, gate: u64) -> Message {
+    pub(super) fn new(body: Body, patterns: Vec<Name>, gate: Gate) -> Message {
         Message { body, patterns, gate }
     }
 
@@ -131,7 +133,7 @@ impl Message {
     }
 
     /// The log position that must be durable before it is shown; 0: none.
-    pub(crate) fn gate(&self) -> u64 {
+    pub(crate) fn gate(&self) -> Gate {
         self.gate
     }
 
@@ -168,13 +170,14 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::Lsn;
 
     #[track_caller]
     fn check(post: &Post<'_>, patterns: &[&str], protocol: Protocol, expected: &str) {
         let patterns = patterns.iter().map(|pattern| Name::from(pattern.as_bytes())).collect();
-        let message = Message::new(Body::of(post), patterns, 7);
+        let message = Message::new(Body::of(post), patterns, Gate::at(Lsn(7)));
         assert_eq!((message.channel(), message.payload()), (post.channel, post.payload));
-        assert_eq!(message.gate(), 7);
+        assert_eq!(message.gate(), Gate::at(Lsn(7)));
         let mut out = Vec::new();
         for way in message.ways() {
             message.write(protocol, way, &mut out);
@@ -186,8 +189,8 @@ mod tests {
     fn what_it_takes_counts_the_patterns() {
         let post = Post { channel: b"a", payload: b"x", kind: Kind::Channel };
         let pattern = Name::from("a*".as_bytes());
-        let alone = Message::new(Body::of(&post), Vec::new(), 0);
-        let seen = Message::new(Body::of(&post), vec![pattern; 100], 0);
+        let alone = Message::new(Body::of(&post), Vec::new(), Gate::OPEN);
+        let seen = Message::new(Body::of(&post), vec![pattern; 100], Gate::OPEN);
         assert!(alone.memory_bytes() > size_of::<Message>());
         assert_eq!(seen.memory_bytes() - alone.memory_bytes(), 100 * size_of::<Name>());
         let bytes: Vec<usize> = seen.ways().take(2).map(|way| seen.output_bytes(way)).collect();

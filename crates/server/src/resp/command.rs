@@ -59,6 +59,8 @@ impl Flags {
     pub(crate) const UNPAUSABLE: Flags = Flags(1 << 29);
     /// Ours: counts as a use of its keys even with CLIENT NO-TOUCH (TOUCH).
     pub(crate) const TOUCHES: Flags = Flags(1 << 30);
+    /// Ours: the log record may hold stored values, not only the arguments (COPY, SPOP, ZUNIONSTORE).
+    pub(crate) const COPIES: Flags = Flags(1 << 16);
 
     /// The flags that COMMAND INFO shows, in Redis's order.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -80,6 +82,22 @@ impl Flags {
         (Flags::ALLOW_BUSY, "allow_busy"),
     ];
 
+    /// The flags that COMMAND INFO does not show.
+    const OURS: [Flags; 12] = [
+        Flags::ALL_KEYS,
+        Flags::SEES_STATS,
+        Flags::CONTAINER,
+        Flags::LOCKS_STRIPES,
+        Flags::UNQUEUED,
+        Flags::EXECUTES,
+        Flags::ABANDONS,
+        Flags::SELECTS,
+        Flags::SUBSCRIBER,
+        Flags::UNPAUSABLE,
+        Flags::TOUCHES,
+        Flags::COPIES,
+    ];
+
     pub(crate) const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
@@ -89,6 +107,20 @@ impl Flags {
         self.0 & other.0 != 0
     }
 }
+
+/// Each flag has a bit of its own.
+const _: () = {
+    let mut taken = 0;
+    let mut at = 0;
+    while at < Flags::NAMES.len() + Flags::OURS.len() {
+        let names = Flags::NAMES.len();
+        let bit = if at < names { Flags::NAMES[at].0.0 } else { Flags::OURS[at - names].0 };
+        assert!(bit.is_power_of_two());
+        assert!(taken & bit == 0);
+        taken |= bit;
+        at += 1;
+    }
+};
 
 /// Redis's command groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,7 +77,7 @@ fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let settings = change_options(cx.shared, &pairs)?;
-    cx.worker.take_settings(settings);
+    cx.worker.take_settings(cx.shared, settings);
     cx.reply.ok();
     Ok(())
 }

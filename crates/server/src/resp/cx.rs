@@ -3,72 +3,31 @@
 use std::cell::Cell;
 
 use base::time::{Now, UnixMs};
-use store::{Change, Key, Locked, Mutation};
-use wire::resp::ReplyWriter;
+use store::{Change, Key, Mutation, Value};
+use wire::resp::{Args, ReplyWriter};
 
-use super::command::Done;
+use super::command::{Command, Done, Flags};
 use super::fail::Fail;
 use super::session::Session;
-use crate::records::RECORD_BYTES_MAX;
+use crate::commit::{Refusal, UNCHECKED_BYTES_MAX, Unit};
+use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::worker::Worker;
-
-/// The keys that a record changed, so that reads of them wait for it. Reused by its reactor.
-#[derive(Debug, Default)]
-pub(crate) struct Record {
-    /// Mutations in the order in which they were applied.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) written: Vec<(u8, u64)>,
-    pub(crate) flushed: bool,
-    /// CQL: rows of a result, kept for the next one. Empty between requests.
-    pub(crate) rows: Vec<u8>,
-}
-
-/// A record of a big value must not hold its memory for ever.
-const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
-
-impl Record {
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.written.clear();
-        self.flushed = false;
-    }
-
-    /// Takes a buffer back for the next result, unless it is a big one.
-    pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
-        if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
-            rows.clear();
-            self.rows = rows;
-        }
-    }
-
-    /// Gives the memory of a big record back. At once: this reactor's next command may be far away.
-    #[inline]
-    pub(crate) fn trim(&mut self) {
-        if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
-            self.bytes = Vec::new();
-        }
-        if self.written.capacity() > RECORD_BYTES_KEPT_MAX / size_of::<(u8, u64)>() {
-            self.written = Vec::new();
-        }
-    }
-}
 
 /// The context of one command.
 #[derive(Debug)]
 pub(crate) struct Cx<'a> {
     pub(crate) db: u8,
-    /// The stripes of the command's keys, or all, or none.
-    pub(crate) locked: Locked<'a>,
+    /// The stripes of the command's keys, or all, or none, and the changes of this command or of the
+    /// whole transaction.
+    pub(crate) locked: Unit<'a>,
     pub(crate) reply: ReplyWriter<'a>,
     pub(crate) now: Now,
     pub(crate) shared: &'a Shared,
     pub(crate) session: &'a mut Session,
     pub(crate) worker: &'a mut Worker,
-    /// Changes so far: of this command, or of the whole transaction.
-    pub(crate) record: &'a mut Record,
     /// Log position that the reply must wait for, beyond the command's own keys (SCAN, WAITAOF).
-    pub(crate) gate: u64,
+    pub(crate) gate: Gate,
     /// True inside EXEC: nothing may wait.
     pub(crate) in_exec: bool,
     /// Elements that the command, or the whole transaction, has processed: [`Cx::spend`].
@@ -76,6 +35,17 @@ pub(crate) struct Cx<'a> {
     /// How long DEBUG SLEEP delays the reply: counted as time of the command.
     pub(crate) slept_ns: u64,
 }
+
+/// What a command's changes take in the log beyond its arguments: kinds, lengths, a number as text.
+const RECORD_SLACK_BYTES: usize = 8 * 1024;
+
+/// What an argument takes beyond its own bytes: kind, database, length.
+const RECORD_ARGUMENT_BYTES: usize = 16;
+
+/// A change that would exceed the memory limits while it is on its way into the log.
+const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
+
+const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for one log record";
 
 /// Bytes of one reply: a request of a few bytes can ask for a large value a million times. Small in
 /// unit tests, so that they need not fill a gigabyte.
@@ -141,8 +111,7 @@ impl Cx<'_> {
         self.change_in(self.db, key, change)
     }
 
-    /// The same in another database (COPY, MOVE). Fails, and changes nothing, when the record of all
-    /// changes would become too long for the log.
+    /// The same in another database (COPY, MOVE).
     #[inline]
     pub(crate) fn change_in(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         if self.worker.settings.notify_keyspace_events.is_on() {
@@ -152,32 +121,69 @@ impl Cx<'_> {
     }
 
     pub(super) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
-        let mutation = Mutation::Key { db, key, change };
-        let start = self.record.bytes.len();
-        mutation.encode(&mut self.record.bytes);
-        // A deletion always fits: the margin is for those that end a command's other changes.
-        let fits = self.record.bytes.len() <= RECORD_BYTES_MAX;
-        let applied = if fits || matches!(change, Change::Delete) {
-            self.locked.apply(&mutation).map_err(Fail::from)
-        } else {
-            Err(Fail::text("ERR the changes of this request are too long for one log record"))
-        };
-        if applied.is_err() {
-            self.record.bytes.truncate(start);
-            return applied;
-        }
-        self.record.written.push((db, key.hash));
-        Ok(())
+        self.locked.change(&Mutation::Key { db, key, change }).map_err(Fail::from)
     }
 
     /// Empties one database or all. Needs [`super::command::Flags::ALL_KEYS`].
     pub(crate) fn flush(&mut self, db: Option<u8>) -> Done {
-        let mutation = Mutation::Flush { db };
-        self.locked.apply(&mutation)?;
-        mutation.encode(&mut self.record.bytes);
-        self.record.flushed = true;
-        Ok(())
+        self.locked.change(&Mutation::Flush { db }).map_err(Fail::from)
     }
+
+    /// Refuses a write before it changes anything, if its record may become too long for the log or
+    /// needs more memory than there is. O(1) for small requests.
+    #[inline]
+    pub(crate) fn admit_write(&mut self, command: &Command, args: Args<'_>) -> Done {
+        let quick_bytes = args.bytes_max() + args_bytes_max(args);
+        if quick_bytes <= UNCHECKED_BYTES_MAX
+            && self.locked.record_bytes() <= UNCHECKED_BYTES_MAX
+            && !command.flags.has(Flags::COPIES)
+        {
+            return Ok(());
+        }
+        self.admit_large_write(command, args)
+    }
+
+    #[cold]
+    fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
+        let bytes = self.record_bytes_max(command, args);
+        let grows = command.flags.has(Flags::DENYOOM);
+        let memory_bytes_max = if grows { self.worker.room.large_bytes_max } else { u64::MAX };
+        self.locked.admit(bytes, memory_bytes_max).map_err(|refusal| match refusal {
+            Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
+            Refusal::NoMemory => Fail::text(NO_MEMORY),
+        })
+    }
+
+    /// An upper bound of what a command puts on the record: its arguments, the deletion of keys that
+    /// have expired, and for [`Flags::COPIES`] the values of its keys, once where they were and once
+    /// where they go. O(keys).
+    fn record_bytes_max(&self, command: &Command, args: Args<'_>) -> usize {
+        /// Of one item of a collection, beyond its heap bytes: lengths, and numbers as text.
+        const ITEM_BYTES: usize = 24;
+        let mut bytes = args_bytes_max(args);
+        let listed = command.key_positions(args, |at, _| {
+            let key = self.key(args.get(at));
+            bytes = bytes.saturating_add(key.bytes.len() + RECORD_ARGUMENT_BYTES);
+            if !command.flags.has(Flags::COPIES) {
+                return;
+            }
+            let heap_bytes = self.locked.memory_bytes(self.db, key).unwrap_or(0);
+            let items = match self.locked.peek(self.db, key) {
+                None | Some(Value::String(_)) => 1,
+                Some(value) => value.len(),
+            };
+            let value_bytes = heap_bytes.saturating_add(items.saturating_mul(ITEM_BYTES));
+            bytes = bytes.saturating_add(value_bytes);
+        });
+        // Arguments that name no keys are refused by the command itself.
+        if listed.is_err() { RECORD_SLACK_BYTES } else { bytes }
+    }
+}
+
+/// What the arguments of a request take in a log record at most, if each is there once.
+#[inline]
+fn args_bytes_max(args: Args<'_>) -> usize {
+    args.bytes_max() + args.len() * RECORD_ARGUMENT_BYTES + RECORD_SLACK_BYTES
 }
 
 /// An integer argument, by Redis's strict rules.

@@ -8,14 +8,16 @@ use store::{Change, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
-use super::cx::{ARGUMENT_COST, Cx, QUEUED_COST, Record, check_elements};
+use super::cx::{ARGUMENT_COST, Cx, QUEUED_COST, check_elements};
 use super::fail::Fail;
 use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
+use crate::commit::{Record, Unit};
 use crate::config::KeyEvents;
-use crate::evict::{Eviction, NoRoom};
+use crate::evict::Eviction;
+use crate::gate::Gate;
 use crate::hot_keys::Space;
 use crate::latency::LatencyEvent;
 use crate::shared::Shared;
@@ -113,23 +115,23 @@ impl<'a> Executor<'a> {
         prepared: Prepared,
         args: Args<'_>,
         out: &mut Vec<u8>,
-    ) -> u64 {
+    ) -> Gate {
         let start = out.len();
         session.commands += 1;
         let gate = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, out),
             Ok(Admitted::Queued) => {
                 writer(session, out).simple("QUEUED");
-                0
+                Gate::OPEN
             }
             Ok(Admitted::Later) => {
                 session.wait = Some(Wait::Pause);
                 session.commands -= 1; // it comes again
-                return 0;
+                return Gate::OPEN;
             }
             Err(fail) => {
                 self.reject(session, prepared.id, args, &fail, out);
-                0
+                Gate::OPEN
             }
         };
         session.last_gate = session.last_gate.max(gate);
@@ -209,7 +211,7 @@ impl<'a> Executor<'a> {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
-            self.make_room()?;
+            self.make_room(args.bytes_max())?;
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
             self.check_log()?;
@@ -256,11 +258,10 @@ impl<'a> Executor<'a> {
         Ok(Admitted::Queued)
     }
 
-    /// Evicts until memory is below the limit.
+    /// Evicts until there is room for a request of this many bytes.
     #[inline]
-    pub(crate) fn make_room(&mut self) -> Done {
-        let limit_bytes = self.worker.settings.maxmemory_bytes;
-        if limit_bytes == 0 || self.shared.used_bytes() <= limit_bytes {
+    fn make_room(&mut self, request_bytes: usize) -> Done {
+        if self.worker.room.has(self.shared.used_bytes(), request_bytes) {
             return Ok(());
         }
         let mut eviction = Eviction {
@@ -270,9 +271,8 @@ impl<'a> Executor<'a> {
             record: self.record,
             now: self.now,
         };
-        eviction
-            .make_room(limit_bytes)
-            .map_err(|NoRoom| Fail::text("OOM command not allowed when used memory > 'maxmemory'."))
+        let made = eviction.make_room(request_bytes);
+        made.map_err(|no_room| Fail::owned(format!("OOM {no_room}")))
     }
 
     #[inline]
@@ -282,7 +282,7 @@ impl<'a> Executor<'a> {
 
     /// Whether a reply that waits for `gate` would wait for ever.
     #[inline]
-    pub(crate) fn is_lost(&self, gate: u64) -> bool {
+    pub(crate) fn is_lost(&self, gate: Gate) -> bool {
         self.worker.is_lost(self.shared, gate)
     }
 
@@ -292,7 +292,7 @@ impl<'a> Executor<'a> {
     pub(crate) fn reply_lost(
         &mut self,
         session: &mut Session,
-        gate_before: u64,
+        gate_before: Gate,
         start: usize,
         out: &mut Vec<u8>,
     ) {
@@ -314,47 +314,30 @@ impl<'a> Executor<'a> {
         hash: Option<u64>,
         args: Args<'_>,
         out: &mut Vec<u8>,
-    ) -> u64 {
+    ) -> Gate {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
             self.worker.publish(self.shared, session, self.now);
         }
-        self.record.clear();
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
         let protocol = session.protocol;
         let mut cx = Cx {
             db: session.db,
-            locked,
+            locked: Unit::new(self.shared, self.worker, self.record, locked),
             reply: ReplyWriter { out, protocol },
             now: self.now,
             shared: self.shared,
             session: &mut *session,
             worker: self.worker,
-            record: self.record,
-            gate: 0,
+            gate: Gate::OPEN,
             in_exec: false,
             elements: Cell::new(0),
             slept_ns: 0,
         };
-        if command.flags.has(Flags::WRITE) {
-            cx.delete_overdue(&keys, args, command);
-        }
-        cx.call(id, args);
-        let gate = cx.seal(command, &keys);
+        cx.call(id, args, Some(&keys));
         cx.feed_monitors(command, args);
-        let tells = cx.worker.pubsub.has_deferred();
-        if tells {
-            // Under the locks: what transactions on the same keys tell comes in the order of the log.
-            let gate = gate.max(cx.session.last_gate);
-            cx.worker.publish_deferred(cx.shared, gate);
-        }
-        cx.unlock();
-        if tells {
-            self.worker.wake_receivers(self.shared);
-        }
-        self.record.trim();
-        gate
+        cx.commit(command, &keys)
     }
 
     /// Locks the stripes of the command's keys, and lists the keys.
@@ -406,17 +389,17 @@ pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes a
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;
 
 impl Cx<'_> {
-    /// Runs one command: the only one of the request, or one of a transaction.
+    /// Runs one command: the only one of the request, or one of a transaction. `keys`: of the only one,
+    /// with their hashes.
     #[inline]
-    pub(crate) fn call(&mut self, id: CommandId, args: Args<'_>) {
+    pub(crate) fn call(&mut self, id: CommandId, args: Args<'_>, keys: Option<&Keys>) {
         let start = self.reply.out.len();
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
-        self.worker.told_as = command.name;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
-        if let Err(fail) = (command.run)(self, args).and_then(|()| self.check_reply()) {
+        if let Err(fail) = self.run_command(command, args, keys) {
             let text = fail.to_string();
             self.reply.out.truncate(start);
             self.reply.error(&text);
@@ -482,21 +465,28 @@ impl Cx<'_> {
         }
     }
 
-    /// Deletes keys whose time has come before a write sees them, so that the log says when they
-    /// went. Reads only look past them.
     #[inline]
-    fn delete_overdue(&mut self, keys: &Keys, args: Args<'_>, command: &Command) {
-        if keys.iter().all(|(db, hash)| !self.locked.may_expire(*db, *hash)) {
-            return;
+    fn run_command(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) -> Done {
+        if command.flags.has(Flags::WRITE) {
+            self.admit_write(command, args)?;
+            self.delete_overdue(command, args, keys);
         }
-        if transactions::is_exec(command) {
-            return; // each of its commands does it for itself
-        }
-        self.delete_overdue_keys(args, command);
+        self.worker.told_as = command.name;
+        (command.run)(self, args)?;
+        self.check_reply()
     }
 
-    /// The same for one command of a transaction.
-    pub(crate) fn delete_overdue_keys(&mut self, args: Args<'_>, command: &Command) {
+    /// Deletes the command's keys that have expired, so that the log records when they did. Reads only
+    /// skip them.
+    #[inline]
+    fn delete_overdue(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) {
+        let may_expire = |(db, hash): &(u8, u64)| self.locked.may_expire(*db, *hash);
+        if keys.is_none_or(|keys| keys.iter().any(may_expire)) {
+            self.delete_overdue_keys(command, args);
+        }
+    }
+
+    fn delete_overdue_keys(&mut self, command: &Command, args: Args<'_>) {
         let mut overdue: SmallVec<[usize; 2]> = SmallVec::new();
         let listed = command.key_positions(args, |at, _| overdue.push(at));
         if listed.is_err() {
@@ -511,41 +501,44 @@ impl Cx<'_> {
         }
     }
 
-    /// Puts the record into the log, still under the locks, and says what the reply must wait for.
+    /// Logs the changes, publishes deferred messages under the same locks, and unlocks. Returns what the
+    /// reply waits for: the changes, or the newest write to the keys that were read.
     #[inline]
-    fn seal(&mut self, command: &Command, keys: &Keys) -> u64 {
-        let durable = self.worker.durable;
-        let gated = is_gated(self.session.durability);
-        if !self.record.bytes.is_empty() {
-            let lsn = self.worker.append(self.shared, &self.record.bytes);
-            self.session.last_lsn = lsn;
-            if self.record.flushed {
-                self.locked.note_flush(lsn);
-            }
-            for (db, hash) in &self.record.written {
-                self.locked.note_write(*db, *hash, lsn, durable);
-            }
-            return if gated { lsn.max(self.gate) } else { self.gate };
-        }
-        if !gated {
-            return self.gate;
-        }
-        let seen = if command.flags.has(Flags::ALL_KEYS) || self.locked.is_all() {
-            self.locked.gate_all()
+    fn commit(self, command: &Command, keys: &Keys) -> Gate {
+        let is_gated = is_gated(self.session.durability);
+        let seen = if is_gated && !self.locked.has_changed() {
+            self.seen(command, keys)
         } else {
-            keys.iter().map(|(db, hash)| self.locked.gate(*db, *hash)).max().unwrap_or(0)
+            Gate::OPEN
         };
-        seen.max(self.gate)
+        let other = seen.max(self.gate);
+        let Cx { locked: unit, session, worker, shared, .. } = self;
+        let has_changed = unit.has_changed();
+        let publishes = worker.pubsub.has_deferred();
+        let written = unit.commit_then(worker, |worker, written| {
+            if publishes {
+                // In the order of the log: the keys are still locked.
+                let own = if is_gated { written.max(other) } else { other };
+                worker.publish_deferred(shared, own.max(session.last_gate));
+            }
+        });
+        if publishes {
+            worker.wake_receivers(shared);
+        }
+        if has_changed {
+            session.last_write = written;
+        }
+        if is_gated { written.max(other) } else { other }
     }
 
+    /// The newest write to the keys of a command that changed nothing.
     #[inline]
-    fn unlock(self) {
-        let Cx { locked, worker, shared, .. } = self;
-        let (trash, grown_bytes) = locked.unlock();
-        worker.store_bytes += grown_bytes;
-        if !trash.is_empty() {
-            shared.janitor.free(trash);
+    fn seen(&self, command: &Command, keys: &Keys) -> Gate {
+        if command.flags.has(Flags::ALL_KEYS) || self.locked.is_all() {
+            return Gate::of_all(&self.locked);
         }
+        let gates = keys.iter().map(|(db, hash)| Gate::of(&self.locked, *db, *hash));
+        gates.max().unwrap_or_default()
     }
 }
 

@@ -14,6 +14,7 @@ use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::glob;
 use super::scan::{ScanOptions, parse_cursor};
+use crate::gate::Gate;
 use crate::worker::is_gated;
 
 pub(crate) use expire::{
@@ -171,7 +172,7 @@ pub(crate) const RENAME: Command = Command {
     complexity: "O(N) in the size of the value, which the log gets whole",
     group: Group::Generic,
     arity: 3,
-    flags: Flags::WRITE,
+    flags: Flags::WRITE.and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
@@ -196,7 +197,7 @@ fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(crate) const RENAMENX: Command = Command {
     name: "renamenx",
     summary: "Renames a key unless the new name is taken.",
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Create),
@@ -235,7 +236,7 @@ pub(crate) const COPY: Command = Command {
     complexity: "O(N) in the size of the value",
     group: Group::Generic,
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Read),
         KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
@@ -277,7 +278,7 @@ pub(crate) const MOVE: Command = Command {
     complexity: "O(N) in the size of the value, which the log gets whole",
     group: Group::Generic,
     arity: 3,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: move_key,
     ..Command::EMPTY
@@ -308,14 +309,15 @@ fn database(text: &[u8]) -> Result<u8, Fail> {
 /// Is there no such key in this database? The reply tells, so it waits for that key's last write.
 /// The stripe of a key holds it for every database.
 fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
-    note_gate(cx, cx.locked.gate(db, key.hash));
+    let gate = Gate::of(&cx.locked, db, key.hash);
+    note_gate(cx, gate);
     !cx.locked.contains(db, key)
 }
 
-/// The reply shows what was written up to `lsn`.
-fn note_gate(cx: &mut Cx<'_>, lsn: u64) {
+/// The reply shows what waits for `gate`.
+fn note_gate(cx: &mut Cx<'_>, gate: Gate) {
     if is_gated(cx.session.durability) {
-        cx.gate = cx.gate.max(lsn);
+        cx.gate = cx.gate.max(gate);
     }
 }
 
@@ -413,10 +415,11 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (next, gate) = if cx.locked.is_all() {
         let locked = &cx.locked;
         // Whoever locked everything waits for everything.
-        (locked.scan(db, cursor, options.count, |key| visit(locked, key)), 0)
+        (locked.scan(db, cursor, options.count, |key| visit(locked, key)), Gate::OPEN)
     } else {
         let keyspace = &cx.shared.keyspace;
-        keyspace.scan(db, cursor, options.count, cx.locked.params(), visit)
+        let (next, position) = keyspace.scan(db, cursor, options.count, cx.locked.params(), visit);
+        (next, Gate::from_store(position))
     };
     let body_end = cx.reply.out.len();
     cx.reply.array(2);

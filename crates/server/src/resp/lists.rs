@@ -279,7 +279,7 @@ pub(crate) const LMOVE: Command = Command {
     since: "6.2.0",
     group: Group::List,
     arity: 5,
-    flags: GROWS,
+    flags: GROWS.and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::ReadDelete), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
     run: lmove,
     ..Command::EMPTY

@@ -14,6 +14,7 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags};
 use super::cx::Cx;
 use crate::config::KeyEvents;
+use crate::gate::Gate;
 use crate::pubsub::{Kind, Post};
 use crate::shared::Shared;
 use crate::worker::{Worker, is_gated};
@@ -134,9 +135,9 @@ impl Worker {
 
     /// Publishes what was told of keys that no command has changed, with the position of its record; as
     /// [`Worker::publish_deferred`].
-    pub(crate) fn publish_told(&mut self, shared: &Shared, lsn: u64) {
+    pub(crate) fn publish_told(&mut self, shared: &Shared, written: Gate) {
         if self.pubsub.has_deferred() {
-            let gate = if is_gated(self.settings.durability) { lsn } else { 0 };
+            let gate = if is_gated(self.settings.durability) { written } else { Gate::OPEN };
             self.publish_deferred(shared, gate);
         }
     }

@@ -11,6 +11,7 @@ use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 use super::registry::CommandId;
 use crate::accounts::Charges;
 use crate::config::Durability;
+use crate::gate::Gate;
 use crate::pubsub::Subscriptions;
 
 /// Queued commands of a transaction; further ones are refused.
@@ -114,9 +115,9 @@ pub(crate) struct Session {
     pub(crate) last_command: CommandId,
     pub(crate) commands: u64,
     /// End of the newest record that this connection wrote.
-    pub(crate) last_lsn: u64,
+    pub(crate) last_write: Gate,
     /// Highest gate of its replies.
-    pub(crate) last_gate: u64,
+    pub(crate) last_gate: Gate,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Option<Box<Watched>>,
     /// None: it has subscribed to nothing. While there are some it stays on its reactor.
@@ -149,8 +150,8 @@ impl Session {
             closing: false,
             last_command: 0,
             commands: 0,
-            last_lsn: 0,
-            last_gate: 0,
+            last_write: Gate::OPEN,
+            last_gate: Gate::OPEN,
             transaction: None,
             watched: None,
             subscriptions: None,

@@ -268,7 +268,7 @@ pub(crate) const SMOVE: Command = Command {
     complexity: "O(1)",
     group: Group::Set,
     arity: 4,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Insert),
@@ -305,7 +305,7 @@ pub(crate) const SPOP: Command = Command {
     complexity: "O(N) in the members removed",
     group: Group::Set,
     arity: -2,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     tips: &["nondeterministic_output"],
     run: spop,

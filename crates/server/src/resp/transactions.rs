@@ -78,10 +78,7 @@ fn exec(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for (id, args) in &transaction.queued {
         let command = REGISTRY.entry(*id).command;
         cx.db = cx.session.db;
-        if command.flags.has(Flags::WRITE) {
-            cx.delete_overdue_keys(args.as_args(), command);
-        }
-        cx.call(*id, args.as_args());
+        cx.call(*id, args.as_args(), None);
         cx.feed_monitors(command, args.as_args());
     }
     // Taken with its memory: they may have been large once.

@@ -358,7 +358,7 @@ pub(crate) const ZUNIONSTORE: Command = Command {
     complexity: "O(N*log N) in the members of all inputs",
     group: Group::SortedSet,
     arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zunionstore,
     ..Command::EMPTY
@@ -398,7 +398,7 @@ pub(crate) const ZINTERSTORE: Command = Command {
     complexity: "O(N*K + M*log M) for the smallest of K inputs and M results",
     group: Group::SortedSet,
     arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zinterstore,
     ..Command::EMPTY
@@ -461,7 +461,7 @@ pub(crate) const ZDIFFSTORE: Command = Command {
     complexity: "O(N*log N) in the members of all inputs",
     group: Group::SortedSet,
     arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zdiffstore,
     ..Command::EMPTY

@@ -361,7 +361,7 @@ pub(crate) const ZRANGESTORE: Command = Command {
     complexity: "O(log N + M) for M members stored",
     group: Group::SortedSet,
     arity: -5,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, 2, 1, KeyAccess::Read),
@@ -440,7 +440,7 @@ pub(crate) const ZREMRANGEBYRANK: Command = Command {
     complexity: "O(log N + M*log N) for M members removed",
     group: Group::SortedSet,
     arity: 4,
-    flags: Flags::WRITE,
+    flags: Flags::WRITE.and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyrank,
     ..Command::EMPTY
@@ -459,7 +459,7 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     complexity: "O(log N + M*log N) for M members removed",
     group: Group::SortedSet,
     arity: 4,
-    flags: Flags::WRITE,
+    flags: Flags::WRITE.and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyscore,
     ..Command::EMPTY
@@ -478,7 +478,7 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     complexity: "O(log N + M*log N) for M members removed",
     group: Group::SortedSet,
     arity: 4,
-    flags: Flags::WRITE,
+    flags: Flags::WRITE.and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebylex,
     ..Command::EMPTY

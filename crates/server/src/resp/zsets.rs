@@ -256,7 +256,7 @@ pub(crate) const ZPOPMIN: Command = Command {
     complexity: "O(M*log N) for M members removed",
     group: Group::SortedSet,
     arity: -2,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmin,
     ..Command::EMPTY
@@ -275,7 +275,7 @@ pub(crate) const ZPOPMAX: Command = Command {
     complexity: "O(M*log N) for M members removed",
     group: Group::SortedSet,
     arity: -2,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmax,
     ..Command::EMPTY
@@ -344,7 +344,7 @@ pub(crate) const ZMPOP: Command = Command {
     complexity: "O(K) + O(M*log N) for K keys and M members removed",
     group: Group::SortedSet,
     arity: -4,
-    flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     keys: &[KeySpec::counted(1, KeyAccess::ReadDelete)],
     run: zmpop,
     ..Command::EMPTY

@@ -16,6 +16,7 @@ use crate::cql::engine::statement_id;
 use crate::cql::events::SchemaEvent;
 use crate::cql::pool;
 use crate::cql::schema::{Catalog, Event, Target, Verb};
+use crate::gate::Gate;
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
@@ -319,8 +320,8 @@ fn change_schema(world: &mut World, writer: usize) {
     world.send(writer, command(&["SET", "text0", "x"]));
     run_reactors(world);
     let event = Event { verb: Verb::Created, keyspace: "k".to_owned(), target: Target::Keyspace };
-    let gate = world.shared().log.next().0;
-    assert!(gate > world.shared().log.durable().0);
+    let gate = Gate::at(world.shared().log.next());
+    assert!(!gate.is_open_at(world.shared().log.durable()));
     SchemaEvent::announce(world.shared(), event, gate);
     run_reactors(world);
 }

@@ -9,9 +9,10 @@ use wire::resp::{Args, OwnedArgs, Protocol, Reply, decode_reply};
 
 use super::cql_client::run_reactors;
 use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
+use crate::commit::Record;
 use crate::config::Durability;
+use crate::gate::Gate;
 use crate::pubsub::{Desk, Kind, Subscriptions};
-use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, Prepared, prepare};
 use crate::resp::session::{Peer, Session};
 use crate::shared::{Shared, params};
@@ -38,14 +39,14 @@ impl Hand<'_> {
     }
 
     /// Runs a request. Returns the log position that its reply waits for, and the reply.
-    fn ask(&mut self, words: &[&str]) -> (u64, String) {
+    fn ask(&mut self, words: &[&str]) -> (Gate, String) {
         self.execute(words, |executor, session, prepared, args, out| {
             executor.request(session, prepared, args, out)
         })
     }
 
     /// The same without the checks before it, as if things had changed since.
-    fn ask_unchecked(&mut self, words: &[&str]) -> (u64, String) {
+    fn ask_unchecked(&mut self, words: &[&str]) -> (Gate, String) {
         self.execute(words, |executor, session, prepared, args, out| {
             executor.run(session, prepared.id.unwrap(), prepared.hash, args, out)
         })
@@ -54,8 +55,8 @@ impl Hand<'_> {
     fn execute(
         &mut self,
         words: &[&str],
-        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, &mut Vec<u8>) -> u64,
-    ) -> (u64, String) {
+        run: impl FnOnce(&mut Executor<'_>, &mut Session, Prepared, Args<'_>, &mut Vec<u8>) -> Gate,
+    ) -> (Gate, String) {
         let args: OwnedArgs = words.iter().copied().collect();
         let prepared = prepare(self.shared, args.as_args(), None);
         let (now, seed) = (Now::default(), self.shared.keyspace.seed());
@@ -138,7 +139,10 @@ fn what_comes_while_a_transaction_runs_stands_behind_its_reply() {
     hand.ask(&["SUBSCRIBE", "a"]);
     hand.ask(&["MULTI"]);
     hand.ask(&["UNSUBSCRIBE"]);
-    assert_eq!(Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "x"]), (0, ":1\r\n".to_owned()));
+    assert_eq!(
+        Hand::new(world.shared(), 1).ask(&["PUBLISH", "a", "x"]),
+        (Gate::OPEN, ":1\r\n".to_owned())
+    );
     let (_, told) = hand.ask(&["EXEC"]);
     let push = |payload: &str| message("a", payload).replacen('*', ">", 1);
     let left = ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";

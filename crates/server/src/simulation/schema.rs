@@ -8,12 +8,13 @@ use binlog::Faults;
 use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId, Write, Writes};
 
 use super::world::{Plan, World};
+use crate::commit::Record;
 use crate::cql::error::CqlError;
 use crate::cql::schema::{Catalog, Changer, Event, RowReader};
 use crate::cql::statements::parse;
 use crate::cql::virtual_tables::{VirtualCx, rows};
+use crate::gate::Gate;
 use crate::records::MUTATIONS;
-use crate::resp::cx::Record;
 use crate::shared::params;
 use crate::worker::Worker;
 
@@ -32,7 +33,7 @@ fn context(world: &mut World) -> (Now, Params) {
     (now, params(&shared.settings.load(), now.unix, shared.keyspace.seed(), SEED))
 }
 
-fn change(world: &mut World, text: &str) -> Result<(Option<Event>, u64), CqlError> {
+fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlError> {
     let (_, params) = context(world);
     let shared = Arc::clone(world.shared());
     let mut worker = Worker::new(&shared, 0);
@@ -51,7 +52,7 @@ fn change_all(world: &mut World, statements: &[&str]) {
     for text in statements {
         let (event, gate) = change(world, text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert!(event.is_some(), "{text}");
-        assert_eq!(gate, world.shared().log.next().0, "{text}");
+        assert_eq!(gate, Gate::at(world.shared().log.next()), "{text}");
     }
 }
 
@@ -134,7 +135,7 @@ fn what_was_not_durable_may_be_gone_and_no_more() {
 fn what_is_there_already_is_told_when_it_is_durable() {
     let mut world = world();
     change_all(&mut world, &[KEYSPACE]);
-    let gate = world.shared().log.next().0;
+    let gate = Gate::at(world.shared().log.next());
     let again = KEYSPACE.replace("KEYSPACE", "KEYSPACE IF NOT EXISTS");
     assert_eq!(change(&mut world, &again), Ok((None, gate)));
     let refused = change(&mut world, KEYSPACE).unwrap_err();
@@ -154,7 +155,7 @@ fn a_table_that_goes_takes_its_data_along() {
     let writes = [Write::Cell { row, column: 3, item: None, timestamp: 1, value }];
     let mutation = Mutation::Partition { key, writes: Writes::Slice(&writes) };
     let mut locked = shared.keyspace.lock_one(key.hash(), &params);
-    locked.apply(&mutation).unwrap();
+    locked.apply_mutation(&mutation).unwrap();
     let mut bytes = Vec::new();
     mutation.encode(&mut bytes);
     shared.log.append(0, MUTATIONS, &bytes).unwrap();

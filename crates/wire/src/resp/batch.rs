@@ -186,6 +186,17 @@ impl<'a> Args<'a> {
         ArgsIter { bytes: self.bytes, spans: self.spans.iter() }
     }
 
+    /// At least the bytes of all arguments: from the start of the first to the end of the last. O(1).
+    #[inline]
+    pub fn bytes_max(self) -> usize {
+        match (self.spans.first(), self.spans.last()) {
+            (Some(first), Some(last)) => {
+                (last.start as usize + last.len as usize).saturating_sub(first.start as usize)
+            }
+            _ => 0,
+        }
+    }
+
     /// All but the first `count` arguments; none if there are fewer.
     #[must_use]
     #[inline]

@@ -12,7 +12,26 @@ pub(crate) struct WriteClock {
     last: AtomicI64,
 }
 
+/// How far a number that was read may push the clock ahead of the time: clocks of clients differ.
+const LEAD_US_MAX: i64 = 1_000_000;
+
 impl WriteClock {
+    /// A number above `floor`, which a conditional write has read.
+    ///
+    /// Others continue after it, unless it is so far ahead of the clock that a client must have chosen
+    /// `floor`: then only this write follows that client, not all writes of the server.
+    pub(super) fn take_above(&self, floor: i64, now_us: i64) -> i64 {
+        let above = floor.saturating_add(1);
+        let is_near = above <= now_us.saturating_add(LEAD_US_MAX);
+        let next = |last: i64| {
+            let own = last.saturating_add(1).max(now_us);
+            if is_near { own.max(above) } else { own }
+        };
+        let taken =
+            self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        next(taken.expect("always taken")).max(above)
+    }
+
     /// The first of `count` numbers in a row.
     pub(super) fn take(&self, now_us: i64, count: usize) -> i64 {
         let count = i64::try_from(count.max(1)).expect("counts of items fit memory");
@@ -36,5 +55,17 @@ mod tests {
         assert_eq!(clock.take(90, 1), 104);
         assert_eq!(clock.take(200, 0), 200);
         assert_eq!(clock.take(200, 1), 201);
+    }
+
+    #[test]
+    fn a_number_is_above_what_was_read_and_far_ones_do_not_move_the_clock() {
+        let clock = WriteClock::default();
+        assert_eq!(clock.take_above(i64::MIN, 100), 100);
+        assert_eq!(clock.take_above(150, 100), 151);
+        assert_eq!(clock.take(100, 1), 152, "never given twice");
+        let far = 100 + 2 * LEAD_US_MAX;
+        assert_eq!(clock.take_above(far, 100), far + 1);
+        assert_eq!(clock.take(100, 1), 154);
+        assert_eq!(clock.take_above(i64::MAX, 100), i64::MAX);
     }
 }

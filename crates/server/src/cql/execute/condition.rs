@@ -144,15 +144,12 @@ impl<'r> Current<'r> {
         look(&RowCx::new(table, &parts, statics, row, self.now()))
     }
 
-    /// The newest cell that the writes may replace.
+    /// The highest timestamp of what the writes may replace, deletions included: a conditional write
+    /// that was not above all of them would report that it was applied, and have no effect.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         let partition = self.partition?;
-        let rows = self.writes.iter().filter_map(|write| match write.row_key() {
-            RowKey::Clustering(key) => partition.row(key, self.now()),
-            RowKey::Static => None,
-        });
-        let views = rows.chain([partition.statics(self.now())]);
-        views.flat_map(|view| view.cells()).map(|cell| cell.timestamp).max()
+        let written = self.writes.iter().filter_map(|write| write.newest(partition));
+        written.chain(partition.newest(RowKey::Static)).max()
     }
 
     pub(super) fn holds(&self) -> Result<bool, CqlError> {

@@ -7,6 +7,7 @@ use crate::cql::error::CqlError;
 use crate::cql::schema::{DescribeContext, describe};
 use crate::cql::statements::Describe;
 use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
+use crate::gate::Gate;
 
 impl Engine<'_> {
     pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualCx<'_> {
@@ -20,7 +21,7 @@ impl Engine<'_> {
         keyspace: Option<&str>,
         statement: &Describe,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         let endpoint = self.virtual_cx(client).endpoint();
         let catalog = self.shared.catalog.load();
         let found = describe(
@@ -51,6 +52,6 @@ impl Engine<'_> {
             rows.end_row();
         }
         rows.finish();
-        Ok(0)
+        Ok(Gate::OPEN)
     }
 }

@@ -5,6 +5,7 @@ use store::Seconds;
 use super::paging::PagingState;
 use super::result::Progress;
 use crate::cql::expression::Moment;
+use crate::gate::Gate;
 
 /// All that a SELECT has done so far.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(super) struct Done {
     pub(super) at: PagingState,
     pub(super) progress: Progress,
     /// The log position that it waits for.
-    pub(super) gate: u64,
+    pub(super) gate: Gate,
 }
 
 /// The time that a statement began with is its time to the end.

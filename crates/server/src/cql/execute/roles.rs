@@ -9,6 +9,7 @@ use crate::cql::roles::{
 };
 use crate::cql::schema::Changer;
 use crate::cql::statements::{List, Statement};
+use crate::gate::Gate;
 use crate::worker::is_gated;
 
 impl Engine<'_> {
@@ -19,7 +20,7 @@ impl Engine<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let access = client.access.as_deref();
         let salted_hash = match hashes_password(statement) {
@@ -48,7 +49,7 @@ impl Engine<'_> {
         let (warning, gate) = changed?;
         let warning: Vec<&str> = warning.as_deref().into_iter().collect();
         warned(reply.encoder, &warning).void(reply.stream, reply.out);
-        Ok(if is_gated(client.durability) { gate } else { 0 })
+        Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
     pub(super) fn list_roles(
@@ -57,7 +58,7 @@ impl Engine<'_> {
         statement: &List,
         keyspace: Option<&str>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         let access = client.access.as_deref();
         let roles = self.shared.roles.load();
         let performer = Performer {
@@ -70,7 +71,7 @@ impl Engine<'_> {
             None => reply.encoder.void(reply.stream, reply.out),
             Some(listed) => put_rows(&listed, reply),
         }
-        Ok(0)
+        Ok(Gate::OPEN)
     }
 }
 

@@ -12,6 +12,7 @@ use super::pause::{Paused, When};
 use super::select::Outcome;
 use super::values::Cx;
 use super::write::{Ready, SEVERAL_PARTITIONS};
+use crate::commit::Unit;
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
@@ -19,6 +20,7 @@ use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
 use crate::cql::roles::changes_roles;
 use crate::cql::schema::{Changer, Table, changes_schema};
 use crate::cql::statements::{BatchKind, Statement};
+use crate::gate::Gate;
 use crate::worker::is_gated;
 
 /// A statement of a batch. One that was prepared is not counted as used: reactors would write to the same
@@ -63,7 +65,7 @@ impl Engine<'_> {
         statement: &PreparedStatement,
         parameters: &Parameters<'_>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.authorize(client, statement)?;
         let values = BoundValues::new(&parameters.values, &statement.values)?;
         let When { moment, now } = self.when(parameters.now_in_seconds);
@@ -75,13 +77,13 @@ impl Engine<'_> {
                     Outcome::Paused(done) => {
                         let paused = Paused { done: *done, when: When { moment, now } };
                         self.worker.walks.paused = Some(Box::new(paused));
-                        Ok(0)
+                        Ok(Gate::OPEN)
                     }
                 }
             }
             Plan::Write(plan) => {
                 self.admit_write()?;
-                let timestamp = self.timestamp(parameters.timestamp, plan.is_conditional());
+                let timestamp = Self::timestamp(parameters.timestamp, plan.is_conditional());
                 let document = Document::read(plan, &cx)?;
                 let cx = Document::within(document.as_ref(), cx);
                 let write = Ready::new(plan, &statement.catalog, cx, timestamp)?;
@@ -94,7 +96,7 @@ impl Engine<'_> {
             Plan::Use(keyspace) => {
                 client.keyspace = Some(keyspace.clone());
                 reply.encoder.set_keyspace(reply.stream, keyspace, reply.out);
-                Ok(0)
+                Ok(Gate::OPEN)
             }
             Plan::Other(other) if changes_schema(other) => {
                 self.change_schema(client, other, statement.keyspace.as_deref(), reply)
@@ -121,7 +123,7 @@ impl Engine<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let mut changer = Changer {
             shared: self.shared,
@@ -135,7 +137,7 @@ impl Engine<'_> {
             Some(event) => reply.encoder.schema_changed(reply.stream, &event.wire(), reply.out),
             None => reply.encoder.void(reply.stream, reply.out),
         }
-        Ok(if is_gated(client.durability) { gate } else { 0 })
+        Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
     /// Whether the client may run the statement. Free where nobody has to have a role.
@@ -169,11 +171,10 @@ impl Engine<'_> {
         asked.and_then(|seconds| Seconds::try_from(seconds).ok()).unwrap_or_else(own)
     }
 
-    /// When a write was made that does not say it itself. Conditions are judged here, so their
-    /// writes have the server's time.
-    fn timestamp(&self, asked: Option<i64>, is_conditional: bool) -> i64 {
-        let asked = asked.filter(|asked| !is_conditional && *asked != i64::MIN);
-        asked.unwrap_or_else(|| self.shared.write_clock.take(self.now.unix_us(), 1))
+    /// The timestamp of a write that specifies none. Conditions are evaluated here, so their writes get
+    /// the server's; as do those of clients that send none.
+    fn timestamp(asked: Option<i64>, is_conditional: bool) -> Option<i64> {
+        asked.filter(|asked| !is_conditional && *asked != i64::MIN)
     }
 
     fn batch_text(
@@ -184,14 +185,14 @@ impl Engine<'_> {
         cx: Cx<'_>,
         timestamp: Option<i64>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let own = match &plan.timestamp {
             None => None,
             Some(expression) => cx.integer(expression, "timestamp")?,
         };
         let is_conditional = plan.writes.iter().any(WritePlan::is_conditional);
-        let timestamp = self.timestamp(own.or(timestamp), is_conditional);
+        let timestamp = Self::timestamp(own.or(timestamp), is_conditional);
         let documents = plan.writes.iter().map(|write| Document::read(write, &cx));
         let documents = documents.collect::<Result<Vec<_>, _>>()?;
         let writes = plan.writes.iter().zip(&documents).map(|(write, document)| {
@@ -208,7 +209,7 @@ impl Engine<'_> {
         batch: &wire::cql::Batch<'_>,
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let mut statements = Vec::with_capacity(batch.statements.len());
         for (statement, values) in batch.statements.iter() {
@@ -241,7 +242,7 @@ impl Engine<'_> {
         let moment = self.moment();
         let now = self.seconds(batch.now_in_seconds);
         let is_conditional = plans.iter().any(|(plan, ..)| plan.is_conditional());
-        let timestamp = self.timestamp(batch.timestamp, is_conditional);
+        let timestamp = Self::timestamp(batch.timestamp, is_conditional);
         let context = |values| Cx { values, document: None, left_out: &[], moment: &moment, now };
         let documents =
             plans.iter().map(|(plan, _, values)| Document::read(plan, &context(*values)));
@@ -260,16 +261,14 @@ impl Engine<'_> {
         client: &ClientState,
         table: &Table,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         self.admit_write()?;
-        self.record.clear();
-        let mut locked = self.shared.keyspace.lock_all(self.params);
+        let locked = self.shared.keyspace.lock_all(self.params);
+        let mut unit = Unit::new(self.shared, self.worker, self.record, locked);
         let mutation = Mutation::Truncate { table: table_id(table) };
-        mutation.encode(&mut self.record.bytes);
-        locked.apply(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
-        self.record.flushed = true;
-        let lsn = self.seal(locked);
+        unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+        let gate = unit.commit(self.worker);
         reply.encoder.void(reply.stream, reply.out);
-        Ok(if is_gated(client.durability) { lsn } else { 0 })
+        Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 }

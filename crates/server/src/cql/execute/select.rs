@@ -19,12 +19,13 @@ use crate::cql::error::CqlError;
 use crate::cql::plan::{PartitionRestriction, SelectPlan};
 use crate::cql::schema::TableSource;
 use crate::cql::virtual_tables;
+use crate::gate::Gate;
 use crate::worker::is_gated;
 
 /// What has become of a SELECT.
 pub(super) enum Outcome {
     /// The log position that the response waits for.
-    Answered(u64),
+    Answered(Gate),
     Paused(Box<Done>),
 }
 
@@ -61,7 +62,7 @@ impl Engine<'_> {
             resume,
         };
         walk.check_sorted(page_rows_max)?;
-        let mut gate = 0;
+        let mut gate = Gate::OPEN;
         if let Some(paused) = begun {
             gate = paused.done.gate;
             walk.results.go_on(paused.done.progress);
@@ -94,7 +95,7 @@ impl Engine<'_> {
         rows.encoded(&walk.results.out, walk.results.count);
         rows.finish();
         self.record.keep_rows(std::mem::take(&mut walk.results.out));
-        Ok(Outcome::Answered(if is_gated(client.durability) { gate } else { 0 }))
+        Ok(Outcome::Answered(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }
 
     /// Visits what is asked for. Adds to the log position that the response waits for.
@@ -103,7 +104,7 @@ impl Engine<'_> {
         client: &ClientState,
         walk: &mut Walk<'s>,
         cx: &Cx<'s>,
-        gate: &mut u64,
+        gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         let plan = walk.plan;
         let is_redis = match plan.table.source {

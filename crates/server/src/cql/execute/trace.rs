@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use store::{Expiry, Mutation, PARTITIONS_DB, RowKey, Seconds, Stamp, Write};
-use uuid::Uuid;
+use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 
 use super::change::Packed;
 use super::keys::{Key, table_id};
-use super::write::apply;
+use crate::commit::Unit;
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::error::CqlError;
 use crate::cql::schema::{RowBuilder, RowId, Table, builtin_table};
@@ -43,33 +42,34 @@ impl Engine<'_> {
         let now = Seconds::try_from(self.now.unix.0 / 1000).unwrap_or(Seconds::MAX);
         let when = When { timestamp, now };
         let [sessions, events] = TABLES.map(|name| builtin_table(KEYSPACE, name));
-        self.record.clear();
         let mut session = Packed::default();
         put_session(client, trace, &sessions, now_us, &when, &mut session);
         let mut happened = Packed::default();
         let node = self.worker.random();
         put_events(client, trace, &events, (now_us, node), &when, &mut happened);
-        let mut hashes = Vec::with_capacity(4);
-        let mut put = |table: &Table, id: Uuid, packed: &Packed| -> Result<(), CqlError> {
-            let key = Key::new(&[id.as_bytes().into()])?;
-            let place = key.place(table_id(table));
-            hashes.push(place.hash());
-            let mutation = Mutation::Partition { key: place, writes: packed.writes() };
-            mutation.encode(&mut self.record.bytes);
-            Ok(())
-        };
-        put(&sessions, trace.id, &session)?;
-        put(&events, trace.id, &happened)?;
-        if let Some(old) = trace.evicted {
-            let mut gone = Packed::default();
-            gone.put(Write::DeletePartition(Stamp { timestamp, at: now }));
-            put(&sessions, old, &gone)?;
-            put(&events, old, &gone)?;
+        let [session_key, events_key] = [&sessions, &events].map(|table| (table, trace.id));
+        let mut parts = vec![(session_key, session), (events_key, happened)];
+        for old in trace.evicted.into_iter() {
+            for table in [&sessions, &events] {
+                let mut gone = Packed::default();
+                gone.put(Write::DeletePartition(Stamp { timestamp, at: now }));
+                parts.push(((table, old), gone));
+            }
         }
-        let mut locked = self.shared.keyspace.lock(hashes.iter().copied(), self.params);
-        apply(&self.record.bytes, &mut locked)?;
-        self.record.written.extend(hashes.into_iter().map(|hash| (PARTITIONS_DB, hash)));
-        self.seal(locked);
+        let keys = parts.iter().map(|((table, id), _)| {
+            let key = Key::new(&[id.as_bytes().into()])?;
+            Ok((table_id(table), key))
+        });
+        let keys = keys.collect::<Result<Vec<_>, CqlError>>()?;
+        let places = || keys.iter().map(|(table, key)| key.place(*table));
+        let hashes = places().map(|place| place.hash());
+        let locked = self.shared.keyspace.lock(hashes, self.params);
+        let mut unit = Unit::new(self.shared, self.worker, self.record, locked);
+        for (key, (_, packed)) in places().zip(&parts) {
+            let mutation = Mutation::Partition { key, writes: packed.writes() };
+            unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+        }
+        unit.commit(self.worker);
         Ok(())
     }
 }

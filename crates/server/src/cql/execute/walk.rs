@@ -18,6 +18,7 @@ use crate::cql::engine::Engine;
 use crate::cql::error::CqlError;
 use crate::cql::plan::{PartitionRestriction, SelectPlan};
 use crate::cql::token::token;
+use crate::gate::Gate;
 
 /// One run of a SELECT.
 pub(super) struct Walk<'s> {
@@ -49,13 +50,13 @@ impl Walk<'_> {
         &mut self,
         engine: &Engine<'_>,
         keys: &[Key],
-        gate: &mut u64,
+        gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         let table = table_id(&self.plan.table);
         self.each_key(keys, |walk, key, resume| {
             let place = key.place(table);
             let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
-            *gate = (*gate).max(locked.gate(PARTITIONS_DB, place.hash()));
+            *gate = (*gate).max(Gate::of(&locked, PARTITIONS_DB, place.hash()));
             let Some(partition) = locked.partition(place) else { return Ok(Next::GoOn) };
             let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);
             match walk.best_term(&locked, table, begin) {
@@ -101,7 +102,7 @@ impl Walk<'_> {
         &mut self,
         engine: &Engine<'_>,
         tokens: Ring,
-        gate: &mut u64,
+        gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         let table = table_id(&self.plan.table);
         let mut resume = self.resume.take();
@@ -122,7 +123,7 @@ impl Walk<'_> {
         }
         for stripe in first..=stripe_of_token(tokens.last).min(STRIPES - 1) {
             let locked = engine.shared.keyspace.lock_stripe(stripe, engine.params);
-            *gate = (*gate).max(locked.gate_all());
+            *gate = (*gate).max(Gate::of_all(&locked));
             let begin = resumed.as_ref().filter(|_| stripe == first);
             let begin = begin.map_or(Start::Token(tokens.first), start);
             if let Some(term) = self.best_term(&locked, table, begin) {

@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+
 use store::{
-    Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, RowKey, Seconds, Timestamp, Write,
+    Draft, Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, PartitionKey, RowKey,
+    Seconds, Timestamp, Write, Writes,
 };
 
 use super::batch_limits;
@@ -13,18 +18,19 @@ use super::clock::WriteClock;
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
-use super::redis::{self, KeyChange, Undo};
+use super::redis::{self, KeyChange};
 use super::roles::warned;
 use super::values::Cx;
+use crate::commit::{Refusal, Unit};
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
 use crate::cql::schema::{Catalog, TableSource};
 use crate::cql::statements::BatchKind;
-use crate::evict::{Eviction, NoRoom};
+use crate::evict::Eviction;
+use crate::gate::Gate;
 use crate::records::RECORD_BYTES_MAX;
 use crate::resp::LOG_FAILED;
-use crate::resp::cx::Record;
 use crate::worker::is_gated;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
@@ -42,15 +48,17 @@ pub(super) struct Ready<'w> {
     pub(super) keys: SmallVec<[Key; 1]>,
     rows: Rows,
     when: When,
+    /// Gets its timestamp under the locks.
+    takes_timestamp: bool,
 }
 
 impl<'w> Ready<'w> {
-    /// `timestamp`: of writes that say none.
+    /// `timestamp`: of a write that specifies none; `None`: the server's, taken under the locks.
     pub(super) fn new(
         plan: &'w WritePlan,
         catalog: &'w Arc<Catalog>,
         cx: Cx<'w>,
-        timestamp: Timestamp,
+        timestamp: Option<Timestamp>,
     ) -> Result<Self, CqlError> {
         let PartitionRestriction::Keys { keys, .. } = &plan.restrictions.partition else {
             unreachable!("writes name their partitions")
@@ -58,8 +66,8 @@ impl<'w> Ready<'w> {
         let timestamp = match &plan.timestamp {
             None => timestamp,
             Some(expression) => {
-                let own = cx.integer(expression, "timestamp")?.unwrap_or(timestamp);
-                if own == Timestamp::MIN {
+                let own = cx.integer(expression, "timestamp")?.or(timestamp);
+                if own == Some(Timestamp::MIN) {
                     return Err(CqlError::invalid("Invalid timestamp value"));
                 }
                 own
@@ -72,8 +80,10 @@ impl<'w> Ready<'w> {
                 rows(&plan.restrictions.clustering, &plan.table, &cx)?
             }
         };
+        let takes_timestamp = timestamp.is_none();
+        let timestamp = timestamp.unwrap_or(Timestamp::MIN);
         let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
-        Ok(Ready { plan, catalog, cx, keys, rows, when })
+        Ok(Ready { plan, catalog, cx, keys, rows, when, takes_timestamp })
     }
 
     /// The row of a conditional write.
@@ -81,6 +91,18 @@ impl<'w> Ready<'w> {
         match &self.rows {
             Rows::Points(points) if !points.is_empty() => RowKey::Clustering(&points[0]),
             _ => RowKey::Static,
+        }
+    }
+
+    /// The highest timestamp that decides whether this write takes effect.
+    pub(super) fn newest(&self, partition: &Partition) -> Option<Timestamp> {
+        match &self.rows {
+            Rows::Points(points) if !points.is_empty() => {
+                points.iter().filter_map(|row| partition.newest(RowKey::Clustering(row))).max()
+            }
+            Rows::Points(_) => None,
+            Rows::All if self.plan.target == Target::Statics => partition.newest(RowKey::Static),
+            Rows::All | Rows::Ranges(_) => partition.newest_of_all(),
         }
     }
 
@@ -199,13 +221,12 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
 }
 
 impl Engine<'_> {
-    /// Whether the server may take writes: there is room, and a log.
+    /// Whether the server may take a write: there is room, and a log.
     pub(super) fn admit_write(&mut self) -> Result<(), CqlError> {
         if !self.shared.log.takes_writes() {
             return Err(CqlError::Server(LOG_FAILED.to_owned()));
         }
-        let limit_bytes = self.worker.settings.maxmemory_bytes;
-        if limit_bytes == 0 || self.shared.used_bytes() <= limit_bytes {
+        if self.worker.room.has(self.shared.used_bytes(), 0) {
             return Ok(());
         }
         let mut eviction = Eviction {
@@ -215,27 +236,41 @@ impl Engine<'_> {
             record: self.record,
             now: self.now,
         };
-        eviction.make_room(limit_bytes).map_err(|NoRoom| {
-            CqlError::Overloaded("The server's memory is full: see maxmemory".to_owned())
-        })
+        eviction
+            .make_room(0)
+            .map_err(|no_room| CqlError::Overloaded(format!("Memory is full: {no_room}")))
     }
 
-    /// Carries writes out as one. Returns the log position that the response waits for.
+    /// Carries writes out atomically. Returns what the response waits for.
     pub(super) fn write(
         &mut self,
         client: &ClientState,
         writes: &mut [Ready<'_>],
         batch: Option<BatchKind>,
         reply: &mut Reply<'_>,
-    ) -> Result<u64, CqlError> {
+    ) -> Result<Gate, CqlError> {
         if writes.is_empty() {
             reply.encoder.void(reply.stream, reply.out);
-            return Ok(0);
+            return Ok(Gate::OPEN);
         }
         self.sample_writes(writes);
-        self.record.clear();
-        let keyspace = &self.shared.keyspace;
-        let mut locked = match writes {
+        let mut packed = Packed { count: 0, bytes: std::mem::take(&mut self.record.rows) };
+        let outcome = self.write_packed(client, writes, batch, reply, &mut packed);
+        self.record.keep_rows(packed.bytes);
+        outcome
+    }
+
+    fn write_packed(
+        &mut self,
+        client: &ClientState,
+        writes: &mut [Ready<'_>],
+        batch: Option<BatchKind>,
+        reply: &mut Reply<'_>,
+        packed: &mut Packed,
+    ) -> Result<Gate, CqlError> {
+        let shared = self.shared;
+        let keyspace = &shared.keyspace;
+        let locked = match writes {
             [write] if write.keys.len() == 1 => {
                 let (_, hash) = write.places(keyspace).next().expect("there is one");
                 keyspace.lock_one(hash, self.params)
@@ -245,49 +280,39 @@ impl Engine<'_> {
                 keyspace.lock(places.map(|(_, hash)| hash), self.params)
             }
         };
-        let current = self.shared.catalog.load();
+        let mut unit = Unit::new(shared, self.worker, self.record, locked);
+        let current = shared.catalog.load();
         writes.iter().try_for_each(|write| write.check_table(&current))?;
         drop(current);
         let is_conditional = writes.iter().any(|write| write.plan.is_conditional());
-        let mut seen = 0;
+        let mut seen = Gate::OPEN;
+        let mut newest = Timestamp::MIN;
         if is_conditional {
-            if !is_one_partition(writes) {
-                return Err(CqlError::invalid(SEVERAL_PARTITIONS));
+            check_conditional(writes)?;
+            let gates = writes[0].places(keyspace).map(|(db, hash)| Gate::of(&unit, db, hash));
+            if is_gated(client.durability) {
+                seen = gates.max().unwrap_or_default();
             }
-            if let Some(write) = writes.iter().find(|write| write.plan.names_rows_by_in()) {
-                return Err(CqlError::invalid(format!(
-                    "IN on the clustering key columns is not supported with conditional {}",
-                    if write.plan.is_deletion() { "deletions" } else { "updates" }
-                )));
-            }
-            let places = writes[0].places(keyspace);
-            let gates = places.map(|(db, hash)| locked.gate(db, hash));
-            seen = gates.max().filter(|_| is_gated(client.durability)).unwrap_or(0);
-            let Some(newest) = check_conditions(writes, &locked, batch.is_some(), reply)? else {
+            let Some(found) = check_conditions(writes, &unit, batch.is_some(), reply)? else {
                 return Ok(seen);
             };
-            for write in &mut *writes {
-                write.when.timestamp = write.when.timestamp.max(newest.saturating_add(1));
-            }
+            newest = found;
         }
-        let clock = &self.shared.write_clock;
+        // Under the locks: of two writes to a partition the later one has the higher timestamp.
+        if writes.iter().any(|write| write.takes_timestamp) {
+            let timestamp = shared.write_clock.take_above(newest, self.now.unix_us());
+            let own = writes.iter_mut().filter(|write| write.takes_timestamp);
+            own.for_each(|write| write.when.timestamp = timestamp);
+        }
+        let clock = &shared.write_clock;
+        let room = self.worker.room.large_bytes_max;
         if writes.iter().any(|write| write.plan.is_counter) {
-            count(writes, &mut locked, clock, self.record)?;
+            count(writes, &mut unit, clock, packed, room)?;
         } else {
-            encode(writes, &locked, clock, self.record)?;
-            let stored = self.record.bytes.len();
-            if writes.iter().any(Ready::is_redis) {
-                change_keys(writes, &mut locked, clock, self.record)?;
-            }
-            apply(&self.record.bytes[..stored], &mut locked)?;
+            change(writes, &mut unit, clock, packed, room)?;
         }
-        if !self.record.bytes.is_empty() {
-            let places = writes.iter().flat_map(|write| write.places(keyspace));
-            self.record.written.extend(places);
-        }
-        let bytes = self.record.bytes.len();
-        let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, bytes));
-        let lsn = self.seal(locked);
+        let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, unit.record_bytes()));
+        let written = unit.commit(self.worker);
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply);
         } else {
@@ -295,28 +320,21 @@ impl Engine<'_> {
             let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
             warned(reply.encoder, &warnings).void(reply.stream, reply.out);
         }
-        Ok(if is_gated(client.durability) { lsn.max(seen) } else { 0 })
+        Ok(if is_gated(client.durability) { written.max(seen) } else { Gate::OPEN })
     }
+}
 
-    /// Puts the record into the log, still under the locks, and releases them.
-    pub(super) fn seal(&mut self, mut locked: Locked<'_>) -> u64 {
-        let mut lsn = 0;
-        if !self.record.bytes.is_empty() {
-            lsn = self.worker.append(self.shared, &self.record.bytes);
-            if self.record.flushed {
-                locked.note_flush(lsn);
-            }
-            for (db, hash) in &self.record.written {
-                locked.note_write(*db, *hash, lsn, self.worker.durable);
-            }
-        }
-        let (trash, grown_bytes) = locked.unlock();
-        self.worker.store_bytes += grown_bytes;
-        if !trash.is_empty() {
-            self.shared.janitor.free(trash);
-        }
-        self.record.trim();
-        lsn
+/// Refuses conditions on several partitions, and on rows named by IN.
+fn check_conditional(writes: &[Ready<'_>]) -> Result<(), CqlError> {
+    if !is_one_partition(writes) {
+        return Err(CqlError::invalid(SEVERAL_PARTITIONS));
+    }
+    match writes.iter().find(|write| write.plan.names_rows_by_in()) {
+        None => Ok(()),
+        Some(write) => Err(CqlError::invalid(format!(
+            "IN on the clustering key columns is not supported with conditional {}",
+            if write.plan.is_deletion() { "deletions" } else { "updates" }
+        ))),
     }
 }
 
@@ -346,117 +364,176 @@ fn check_conditions(
     Ok(Some(current.newest().unwrap_or(Timestamp::MIN)))
 }
 
-/// Appends what all writes of stored partitions do, without doing it.
-fn encode(
+/// Writes of one partition, as a range of [`Packed`] bytes.
+struct Part<'w> {
+    key: PartitionKey<'w>,
+    count: usize,
+    range: Range<usize>,
+}
+
+impl Part<'_> {
+    fn mutation<'p>(&'p self, packed: &'p Packed) -> Mutation<'p> {
+        let bytes = &packed.bytes[self.range.clone()];
+        Mutation::Partition { key: self.key, writes: Writes::Packed { count: self.count, bytes } }
+    }
+}
+
+/// What a mutation of a partition takes in the log beyond its key and its writes.
+const PART_BYTES: usize = 64;
+
+/// Computes what all writes do, and then does it. On an error nothing has changed.
+fn change(
     writes: &[Ready<'_>],
+    unit: &mut Unit<'_>,
+    clock: &WriteClock,
+    packed: &mut Packed,
+    memory_bytes_max: u64,
+) -> Result<(), CqlError> {
+    let parts = produce_all(writes, unit, clock, packed)?;
+    let mut encoded = Vec::new();
+    if writes.iter().any(Ready::is_redis) {
+        encode_keys(writes, unit, clock, &mut encoded)?;
+    }
+    admit(&parts, packed, encoded.len(), unit, memory_bytes_max)?;
+    for part in &parts {
+        unit.change(&part.mutation(packed)).map_err(failed)?;
+    }
+    unit.change_encoded(&encoded).map_err(failed)
+}
+
+fn failed(error: store::StoreError) -> CqlError {
+    CqlError::Server(error.to_string())
+}
+
+/// What all writes of stored partitions do.
+fn produce_all<'w>(
+    writes: &'w [Ready<'_>],
     locked: &Locked<'_>,
     clock: &WriteClock,
-    record: &mut Record,
-) -> Result<(), CqlError> {
-    let mut packed = Packed { count: 0, bytes: std::mem::take(&mut record.rows) };
+    packed: &mut Packed,
+) -> Result<SmallVec<[Part<'w>; 1]>, CqlError> {
+    let mut parts = SmallVec::new();
     for write in writes.iter().filter(|write| !write.is_redis()) {
         let table = table_id(&write.plan.table);
         for key in &write.keys {
-            let place = key.place(table);
-            packed.clear();
-            write.produce(locked.partition(place), clock, &mut packed)?;
-            put_mutation(&packed, place, &mut record.bytes)?;
+            let key = key.place(table);
+            let start = packed.bytes.len();
+            packed.count = 0;
+            write.produce(locked.partition(key), clock, packed)?;
+            check_length(packed.bytes.len())?;
+            if packed.count > 0 {
+                parts.push(Part { key, count: packed.count, range: start..packed.bytes.len() });
+            }
         }
     }
-    record.keep_rows(packed.bytes);
-    batch_limits::check_bytes(writes, record.bytes.len())
+    batch_limits::check_bytes(writes, bytes_of(&parts, packed))?;
+    Ok(parts)
 }
 
-/// Changes keys of the Redis protocol, one after the other, so that a write of a batch sees those before
-/// it, and appends it. On an error nothing has changed.
-fn change_keys(
+fn bytes_of(parts: &[Part<'_>], packed: &Packed) -> usize {
+    let keys: usize = parts.iter().map(|part| part.key.bytes.len() + PART_BYTES).sum();
+    keys + packed.bytes.len()
+}
+
+/// Refuses what the log or the memory has no room for.
+fn admit(
+    parts: &[Part<'_>],
+    packed: &Packed,
+    other_bytes: usize,
+    unit: &Unit<'_>,
+    memory_bytes_max: u64,
+) -> Result<(), CqlError> {
+    let bytes = bytes_of(parts, packed) + other_bytes;
+    unit.admit(bytes, memory_bytes_max).map_err(|refusal| match refusal {
+        Refusal::TooLong => too_long(bytes),
+        Refusal::NoMemory => CqlError::Overloaded(
+            "Memory is full: there is no room for a change of this size".to_owned(),
+        ),
+    })
+}
+
+fn check_length(bytes: usize) -> Result<(), CqlError> {
+    if bytes <= RECORD_BYTES_MAX { Ok(()) } else { Err(too_long(bytes)) }
+}
+
+// Source: Cassandra 5.0, CommitLog.add
+fn too_long(bytes: usize) -> CqlError {
+    CqlError::invalid(format!(
+        "Mutation of {bytes} bytes is too large for the maximum size of {RECORD_BYTES_MAX}"
+    ))
+}
+
+/// Appends what writes do to keys of the Redis protocol, and does it to drafts only where a later write
+/// of the batch must see it.
+fn encode_keys(
     writes: &[Ready<'_>],
-    locked: &mut Locked<'_>,
+    locked: &Locked<'_>,
     clock: &WriteClock,
-    record: &mut Record,
+    encoded: &mut Vec<u8>,
 ) -> Result<(), CqlError> {
     let changes = writes.iter().filter(|write| write.is_redis());
     let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
-    let has_several = changes.clone().nth(1).is_some();
-    let mut undo = Undo::default();
+    let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
+    changes.clone().for_each(|(_, key)| *uses.entry(&key.bytes).or_default() += 1);
+    let mut drafts: BTreeMap<&[u8], Draft> = BTreeMap::new();
     for (write, key) in changes {
-        let start = record.bytes.len();
-        let outcome = change_key(write, key, locked, clock, &mut record.bytes).and_then(|()| {
-            if has_several {
-                undo.save(locked, locked.key(&key.bytes));
-            }
-            apply(&record.bytes[start..], locked)
-        });
-        if let Err(error) = outcome {
-            undo.restore(locked);
-            return Err(error);
+        if uses[&key.bytes[..]] == 1 {
+            encode_key(write, key, locked, clock, encoded)?;
+        } else {
+            let draft = match drafts.entry(&key.bytes) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let key = locked.key(&key.bytes);
+                    new.insert(locked.draft(redis::DB, key).map_err(failed)?)
+                }
+            };
+            let start = encoded.len();
+            let (keyspace, params) = (locked.keyspace(), locked.params());
+            encode_key(write, key, &draft.lock(keyspace, params), clock, encoded)?;
+            draft.change(keyspace, params, &encoded[start..]).map_err(failed)?;
         }
+        check_length(encoded.len())?;
     }
     Ok(())
 }
 
 /// Appends what a write does to one key.
-fn change_key(
+fn encode_key(
     write: &Ready<'_>,
     key: &Key,
     locked: &Locked<'_>,
     clock: &WriteClock,
-    record: &mut Vec<u8>,
+    encoded: &mut Vec<u8>,
 ) -> Result<(), CqlError> {
     let mut packed = Packed::default();
     write.produce(None, clock, &mut packed)?;
     let key = locked.key(&key.bytes);
-    KeyChange { table: &write.plan.table, key, locked, record }.encode(packed.writes().iter())
-}
-
-fn put_mutation(
-    packed: &Packed,
-    key: store::PartitionKey<'_>,
-    record: &mut Vec<u8>,
-) -> Result<(), CqlError> {
-    if packed.count > 0 {
-        Mutation::Partition { key, writes: packed.writes() }.encode(record);
-    }
-    if record.len() <= RECORD_BYTES_MAX {
-        return Ok(());
-    }
-    Err(CqlError::invalid(format!(
-        "Mutation of {} bytes is too large for the maximum size of {RECORD_BYTES_MAX}",
-        record.len()
-    )))
-}
-
-/// Does what a record says.
-pub(super) fn apply(mut record: &[u8], locked: &mut Locked<'_>) -> Result<(), CqlError> {
-    while !record.is_empty() {
-        let keyspace = locked.keyspace();
-        let mutation = Mutation::decode(&mut record, |key| keyspace.hash(key));
-        let mutation = mutation.expect("encoded just now");
-        locked.apply(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
-    }
-    Ok(())
+    KeyChange { table: &write.plan.table, key, locked, record: encoded }
+        .encode(packed.writes().iter())
 }
 
 /// Counters are added up one after the other, so that one batch may count the same cell twice. What
-/// can fail is tried first.
+/// can fail depends on no counter, so it is tried before the first change.
 fn count(
     writes: &[Ready<'_>],
-    locked: &mut Locked<'_>,
+    unit: &mut Unit<'_>,
     clock: &WriteClock,
-    record: &mut Record,
+    packed: &mut Packed,
+    memory_bytes_max: u64,
 ) -> Result<(), CqlError> {
-    encode(writes, locked, clock, record)?;
-    record.bytes.clear();
-    let mut packed = Packed::default();
+    let parts = produce_all(writes, unit, clock, packed)?;
+    admit(&parts, packed, 0, unit, memory_bytes_max)?;
+    drop(parts);
     for write in writes {
         let table = table_id(&write.plan.table);
         for key in &write.keys {
-            let place = key.place(table);
+            let key = key.place(table);
             packed.clear();
-            write.produce(locked.partition(place), clock, &mut packed)?;
-            let start = record.bytes.len();
-            put_mutation(&packed, place, &mut record.bytes)?;
-            apply(&record.bytes[start..], locked)?;
+            write.produce(unit.partition(key), clock, packed)?;
+            if packed.count > 0 {
+                unit.change(&Mutation::Partition { key, writes: packed.writes() })
+                    .map_err(failed)?;
+            }
         }
     }
     Ok(())

@@ -20,11 +20,13 @@ use super::load::{LoadError, from_rows};
 use super::row::{Cells, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows};
 use super::rows::{DESCRIBING, SCHEMA, keyspace_rows};
 use super::{Catalog, Table};
+use crate::commit::{Record, Unit};
 use crate::config::{CqlAuthenticator, Settings};
 use crate::cql::roles::{self, Roles, role_rows};
 use crate::cql::token::token;
-use crate::records::MUTATIONS;
+use crate::gate::Gate;
 use crate::shared::{Shared, params};
+use crate::worker::Worker;
 
 /// The key of the one row of `system.local`; what of it is stored is this server's for ever.
 const LOCAL: &str = "local";
@@ -37,8 +39,8 @@ pub(crate) struct LastChange(pub(super) Mutex<Last>);
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) timestamp: i64,
-    /// Of the log.
-    pub(super) position: u64,
+    /// What replies about the schema wait for.
+    pub(super) gate: Gate,
 }
 
 impl Last {
@@ -79,7 +81,7 @@ pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, LoadE
     let tables: Vec<&Table> = tables.map(|table| &**table).collect();
     let mut newest = 0;
     let rows = read(keyspace, params, &tables, &mut newest);
-    let last = Last { timestamp: newest, position: 0 };
+    let last = Last { timestamp: newest, gate: Gate::OPEN };
     Ok(Loaded {
         catalog: from_rows(&plain(&rows))?,
         roles: roles::from_rows(&rows)?,
@@ -261,18 +263,19 @@ pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Resu
     for (id, cells) in &first_rows {
         batch.put_items(id, cells);
     }
-    let mut locked = shared.keyspace.lock_all(params);
+    let mut worker = Worker::new(shared, 0);
+    let mut record = Record::default();
     // A record for each: the next start finds what a crash has left out.
     for mutation in batch.mutations() {
-        let mut bytes = Vec::new();
-        mutation.encode(&mut bytes);
-        locked.apply(&mutation)?;
-        last.position = shared.log.append(0, MUTATIONS, &bytes).context("writing to the log")?.0;
+        let locked = shared.keyspace.lock_all(params);
+        let mut unit = Unit::new(shared, &worker, &mut record, locked);
+        unit.change(&mutation)?;
+        last.gate = unit.commit(&mut worker);
     }
-    locked.note_flush(last.position);
-    let (trash, grown_bytes) = locked.unlock();
-    shared.memory.store.consume(u64::try_from(grown_bytes).unwrap_or(0));
-    shared.janitor.free(trash);
+    if let Some(cause) = shared.log.poisoned() {
+        return Err(cause).context("writing to the log");
+    }
+    shared.memory.store.consume(u64::try_from(worker.store_bytes).unwrap_or(0));
     if let Some(roles) = first {
         shared.roles.store(Arc::new(roles));
     }

@@ -1,21 +1,20 @@
 //! Changes of the schema and of roles: one record of the log each.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use store::{Mutation, PARTITIONS_DB, Params};
+use store::{Mutation, Params};
 use uuid::Uuid;
 
 use super::change::{ChangeContext, Event, change};
 use super::row::{ItemRows, RowId};
 use super::stored::{Batch, Last, cells_of, local_row, table_id};
+use crate::commit::{Record, Unit};
 use crate::cql::error::CqlError;
 use crate::cql::events::SchemaEvent;
 use crate::cql::execute::install_indexes;
 use crate::cql::roles::{self, Access, Roles, follow_schema, role_rows};
 use crate::cql::statements::Statement;
-use crate::records::RECORD_BYTES_MAX;
-use crate::resp::cx::Record;
+use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -78,7 +77,7 @@ impl Changer<'_> {
         &mut self,
         statement: &Statement,
         keyspace: Option<&str>,
-    ) -> Result<(Option<Event>, u64), CqlError> {
+    ) -> Result<(Option<Event>, Gate), CqlError> {
         let (event, gate) = self.carry_out(statement, keyspace)?;
         if let Some(event) = &event {
             SchemaEvent::announce(self.shared, event.clone(), gate);
@@ -91,7 +90,7 @@ impl Changer<'_> {
         &mut self,
         statement: &Statement,
         keyspace: Option<&str>,
-    ) -> Result<(Option<Event>, u64), CqlError> {
+    ) -> Result<(Option<Event>, Gate), CqlError> {
         let mut last = self.shared.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let timestamp = last.next_timestamp(self.params.now);
@@ -99,7 +98,7 @@ impl Changer<'_> {
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // What is there already may not be durable yet: whoever is told so builds on it.
-            return Ok((None, last.position));
+            return Ok((None, last.gate));
         };
         let before = self.shared.roles.load_full();
         let creator = self.access.filter(|access| access.is_enforced()).map(Access::name);
@@ -125,7 +124,7 @@ impl Changer<'_> {
                 shared.roles.store(roles);
             }
         })?;
-        *last = Last { timestamp, position: gate };
+        *last = Last { timestamp, gate };
         Ok((Some(change.event), gate))
     }
 
@@ -137,7 +136,7 @@ impl Changer<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
         salted_hash: Option<&str>,
-    ) -> Result<(Option<String>, u64), CqlError> {
+    ) -> Result<(Option<String>, Gate), CqlError> {
         let mut last = self.shared.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let before = self.shared.roles.load_full();
@@ -149,7 +148,7 @@ impl Changer<'_> {
             salted_hash,
         };
         let Some(change) = roles::change(&before, statement, &cx)? else {
-            return Ok((None, last.position));
+            return Ok((None, last.gate));
         };
         let timestamp = last.next_timestamp(self.params.now);
         let difference = RolesDifference::between(&before, &change.roles);
@@ -161,7 +160,7 @@ impl Changer<'_> {
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
         let shared = self.shared;
         let gate = self.write(&mutations, false, || shared.roles.store(Arc::new(change.roles)))?;
-        *last = Last { timestamp, position: gate };
+        *last = Last { timestamp, gate };
         Ok((change.warning, gate))
     }
 
@@ -173,43 +172,25 @@ impl Changer<'_> {
         mutations: &[Mutation<'_>],
         truncates: bool,
         publish: impl FnOnce(),
-    ) -> Result<u64, CqlError> {
-        self.record.clear();
-        for mutation in mutations {
-            mutation.encode(&mut self.record.bytes);
-        }
-        if self.record.bytes.len() > RECORD_BYTES_MAX {
-            return Err(CqlError::invalid("The change is too long for one record of the log"));
-        }
-        let hashes: BTreeSet<u64> = mutations
-            .iter()
-            .filter_map(|mutation| match mutation {
-                Mutation::Partition { key, .. } => Some(key.hash()),
-                _ => None,
-            })
-            .collect();
-        let keyspace = &self.shared.keyspace;
-        let mut locked = if truncates {
-            keyspace.lock_all(self.params)
+    ) -> Result<Gate, CqlError> {
+        let shared = self.shared;
+        let mut bytes = Vec::new();
+        mutations.iter().for_each(|mutation| mutation.encode(&mut bytes));
+        let hashes = mutations.iter().filter_map(|mutation| match mutation {
+            Mutation::Partition { key, .. } => Some(key.hash()),
+            _ => None,
+        });
+        let locked = if truncates {
+            shared.keyspace.lock_all(self.params)
         } else {
-            keyspace.lock(hashes.iter().copied(), self.params)
+            shared.keyspace.lock(hashes, self.params)
         };
+        let mut unit = Unit::new(shared, self.worker, self.record, locked);
+        unit.admit(bytes.len(), u64::MAX)
+            .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
         for mutation in mutations {
-            locked.apply(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+            unit.change(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
-        let gate = self.worker.append(self.shared, &self.record.bytes);
-        publish();
-        if truncates {
-            locked.note_flush(gate);
-        } else {
-            for hash in hashes {
-                locked.note_write(PARTITIONS_DB, hash, gate, self.worker.durable);
-            }
-        }
-        let (trash, grown_bytes) = locked.unlock();
-        self.worker.store_bytes += grown_bytes;
-        self.shared.janitor.free(trash);
-        self.record.trim();
-        Ok(gate)
+        Ok(unit.commit_then(self.worker, |_, _| publish()))
     }
 }

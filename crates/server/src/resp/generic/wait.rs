@@ -54,13 +54,13 @@ fn waitaof(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let replicas = integer(args.get(2)).ok().filter(|count| *count >= 0);
     let replicas = replicas.ok_or(Fail::text("ERR value is out of range, must be positive"))?;
     let until = deadline(cx, args.get(3))?;
-    let is_durable = cx.worker.durable >= cx.session.last_lsn;
+    let is_durable = cx.session.last_write.is_open_at(cx.worker.durable);
     if cx.in_exec || (local == 0 && replicas == 0) {
         write_pair(cx, i64::from(is_durable));
     } else {
         // The reply waits for the sync, also where writes do not. That is a matter of milliseconds
         // whatever the timeout is, and a log that cannot sync any more answers nothing.
-        cx.gate = cx.gate.max(cx.session.last_lsn);
+        cx.gate = cx.gate.max(cx.session.last_write);
         if replicas == 0 {
             write_pair(cx, 1);
         } else {

@@ -163,7 +163,7 @@ pub(crate) const SINTERSTORE: Command = Command {
     complexity: "O(N*M) with N members of the smallest of M sets",
     group: Group::Set,
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Update), KeySpec::range(2, -1, 1, KeyAccess::Read)],
     run: sinterstore,
     ..Command::EMPTY
@@ -244,7 +244,7 @@ pub(crate) const SUNIONSTORE: Command = Command {
     complexity: "O(N) in the members of all sets",
     group: Group::Set,
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, -1, 1, KeyAccess::Read),
@@ -288,7 +288,7 @@ pub(crate) const SDIFFSTORE: Command = Command {
     complexity: "O(N) in the members of all sets",
     group: Group::Set,
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, -1, 1, KeyAccess::Read),

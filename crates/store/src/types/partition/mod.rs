@@ -265,6 +265,28 @@ impl Partition {
         Some(RowView { key, row, now }).filter(RowView::exists)
     }
 
+    /// The highest timestamp of all that decides which writes to a row take effect: its cells, live or
+    /// deleted, its insertion, and the deletions that cover it. `None`: nothing was ever written there.
+    pub fn newest(&self, key: RowKey<'_>) -> Option<Timestamp> {
+        let (row, ranges) = match key {
+            RowKey::Static => (Some(&self.statics), &[][..]),
+            RowKey::Clustering(key) => (self.rows.get(key).map(|(_, row)| row), &self.ranges[..]),
+        };
+        let covers = |range: &&Range| matches!(key, RowKey::Clustering(key) if range.holds(key));
+        let deletions = ranges.iter().filter(covers).map(|range| range.stamp.timestamp);
+        let own = row.and_then(Row::newest);
+        let newest = deletions.chain(own).chain([self.deletion.timestamp]).max();
+        newest.filter(|timestamp| *timestamp != Timestamp::MIN)
+    }
+
+    /// The same of all rows. O(cells).
+    pub fn newest_of_all(&self) -> Option<Timestamp> {
+        let ranges = self.ranges.iter().map(|range| range.stamp.timestamp);
+        let rows = self.rows.iter().filter_map(|(_, row)| row.newest());
+        let own = self.newest(RowKey::Static);
+        ranges.chain(rows).chain(own).max()
+    }
+
     /// Rows that exist, in their order, from either end.
     pub fn rows(
         &self,

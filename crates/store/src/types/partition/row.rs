@@ -200,6 +200,22 @@ impl Row {
         });
     }
 
+    /// The highest timestamp of its cells and deletions and of its insertion. O(cells).
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        let columns = self.columns.iter().flat_map(|(_, column)| {
+            let (cell, items) = match column {
+                Column::Cell(cell) => (Some(cell), None),
+                Column::Items(items) => (None, Some(items)),
+            };
+            let deletion = items.map(|items| items.deletion.timestamp);
+            let items = items.into_iter().flat_map(|items| items.cells.values());
+            cell.into_iter().chain(items).map(|cell| cell.timestamp).chain(deletion)
+        });
+        let liveness = self.liveness.as_ref().map(|liveness| liveness.timestamp);
+        let newest = columns.chain(liveness).chain([self.deletion.timestamp]).max();
+        newest.filter(|timestamp| *timestamp != Timestamp::MIN)
+    }
+
     pub(super) fn has_garbage(&self, now: Seconds, gc_before: Seconds) -> bool {
         let is_garbage = |cell: &Cell| cell.is_garbage(now, gc_before);
         self.deletion.is_old(gc_before)

@@ -1,19 +1,16 @@
 //! Values of the Redis protocol as rows: keyspace `redis`, database 0.
 //!
 //! A key is a partition of the table of its type, and of no other. Reading order: `shape` (values as
-//! partitions), `walk` (which of them a SELECT visits), `write` (writes of rows as changes of keys),
-//! `undo` (a batch that fails half way).
+//! partitions), `walk` (which of them a SELECT visits), `write` (writes of rows as changes of keys).
 //!
 //! All goes under the locks, into the log and through the gates of the Redis protocol, so its clients
 //! see a write of CQL as one of their own: WATCH notices it, a transaction is before or after it.
 
 mod shape;
-mod undo;
 mod walk;
 mod write;
 
 pub(super) use shape::partition;
-pub(super) use undo::Undo;
 pub(super) use write::KeyChange;
 
 /// The database whose values are shown.

@@ -10,6 +10,7 @@ use crate::cql::execute::result::Next;
 use crate::cql::execute::ring::Ring;
 use crate::cql::execute::walk::Walk;
 use crate::cql::token::token;
+use crate::gate::Gate;
 
 impl Walk<'_> {
     /// Keys by their names.
@@ -17,12 +18,12 @@ impl Walk<'_> {
         &mut self,
         engine: &Engine<'_>,
         keys: &[Key],
-        gate: &mut u64,
+        gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         self.each_key(keys, |walk, key, resume| {
             let found = engine.shared.keyspace.key(&key.bytes);
             let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
-            *gate = (*gate).max(locked.gate(DB, found.hash));
+            *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
             match partition(&locked, &walk.plan.table, found, &walk.rows) {
                 Some(partition) => walk.visit(&key.bytes, &partition, resume),
                 None => Ok(Next::GoOn),
@@ -37,14 +38,14 @@ impl Walk<'_> {
         &mut self,
         engine: &Engine<'_>,
         tokens: Ring,
-        gate: &mut u64,
+        gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         let keyspace = &engine.shared.keyspace;
         let mut resume = self.resume.take();
         let first = resume.as_ref().map_or(0, |state| keyspace.stripe_of_key(&state.key));
         for stripe in first..STRIPES {
             let locked = keyspace.lock_stripe(stripe, engine.params);
-            *gate = (*gate).max(locked.gate_all());
+            *gate = (*gate).max(Gate::of_all(&locked));
             let mut keys: Vec<Vec<u8>> = Vec::new();
             locked.for_each_key(DB, |key| {
                 let is_shown = resume.as_ref().is_some_and(|state| {

@@ -16,6 +16,7 @@ use wire::cql::{
 };
 use wire::resp::{self, RequestBatch};
 
+use crate::commit::Record;
 use crate::config::{Config, Durability};
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
@@ -28,7 +29,6 @@ use crate::cql::value::text::put_json;
 use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::Session;
-use crate::resp::cx::Record;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::session::{ConnId, Peer};
 use crate::serve::build_shared;

@@ -1,0 +1,271 @@
+//! The only way in which data changes while the server runs.
+//!
+//! A [`Unit`] is a unit of work: some locked stripes, and the log record of what was changed in them.
+//! Commands, CQL statements, schema changes, eviction, expiry and purge all work like this:
+//!
+//! 1. lock the stripes and create the unit;
+//! 2. decide, and [`admit`](Unit::admit) the size of what comes; a refusal leaves everything as it was;
+//! 3. [`change`](Unit::change) the data, one mutation after the other;
+//! 4. [`commit`](Unit::commit): append the record, note what is not durable yet, unlock, and free.
+//!
+//! **Invariant**: a change that was applied is in the log, in the order of the changes, whatever the
+//! caller does. A unit that is dropped without a commit, because its caller returned early, logs what
+//! it changed. If the log does not take a record, it takes none from then on: memory is ahead of it.
+
+use std::ops::Deref;
+
+use binlog::{AppendError, Lsn};
+use store::{Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
+
+use crate::gate::Gate;
+use crate::records::{MUTATIONS, RECORD_BYTES_MAX};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// Buffers of a unit's record, reused by their reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// Mutations in the order in which they were applied.
+    bytes: Vec<u8>,
+    /// Database and hash of each key and partition that was changed, for the reads that must wait.
+    written: Vec<(u8, u64)>,
+    /// A database or table was emptied: every read must wait.
+    is_flushed: bool,
+    /// CQL: rows of a result or writes of a statement. Empty between requests.
+    pub(crate) rows: Vec<u8>,
+}
+
+/// A record of a large value must not keep its memory.
+const RECORD_BYTES_KEPT_MAX: usize = 256 * 1024;
+
+impl Record {
+    /// Keeps a buffer for the next result, unless it is large.
+    pub(crate) fn keep_rows(&mut self, mut rows: Vec<u8>) {
+        if rows.capacity() <= RECORD_BYTES_KEPT_MAX {
+            rows.clear();
+            self.rows = rows;
+        }
+    }
+
+    /// Empties the record, and frees the memory of a large one at once: the next command of this
+    /// reactor may be far away.
+    #[inline]
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.written.clear();
+        self.is_flushed = false;
+        if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
+            self.bytes = Vec::new();
+        }
+        if self.written.capacity() > RECORD_BYTES_KEPT_MAX / size_of::<(u8, u64)>() {
+            self.written = Vec::new();
+        }
+    }
+}
+
+/// Why a change is refused before anything of it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The record would be longer than the log takes.
+    TooLong,
+    /// The change and its way into the log would need more memory than the limits allow.
+    NoMemory,
+}
+
+/// Changes up to this size pass without a look at the memory: together with what one turn of a
+/// reactor reads they are small next to any sensible limit.
+pub(crate) const UNCHECKED_BYTES_MAX: usize = 64 * 1024;
+
+/// How many times the bytes of a change are in memory until it is written: in the data, in the record,
+/// and in the log's lane.
+pub(crate) const COPIES: u64 = 3;
+
+/// A unit of work. See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Unit<'a> {
+    locked: Locked<'a>,
+    record: &'a mut Record,
+    shared: &'a Shared,
+    lane: usize,
+    durable: Lsn,
+    is_committed: bool,
+}
+
+/// Reads see the unit's stripes; only [`Unit::change`] changes them.
+impl<'a> Deref for Unit<'a> {
+    type Target = Locked<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Locked<'a> {
+        &self.locked
+    }
+}
+
+impl<'a> Unit<'a> {
+    #[inline]
+    pub(crate) fn new(
+        shared: &'a Shared,
+        worker: &Worker,
+        record: &'a mut Record,
+        locked: Locked<'a>,
+    ) -> Unit<'a> {
+        debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
+        let (lane, durable) = (worker.index, worker.durable);
+        Unit { locked, record, shared, lane, durable, is_committed: false }
+    }
+
+    /// Bytes of the changes so far.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.record.bytes.len()
+    }
+
+    #[inline]
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.record.bytes.is_empty()
+    }
+
+    /// Whether changes of up to `bytes` in the log may follow. `memory_bytes_max`: what the server may
+    /// use in all.
+    #[inline]
+    pub(crate) fn admit(&self, bytes: usize, memory_bytes_max: u64) -> Result<(), Refusal> {
+        if bytes <= UNCHECKED_BYTES_MAX && self.record_bytes() <= UNCHECKED_BYTES_MAX {
+            return Ok(());
+        }
+        self.admit_large(bytes, memory_bytes_max)
+    }
+
+    #[cold]
+    fn admit_large(&self, bytes: usize, memory_bytes_max: u64) -> Result<(), Refusal> {
+        if self.record_bytes().saturating_add(bytes) > RECORD_BYTES_MAX {
+            return Err(Refusal::TooLong);
+        }
+        // What this unit has already changed is not in the trackers yet.
+        let own = self.locked.grown_bytes() as i64;
+        let used = self.shared.used_bytes().saturating_add_signed(own);
+        let queued = (COPIES - 1) * self.record_bytes() as u64;
+        let needed = used.saturating_add(queued).saturating_add(COPIES * bytes as u64);
+        if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }
+    }
+
+    /// Makes one change, and puts it on the record. On an error nothing has changed.
+    #[inline]
+    pub(crate) fn change(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
+        let start = self.record.bytes.len();
+        mutation.encode(&mut self.record.bytes);
+        if let Err(error) = self.locked.apply_mutation(mutation) {
+            self.record.bytes.truncate(start);
+            return Err(error);
+        }
+        match mutation {
+            Mutation::Key { db, key, .. } => self.record.written.push((*db, key.hash)),
+            Mutation::Partition { key, .. } => {
+                self.record.written.push((PARTITIONS_DB, key.hash()));
+            }
+            Mutation::Flush { .. } | Mutation::Truncate { .. } => self.record.is_flushed = true,
+            // Removes only what no read shows.
+            Mutation::Purge { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Makes changes that were encoded by [`Mutation::encode`].
+    pub(crate) fn change_encoded(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let keyspace = self.locked.keyspace();
+        while !bytes.is_empty() {
+            let mutation = Mutation::decode(&mut bytes, |key| keyspace.hash(key))
+                .map_err(|_| StoreError::Malformed)?;
+            self.change(&mutation)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.locked.watch(db, key, flag);
+    }
+
+    /// See [`Locked::reload`]: the data stays the same, so nothing is logged.
+    pub(crate) fn reload(&mut self) -> Result<(), StoreError> {
+        self.locked.reload()
+    }
+
+    /// See [`Locked::next_expired`].
+    pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
+        self.locked.next_expired()
+    }
+
+    /// Logs what was changed and unlocks. Returns what replies about the changes wait for.
+    #[inline]
+    pub(crate) fn commit(self, worker: &mut Worker) -> Gate {
+        self.commit_then(worker, |_, _| ())
+    }
+
+    /// The same; `publish` runs under the locks, after the changes got their place in the log: what it
+    /// publishes is in the order of the log.
+    #[inline]
+    pub(crate) fn commit_then(
+        mut self,
+        worker: &mut Worker,
+        publish: impl FnOnce(&mut Worker, Gate),
+    ) -> Gate {
+        let gate = self.append();
+        self.is_committed = true;
+        publish(worker, gate);
+        let (trash, grown_bytes) = self.locked.release();
+        worker.store_bytes += grown_bytes;
+        if !trash.is_empty() {
+            self.shared.janitor.free(trash);
+        }
+        gate
+    }
+
+    /// Puts the record into the log, under the locks, and notes which reads wait for it.
+    #[inline]
+    fn append(&mut self) -> Gate {
+        if self.record.bytes.is_empty() {
+            return Gate::OPEN;
+        }
+        let lsn = self.shared.log.append(self.lane, MUTATIONS, &self.record.bytes);
+        let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
+        let position = gate.position();
+        if self.record.is_flushed {
+            self.locked.note_flush(position);
+        }
+        for (db, hash) in &self.record.written {
+            self.locked.note_write(*db, *hash, position, self.durable.0);
+        }
+        self.record.clear();
+        gate
+    }
+
+    /// The data is ahead of the log now, so nothing may follow in it.
+    #[cold]
+    fn lose(&self, error: &AppendError) -> Gate {
+        self.shared.log.poison(error);
+        Gate::NEVER
+    }
+}
+
+impl Drop for Unit<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_committed {
+            self.abandon();
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Ends a unit whose caller returned early.
+    #[cold]
+    fn abandon(&mut self) {
+        self.append();
+        let (trash, grown_bytes) = self.locked.release();
+        if self.shared.settings.load().memory_tracking {
+            let bytes = grown_bytes.unsigned_abs() as u64;
+            let store = &self.shared.memory.store;
+            if grown_bytes < 0 { store.release(bytes) } else { store.consume(bytes) }
+        }
+        self.shared.janitor.free(trash);
+    }
+}

@@ -1,0 +1,73 @@
+//! A private copy of one key, to try changes out on.
+
+use parking_lot::Mutex;
+
+use crate::change::Change;
+use crate::keyspace::{Keyspace, Params, StoreError};
+use crate::locked::{Guard, Locked};
+use crate::mutation::{Key, Mutation};
+use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
+use crate::trash::Trash;
+
+/// A copy of one key in a stripe of its own.
+///
+/// For a unit of work whose later changes depend on its earlier ones and which may be rejected as a
+/// whole: all of it is tried on drafts, so nothing has to be undone.
+#[derive(Debug)]
+pub struct Draft {
+    stripe: Mutex<Stripe>,
+    index: u16,
+}
+
+impl Locked<'_> {
+    /// Copies a key, also one that has expired and is still there. O(value).
+    pub fn draft(&self, db: u8, key: Key<'_>) -> Result<Draft, StoreError> {
+        let index = u16::try_from(stripe_of(key.hash)).expect("STRIPES fits u16");
+        let mut copy = Stripe::default();
+        let own = self.stripe(key.hash);
+        if let Some(place) = own.place(db, key) {
+            let entry = own.entry(db, place);
+            let expiry = entry.expiry();
+            let mut encoded = Vec::new();
+            let change = match own.found(entry) {
+                Found::String(value) => Change::Set { value, expiry },
+                Found::Object(object) => {
+                    Object::encode(object, &mut encoded);
+                    Change::Put { kind: object.kind(), encoded: &encoded, expiry }
+                }
+            };
+            let keyspace = self.keyspace();
+            let mut cx = Applying {
+                params: self.params(),
+                hash_of: &|bytes| keyspace.hash(bytes),
+                trash: &mut Trash::default(),
+            };
+            copy.apply(db, key, &change, &mut cx)?;
+        }
+        Ok(Draft { stripe: Mutex::new(copy), index })
+    }
+}
+
+impl Draft {
+    /// The copy in the place of the key, in the keyspace that it was copied from.
+    pub fn lock<'d>(&'d self, keyspace: &'d Keyspace, params: &'d Params) -> Locked<'d> {
+        let guard = Guard { index: self.index, stripe: self.stripe.lock() };
+        Locked::new(keyspace, params, smallvec::smallvec![guard])
+    }
+
+    /// Makes encoded changes in the copy.
+    pub fn change(
+        &self,
+        keyspace: &Keyspace,
+        params: &Params,
+        mut encoded: &[u8],
+    ) -> Result<(), StoreError> {
+        let mut locked = self.lock(keyspace, params);
+        while !encoded.is_empty() {
+            let mutation = Mutation::decode(&mut encoded, |key| keyspace.hash(key))
+                .map_err(|_| StoreError::Malformed)?;
+            locked.apply_mutation(&mutation)?;
+        }
+        Ok(())
+    }
+}
