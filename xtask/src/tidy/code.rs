@@ -40,6 +40,13 @@ const BANS: [Ban; 5] = [
         instead: "sessions see bytes, the store and server's own types: use what `server` re-exports",
     },
     Ban {
+        prefix: "crates/server/src",
+        words: &["apply_mutation", "log.append"],
+        // The simulation writes records of its own to break the server with.
+        except: &["crates/server/src/commit.rs", "crates/server/src/simulation/schema.rs"],
+        instead: "data changes in a unit of work only: use `commit::Unit::change`",
+    },
+    Ban {
         prefix: "crates/store/src",
         words: &["std::net", "std::fs", "SystemTime::now", "Instant::now"],
         except: &[],

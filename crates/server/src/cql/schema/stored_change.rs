@@ -175,7 +175,9 @@ impl Changer<'_> {
     ) -> Result<Gate, CqlError> {
         let shared = self.shared;
         let mut bytes = Vec::new();
-        mutations.iter().for_each(|mutation| mutation.encode(&mut bytes));
+        for mutation in mutations {
+            mutation.encode(&mut bytes);
+        }
         let hashes = mutations.iter().filter_map(|mutation| match mutation {
             Mutation::Partition { key, .. } => Some(key.hash()),
             _ => None,
