@@ -13,7 +13,7 @@ struct Ban {
 }
 
 /// The table to edit when a boundary moves.
-const BANS: [Ban; 5] = [
+const BANS: [Ban; 6] = [
     Ban {
         prefix: "crates/server/src/resp",
         words: &["reactor::", "binlog::"],

@@ -49,7 +49,7 @@ impl Engine<'_> {
         put_events(client, trace, &events, (now_us, node), &when, &mut happened);
         let [session_key, events_key] = [&sessions, &events].map(|table| (table, trace.id));
         let mut parts = vec![(session_key, session), (events_key, happened)];
-        for old in trace.evicted {
+        if let Some(old) = trace.evicted {
             for table in [&sessions, &events] {
                 let mut gone = Packed::default();
                 gone.put(Write::DeletePartition(Stamp { timestamp, at: now }));
