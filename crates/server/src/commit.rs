@@ -180,8 +180,14 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
-    pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.locked.watch(db, key, flag);
+    /// See [`Locked::watch`].
+    pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
+        self.locked.watch(db, key, flag)
+    }
+
+    /// See [`Locked::unwatch`].
+    pub(crate) fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
+        self.locked.unwatch(db, key, flag);
     }
 
     /// See [`Locked::reload`]: the data stays the same, so nothing is logged.

@@ -36,6 +36,7 @@ pub(crate) use client::Pause;
 #[cfg(test)]
 pub(crate) use config::change_options;
 pub(crate) use connection::{USER, is_same_secret};
+#[cfg(test)]
 pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
