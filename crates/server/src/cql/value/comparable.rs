@@ -10,14 +10,17 @@ use super::collection::{fields, items, put_count, put_part};
 use super::number::Decimal;
 use super::vector::{fixed_width, put_element, split_vector};
 use crate::cql::type_name::Native;
-use crate::cql::types::CqlType;
+use crate::cql::types::{CqlType, UserType};
 
 /// Ends texts; a zero byte within is followed by `0xFF`.
 const END: u8 = 0x00;
 const ESCAPE: u8 = 0xFF;
-/// Before a part of a tuple or an item of a collection, and behind the last one.
+/// Precedes each part of a tuple and each item of a collection. `ABSENT` also ends the items.
 const ABSENT: u8 = 0x01;
 const PRESENT: u8 = 0x02;
+/// Ends the fields of a user-defined type. It sorts before every further field.
+const FIELDS_END: u8 = 0x00;
+const _: () = assert!(FIELDS_END < ABSENT && ABSENT < PRESENT);
 
 /// Appends one part of a key. The bytes must have been checked to be a value of the type.
 pub fn encode(bytes: &[u8], of: &CqlType, is_descending: bool, out: &mut Vec<u8>) {
@@ -48,10 +51,8 @@ fn put(bytes: &[u8], of: &CqlType, out: &mut Vec<u8>) {
         CqlType::Native(native) => put_native(bytes, *native, out),
         CqlType::List(element) | CqlType::Set(element) => put_items(bytes, &[element], out),
         CqlType::Map(key, value) => put_items(bytes, &[key, value], out),
-        CqlType::Tuple(parts) => put_fields(bytes, parts.iter(), out),
-        CqlType::UserDefined(user) => {
-            put_fields(bytes, user.fields.iter().map(|(_, field)| field), out);
-        }
+        CqlType::Tuple(parts) => put_parts(bytes, parts, out),
+        CqlType::UserDefined(user) => put_fields(bytes, user, out),
         CqlType::Vector(element, dimensions) => {
             let parts = split_vector(bytes, *dimensions, fixed_width(element));
             parts.expect("was checked").into_iter().for_each(|part| put(part, element, out));
@@ -65,8 +66,8 @@ fn take(key: &mut &[u8], of: &CqlType) -> Option<Vec<u8>> {
         CqlType::Native(native) => take_native(key, *native),
         CqlType::List(element) | CqlType::Set(element) => take_items(key, &[element]),
         CqlType::Map(name, value) => take_items(key, &[name, value]),
-        CqlType::Tuple(parts) => take_fields(key, parts.iter()),
-        CqlType::UserDefined(user) => take_fields(key, user.fields.iter().map(|(_, field)| field)),
+        CqlType::Tuple(parts) => take_parts(key, parts),
+        CqlType::UserDefined(user) => take_fields(key, user),
         CqlType::Vector(element, dimensions) => {
             let mut value = Vec::new();
             for _ in 0..*dimensions {
@@ -336,27 +337,25 @@ fn take_items(key: &mut &[u8], types: &[&CqlType]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-fn put_fields<'a>(
-    bytes: &[u8],
-    types: impl ExactSizeIterator<Item = &'a CqlType>,
-    out: &mut Vec<u8>,
-) {
-    let fields = fields(bytes, types.len()).expect("was checked");
-    for (field, of) in fields.into_iter().zip(types) {
-        match field {
-            None => out.push(ABSENT),
-            Some(field) => {
-                out.push(PRESENT);
-                put(field, of, out);
-            }
+/// The parts of a tuple: as many as its type has, which never changes.
+fn put_parts(bytes: &[u8], types: &[CqlType], out: &mut Vec<u8>) {
+    let parts = fields(bytes, types.len()).expect("was checked");
+    for (part, of) in parts.into_iter().zip(types) {
+        put_part_of(part, of, out);
+    }
+}
+
+fn put_part_of(part: Option<&[u8]>, of: &CqlType, out: &mut Vec<u8>) {
+    match part {
+        None => out.push(ABSENT),
+        Some(part) => {
+            out.push(PRESENT);
+            put(part, of, out);
         }
     }
 }
 
-fn take_fields<'a>(
-    key: &mut &[u8],
-    types: impl ExactSizeIterator<Item = &'a CqlType>,
-) -> Option<Vec<u8>> {
+fn take_parts(key: &mut &[u8], types: &[CqlType]) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     for of in types {
         let is_present = take_byte(key)? == PRESENT;
@@ -366,8 +365,40 @@ fn take_fields<'a>(
     Some(value)
 }
 
+/// The fields of a user-defined type up to the last one that is not null.
+///
+/// Invariant: the bytes of a value do not depend on how many fields the type had when the value was
+/// encoded, since ALTER TYPE adds fields only at the end and stored values have null there. Stored
+/// keys therefore stay equal to the keys that statements encode after the type has grown.
+fn put_fields(bytes: &[u8], user: &UserType, out: &mut Vec<u8>) {
+    let fields = fields(bytes, user.fields.len()).expect("was checked");
+    let count = fields.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    for (field, (_, of)) in fields[..count].iter().zip(&user.fields) {
+        put_part_of(*field, of, out);
+    }
+    out.push(FIELDS_END);
+}
+
+/// All fields that the type has now.
+fn take_fields(key: &mut &[u8], user: &UserType) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    let mut types = user.fields.iter().map(|(_, of)| of);
+    loop {
+        let part = match take_byte(key)? {
+            FIELDS_END => break,
+            PRESENT => Some(take(key, types.next()?)?),
+            _ => types.next().map(|_| None)?,
+        };
+        put_part(part.as_deref(), &mut value);
+    }
+    types.for_each(|_| put_part(None, &mut value));
+    Some(value)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::cql::term::Constant;
     use crate::cql::value::constant;
@@ -513,7 +544,79 @@ mod tests {
         );
     }
 
+    fn user_type(fields: usize) -> CqlType {
+        let fields = (0..fields).map(|nth| (format!("f{nth}"), CqlType::INT)).collect();
+        let user = UserType { keyspace: "k".into(), name: "u".into(), fields };
+        CqlType::UserDefined(Arc::new(user)).frozen()
+    }
+
+    fn user_value(fields: &[Option<i32>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for field in fields {
+            put_part(field.map(i32::to_be_bytes).as_ref().map(<[u8; 4]>::as_slice), &mut out);
+        }
+        out
+    }
+
+    /// The types that hold a user-defined type, each with a value of the type that it holds.
+    fn holders(of: &CqlType, value: &[u8]) -> Vec<(CqlType, Vec<u8>)> {
+        let boxed = || Box::new(of.clone());
+        let mut tuple = Vec::new();
+        put_part(Some(value), &mut tuple);
+        put_part(Some(&[0, 0, 0, 7]), &mut tuple);
+        let mut set = Vec::new();
+        put_count(1, &mut set);
+        put_part(Some(value), &mut set);
+        let mut map = set.clone();
+        put_part(Some(value), &mut map);
+        let user = UserType {
+            keyspace: "k".into(),
+            name: "outer".into(),
+            fields: vec![("inner".into(), of.clone()), ("n".into(), CqlType::INT)],
+        };
+        let mut vector = Vec::new();
+        put_element(value, None, &mut vector);
+        vec![
+            (of.clone(), value.to_vec()),
+            (CqlType::Tuple(vec![of.clone(), CqlType::INT]), tuple.clone()),
+            (CqlType::UserDefined(Arc::new(user)).frozen(), tuple),
+            (CqlType::Set(boxed()).frozen(), set),
+            (CqlType::Map(boxed(), boxed()).frozen(), map),
+            (CqlType::Vector(boxed(), 1), vector),
+        ]
+    }
+
     proptest! {
+        // Fields that ALTER TYPE adds change no key, wherever the type is nested.
+        #[test]
+        fn a_type_that_grows_changes_no_key(
+            fields in proptest::collection::vec(proptest::option::of(-2..3_i32), 1..4),
+            other in proptest::collection::vec(proptest::option::of(-2..3_i32), 1..6),
+            added in 0..3_usize,
+            is_descending: bool,
+        ) {
+            let grown_fields = fields.len() + added;
+            let (before, after) = (user_type(fields.len()), user_type(grown_fields));
+            let mut padded = fields.clone();
+            padded.resize(grown_fields, None);
+            let stored = holders(&before, &user_value(&fields));
+            let short = holders(&after, &user_value(&fields));
+            let full = holders(&after, &user_value(&padded));
+            for ((stored, short), full) in stored.iter().zip(&short).zip(&full) {
+                let key = encoded(&stored.1, &stored.0, is_descending);
+                prop_assert_eq!(&key, &encoded(&short.1, &short.0, is_descending));
+                prop_assert_eq!(&key, &encoded(&full.1, &full.0, is_descending));
+                let key = [&key[..], b"rest"].concat();
+                let mut rest = &key[..];
+                prop_assert_eq!(decode(&mut rest, &full.0, is_descending), Some(full.1.clone()));
+                prop_assert_eq!(rest, b"rest");
+            }
+            let mut other = other;
+            other.resize(grown_fields, None);
+            let key = |fields: &[Option<i32>]| encoded(&user_value(fields), &after, false);
+            prop_assert_eq!(key(&padded).cmp(&key(&other)), padded.cmp(&other));
+        }
+
         #[test]
         fn damaged_keys_are_refused(key in proptest::collection::vec(any::<u8>(), 0..40)) {
             for native in [Native::Text, Native::Int, Native::Varint, Native::Decimal, Native::Uuid] {
