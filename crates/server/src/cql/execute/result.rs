@@ -66,7 +66,7 @@ pub(super) struct Results<'s> {
     /// Where the next page begins, once this one is full; where the walk goes on, when it pauses.
     full_at: Option<PagingState>,
     group: Option<Group>,
-    /// Rows of several partitions that are sorted at the end, by their keys.
+    /// Rows of several partitions that are sorted at the end: what they are sorted by, and the rows.
     sorted: Vec<(Vec<u8>, Vec<u8>)>,
     sorted_bytes: usize,
 }
@@ -99,6 +99,8 @@ struct Group {
     folds: Vec<Fold>,
     /// The columns of the first row.
     first: Vec<Option<Vec<u8>>>,
+    /// What it is sorted by among groups of other partitions.
+    order: Vec<u8>,
     last: PagingState,
 }
 
@@ -126,17 +128,16 @@ impl<'s> Results<'s> {
         out: Vec<u8>,
         page_rows_max: Option<usize>,
     ) -> Result<Self, CqlError> {
-        let limit = |expression: &'s Option<Expression>, clause: &str, name: &str| {
+        let limit = |expression: &'s Option<Expression>, name: &str| {
             let Some(expression) = expression else { return Ok(u32::MAX) };
             let Some(limit) = cx.integer(expression, name)? else { return Ok(u32::MAX) };
             u32::try_from(limit)
                 .ok()
                 .filter(|limit| *limit > 0)
-                .ok_or_else(|| CqlError::invalid(format!("{clause} must be strictly positive")))
+                .ok_or_else(|| CqlError::invalid("LIMIT must be strictly positive"))
         };
-        let remaining = limit(&plan.limit, "LIMIT", "limit")?;
-        let clause = "PER PARTITION LIMIT";
-        let per_partition_max = limit(&plan.per_partition_limit, clause, "per partition limit")?;
+        let remaining = limit(&plan.limit, "limit")?;
+        let per_partition_max = limit(&plan.per_partition_limit, "per partition limit")?;
         Ok(Results {
             plan,
             cx,
@@ -286,15 +287,23 @@ impl<'s> Results<'s> {
     fn show(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         let start = self.out.len();
         write_row(self.plan, &self.cx, row, &mut self.out)?;
-        if self.plan.is_sorted {
-            let encoded = self.out.split_off(start);
-            self.sorted_bytes += encoded.len();
-            let order = row.row.map(|row| row.key.to_vec()).unwrap_or_default();
-            self.sorted.push((order, encoded));
-            return check_bytes(self.sorted_bytes);
-        }
         self.in_partition = self.in_partition.saturating_add(1);
+        if let Some(columns) = self.plan.sorted_columns {
+            let order = row.row.map(|row| self.key_prefix(row.key, columns)).unwrap_or_default();
+            return self.sort_in(order.to_vec(), start);
+        }
         self.count_row(|results| results.position(key, row))
+    }
+
+    /// Moves what was written from `start` on to the rows that are sorted at the end.
+    fn sort_in(&mut self, order: Vec<u8>, start: usize) -> Result<Next, CqlError> {
+        let encoded = self.out.split_off(start);
+        self.sorted_bytes += order.len() + encoded.len();
+        self.sorted.push((order, encoded));
+        if self.in_partition >= self.per_partition_max {
+            return Ok(Next::PartitionDone);
+        }
+        check_bytes(self.sorted_bytes)
     }
 
     /// One more row was written.
@@ -359,9 +368,13 @@ impl<'s> Results<'s> {
     fn start_group(&self, key: &[u8], prefix: Vec<u8>, row: Option<&RowCx<'_>>) -> Group {
         let columns = self.plan.table.columns.len() + self.plan.selection.extras.len();
         let value = |index| row.and_then(|row| row.value(index)).map(Cow::into_owned);
+        let first_key = row.and_then(|row| row.row).map(|row| row.key);
+        let order = self.plan.sorted_columns.zip(first_key);
+        let order = order.map(|(columns, key)| self.key_prefix(key, columns).to_vec());
         Group {
             key: key.to_vec(),
             prefix,
+            order: order.unwrap_or_default(),
             folds: self
                 .plan
                 .selection
@@ -379,22 +392,30 @@ impl<'s> Results<'s> {
         let table = &self.plan.table;
         let Some(columns) = self.plan.group_by else { return Vec::new() };
         let columns = columns - table.partition_key().len();
-        let Some(row) = row.row.filter(|_| columns > 0) else { return Vec::new() };
-        let mut rest = row.key;
-        for column in &table.clustering()[..columns] {
+        row.row.map(|row| self.key_prefix(row.key, columns).to_vec()).unwrap_or_default()
+    }
+
+    /// The leading clustering columns of a row's key.
+    fn key_prefix<'k>(&self, key: &'k [u8], columns: usize) -> &'k [u8] {
+        let mut rest = key;
+        for column in &self.plan.table.clustering()[..columns] {
             let is_descending = is_descending(column);
             if comparable::decode(&mut rest, &column.column_type, is_descending).is_none() {
                 break;
             }
         }
-        row.key[..row.key.len() - rest.len()].to_vec()
+        &key[..key.len() - rest.len()]
     }
 
     fn show_group(&mut self, group: Group) -> Result<Next, CqlError> {
         let aggregates = group.folds.into_iter().map(Fold::finish).collect::<Result<_, _>>()?;
         let row = GroupRow { first: &group.first, aggregates };
+        let start = self.out.len();
         write_row(self.plan, &self.cx, &row, &mut self.out)?;
         self.in_partition = self.in_partition.saturating_add(1);
+        if self.plan.sorted_columns.is_some() {
+            return self.sort_in(group.order, start);
+        }
         let last = group.last;
         self.count_row(|results| PagingState {
             remaining: results.remaining,
@@ -410,15 +431,16 @@ impl<'s> Results<'s> {
                 Some(group) => end = self.show_group(group)?,
                 None if self.plan.selection.is_aggregate() && self.plan.group_by.is_none() => {
                     let group = self.start_group(&[], Vec::new(), None);
-                    self.show_group(group)?;
-                    return Ok(None);
+                    end = self.show_group(group)?;
                 }
                 None => {}
             }
         }
-        self.sorted.sort_by(|(left, _), (right, _)| left.cmp(right));
+        // Stable in both directions: what is equal stays in the order of the partition keys.
         if self.plan.is_reversed {
-            self.sorted.reverse();
+            self.sorted.sort_by(|(left, _), (right, _)| right.cmp(left));
+        } else {
+            self.sorted.sort_by(|(left, _), (right, _)| left.cmp(right));
         }
         let limit = usize::try_from(self.remaining).unwrap_or(usize::MAX);
         for (_, encoded) in self.sorted.drain(..).take(limit) {

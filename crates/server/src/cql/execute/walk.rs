@@ -35,7 +35,7 @@ impl Walk<'_> {
     // Source: Cassandra 5.0, SelectStatement.execute
     pub(super) fn check_sorted(&self, page_rows_max: Option<usize>) -> Result<(), CqlError> {
         let limit = usize::try_from(self.results.limit()).unwrap_or(usize::MAX);
-        if self.plan.is_sorted && page_rows_max.is_some_and(|max| limit > max) {
+        if self.plan.sorted_columns.is_some() && page_rows_max.is_some_and(|max| limit > max) {
             return Err(CqlError::invalid(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
                  you must either remove the ORDER BY or the IN and sort client side, or disable \

@@ -116,7 +116,7 @@ fn check_rest(
                 || found.columns[restricted].asks_for(Comparison::ContainsKey);
             let is_indexed =
                 table.indexes.iter().any(|index| index.column == table.columns[restricted].name);
-            if is_indexed {
+            if is_indexed && !in_tuple(restricted) {
                 return Ok(()); // whether the index helps is seen with all filters known
             }
             if is_contains {

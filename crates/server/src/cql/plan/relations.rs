@@ -310,6 +310,9 @@ impl Relations {
         let count = places.len();
         let parts = &table.columns[first..first + count];
         check_tuple_operator(relation)?;
+        if let ([name], Some(single)) = (columns, single_value(relation)) {
+            return self.add_single(&single, name, table, planner);
+        }
         let choices = tuple_choices(relation, parts, table, planner)?;
         let own = &mut self.columns[first];
         if is_slice(relation.operator) && own.is_slice() {
@@ -477,6 +480,20 @@ fn check_tuple_operator(relation: &Relation) -> Result<(), CqlError> {
     }
 }
 
+/// `(c) = (1)` and `(c) IN ((1))` as `c = 1`.
+// Source: Cassandra 5.0, MultiColumnRelation.newEQRestriction and newINRestriction
+fn single_value(relation: &Relation) -> Option<Relation> {
+    let tuple = match (&relation.right, relation.operator) {
+        (Right::Term(tuple), Comparison::Equal) => tuple,
+        (Right::Terms(tuples), Comparison::In) if tuples.len() == 1 => &tuples[0],
+        _ => return None,
+    };
+    let Term::Tuple(terms) = tuple else { return None };
+    let [term] = &terms[..] else { return None };
+    let right = Right::Term(term.clone());
+    Some(Relation { left: relation.left.clone(), operator: Comparison::Equal, right })
+}
+
 /// What a collection holds, or CONTAINS is no question.
 fn contained<'t>(column: &Column, of: &'t CqlType) -> Result<&'t CqlType, CqlError> {
     match of.unfrozen() {
@@ -544,9 +561,10 @@ fn tuple_choices(
         };
         if terms.len() != columns.len() {
             return Err(CqlError::invalid(format!(
-                "Expected {} elements in value tuple, but got {}",
+                "Expected {} elements in value tuple, but got {}: {}",
                 columns.len(),
-                terms.len()
+                terms.len(),
+                names::term(&Term::Tuple(terms.clone()))
             )));
         }
         let pairs = terms.iter().zip(columns);

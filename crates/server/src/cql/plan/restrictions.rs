@@ -2,12 +2,14 @@
 
 use super::clustering;
 use super::lookups::{self, Lookup};
-use super::planner::{Planner, names};
+use super::names;
+use super::planner::{Planner, names as listed};
 use super::relations::{Found, Relations};
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
 use crate::cql::relation::{Comparison, Relation};
 use crate::cql::schema::{Column, ColumnKind, Table};
+use crate::cql::types::CqlType;
 
 /// See the module.
 #[derive(Debug)]
@@ -122,6 +124,9 @@ impl Restrictions {
         kind: Kind,
         planner: &mut Planner<'_>,
     ) -> Result<Restrictions, CqlError> {
+        if matches!(kind, Kind::Update | Kind::Delete) {
+            refuse_contains(relations, kind)?;
+        }
         let mut found = Relations::find(relations, table, planner)?;
         let mut filters = Vec::new();
         let partition = plan_partition(&mut found, table, kind, &mut filters)?;
@@ -139,10 +144,21 @@ impl Restrictions {
             let columns = others.iter().map(|filter| &table.columns[filter.column]);
             return Err(CqlError::invalid(format!(
                 "Non PRIMARY KEY columns found in where clause: {} ",
-                names(columns)
+                listed(columns)
             )));
         }
         filters.extend(others);
+        // Source: Cassandra 5.0, index.sai.plan.StorageAttachedIndexSearcher
+        let is_vector = |filter: &Filter| {
+            let column = &table.columns[filter.column];
+            let mut indexes = table.indexes.iter();
+            filter.operator == Comparison::Equal
+                && matches!(column.column_type, CqlType::Vector(..))
+                && indexes.any(|index| index.column == column.name && index.class.is_some())
+        };
+        if is_select && filters.iter().any(is_vector) {
+            return Err(CqlError::invalid("Vector indexes only support ANN queries"));
+        }
         let walks = !matches!(partition, PartitionRestriction::Keys { .. });
         let lookups =
             if is_select { lookups::find(table, &clustering, &filters) } else { Vec::new() };
@@ -168,18 +184,52 @@ impl Restrictions {
         }
     }
 
+    /// Whether a clustering column, counted from the first one, has one value only.
+    pub(crate) fn has_one_value(&self, clustering_column: usize) -> bool {
+        let mut columns = 0;
+        for restriction in &self.clustering {
+            let ClusteringRestriction::Values { tuple, choices } = restriction else {
+                return false;
+            };
+            columns += tuple.unwrap_or(1);
+            if clustering_column < columns {
+                return matches!(choices, Choices::One(_));
+            }
+        }
+        false
+    }
+
     /// Whether at most one row, whose key is known, is meant in each partition.
     pub(crate) fn names_row(&self, table: &Table) -> bool {
+        let is_one = |restriction: &ClusteringRestriction| {
+            matches!(restriction, ClusteringRestriction::Values { choices: Choices::One(_), .. })
+        };
+        self.names_rows(table) && self.clustering.iter().all(is_one)
+    }
+
+    /// Whether the whole keys of all rows are known.
+    pub(crate) fn names_rows(&self, table: &Table) -> bool {
         let mut columns = 0;
         for restriction in &self.clustering {
             match restriction {
-                ClusteringRestriction::Values { tuple, choices: Choices::One(_) } => {
-                    columns += tuple.unwrap_or(1);
-                }
-                _ => return false,
+                ClusteringRestriction::Values { tuple, .. } => columns += tuple.unwrap_or(1),
+                ClusteringRestriction::Slice { .. } => return false,
             }
         }
         columns == table.clustering().len()
+    }
+}
+
+fn refuse_contains(relations: &[Relation], kind: Kind) -> Result<(), CqlError> {
+    let operators = relations.iter().map(|relation| relation.operator);
+    let is_contains =
+        |of: &Comparison| matches!(of, Comparison::Contains | Comparison::ContainsKey);
+    match operators.into_iter().find(is_contains) {
+        None => Ok(()),
+        Some(operator) => {
+            let (kind, operator) = (kind.name(), names::operator(operator));
+            Err(CqlError::invalid(format!("Cannot use {kind} with {operator}")))
+        }
     }
 }
 
@@ -218,7 +268,7 @@ fn plan_partition(
     if !is_select && !missing.is_empty() {
         return Err(CqlError::invalid(format!(
             "Some partition key parts are missing: {}",
-            names(missing)
+            listed(missing)
         )));
     }
     if all_known {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use wire::cql::Column as Shown;
 
 use super::planner::{Planner, column_index};
-use super::restrictions::{
-    Choices, ClusteringRestriction, Kind, PartitionRestriction, Restrictions,
-};
+use super::restrictions::{Choices, Kind, PartitionRestriction, Restrictions};
 use super::selection::Selection;
 use crate::cql::error::CqlError;
 use crate::cql::expression::Expression;
@@ -27,8 +25,8 @@ pub(crate) struct SelectPlan {
     pub(crate) group_by: Option<usize>,
     /// Rows of each partition from the last to the first.
     pub(crate) is_reversed: bool,
-    /// Rows of several partitions are sorted together, by their clustering keys.
-    pub(crate) is_sorted: bool,
+    /// Rows of several partitions are sorted together, by this many leading clustering columns.
+    pub(crate) sorted_columns: Option<usize>,
     pub(crate) limit: Option<Expression>,
     pub(crate) per_partition_limit: Option<Expression>,
 }
@@ -50,11 +48,11 @@ impl SelectPlan {
         let restrictions = Restrictions::plan(&select.relations, &table, kind, planner)?;
         let (selection, shown) = Selection::plan(select, &table, planner)?;
         if select.is_distinct {
-            check_distinct(&selection, &restrictions, &table)?;
+            check_distinct(select, &restrictions, &table)?;
         }
         let group_by = plan_groups(select, &table, &restrictions)?;
         check_per_partition_limit(select, &selection)?;
-        let (is_reversed, is_sorted) = plan_order(select, &table, &restrictions)?;
+        let (is_reversed, sorted_columns) = plan_order(select, &table, &restrictions)?;
         let mut limit = |term: &Option<_>, name: &str| match term {
             None => Ok(None),
             Some(term) => planner.term(&table, term, &CqlType::INT, name).map(Some),
@@ -69,7 +67,7 @@ impl SelectPlan {
             is_distinct,
             group_by,
             is_reversed,
-            is_sorted,
+            sorted_columns,
             limit,
             per_partition_limit,
         };
@@ -143,7 +141,8 @@ fn each_column(selector: &Selector, found: &mut dyn FnMut(&str)) {
         Selector::Cast(inner, _)
         | Selector::Element(inner, _)
         | Selector::Slice(inner, ..)
-        | Selector::Field(inner, _) => each_column(inner, found),
+        | Selector::Field(inner, _)
+        | Selector::Brackets(inner) => each_column(inner, found),
         Selector::CountRows | Selector::Value(_) => {}
     }
 }
@@ -167,7 +166,7 @@ fn shows_statics_only(select: &Select, table: &Table) -> bool {
 
 // Source: Cassandra 5.0, SelectStatement.validateDistinctSelection
 fn check_distinct(
-    selection: &Selection,
+    select: &Select,
     restrictions: &Restrictions,
     table: &Table,
 ) -> Result<(), CqlError> {
@@ -181,13 +180,17 @@ fn check_distinct(
              static columns.",
         ));
     }
-    let Some(columns) = selection.plain_columns() else { return Ok(()) };
+    let columns = selected_columns(select, table)?;
     if let Some(other) = columns.iter().find(|index| !is_key(**index)) {
         return Err(CqlError::invalid(format!(
             "SELECT DISTINCT queries must only request partition key columns and/or static columns \
              (not {})",
             table.columns[*other].name
         )));
+    }
+    // Without keys in the restrictions, rows that show the same values would have to be grouped.
+    if restrictions.has_keys() {
+        return Ok(());
     }
     match (0..table.partition_key().len()).find(|index| !columns.contains(index)) {
         None => Ok(()),
@@ -196,6 +199,18 @@ fn check_distinct(
             table.columns[missing].name
         ))),
     }
+}
+
+/// Columns that a selection reads, by their places in the table.
+fn selected_columns(select: &Select, table: &Table) -> Result<Vec<usize>, CqlError> {
+    if select.columns.is_empty() {
+        return Ok((0..table.columns.len()).collect());
+    }
+    let mut names: Vec<String> = Vec::new();
+    for selected in &select.columns {
+        each_column(&selected.selector, &mut |name| names.push(name.to_owned()));
+    }
+    names.iter().map(|name| column_index(table, name)).collect()
 }
 
 // Source: Cassandra 5.0, SelectStatement.getAggregationSpecFactory
@@ -251,10 +266,7 @@ fn plan_groups(
 fn is_fixed(restrictions: &Restrictions, index: usize, table: &Table) -> bool {
     let keys = table.partition_key().len();
     if let Some(index) = index.checked_sub(keys) {
-        return matches!(
-            restrictions.clustering.get(index),
-            Some(ClusteringRestriction::Values { tuple: None, choices: Choices::One(_) })
-        );
+        return restrictions.has_one_value(index);
     }
     match &restrictions.partition {
         PartitionRestriction::Keys { keys, .. } => matches!(keys[index], Choices::One(_)),
@@ -279,15 +291,17 @@ fn check_per_partition_limit(select: &Select, selection: &Selection) -> Result<(
     Ok(())
 }
 
-/// Whether rows are read from their end, and how rows of several partitions are sorted.
-// Source: Cassandra 5.0, SelectStatement.isReversed and verifyOrderingIsAllowed
+/// Whether rows are read from their end, and by how many leading clustering columns rows of several
+/// partitions are sorted.
+// Source: Cassandra 5.0, SelectStatement.isReversed, verifyOrderingIsAllowed and
+// getOrderingComparator
 fn plan_order(
     select: &Select,
     table: &Table,
     restrictions: &Restrictions,
-) -> Result<(bool, bool), CqlError> {
+) -> Result<(bool, Option<usize>), CqlError> {
     if select.order_by.is_empty() {
-        return Ok((false, false));
+        return Ok((false, None));
     }
     if select.is_distinct {
         return Err(CqlError::invalid("ORDER BY queries are not allowed with DISTINCT"));
@@ -300,7 +314,7 @@ fn plan_order(
     let first = table.partition_key().len();
     let mut is_reversed = None;
     let mut next = first;
-    for (name, is_descending) in &select.order_by {
+    for (name, is_descending) in orderings(select) {
         let index = column_index(table, name)?;
         let ColumnKind::Clustering { is_descending: own, .. } = table.columns[index].kind else {
             return Err(CqlError::invalid(format!(
@@ -318,11 +332,24 @@ fn plan_order(
             ));
         }
         next = index + 1;
-        let turned = own != *is_descending;
+        let turned = own != is_descending;
         if is_reversed.is_some_and(|known| known != turned) {
             return Err(CqlError::invalid("Unsupported order by relation"));
         }
         is_reversed = Some(turned);
     }
-    Ok((is_reversed.unwrap_or(false), restrictions.has_several_keys()))
+    let sorted_columns = restrictions.has_several_keys().then_some(next - first);
+    Ok((is_reversed.unwrap_or(false), sorted_columns))
+}
+
+/// The columns of ORDER BY. Of a column that is named twice the last order counts, at its first place.
+fn orderings(select: &Select) -> Vec<(&str, bool)> {
+    let mut found: Vec<(&str, bool)> = Vec::new();
+    for (name, is_descending) in &select.order_by {
+        match found.iter_mut().find(|(known, _)| known == name) {
+            Some(known) => known.1 = *is_descending,
+            None => found.push((name, *is_descending)),
+        }
+    }
+    found
 }

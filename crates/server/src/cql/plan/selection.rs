@@ -135,14 +135,6 @@ impl Selection {
         (self, vec![json])
     }
 
-    /// Places of the columns that are shown as they are, or none if something is computed.
-    pub(crate) fn plain_columns(&self) -> Option<&[usize]> {
-        match &self.shown {
-            Shows::Columns(columns) => Some(columns),
-            Shows::Expressions(_) => None,
-        }
-    }
-
     pub(crate) fn is_aggregate(&self) -> bool {
         !self.aggregates.is_empty()
     }
@@ -186,6 +178,7 @@ fn take_extras(
             Selector::Slice(Box::new(part(inner)?), from.clone(), to.clone())
         }
         Selector::Field(inner, name) => Selector::Field(Box::new(part(inner)?), name.clone()),
+        Selector::Brackets(inner) => Selector::Brackets(Box::new(part(inner)?)),
         Selector::Column(_) | Selector::CountRows | Selector::Value(_) => selector.clone(),
     })
 }
@@ -217,7 +210,9 @@ fn add_extra(
     let shown = format!("{function}({name})");
     if !table.columns.iter().any(|known| known.name == shown) {
         let kind = ColumnKind::Regular;
-        table.columns.push(Column { name: shown.clone(), column_type, kind, number: u32::MAX });
+        let (name, shown_from) = (shown.clone(), Column::ALL_SHOWN);
+        let number = u32::MAX;
+        table.columns.push(Column { name, column_type, kind, number, shown_from });
         extras.push(Extra { column, what });
     }
     Ok(Selector::Column(shown))

@@ -468,7 +468,8 @@ fn deletion_target(
         }
         return Ok(Target::Partition);
     }
-    if !conditions.is_none() && !restrictions.names_row(table) {
+    // IN is refused in its own words.
+    if !conditions.is_none() && !restrictions.names_rows(table) {
         return Err(CqlError::invalid(ALL_KEYS_TO_DELETE));
     }
     Ok(Target::Rows)

@@ -42,7 +42,7 @@ fn restrictions_must_be_possible() {
         > SELECT * FROM t WHERE p = 1 AND q = 1 AND (c, e) > (1, 1)
         ! Clustering columns must appear in the PRIMARY KEY order in multi-column relations: (c, e) > (1, 1)
         > SELECT * FROM t WHERE p = 1 AND q = 1 AND (c, d) > (1, 1, 1)
-        ! Expected 2 elements in value tuple, but got 3
+        ! Expected 2 elements in value tuple, but got 3: (1, 1, 1)
         > SELECT * FROM t LIMIT 0
         ! LIMIT must be strictly positive
         > SELECT * FROM t ORDER BY c
