@@ -73,6 +73,9 @@ pub(crate) struct PreparedStatement {
     pub(crate) text: String,
     /// The keyspace that names without one were looked up in.
     pub(crate) keyspace: Option<String>,
+    /// Whether all names have their own keyspaces: the statement is then the same whichever one is in
+    /// use, `keyspace` is none, and so is the keyspace of its id.
+    pub(crate) is_qualified: bool,
     pub(crate) markers: Description,
     /// The types of the values that must come with a request.
     pub(crate) values: Vec<Marker>,

@@ -116,11 +116,13 @@ impl PreparedTable {
         self.inner.lock().by_id.get(id).map(Arc::clone)
     }
 
-    /// All of them by their ids. O(statements).
-    pub(crate) fn statements(&self) -> Vec<Arc<PreparedStatement>> {
+    /// Those that can be run with this schema, by their ids. O(statements).
+    pub(crate) fn current_statements(&self, catalog: &Arc<Catalog>) -> Vec<Arc<PreparedStatement>> {
         let entries = self.inner.lock();
         let statements = entries.by_id.values().map(|entry| Arc::clone(&entry.statement));
         let mut statements: Vec<_> = statements.collect();
+        drop(entries);
+        statements.retain(|statement| statement.is_current(catalog));
         statements.sort_unstable_by_key(|statement| statement.id);
         statements
     }

@@ -515,7 +515,7 @@ impl Requests<'_> {
             Request::Query { statement, parameters } => {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
                 let statement = self.engine(processor).prepare(statement, keyspace)?;
-                if statement.takes_long() && !may_take_long {
+                if takes_long(&statement, client) && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
                 let of = (&Arc::new(statement), None);
@@ -527,7 +527,7 @@ impl Requests<'_> {
                 if is_stub {
                     return Ok(answer.void());
                 }
-                if statement.takes_long() && !may_take_long {
+                if takes_long(statement, client) && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
                 self.execute(client, record, (statement, *result_metadata_id), parameters, answer)
@@ -584,7 +584,11 @@ impl Requests<'_> {
         keyspace: Option<&str>,
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
-        let id = statement_id(text, keyspace);
+        let mut id = statement_id(text, None);
+        let is_qualified = |statement: &Arc<PreparedStatement>| statement.is_qualified;
+        if !self.learn(&mut processor.known, &id).is_ok_and(is_qualified) {
+            id = statement_id(text, keyspace);
+        }
         if self.learn(&mut processor.known, &id).is_err() {
             let statement = self.engine(processor).prepare(text, keyspace)?;
             let settings = &self.worker.settings;
@@ -593,6 +597,7 @@ impl Requests<'_> {
                 bytes_max: settings.prepared_statements_bytes_max,
             };
             let catalog = Arc::clone(&statement.catalog);
+            id = statement.id;
             let entry = self.shared.prepared.insert(statement, limits, self.now.mono);
             processor.known.add(entry, &catalog);
         }
@@ -651,6 +656,12 @@ fn note_places(own: &Processor, header: &Header, body: &[u8], places: &mut Place
         }
         _ => {}
     }
+}
+
+/// Whether it hashes a password. Where clients do not log in to roles it is refused before that, and
+/// there are no threads for it.
+fn takes_long(statement: &PreparedStatement, client: &ClientState) -> bool {
+    client.access.is_some() && statement.takes_long()
 }
 
 fn unprepared(id: &[u8]) -> CqlError {

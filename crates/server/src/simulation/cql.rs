@@ -487,6 +487,111 @@ fn statements_are_prepared_once_and_run_by_their_ids() {
     }
 }
 
+/// So the schema can change under it, or the keyspace that a driver's connections use, and a driver
+/// that prepares the statement again gets the id that its application knows.
+// Source: Cassandra 5.0, QueryProcessor.prepare
+#[test]
+fn ids_of_qualified_statements_do_not_depend_on_the_keyspace_in_use() {
+    let mut world = world_with_system(&[]);
+    let text = "SELECT key FROM system.local WHERE key = ?";
+    let id = hex(&statement_id(text, None));
+    for version in VERSIONS {
+        let mut client = Client::start(&mut world, version, None);
+        client.send(|to, out| to.prepare(1, text, None, out));
+        client.query(2, "USE system_schema");
+        client.send(|to, out| to.prepare(3, text, None, out));
+        client.send(|to, out| to.prepare(4, "SELECT key FROM system.local", Some("system"), out));
+        // Names without a keyspace are others in each.
+        client.send(|to, out| to.prepare(5, "SELECT keyspace_name FROM tables", None, out));
+        let replies = client.ask(&mut world);
+        let own = statement_id("SELECT keyspace_name FROM tables", Some("system_schema"));
+        let named = statement_id("SELECT key FROM system.local", None);
+        assert_eq!(
+            replies,
+            [
+                format!("1 PREPARED {id}"),
+                "2 KEYSPACE system_schema".to_owned(),
+                format!("3 PREPARED {id}"),
+                format!("4 PREPARED {}", hex(&named)),
+                format!("5 PREPARED {}", hex(&own)),
+            ]
+        );
+    }
+}
+
+#[test]
+fn statements_that_a_schema_change_affects_keep_their_id_and_get_new_columns() {
+    let mut world = world_with_system(&[]);
+    let mut client = Client::start(&mut world, Version::V5, None);
+    let ask = |world: &mut World, client: &mut Client| {
+        let mut replies = client.ask(world);
+        while world.write_log() {
+            replies.extend(client.ask(world));
+        }
+        replies
+    };
+    client.query(1, "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}");
+    client.query(2, "CREATE TABLE k.t (p int PRIMARY KEY, v int)");
+    ask(&mut world, &mut client);
+    let text = "SELECT * FROM k.t";
+    let id = statement_id(text, None);
+    client.send(|to, out| to.prepare(3, text, None, out));
+    client.query(4, "ALTER TABLE k.t ADD w int");
+    assert_eq!(ask(&mut world, &mut client)[0], format!("3 PREPARED {}", hex(&id)));
+    execute(&client, 5, &id, &[]);
+    let reply = &ask(&mut world, &mut client)[0];
+    assert!(reply.starts_with("5 ERROR 2500 "), "{reply}");
+    client.query(6, "USE system");
+    client.send(|to, out| to.prepare(7, text, None, out));
+    execute(&client, 8, &id, &[]);
+    let replies = ask(&mut world, &mut client);
+    assert_eq!(replies[1], format!("7 PREPARED {}", hex(&id)));
+    assert!(replies[2].starts_with("8 ROWS  now p,v,w as "), "{replies:?}");
+    // What cannot be run any more is not listed.
+    client.query(9, "SELECT query_string FROM system.prepared_statements");
+    client.query(10, "DROP TABLE k.t");
+    client.query(11, "SELECT query_string FROM system.prepared_statements");
+    let replies = ask(&mut world, &mut client);
+    let reply = |stream: &str| replies.iter().find(|reply| reply.starts_with(stream)).unwrap();
+    assert_eq!(*reply("9 "), format!("9 ROWS {}", hex(text.as_bytes())));
+    assert_eq!(*reply("11 "), "11 ROWS ");
+}
+
+/// No thread hashes passwords there, and none must.
+#[test]
+fn passwords_are_refused_at_once_where_there_are_no_roles() {
+    for options in [&[][..], &[("cql-authenticator", "allow-all")], &[("requirepass", "secret")]] {
+        let mut world = world_with_system(options);
+        let mut client = if options == [("requirepass", "secret")] {
+            let mut client = Client::connect(&mut world, Version::V4);
+            client.startup(None);
+            client.send(|to, out| to.auth_response(1, b"\0any\0secret", out));
+            assert_eq!(client.ask(&mut world)[1], "1 AUTH_SUCCESS");
+            client
+        } else {
+            Client::start(&mut world, Version::V4, None)
+        };
+        let refused = "ERROR 2200 org.apache.cassandra.auth.CassandraRoleManager doesn't support \
+                       PASSWORD";
+        for text in [
+            "CREATE ROLE IF NOT EXISTS app WITH PASSWORD = 'x' AND LOGIN = true",
+            "CREATE USER app WITH PASSWORD 'x'",
+            "ALTER ROLE IF EXISTS app WITH PASSWORD = 'x'",
+            "ALTER USER cassandra WITH PASSWORD 'x'",
+        ] {
+            client.query(2, text);
+            client.send(|to, out| to.prepare(3, text, None, out));
+            let id = statement_id(text, None);
+            let replies = client.ask(&mut world);
+            let prepared = format!("3 PREPARED {}", hex(&id));
+            assert_eq!(replies, [format!("2 {refused}"), prepared], "{text}");
+            execute(&client, 4, &id, &[]);
+            assert_eq!(client.ask(&mut world), [format!("4 {refused}")], "{text}");
+        }
+        assert_eq!(world.shared().password_pool.waiting(), 0);
+    }
+}
+
 #[test]
 fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
     let mut world = world_with_system(&[("prepared-statements-max", "2")]);

@@ -113,6 +113,9 @@ impl PreparedStatement {
     ) -> Result<PreparedStatement, CqlError> {
         let parsed =
             statements::parse(text).map_err(|error| CqlError::Syntax(error.to_string()))?;
+        // Source: Cassandra 5.0, QueryProcessor.prepare
+        let is_qualified = is_qualified(&parsed.statement);
+        let keyspace = keyspace.filter(|_| !is_qualified);
         let markers = Markers::new(parsed.markers);
         let mut planner = Planner { catalog: &catalog, keyspace, markers };
         let (plan, result) = plan(parsed.statement, &mut planner)?;
@@ -137,6 +140,7 @@ impl PreparedStatement {
             id: statement_id(text, keyspace),
             text: text.to_owned(),
             keyspace: keyspace.map(str::to_owned),
+            is_qualified,
             result_metadata_id: result_metadata_id(result.as_ref()),
             partition_key: plan.partition_key(&markers),
             markers: shown,
@@ -146,6 +150,21 @@ impl PreparedStatement {
             catalog,
         })
     }
+}
+
+/// Whether all tables are named with their keyspaces.
+// Source: Cassandra 5.0, QualifiedStatement.isFullyQualified
+fn is_qualified(statement: &Statement) -> bool {
+    let table = match statement {
+        Statement::Select(select) => &select.table,
+        Statement::Insert(insert) => &insert.table,
+        Statement::Update(update) => &update.table,
+        Statement::Delete(delete) => &delete.table,
+        Statement::Truncate(truncate) => &truncate.table,
+        Statement::Batch(batch) => return batch.statements.iter().all(is_qualified),
+        _ => return false,
+    };
+    table.keyspace.is_some()
 }
 
 /// The protocol counts bind variables, and the bytes of names, with 16 bits.

@@ -45,12 +45,13 @@ impl VirtualCx<'_> {
 type Compute = fn(&Table, &VirtualCx<'_>) -> Vec<Values>;
 
 /// Keyspace, table, and how its rows are computed.
-const TABLES: [(&str, &str, Compute); 19] = [
+const TABLES: [(&str, &str, Compute); 21] = [
     ("system", "local", system::local),
     ("system", "peers", none),
     ("system", "peers_v2", none),
     ("system", "IndexInfo", system::indexes),
     ("system", "built_views", none),
+    ("system", "compaction_history", none),
     ("system", "view_builds_in_progress", none),
     ("system", "size_estimates", estimates::sizes),
     ("system", "table_estimates", estimates::tables),
@@ -60,6 +61,7 @@ const TABLES: [(&str, &str, Compute); 19] = [
     ("system_virtual_schema", "columns", schema::columns),
     ("system_views", "reactors", views::reactors),
     ("system_views", "connections", views::connections),
+    ("system_views", "clients", views::clients),
     ("system_views", "stages", views::stages),
     ("system_views", "memory", views::memory),
     ("system_views", "log", views::log),
@@ -67,7 +69,7 @@ const TABLES: [(&str, &str, Compute); 19] = [
     ("system_views", "settings", views::settings),
 ];
 
-/// There is one server, and no view.
+/// There is one server, no view, and nothing to compact.
 fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
     Vec::new()
 }

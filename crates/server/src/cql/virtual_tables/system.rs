@@ -57,7 +57,7 @@ pub(super) fn indexes(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 }
 
 pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
-    let statements = cx.shared.prepared.statements();
+    let statements = cx.shared.prepared.current_statements(&cx.shared.catalog.load());
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)
             .bytes("prepared_id", statement.id.to_vec())

@@ -6,7 +6,7 @@ use super::VirtualCx;
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::cql::schema::{RowBuilder, Table, Values};
 use crate::cql::watch::without_password;
-use crate::published::ClientRow;
+use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::CommandId;
 
 /// Counters are never that high; a table has no type without a sign.
@@ -42,6 +42,32 @@ pub(super) fn reactors(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 }
 
 pub(super) fn connections(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    client_rows(cx).iter().map(|client| connection(table, client, cx)).collect()
+}
+
+/// Connections of CQL, in the columns that tools for Cassandra read. What is not known is null.
+pub(super) fn clients(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
+    let clients = client_rows(cx);
+    let of_cql = clients.iter().filter(|client| client.protocol == ClientProtocol::Cql);
+    let row = |client: &ClientRow| {
+        let remote = client.remote?;
+        let address = remote.ip().to_canonical();
+        let row = RowBuilder::new(table)
+            .inet("address", address)
+            .int("port", remote.port().into())
+            .text("connection_stage", "ready")
+            .text("driver_name", &client.library_name)
+            .text("driver_version", &client.library_version)
+            .text("hostname", &address.to_string())
+            .bigint("request_count", bigint(client.commands))
+            .boolean("ssl_enabled", client.is_tls);
+        Some(row.values())
+    };
+    of_cql.filter_map(row).collect()
+}
+
+/// Clients of all protocols.
+fn client_rows(cx: &VirtualCx<'_>) -> Vec<ClientRow> {
     let moving = cx.shared.moving.lock();
     let mut clients: Vec<ClientRow> = moving.values().cloned().collect();
     for published in &cx.shared.published {
@@ -50,7 +76,7 @@ pub(super) fn connections(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     drop(moving);
     clients.retain(|client| !client.killed);
     clients.sort_unstable_by_key(|client| client.id);
-    clients.iter().map(|client| connection(table, client, cx)).collect()
+    clients
 }
 
 fn connection(table: &Table, client: &ClientRow, cx: &VirtualCx<'_>) -> Values {
@@ -148,7 +174,7 @@ pub(super) fn log(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 }
 
 pub(super) fn prepared(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
-    let statements = cx.shared.prepared.statements();
+    let statements = cx.shared.prepared.current_statements(&cx.shared.catalog.load());
     let rows = statements.iter().map(|statement| {
         let row = RowBuilder::new(table)
             .bytes("prepared_id", statement.id.to_vec())
