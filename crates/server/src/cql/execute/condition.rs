@@ -30,8 +30,8 @@ const APPLIED: &str = "[applied]";
 pub(super) struct Current<'r> {
     writes: &'r [Ready<'r>],
     partition: Option<&'r Partition>,
-    /// Numbers of the columns outside the key that are read.
-    read: Vec<u32>,
+    /// The columns outside the key that are read.
+    read: Vec<&'r Column>,
     /// What the conditions of rows are, and of the static cells, which have no key.
     places: BTreeMap<Option<&'r [u8]>, About>,
 }
@@ -101,12 +101,14 @@ impl<'r> Current<'r> {
     fn has_read(&self, column: &Column) -> bool {
         match column.kind {
             ColumnKind::PartitionKey { .. } | ColumnKind::Clustering { .. } => true,
-            ColumnKind::Static | ColumnKind::Regular => self.read.contains(&column.number),
+            ColumnKind::Static | ColumnKind::Regular => {
+                self.read.iter().any(|read| read.number == column.number)
+            }
         }
     }
 
     fn has_cells(&self, view: &RowView<'_>) -> bool {
-        view.cells().any(|cell| self.read.contains(&cell.column))
+        view.cells().any(|cell| self.read.iter().any(|column| column.has(&cell)))
     }
 
     /// A row, if something of it is read.
@@ -217,7 +219,7 @@ impl<'r> Current<'r> {
 /// All regular columns if rows are written, all static ones if they are written with conditions, and those
 /// that are compared.
 // Source: Cassandra 5.0, BatchStatement and CQL3CasRequest.columnsToRead
-fn columns_read(writes: &[Ready<'_>]) -> Vec<u32> {
+fn columns_read<'r>(writes: &'r [Ready<'_>]) -> Vec<&'r Column> {
     let table = &writes[0].plan.table;
     let mut plans = writes.iter().map(|write| write.plan);
     let updates_rows = plans.clone().any(WritePlan::updates_rows);
@@ -231,7 +233,7 @@ fn columns_read(writes: &[Ready<'_>]) -> Vec<u32> {
         is_written || writes.iter().any(|write| write.plan.conditions.is_about(index))
     };
     let columns = table.columns.iter().enumerate();
-    columns.filter(|(index, column)| is_read(*index, column)).map(|(_, it)| it.number).collect()
+    columns.filter(|(index, column)| is_read(*index, column)).map(|(_, column)| column).collect()
 }
 
 /// None is null, and so is an empty collection whose items are cells.
@@ -260,6 +262,8 @@ fn holds<'v>(condition: &'v ConditionPlan, row: &RowCx<'_>, cx: &Cx<'v>) -> Resu
                 value
             }
             Evaluated::Null => None,
+            // IN leaves such values out.
+            Evaluated::Unset if condition.operator == Comparison::In => return Ok(()),
             Evaluated::Unset => {
                 return Err(CqlError::invalid(format!(
                     "Invalid 'unset' value in condition for {name}"

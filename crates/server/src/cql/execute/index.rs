@@ -6,6 +6,7 @@ use std::sync::Arc;
 use store::{CellView, Definitions, IndexId, Indexing, Keyspace, RowView, TableId};
 
 use super::filter::ordered;
+use super::item::map_value;
 use super::keys::{split, table_id};
 use super::result::is_descending;
 use crate::cql::schema::{Catalog, ColumnKind, Index, IndexTarget, Table, TableSource};
@@ -52,15 +53,18 @@ impl Terms {
 
     fn of_cell(&self, cell: CellView<'_>, of: &CqlType, add: &mut dyn FnMut(&[u8])) {
         match (cell.item, of) {
-            (Some(item), CqlType::Map(_, value)) => match self.target {
-                IndexTarget::Keys => add(item),
-                IndexTarget::Entries => {
-                    let mut entry = item.to_vec();
-                    comparable::encode(cell.bytes, value, false, &mut entry);
-                    add(&entry);
+            (Some(item), CqlType::Map(key, of_value)) => {
+                let Some(value) = map_value(cell, key) else { return };
+                match self.target {
+                    IndexTarget::Keys => add(item),
+                    IndexTarget::Entries => {
+                        let mut entry = item.to_vec();
+                        comparable::encode(value, of_value, false, &mut entry);
+                        add(&entry);
+                    }
+                    IndexTarget::Values | IndexTarget::Full => add(&ordered(value, of_value)),
                 }
-                IndexTarget::Values | IndexTarget::Full => add(&ordered(cell.bytes, value)),
-            },
+            }
             (Some(item), CqlType::Set(_)) => add(item),
             (Some(_), CqlType::List(item)) => add(&ordered(cell.bytes, item)),
             _ => add(&ordered(cell.bytes, of)),
@@ -98,7 +102,7 @@ impl Indexing for Terms {
                 }
             }
             ColumnKind::Static | ColumnKind::Regular => {
-                row.column(column.number).for_each(|cell| self.of_cell(cell, of, add));
+                column.cells(row).for_each(|cell| self.of_cell(cell, of, add));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use smallvec::SmallVec;
 use store::{CellView, Expiry, RowView, Seconds};
 
+use super::item;
 use crate::cql::expression::Row;
 use crate::cql::plan::{Extra, ExtraKind};
 use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
@@ -60,8 +61,7 @@ impl<'r> RowCx<'r> {
     /// The live cells of a column.
     fn cells(&self, column: &Column) -> impl Iterator<Item = CellView<'r>> + use<'r> {
         let view = if column.kind == ColumnKind::Static { self.statics } else { self.row };
-        let number = column.number;
-        view.into_iter().flat_map(move |view| view.column(number))
+        view.map(|view| column.cells(view)).into_iter().flatten()
     }
 
     /// The whole value of a column by its place in the table.
@@ -123,8 +123,8 @@ impl<'r> RowCx<'r> {
 /// Whether there is such a row for the table as it is now, or such static cells: cells of columns that were
 /// dropped are none.
 pub(super) fn is_there(view: &RowView<'_>, table: &Table) -> bool {
-    let is_known = |number: u32| table.columns.iter().any(|column| column.number == number);
-    table.dropped.is_empty() || view.is_inserted() || view.cells().any(|cell| is_known(cell.column))
+    let is_known = |cell: CellView<'_>| table.columns.iter().any(|column| column.has(&cell));
+    table.dropped.is_empty() || view.is_inserted() || view.cells().any(is_known)
 }
 
 fn remaining(expiry: Option<Expiry>, now: Seconds) -> Option<Vec<u8>> {
@@ -160,15 +160,15 @@ pub(super) fn whole<'r>(
             count += 1;
         }),
         CqlType::Set(item) => cells.for_each(|cell| {
-            if let Some(item) = item_value(cell, item) {
+            if let Some(item) = item::set_item(cell, item) {
                 put_part(Some(&item), &mut parts);
                 count += 1;
             }
         }),
         CqlType::Map(key, _) => cells.for_each(|cell| {
-            if let Some(key) = item_value(cell, key) {
+            if let Some((key, value)) = item::map_entry(cell, key) {
                 put_part(Some(&key), &mut parts);
-                put_part(Some(cell.bytes), &mut parts);
+                put_part(Some(value), &mut parts);
                 count += 1;
             }
         }),
@@ -179,11 +179,6 @@ pub(super) fn whole<'r>(
     put_count(count, &mut number);
     parts[..4].copy_from_slice(&number);
     Some(Cow::Owned(parts))
-}
-
-/// An item of a set, or the key of a map's entry.
-pub(super) fn item_value(cell: CellView<'_>, of: &CqlType) -> Option<Vec<u8>> {
-    comparable::decode(&mut cell.item?, of, false)
 }
 
 /// What each field's cell is turned into. Fields are numbered in 2 bytes.

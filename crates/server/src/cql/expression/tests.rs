@@ -61,6 +61,7 @@ fn table() -> Table {
         column_type: type_of(of),
         kind,
         number,
+        shown_from: Column::ALL_SHOWN,
     });
     Table {
         id: Uuid::nil(),
@@ -284,7 +285,7 @@ fn terms_of_another_type_are_refused_in_cassandras_words() {
             "vector<float, 3>",
             "Invalid vector literal for c of type vector<float, 3>; expected 3 elements, but given 2",
         ),
-        ("[null]", "vector<float, 1>", "Element at index 0 is null"),
+        ("[null]", "vector<float, 1>", "null is not supported inside vectors"),
         ("(int) 'a'", "int", "Cannot cast value 'a' to type int"),
         ("(text) 'a'", "int", "Cannot assign value (text) 'a' to c of type int"),
         ("(x) 'a'", "int", "Unknown type k.x"),
@@ -380,8 +381,18 @@ fn bound_values_are_checked_where_they_are_used() {
             &[(None, Value::Unset)],
             Err("Invalid unset value for field 'a' of user defined type u"),
         ),
-        ("[?]", "vector<int, 1>", &[(None, Value::Unset)], Err("Element at index 0 is unset")),
-        ("[?]", "vector<int, 1>", &[(None, Value::Null)], Err("Element at index 0 is null")),
+        (
+            "[?]",
+            "vector<int, 1>",
+            &[(None, Value::Unset)],
+            Err("unset is not supported inside vectors"),
+        ),
+        (
+            "[?]",
+            "vector<int, 1>",
+            &[(None, Value::Null)],
+            Err("null is not supported inside vectors"),
+        ),
         (
             "to_date((timestamp) ?)",
             "date",

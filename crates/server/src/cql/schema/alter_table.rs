@@ -3,11 +3,12 @@
 use super::change::{ChangeContext, Outcome, Verb};
 use super::names::{Deed, guard, keyspace_of};
 use super::table::{Column, ColumnKind, DroppedColumn, Table};
-use super::tables::{COLUMNS_MAX, STATICS_NEED_CLUSTERING, event, has_nested_cells, resolve};
+use super::tables::{
+    COLUMNS_MAX, STATICS_NEED_CLUSTERING, event, has_nested_cells, refuse_mask, resolve,
+};
 use super::{Catalog, Keyspace};
 use crate::cql::error::CqlError;
 use crate::cql::statements::{AlterTable, ColumnDefinition, Options, TableChange};
-use crate::cql::term::{Constant, Term};
 use crate::cql::types::CqlType;
 
 pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_>) -> Outcome {
@@ -29,9 +30,8 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_
             }
         }
         TableChange::Drop { if_exists, columns, timestamp } => {
-            let dropped_at = timestamp_of(timestamp.as_ref(), cx)?;
             for column in columns {
-                drop(&mut table, column, *if_exists, dropped_at)?;
+                drop(&mut table, column, *if_exists, *timestamp, cx)?;
             }
         }
         TableChange::Rename { if_exists, columns } => {
@@ -40,6 +40,14 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_
             }
         }
         TableChange::With(options) => set_options(&mut table, options)?,
+        TableChange::Mask { if_exists, column, is_masked } => {
+            if table.column(column).is_none() && !if_exists {
+                return refuse(format!(
+                    "Column with name '{column}' doesn't exist on table '{name}'"
+                ));
+            }
+            refuse_mask(*is_masked)?;
+        }
     }
     if keyspace.tables.get(name).is_some_and(|before| **before == table) {
         return Ok(None);
@@ -59,6 +67,7 @@ fn add(
     if_not_exists: bool,
 ) -> Result<(), CqlError> {
     let name = &column.name;
+    refuse_mask(column.is_masked)?;
     let column_type = resolve(keyspace, &column.column_type)?;
     if table.column(name).is_some() {
         if if_not_exists {
@@ -74,9 +83,14 @@ fn add(
             "Non-frozen UDTs with nested non-frozen collections are not supported for column {name}"
         ));
     }
-    if let Some(dropped) = table.dropped.get(name) {
+    let dropped = table.dropped.get(name);
+    if let Some(dropped) = dropped {
         check_return(table, column, &column_type, dropped)?;
     }
+    let (number, shown_from) = match dropped.filter(|dropped| dropped.keeps_newer) {
+        Some(dropped) => (dropped.number, dropped.dropped_at.saturating_add(1)),
+        None => (table.next_number(), Column::ALL_SHOWN),
+    };
     check_counter(table, name, &column_type)?;
     if table.columns.len() >= COLUMNS_MAX {
         return refuse(format!(
@@ -86,8 +100,8 @@ fn add(
         ));
     }
     let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
-    let number = table.next_number();
-    table.columns.push(Column { name: name.clone(), column_type, kind, number });
+    let name = name.clone();
+    table.columns.push(Column { name, column_type, kind, number, shown_from });
     table.sort_columns();
     Ok(())
 }
@@ -137,18 +151,15 @@ fn check_counter(table: &Table, name: &str, of: &CqlType) -> Result<(), CqlError
     Ok(())
 }
 
-/// The time of USING TIMESTAMP, or now.
-fn timestamp_of(term: Option<&Term>, cx: &ChangeContext<'_>) -> Result<i64, CqlError> {
-    match term {
-        None => Ok(cx.timestamp),
-        Some(Term::Constant(Constant::Integer(digits))) => digits
-            .parse()
-            .map_err(|_| CqlError::Invalid(format!("Invalid timestamp value: {digits}"))),
-        Some(_) => Err(CqlError::invalid("Bind markers are not supported in ALTER TABLE")),
-    }
-}
-
-fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at: i64) -> Result<(), CqlError> {
+/// `timestamp`: of USING.
+fn drop(
+    table: &mut Table,
+    name: &str,
+    if_exists: bool,
+    timestamp: Option<i64>,
+    cx: &ChangeContext<'_>,
+) -> Result<(), CqlError> {
+    let dropped_at = timestamp.unwrap_or(cx.timestamp);
     let Some(at) = table.columns.iter().position(|column| column.name == name) else {
         if if_exists {
             return Ok(());
@@ -170,7 +181,8 @@ fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at: i64) -> Resu
         is_static: column.kind == ColumnKind::Static,
         number: column.number,
         // Rows have milliseconds.
-        dropped_at: dropped_at - dropped_at.rem_euclid(1000),
+        dropped_at: dropped_at.saturating_sub(dropped_at.rem_euclid(1000)),
+        keeps_newer: timestamp.is_some(),
     };
     table.dropped.insert(column.name, dropped);
     Ok(())

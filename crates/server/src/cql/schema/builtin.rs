@@ -1,8 +1,7 @@
 //! The keyspaces that are always there: what drivers and tools read when they connect, the schema's
 //! own tables, roles, traces, what the server knows about itself, and values of the Redis protocol.
 //!
-//! Names, types and keys are Cassandra's; `system_schema` has `column_number` besides. Tables that
-//! only Cassandra's inner works fill are not there.
+//! Names, types and keys are Cassandra's. Tables that only Cassandra's inner works fill are not there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -87,7 +86,7 @@ const DEFINITIONS: [Definition; 7] = [
     },
 ];
 
-const SYSTEM: [(&str, &str); 9] = [
+const SYSTEM: [(&str, &str); 10] = [
     (
         "information about the local node",
         "CREATE TABLE local (key text, bootstrapped text, broadcast_address inet, \
@@ -114,6 +113,13 @@ const SYSTEM: [(&str, &str); 9] = [
         "built column indexes",
         "CREATE TABLE \"IndexInfo\" (table_name text, index_name text, value blob, \
          PRIMARY KEY (table_name, index_name))",
+    ),
+    (
+        "week-long compaction history",
+        "CREATE TABLE compaction_history (id timeuuid, bytes_in bigint, bytes_out bigint, \
+         columnfamily_name text, compacted_at timestamp, \
+         compaction_properties frozen<map<text, text>>, keyspace_name text, \
+         rows_merged map<int, bigint>, PRIMARY KEY (id))",
     ),
     (
         "built views",
@@ -185,7 +191,7 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
     (
         "dropped column registry",
         "CREATE TABLE dropped_columns (keyspace_name text, table_name text, column_name text, \
-         dropped_time timestamp, kind text, type text, column_number int, \
+         dropped_time timestamp, kind text, type text, column_number int, with_newer boolean, \
          PRIMARY KEY (keyspace_name, table_name, column_name))",
     ),
     (
@@ -286,7 +292,7 @@ const SYSTEM_VIRTUAL_SCHEMA: [(&str, &str); 3] = [
     ),
 ];
 
-const SYSTEM_VIEWS: [(&str, &str); 7] = [
+const SYSTEM_VIEWS: [(&str, &str); 8] = [
     (
         "event loops: connections, and what they have served",
         "CREATE TABLE reactors (reactor int, connections int, commands bigint, \
@@ -300,6 +306,14 @@ const SYSTEM_VIEWS: [(&str, &str); 7] = [
          local_address inet, local_port int, name text, driver_name text, driver_version text, \
          durability text, commands bigint, age_ms bigint, idle_ms bigint, input_bytes bigint, \
          output_bytes bigint, memory_bytes bigint, PRIMARY KEY (id))",
+    ),
+    // Source: Cassandra 5.0, db.virtual.ClientsTable
+    (
+        "currently connected clients",
+        "CREATE TABLE clients (address inet, port int, client_options frozen<map<text, text>>, \
+         connection_stage text, driver_name text, driver_version text, hostname text, \
+         keyspace_name text, protocol_version int, request_count bigint, ssl_cipher_suite text, \
+         ssl_enabled boolean, ssl_protocol text, username text, PRIMARY KEY (address, port))",
     ),
     (
         "times of commands by stage, in microseconds",
@@ -342,19 +356,33 @@ const REDIS_TABLES: [(&str, &str); 5] = [
     ),
 ];
 
-/// The schema of a server on which nobody has made anything.
+/// Columns of `system_schema` that Cassandra does not have: they are stored, and no client reads them.
+const HIDDEN: [&str; 2] = ["column_number", "with_newer"];
+
+/// The built-in tables with all columns that are stored.
+static STORED: LazyLock<Catalog> = LazyLock::new(|| {
+    let keyspaces = DEFINITIONS.iter().map(keyspace);
+    let keyspaces = keyspaces.map(|keyspace| (keyspace.name.clone(), Arc::new(keyspace)));
+    Catalog { keyspaces: keyspaces.collect(), ..Catalog::default() }
+});
+
+/// The schema of a server without tables of users, as clients see it.
 pub fn builtin() -> Arc<Catalog> {
-    static BUILTIN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
-        let keyspaces = DEFINITIONS.iter().map(keyspace);
-        let keyspaces = keyspaces.map(|keyspace| (keyspace.name.clone(), Arc::new(keyspace)));
-        Arc::new(Catalog { keyspaces: keyspaces.collect(), ..Catalog::default() })
+    static SHOWN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
+        let mut catalog = STORED.clone();
+        let schema = catalog.keyspaces.get_mut("system_schema").expect("is defined above");
+        for table in Arc::make_mut(schema).tables.values_mut() {
+            let columns = &mut Arc::make_mut(table).columns;
+            columns.retain(|column| !HIDDEN.contains(&column.name.as_str()));
+        }
+        Arc::new(catalog)
     });
-    Arc::clone(&BUILTIN)
+    Arc::clone(&SHOWN)
 }
 
-/// A table of the catalog above: the names are this program's.
+/// A built-in table with all columns that are stored: the names are this program's.
 pub(in crate::cql) fn builtin_table(keyspace: &str, name: &str) -> Arc<Table> {
-    let table = builtin().table(keyspace, name).map(Arc::clone);
+    let table = STORED.table(keyspace, name).map(Arc::clone);
     table.unwrap_or_else(|| panic!("there is a table {keyspace}.{name}"))
 }
 

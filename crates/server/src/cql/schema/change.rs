@@ -569,12 +569,14 @@ mod tests {
         rows.extend(change.written.clone());
     }
 
-    const CHANGES: [&str; 24] = [
+    const CHANGES: [&str; 26] = [
         "ALTER TABLE t ADD n frozen<person>",
         "ALTER TABLE t ADD m map<text, int>",
         "ALTER TABLE t ADD s int STATIC",
         "ALTER TABLE t DROP (m, s)",
         "ALTER TABLE t DROP n",
+        "ALTER TABLE t DROP m USING TIMESTAMP 5000",
+        "ALTER TABLE t DROP v USING TIMESTAMP -1",
         "ALTER TABLE t RENAME c TO \"C\"",
         "ALTER TABLE t RENAME \"C\" TO c",
         "ALTER TABLE t WITH speculative_retry = 'NEVER' AND memtable_flush_period_in_ms = 5",
@@ -585,7 +587,7 @@ mod tests {
         "DROP TABLE keyed",
         START[4],
         "CREATE INDEX ON t (values(m))",
-        "CREATE CUSTOM INDEX sai ON t (v) USING 'sai' WITH OPTIONS = {'a': 'b'}",
+        "CREATE CUSTOM INDEX sai ON t (v) USING 'sai' WITH OPTIONS = {'ascii': 'true'}",
         "DROP INDEX by_v",
         "DROP INDEX sai",
         "ALTER TYPE address RENAME street TO road",

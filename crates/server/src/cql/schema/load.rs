@@ -207,7 +207,8 @@ fn load_columns(
         let (table, of) = owner(row, &keyspace, &name, keyspaces, tables)?;
         let kind = column_kind(row)?;
         let number = number(row)?;
-        table.columns.push(Column { name, column_type: of, kind, number });
+        let shown_from = Column::ALL_SHOWN;
+        table.columns.push(Column { name, column_type: of, kind, number, shown_from });
         Ok(())
     })?;
     each_of_users(rows, "dropped_columns", |row, keyspace| {
@@ -216,7 +217,13 @@ fn load_columns(
         let dropped_at = row.bigint("dropped_time")?.unwrap_or(0).saturating_mul(1000);
         let is_static = row.text("kind")? == "static";
         let number = number(row)?;
-        let dropped = DroppedColumn { column_type: of, is_static, number, dropped_at };
+        let keeps_newer = row.boolean("with_newer")?.unwrap_or(false);
+        // One that was added again with its number has no older cells.
+        let again = table.columns.iter_mut().find(|column| column.number == number);
+        if let Some(again) = again {
+            again.shown_from = dropped_at.saturating_add(1);
+        }
+        let dropped = DroppedColumn { column_type: of, is_static, number, dropped_at, keeps_newer };
         table.dropped.insert(name, dropped);
         Ok(())
     })

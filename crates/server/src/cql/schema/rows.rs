@@ -139,6 +139,7 @@ fn dropped_row(table: &Table, name: &str, column: &DroppedColumn) -> (RowId, Cel
         .text("kind", if column.is_static { "static" } else { "regular" })
         .text("type", &column.column_type.to_string())
         .int("column_number", number)
+        .boolean("with_newer", column.keeps_newer)
         .stored()
 }
 

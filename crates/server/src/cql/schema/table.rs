@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use store::IndexId;
+use store::{CellView, IndexId, RowView, Timestamp};
 use uuid::Uuid;
 
 use crate::cql::types::CqlType;
@@ -40,11 +40,13 @@ pub struct Column {
     pub name: String,
     pub column_type: CqlType,
     pub kind: ColumnKind,
-    /// What the store calls it: never used again in its table. Keys have one but no cells.
+    /// What the store calls it. Keys have one but no cells.
     pub number: u32,
+    /// Older cells are not the column's: it was dropped with a timestamp and added again.
+    pub shown_from: Timestamp,
 }
 
-/// A column that is gone. Its cells are never shown again: one that comes back has a new number.
+/// A column that was dropped, and perhaps added again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DroppedColumn {
     /// User-defined types are tuples here: they may be gone too.
@@ -53,6 +55,9 @@ pub struct DroppedColumn {
     pub number: u32,
     /// Microseconds since the epoch.
     pub dropped_at: i64,
+    /// DROP USING TIMESTAMP: a column that is added again has the cells that are newer. Otherwise it
+    /// gets a number that its table has never used, so that no cell from before the DROP returns.
+    pub keeps_newer: bool,
 }
 
 /// What a column is for. Positions count within the kind.
@@ -136,7 +141,7 @@ impl Table {
         let mut hash = DefaultHasher::new();
         // Of a user-defined type the fields count too.
         let terms = format!("{:?} {:?}", index.target, column.column_type);
-        (column.number, terms).hash(&mut hash);
+        (column.number, column.shown_from, terms).hash(&mut hash);
         Some(IndexId(hash.finish()))
     }
 
@@ -157,6 +162,20 @@ impl Table {
 }
 
 impl Column {
+    /// Of a column that was not dropped before.
+    pub const ALL_SHOWN: Timestamp = Timestamp::MIN;
+
+    /// The live cells of the column in a row.
+    pub fn cells<'r>(&self, row: RowView<'r>) -> impl Iterator<Item = CellView<'r>> + use<'r> {
+        let shown_from = self.shown_from;
+        row.column(self.number).filter(move |cell| cell.timestamp >= shown_from)
+    }
+
+    /// Whether a cell of a row is one of the column's.
+    pub fn has(&self, cell: &CellView<'_>) -> bool {
+        cell.column == self.number && cell.timestamp >= self.shown_from
+    }
+
     /// Keys by position, others by name.
     fn rank(&self) -> (u8, usize, &str) {
         match self.kind {

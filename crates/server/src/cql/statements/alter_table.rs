@@ -1,11 +1,9 @@
 //! `ALTER TABLE [IF EXISTS] name ADD | DROP | RENAME | WITH ...`
 
 use super::Statement;
-use super::create_table::ColumnDefinition;
+use super::create_table::{ColumnDefinition, parse_column, parse_mask};
 use super::options::{Options, parse_with};
 use crate::cql::parser::{Parser, QualifiedName, Result};
-use crate::cql::term::Term;
-use crate::cql::type_name::TypeName;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlterTable {
@@ -24,7 +22,7 @@ pub enum TableChange {
     Drop {
         if_exists: bool,
         columns: Vec<String>,
-        timestamp: Option<Term>,
+        timestamp: Option<i64>,
     },
     /// Old and new names.
     Rename {
@@ -32,6 +30,12 @@ pub enum TableChange {
         columns: Vec<(String, String)>,
     },
     With(Options),
+    /// `ALTER name MASKED WITH ...` or `ALTER name DROP MASKED`
+    Mask {
+        if_exists: bool,
+        column: String,
+        is_masked: bool,
+    },
 }
 
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
@@ -51,11 +55,8 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<TableChange> {
     if parser.take_word("drop") {
         let if_exists = parser.if_exists();
         let columns = parse_columns(parser, Parser::name)?;
-        let timestamp = if parser.take_words(&["using", "timestamp"]) {
-            Some(Term::parse(parser)?)
-        } else {
-            None
-        };
+        let timestamp =
+            if parser.take_words(&["using", "timestamp"]) { Some(parser.integer()?) } else { None };
         return Ok(TableChange::Drop { if_exists, columns, timestamp });
     }
     if parser.take_word("rename") {
@@ -71,19 +72,20 @@ fn parse_change(parser: &mut Parser<'_>) -> Result<TableChange> {
         }
     }
     if parser.take_word("alter") {
+        let if_exists = parser.if_exists();
+        let column = parser.name()?;
+        if parser.take_words(&["drop", "masked"]) {
+            return Ok(TableChange::Mask { if_exists, column, is_masked: false });
+        }
+        if parse_mask(parser)? {
+            return Ok(TableChange::Mask { if_exists, column, is_masked: true });
+        }
         return parser.fault(token, "Altering column types is no longer supported");
     }
     if parser.is_at_word("with") {
         return Ok(TableChange::With(parse_with(parser)?));
     }
     parser.unexpected("ADD, DROP, RENAME or WITH")
-}
-
-fn parse_column(parser: &mut Parser<'_>) -> Result<ColumnDefinition> {
-    let name = parser.name()?;
-    let column_type = TypeName::parse(parser)?;
-    let is_static = parser.take_word("static");
-    Ok(ColumnDefinition { name, column_type, is_static })
 }
 
 /// One column, or several in brackets.

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod dropping;
+mod growing;
 mod harness;
 mod indexes;
 pub(crate) mod model;
