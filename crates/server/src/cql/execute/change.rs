@@ -7,11 +7,13 @@ use store::{
 };
 
 use super::clock::WriteClock;
+use super::filter::ordered;
+use super::item;
 use super::values::Cx;
 use crate::cql::error::CqlError;
 use crate::cql::expression::{Evaluated, Expression};
 use crate::cql::plan::{Operation, WritePlan};
-use crate::cql::schema::Column;
+use crate::cql::schema::{Column, IndexTarget};
 use crate::cql::types::CqlType;
 use crate::cql::value::collection::{fields, items};
 use crate::cql::value::comparable;
@@ -75,15 +77,43 @@ impl<'c> RowChange<'c> {
     pub(super) fn apply(&mut self) -> Result<(), CqlError> {
         let plan = self.plan;
         let is_static = self.row == RowKey::Static;
+        let start = self.out.bytes.len();
         for operation in &plan.operations {
             if operation.is_static(&plan.table) == is_static {
-                self.operate(operation)?;
+                self.operate(operation, start)?;
+            }
+        }
+        if self.out.bytes.len() - start >= INDEXED_BYTES_MAX && !plan.table.indexes.is_empty() {
+            self.check_indexed(start)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses values that an index of Cassandra could not store.
+    // Source: Cassandra 5.0, index.internal.CassandraIndex.validateIndexedValue
+    fn check_indexed(&self, start: usize) -> Result<(), CqlError> {
+        let table = &self.plan.table;
+        for write in decoded(&self.out.bytes[start..]) {
+            let Write::Cell { column, item, timestamp, value, .. } = write? else { continue };
+            let CellValue::Live { bytes, expiry } = value else { continue };
+            let cell = CellView { column, item, timestamp, bytes, expiry };
+            for index in &table.indexes {
+                let of = table.column(&index.column).filter(|known| known.number == column);
+                let size = of.map_or(0, |of| indexed_bytes(cell, &of.column_type, index.target));
+                if size >= INDEXED_BYTES_MAX {
+                    return Err(CqlError::invalid(format!(
+                        "Cannot index value of size {size} for index {} on {}.{}({}) (maximum \
+                         allowed size={INDEXED_BYTES_MAX})",
+                        index.name, table.keyspace, table.name, index.column
+                    )));
+                }
             }
         }
         Ok(())
     }
 
-    fn operate(&mut self, operation: &'c Operation) -> Result<(), CqlError> {
+    /// `start`: where in `out` the writes of earlier operations begin.
+    fn operate(&mut self, operation: &'c Operation, start: usize) -> Result<(), CqlError> {
         let plan = self.plan;
         let column = &plan.table.columns[operation.column()];
         match operation {
@@ -106,17 +136,19 @@ impl<'c> RowChange<'c> {
                 Ok(())
             }
             Operation::SetEntry { key, value, .. } => {
-                let key = self.entry_key(key, column)?;
-                let value = self.evaluate(value)?;
-                self.put_item(column, &key, value);
+                let (of, key) = self.entry_key(key, column)?;
+                let place = ordered(&key, of);
+                let value = match self.evaluate(value)? {
+                    Evaluated::Bytes(value) => Evaluated::Bytes(item::of_map(&key, value, of)),
+                    other => other,
+                };
+                self.put_item(column, &place, value);
                 Ok(())
             }
             Operation::SetItem { place, value, .. } => {
-                let item = self.list_item(place, column, "set an element on")?;
+                let item = self.list_item(place, column, "set an element on", start)?;
                 let value = self.evaluate(value)?;
-                if let Some(item) = item {
-                    self.put_item(column, &item, value);
-                }
+                self.put_item(column, &item, value);
                 Ok(())
             }
             Operation::Append { value, .. } => self.extend_list(column, value, false),
@@ -126,7 +158,7 @@ impl<'c> RowChange<'c> {
                 Evaluated::Null | Evaluated::Unset => Ok(()),
             },
             Operation::Remove { value, .. } => match self.evaluate(value)? {
-                Evaluated::Bytes(bytes) => self.remove_items(column, &bytes),
+                Evaluated::Bytes(bytes) => self.remove_items(column, &bytes, start),
                 Evaluated::Null | Evaluated::Unset => Ok(()),
             },
             Operation::Increment { value, is_negative, .. } => {
@@ -141,14 +173,13 @@ impl<'c> RowChange<'c> {
                 Ok(())
             }
             Operation::DeleteEntry { key, .. } => {
-                let key = self.entry_key(key, column)?;
-                self.put_item(column, &key, Evaluated::Null);
+                let (of, key) = self.entry_key(key, column)?;
+                self.put_item(column, &ordered(&key, of), Evaluated::Null);
                 Ok(())
             }
             Operation::DeleteItem { place, .. } => {
-                if let Some(item) = self.list_item(place, column, "delete an element from")? {
-                    self.put_item(column, &item, Evaluated::Null);
-                }
+                let item = self.list_item(place, column, "delete an element from", start)?;
+                self.put_item(column, &item, Evaluated::Null);
                 Ok(())
             }
         }
@@ -254,7 +285,8 @@ impl<'c> RowChange<'c> {
                 for item in items(bytes, 1).map_err(damaged)? {
                     key.clear();
                     comparable::encode(item, of, false, &mut key);
-                    self.put_item(column, &key, Evaluated::Bytes(Cow::Borrowed(&[])));
+                    let value = Cow::Borrowed(item::of_set(item, of));
+                    self.put_item(column, &key, Evaluated::Bytes(value));
                 }
             }
             CqlType::Map(of, _) => {
@@ -263,7 +295,8 @@ impl<'c> RowChange<'c> {
                 for [name, value] in pairs {
                     key.clear();
                     comparable::encode(name, of, false, &mut key);
-                    self.put_item(column, &key, Evaluated::Bytes(Cow::Borrowed(value)));
+                    let value = item::of_map(name, Cow::Borrowed(value), of);
+                    self.put_item(column, &key, Evaluated::Bytes(value));
                 }
             }
             _ => unreachable!("the plan knows the type"),
@@ -272,10 +305,17 @@ impl<'c> RowChange<'c> {
     }
 
     /// Items of a set or list by their values, entries of a map by their keys.
-    fn remove_items(&mut self, column: &Column, bytes: &[u8]) -> Result<(), CqlError> {
+    fn remove_items(
+        &mut self,
+        column: &Column,
+        bytes: &[u8],
+        start: usize,
+    ) -> Result<(), CqlError> {
         let gone = items(bytes, 1).map_err(damaged)?;
         if matches!(column.column_type, CqlType::List(_)) {
-            let cells: Vec<CellView<'c>> = self.cells(column).collect();
+            let changed = self.changed(column, start)?;
+            let partition = changed.as_ref().or(self.partition);
+            let cells: Vec<CellView<'_>> = self.cells_of(partition, column).collect();
             for cell in cells.iter().filter(|cell| gone.contains(&cell.bytes)) {
                 self.put_item(column, cell.item.unwrap_or_default(), Evaluated::Null);
             }
@@ -293,32 +333,56 @@ impl<'c> RowChange<'c> {
         Ok(())
     }
 
-    /// The key of a map's entry or of a set's item.
-    fn entry_key(&self, key: &'c Expression, column: &Column) -> Result<Vec<u8>, CqlError> {
+    /// The key of a map's entry or the item of a set, and its type.
+    fn entry_key<'t>(
+        &self,
+        key: &'c Expression,
+        column: &'t Column,
+    ) -> Result<(&'t CqlType, Cow<'c, [u8]>), CqlError> {
         let (of, kind) = match &column.column_type {
             CqlType::Set(of) => (of, "set value"),
             CqlType::Map(of, _) => (of, "map key"),
             _ => unreachable!("the plan knows the type"),
         };
-        let bytes = match self.evaluate(key)? {
-            Evaluated::Bytes(bytes) => bytes,
-            Evaluated::Null => return Err(CqlError::invalid(format!("Invalid null {kind}"))),
-            Evaluated::Unset => return Err(CqlError::invalid(format!("Invalid unset {kind}"))),
-        };
-        let mut out = Vec::new();
-        comparable::encode(&bytes, of, false, &mut out);
-        Ok(out)
+        match self.evaluate(key)? {
+            Evaluated::Bytes(bytes) => Ok((of, bytes)),
+            Evaluated::Null => Err(CqlError::invalid(format!("Invalid null {kind}"))),
+            Evaluated::Unset => Err(CqlError::invalid(format!("Invalid unset {kind}"))),
+        }
     }
 
-    /// The live cells that a column has now.
-    fn cells(&self, column: &Column) -> impl Iterator<Item = CellView<'c>> + use<'c> {
+    /// The live cells that a column has in a partition, which is this one before or within the write.
+    fn cells_of<'p>(
+        &self,
+        partition: Option<&'p Partition>,
+        column: &Column,
+    ) -> impl Iterator<Item = CellView<'p>> + use<'p> {
         let now = self.when.now;
-        let view = self.partition.and_then(|partition| match self.row {
+        let view = partition.and_then(|partition| match self.row {
             RowKey::Static => Some(partition.statics(now)),
             RowKey::Clustering(key) => partition.row(key, now),
         });
-        let number = column.number;
-        view.into_iter().flat_map(move |view| view.column(number))
+        view.map(|view| column.cells(view)).into_iter().flatten()
+    }
+
+    /// The column as earlier operations of the statement have left it. None: they have written nothing.
+    // Source: Cassandra 5.0, UpdateParameters.getPrefetchedList
+    fn changed(&self, column: &Column, start: usize) -> Result<Option<Partition>, CqlError> {
+        let written = &self.out.bytes[start..];
+        if written.is_empty() {
+            return Ok(None);
+        }
+        let row = self.row;
+        let mut partition = Partition::new();
+        for CellView { item, timestamp, bytes, expiry, .. } in self.cells_of(self.partition, column)
+        {
+            let value = CellValue::Live { bytes, expiry };
+            partition.write(Write::Cell { row, column: column.number, item, timestamp, value });
+        }
+        for write in decoded(written) {
+            partition.write(write?);
+        }
+        Ok(Some(partition))
     }
 
     /// The key of the item at a place of a list.
@@ -328,17 +392,28 @@ impl<'c> RowChange<'c> {
         place: &'c Expression,
         column: &Column,
         what: &str,
-    ) -> Result<Option<Vec<u8>>, CqlError> {
-        let Some(place) = self.cx.integer(place, "list index")? else { return Ok(None) };
-        let size = self.cells(column).count();
+        start: usize,
+    ) -> Result<Vec<u8>, CqlError> {
+        let invalid =
+            |what: &str| CqlError::invalid(format!("Invalid {what} value for list index"));
+        let place = match self.evaluate(place)? {
+            Evaluated::Bytes(bytes) => bytes,
+            Evaluated::Null => return Err(invalid("null")),
+            Evaluated::Unset => return Err(invalid("unset")),
+        };
+        let place = <[u8; 4]>::try_from(&*place).map(i32::from_be_bytes);
+        let place = place.map_err(|_| invalid("empty"))?;
+        let changed = self.changed(column, start)?;
+        let partition = changed.as_ref().or(self.partition);
+        let size = self.cells_of(partition, column).count();
         if size == 0 {
             return Err(CqlError::invalid(format!("Attempted to {what} a list which is null")));
         }
         let at = usize::try_from(place).ok().filter(|place| *place < size).ok_or_else(|| {
             CqlError::invalid(format!("List index {place} out of bound, list has size {size}"))
         })?;
-        let found = self.cells(column).nth(at).and_then(|cell| cell.item);
-        Ok(found.map(<[u8]>::to_vec))
+        let found = self.cells_of(partition, column).nth(at).and_then(|cell| cell.item);
+        Ok(found.unwrap_or_default().to_vec())
     }
 
     /// The sum is written, behind what it was made of.
@@ -356,7 +431,7 @@ impl<'c> RowChange<'c> {
             return Err(CqlError::invalid("Invalid null value for counter increment"));
         };
         let delta = if is_negative { delta.wrapping_neg() } else { delta };
-        let own = self.cells(column).next().map(|cell| {
+        let own = self.cells_of(self.partition, column).next().map(|cell| {
             let number = <[u8; 8]>::try_from(cell.bytes).map_or(0, i64::from_be_bytes);
             (number, cell.timestamp)
         });
@@ -371,6 +446,41 @@ impl<'c> RowChange<'c> {
 
     fn evaluate(&self, expression: &'c Expression) -> Result<Evaluated<'c>, CqlError> {
         self.cx.evaluate(expression)
+    }
+}
+
+/// A value of an index has fewer bytes.
+// Source: Cassandra 5.0, FBUtilities.MAX_UNSIGNED_SHORT
+const INDEXED_BYTES_MAX: usize = 65_535;
+
+/// Writes that were encoded one after the other.
+fn decoded(mut bytes: &[u8]) -> impl Iterator<Item = Result<Write<'_>, CqlError>> {
+    std::iter::from_fn(move || {
+        let write = (!bytes.is_empty()).then(|| Write::decode(&mut bytes))?;
+        if write.is_err() {
+            bytes = &[];
+        }
+        Some(write.map_err(|_| CqlError::Server("a write is damaged".to_owned())))
+    })
+}
+
+/// How many bytes of a cell an index stores.
+fn indexed_bytes(cell: CellView<'_>, of: &CqlType, target: IndexTarget) -> usize {
+    /// Lengths and ends of the two parts.
+    const ENTRY_BYTES: usize = 6;
+    let entry = |key: &CqlType| {
+        let entry = item::map_entry(cell, key);
+        entry.map_or((0, 0), |(key, value)| (key.len(), value.len()))
+    };
+    match (of, target) {
+        (CqlType::Map(key, _), IndexTarget::Keys) => entry(key).0,
+        (CqlType::Map(key, _), IndexTarget::Entries) => {
+            let (key, value) = entry(key);
+            key + value + ENTRY_BYTES
+        }
+        (CqlType::Map(key, _), _) => entry(key).1,
+        (CqlType::Set(item), _) => item::set_item(cell, item).map_or(0, |item| item.len()),
+        _ => cell.bytes.len(),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Key {
 /// Most partitions that one statement may name.
 const KEYS_MAX: usize = 65_536;
 /// Of the serialized key, as in Cassandra.
-const KEY_BYTES_MAX: usize = 65_535;
+pub(super) const KEY_BYTES_MAX: usize = 65_535;
 
 impl Key {
     /// The key of these parts.
@@ -67,7 +67,7 @@ impl Key {
     }
 }
 
-fn too_long(bytes: usize) -> CqlError {
+pub(super) fn too_long(bytes: usize) -> CqlError {
     CqlError::invalid(format!("Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"))
 }
 

@@ -3,7 +3,7 @@
 //! Before all of it: `ahead` (what requests will look up).
 //!
 //! Reading order: `values` (expressions to values), `keys` and `ranges` (which partitions and rows),
-//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `lookup`, `pause` and `select`
+//! `row`, `filter`, `result`, `paging`, `ring`, `row_walk`, `walk`, `index`, `item`, `lookup`, `pause` and `select`
 //! (reading), `change`, `document`, `condition`, `batch_limits` and `write` (writing), `source` (computed
 //! rows), `redis` (values of the Redis protocol), `describe`, `roles`, `trace`.
 
@@ -16,6 +16,7 @@ mod describe;
 mod document;
 mod filter;
 mod index;
+mod item;
 mod keys;
 mod lookup;
 mod paging;

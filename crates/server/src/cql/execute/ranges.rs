@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::keys::check_count;
+use super::keys::{KEY_BYTES_MAX, check_count, too_long};
 use super::values::Cx;
 use crate::cql::error::CqlError;
 use crate::cql::plan::{Choices, ClusteringRestriction, Edge};
@@ -54,6 +54,25 @@ impl Rows {
             Rows::Points(points) => points.is_empty(),
             Rows::Ranges(ranges) => ranges.is_empty(),
         }
+    }
+
+    /// Refuses keys of rows that Cassandra could not store.
+    // Source: Cassandra 5.0, ClusteringPrefix.validate
+    pub(super) fn check_lengths(&self, table: &Table) -> Result<(), CqlError> {
+        /// Nearly all keys are shorter, and are not decoded.
+        const CHECKED_BYTES_MIN: usize = 8192;
+        let Rows::Points(points) = self else { return Ok(()) };
+        for point in points.iter().filter(|point| point.len() >= CHECKED_BYTES_MIN) {
+            let mut rest = &point[..];
+            let parts = table.clustering().iter().map_while(|column| {
+                comparable::decode(&mut rest, &column.column_type, is_descending(column))
+            });
+            let bytes: usize = parts.map(|part| part.len()).sum();
+            if bytes > KEY_BYTES_MAX {
+                return Err(too_long(bytes));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn holds(&self, row: &[u8]) -> bool {

@@ -95,11 +95,20 @@ impl<'v> Cx<'v> {
         expression: &'v Expression,
         clause: &str,
     ) -> Result<Option<i64>, CqlError> {
+        let null = || Err(CqlError::invalid(format!("Invalid null value of {clause}")));
+        self.integer_or(expression, clause, null)
+    }
+
+    /// The same, with an answer for null.
+    pub(super) fn integer_or(
+        &self,
+        expression: &'v Expression,
+        clause: &str,
+        null: impl FnOnce() -> Result<Option<i64>, CqlError>,
+    ) -> Result<Option<i64>, CqlError> {
         let bytes = match self.evaluate(expression)? {
             Evaluated::Bytes(bytes) => bytes,
-            Evaluated::Null => {
-                return Err(CqlError::invalid(format!("Invalid null value of {clause}")));
-            }
+            Evaluated::Null => return null(),
             Evaluated::Unset => return Ok(None),
         };
         let invalid = || CqlError::invalid(format!("Invalid {clause} value"));

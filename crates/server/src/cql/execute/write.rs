@@ -80,6 +80,9 @@ impl<'w> Ready<'w> {
                 rows(&plan.restrictions.clustering, &plan.table, &cx)?
             }
         };
+        if plan.table.source == TableSource::Stored {
+            rows.check_lengths(&plan.table)?;
+        }
         let takes_timestamp = timestamp.is_none();
         let timestamp = timestamp.unwrap_or(Timestamp::MIN);
         let when = When { timestamp, expiry: expiry(plan, &cx)?, now: cx.now };
@@ -204,7 +207,8 @@ fn expiry<'v>(plan: &'v WritePlan, cx: &Cx<'v>) -> Result<Option<Expiry>, CqlErr
     let default = i64::from(plan.table.options.default_time_to_live);
     let ttl = match &plan.ttl {
         None => default,
-        Some(expression) => cx.integer(expression, "TTL")?.unwrap_or(default),
+        // Null means none, whatever the table's default is.
+        Some(expression) => cx.integer_or(expression, "TTL", || Ok(Some(0)))?.unwrap_or(default),
     };
     if ttl < 0 {
         return Err(CqlError::invalid(format!(

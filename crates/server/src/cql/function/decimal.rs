@@ -78,7 +78,20 @@ fn aligned(left: &Decimal, right: &Decimal) -> Result<(BigInt, BigInt, i64)> {
 
 pub(super) fn add(left: &Decimal, right: &Decimal) -> Result<Decimal> {
     let (left, right, scale) = aligned(left, right)?;
-    with_scale(left + right, scale)
+    rounded(left + right, scale)
+}
+
+/// A sum with no more digits than are kept.
+// Source: Cassandra 5.0, DecimalType.MAX_PRECISION; java.math.MathContext, which rounds half up
+fn rounded(unscaled: BigInt, scale: i64) -> Result<Decimal> {
+    // A digit has more than three bits.
+    if unscaled.bits() <= DIGITS_MAX * 3 {
+        return with_scale(unscaled, scale);
+    }
+    let kept = i64::try_from(DIGITS_MAX).expect("a small number");
+    let surplus = (digits(&unscaled) - kept).max(0);
+    let quotient = rounded_quotient(&unscaled, &power_of_ten(surplus)?, Rounding::HalfUp);
+    with_scale(quotient, scale - surplus)
 }
 
 fn multiply(left: &Decimal, right: &Decimal) -> Result<Decimal> {

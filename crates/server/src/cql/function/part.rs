@@ -21,12 +21,13 @@ pub static ELEMENT: Function = part("_element", |call| {
     Ok(found.map(<[u8]>::to_vec))
 });
 
-/// From one key to another; null is an open end. Of nothing it is nothing.
+/// From one key to another; null is an open end. A collection whose items are cells has none instead of
+/// no items.
 pub static SLICE: Function = part("_slice", |call| {
     let Some(bytes) = call.argument(0) else { return Ok(None) };
     let cut = slice(bytes, call.argument(1), call.argument(2), &call.types[0]);
-    let is_empty = cut == 0_i32.to_be_bytes();
-    Ok((!is_empty).then_some(cut))
+    let is_absent = call.types[0].is_multi_cell() && cut == 0_i32.to_be_bytes();
+    Ok((!is_absent).then_some(cut))
 });
 
 /// A field of a user-defined type, by its place.

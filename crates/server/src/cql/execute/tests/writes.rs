@@ -476,3 +476,111 @@ fn documents_are_rows() {
         ",
     );
 }
+
+#[test]
+fn a_null_time_to_live_is_none() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (k int PRIMARY KEY, v int) WITH default_time_to_live = 1000");
+    for (text, value, expected) in [
+        ("INSERT INTO t (k, v) VALUES (1, 1) USING TTL ?", Value::Null, "null"),
+        ("UPDATE t USING TTL ? SET v = 2 WHERE k = 1", Value::Null, "null"),
+        ("UPDATE t USING TTL ? SET v = 2 WHERE k = 1", Value::Unset, "1000"),
+        ("UPDATE t USING TTL ? SET v = 3 WHERE k = 1", Value::Bytes(&[0, 0, 0, 9]), "9"),
+    ] {
+        server.ask(text, Asked { values: &[value], ..Asked::default() }).unwrap();
+        assert_eq!(server.run("SELECT ttl(v) FROM t").unwrap().rows, [expected], "{text}");
+    }
+    let asked = Asked { values: &[Value::Null], ..Asked::default() };
+    let error = server.ask("UPDATE t USING TIMESTAMP ? SET v = 1 WHERE k = 1", asked);
+    assert_eq!(error.unwrap_err().to_string(), "Invalid null value of timestamp");
+}
+
+#[test]
+fn places_of_lists_must_be_known() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (k int PRIMARY KEY, l list<int>)
+        > UPDATE t SET l = [1, 2] WHERE k = 1",
+    );
+    for text in ["UPDATE t SET l[?] = 7 WHERE k = 1", "DELETE l[?] FROM t WHERE k = 1"] {
+        for (value, expected) in [
+            (Value::Null, "Invalid null value for list index"),
+            (Value::Unset, "Invalid unset value for list index"),
+            (Value::Bytes(&[]), "Invalid empty value for list index"),
+            (Value::Bytes(&[0, 0, 0, 2]), "List index 2 out of bound, list has size 2"),
+        ] {
+            let refused = server.ask(text, Asked { values: &[value], ..Asked::default() });
+            assert_eq!(refused.unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+    server.check("> SELECT l FROM t\n[1, 2]");
+}
+
+/// So that data can go back to a Cassandra.
+#[test]
+fn keys_and_indexed_values_are_no_longer_than_those_of_cassandra() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (k int, c text, d text, v int, s set<text>, PRIMARY KEY (k, c, d))
+        > CREATE TABLE i (k int PRIMARY KEY, v text, s set<text>, l list<text>, \
+            m map<text, text>, e map<text, text>)
+        > CREATE INDEX ON i (v)
+        > CREATE INDEX ON i (s)
+        > CREATE INDEX ON i (l)
+        > CREATE INDEX ON i (keys(m))
+        > CREATE INDEX ON i (entries(e))",
+    );
+    let (short, long) = ("a".repeat(65_534), "a".repeat(65_535));
+    let too_long = "Key length of 65536 is longer than maximum of 65535";
+    for (text, expected) in [
+        (format!("INSERT INTO t (k, c, d) VALUES (1, '{long}', '')"), None),
+        (format!("INSERT INTO t (k, c, d) VALUES (1, '{short}', 'b')"), None),
+        (format!("INSERT INTO t (k, c, d) VALUES (1, '{long}', 'b')"), Some(too_long)),
+        (format!("UPDATE t SET v = 1 WHERE k = 1 AND c = 'b' AND d = '{long}'"), Some(too_long)),
+        (format!("DELETE FROM t WHERE k = 1 AND c = 'b' AND d = '{long}'"), Some(too_long)),
+        (format!("DELETE FROM t WHERE k = 1 AND c = '{long}b'"), None),
+        (format!("SELECT v FROM t WHERE k = 1 AND c = '{long}' AND d = 'b'"), None),
+        (format!("INSERT INTO t (k, c, d, s) VALUES (1, '', '', {{'{long}b'}})"), None),
+    ] {
+        let refused = server.run(&text).err().map(|error| error.to_string());
+        assert_eq!(refused.as_deref(), expected, "{}", &text[..40]);
+    }
+    for (text, index, size) in [
+        (format!("v = '{short}'"), "", 0),
+        (format!("v = '{long}'"), "v", 65_535),
+        (format!("s = {{'{long}'}}"), "s", 65_535),
+        (format!("l = ['{long}']"), "l", 65_535),
+        (format!("l = l + ['{short}']"), "", 0),
+        (format!("m['{long}'] = ''"), "m", 65_535),
+        (format!("m[''] = '{long}'"), "", 0),
+        (format!("e = {{'x': '{short}'}}"), "e", 65_541),
+    ] {
+        let refused = server.run(&format!("UPDATE i SET {text} WHERE k = 1")).err();
+        let expected = (size > 0).then(|| {
+            format!(
+                "Cannot index value of size {size} for index i_{index}_idx on k.i({index}) \
+                 (maximum allowed size=65535)"
+            )
+        });
+        assert_eq!(refused.map(|error| error.to_string()), expected, "{}", &text[..10]);
+    }
+}
+
+#[test]
+fn conditions_leave_unset_values_of_in_out() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TYPE u (a int)
+        > CREATE TABLE t (k int PRIMARY KEY, v u, w int)
+        > INSERT INTO t (k, v, w) VALUES (1, {a: 1}, 1)",
+    );
+    let asked = |values| Asked { values, ..Asked::default() };
+    for (condition, applied) in [("v.a IN (1, ?)", "true"), ("w IN (?, 2)", "false | 1")] {
+        let text = format!("UPDATE t SET w = 1 WHERE k = 1 IF {condition}");
+        let answer = server.ask(&text, asked(&[Value::Unset])).unwrap();
+        assert_eq!(answer.rows, [applied], "{condition}");
+    }
+    let refused = server.ask("UPDATE t SET w = 1 WHERE k = 1 IF w = ?", asked(&[Value::Unset]));
+    let expected = "Invalid 'unset' value in condition for w";
+    assert_eq!(refused.unwrap_err().to_string(), expected);
+}
