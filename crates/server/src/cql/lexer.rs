@@ -7,6 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::value::time::Duration;
+
 /// Where a token begins: both count from what Cassandra's messages count from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
@@ -220,8 +222,13 @@ fn number(rest: &str) -> (Kind, usize) {
     }
     let whole = digits(rest);
     let mut end = whole;
-    // Two dots are a slice: `l[1..2]`.
-    if rest[end..].starts_with('.') && !rest[end..].starts_with("..") {
+    // Two dots are a slice: `l[1..2]`. Three are the end of a number and a slice.
+    // Source: Cassandra 5.0, Lexer.g: FLOAT
+    let is_fraction = rest[end..].starts_with('.') && !rest[end..].starts_with("..");
+    if rest[end..].starts_with("...") {
+        return (Kind::Float, end + 1);
+    }
+    if is_fraction {
         end += 1 + digits(&rest[end + 1..]);
     }
     if let Some(exponent) = rest[end..].strip_prefix(['e', 'E']) {
@@ -261,7 +268,8 @@ fn iso_duration_bytes(rest: &str) -> Option<usize> {
     let goes_on = body[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     let has_digits = body[..end].bytes().any(|byte| byte.is_ascii_digit());
     let starts_well = body.starts_with(|c: char| c.is_ascii_digit() || c == 'T');
-    (has_digits && starts_well && !goes_on).then_some(1 + end)
+    let is_duration = has_digits && starts_well && !goes_on;
+    (is_duration && Duration::parse(&rest[..=end]).is_ok()).then_some(1 + end)
 }
 
 fn uuid_bytes(rest: &str) -> Option<usize> {

@@ -181,6 +181,10 @@ fn simple(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
     let constant = match token.kind {
         Kind::String => Constant::String(string_of(token.text)),
         Kind::Integer => Constant::Integer(token.text.to_owned()),
+        // Source: Cassandra 5.0, Constants.Literal.floatingPoint
+        Kind::Float if token.text.parse::<f64>().is_ok_and(f64::is_infinite) => {
+            return parser.fault(token, format!("{} is too large for a double", token.text));
+        }
         Kind::Float => Constant::Float(token.text.to_owned()),
         Kind::Uuid => Constant::Uuid(token.text.to_owned()),
         Kind::Blob => Constant::Blob(token.text[2..].to_owned()),
@@ -293,7 +297,10 @@ fn is_hint(parser: &Parser<'_>) -> bool {
         }
         Kind::Symbol => ["?", "(", "[", "{", "-"].contains(&next.text),
         Kind::End => false,
-        Kind::Word => !CLAUSE_WORDS.iter().any(|word| next.is_word(word)),
+        Kind::Word => {
+            let mut clause_words = CLAUSE_WORDS.iter().chain(&["from", "as"]);
+            !clause_words.any(|word| next.is_word(word))
+        }
         _ => true,
     }
 }

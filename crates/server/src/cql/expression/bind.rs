@@ -8,12 +8,13 @@ use super::markers::Markers;
 use super::text::{TermText, constant_text};
 use super::{BoundValues, Evaluated, Expression, Moment};
 use crate::cql::error::CqlError;
+use crate::cql::function::aggregate::Aggregate;
 use crate::cql::function::operator;
 use crate::cql::function::resolve::{self, Argument};
 use crate::cql::parser::QualifiedName;
 use crate::cql::schema::{Catalog, Table};
 use crate::cql::term::{Constant, Term};
-use crate::cql::type_name::TypeName;
+use crate::cql::type_name::{Native, TypeName};
 use crate::cql::types::CqlType;
 use crate::cql::value::constant;
 
@@ -48,7 +49,7 @@ pub fn bind_term(
             cx.markers.set(*index, receiver_name, receiver);
             Ok(Expression::Marker { index: *index, of: receiver.clone() })
         }
-        Term::Constant(constant) => bind_constant(constant, target),
+        Term::Constant(constant) => bind_constant(constant, target, cx),
         Term::List(items) => literal::bind_list(items, target, cx),
         Term::Set(items) => literal::bind_set(items, target, cx),
         Term::Map(pairs) => literal::bind_map(pairs, target, cx),
@@ -93,6 +94,11 @@ pub fn bind_term(
 
 // Source: Cassandra 5.0, FunctionCall.Raw.prepare
 fn unknown_function(name: &QualifiedName) -> CqlError {
+    if name.keyspace.as_deref().is_none_or(|keyspace| keyspace == "system")
+        && Aggregate::is_known(&name.name)
+    {
+        return CqlError::invalid("Aggregation function are not supported in the where clause");
+    }
     let keyspace = name.keyspace.as_deref().map(|keyspace| format!("{keyspace}."));
     CqlError::invalid(format!(
         "Unknown function {}{} called",
@@ -109,7 +115,11 @@ pub struct Target<'a> {
 }
 
 // Source: Cassandra 5.0, Constants.Literal.prepare
-fn bind_constant(constant: &Constant, target: Target<'_>) -> Result<Expression, CqlError> {
+fn bind_constant(
+    constant: &Constant,
+    target: Target<'_>,
+    cx: &mut TermCx<'_>,
+) -> Result<Expression, CqlError> {
     let refused = || {
         let text = constant_text(constant);
         CqlError::invalid(format!(
@@ -120,9 +130,23 @@ fn bind_constant(constant: &Constant, target: Target<'_>) -> Result<Expression, 
             target.of
         ))
     };
-    let CqlType::Native(native) = target.of.unfrozen() else { return Err(refused()) };
+    let native = match (target.of.unfrozen(), constant) {
+        (CqlType::Native(native), _) => native,
+        (CqlType::Tuple(_), Constant::String(text)) => {
+            let bytes = constant::from_text(text, target.of).map_err(CqlError::Invalid)?;
+            return Ok(Expression::Constant { bytes, of: target.of.clone() });
+        }
+        _ => return Err(refused()),
+    };
     if super::fit::fit_constant(constant, *native) == Fit::No {
         return Err(refused());
+    }
+    // Source: Cassandra 5.0, TimestampSerializer.dateStringToTimestamp
+    if *native == Native::Timestamp
+        && matches!(constant, Constant::String(text) if text.eq_ignore_ascii_case("now"))
+    {
+        let function = QualifiedName::native("current_timestamp");
+        return bind_term(&Term::Call { function, arguments: vec![] }, target.of, target.name, cx);
     }
     let bytes = constant::encode(constant, *native).map_err(CqlError::Invalid)?;
     Ok(Expression::Constant { bytes, of: target.of.clone() })

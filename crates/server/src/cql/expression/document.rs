@@ -11,6 +11,7 @@ pub fn decode_document(
     text: Option<&[u8]>,
     table: &Table,
 ) -> Result<Vec<Evaluated<'static>>, CqlError> {
+    let text = text.filter(|text| text.trim_ascii() != b"null");
     let Some(text) = text else {
         return Err(CqlError::invalid("Got null for INSERT JSON values"));
     };

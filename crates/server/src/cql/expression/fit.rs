@@ -85,6 +85,7 @@ pub fn fit_term(term: &Term, to: &CqlType, cx: &TermCx<'_>) -> Fit {
         Term::Null | Term::Marker(_) => Fit::Weak,
         Term::Constant(constant) => match to {
             CqlType::Native(native) => fit_constant(constant, *native),
+            CqlType::Tuple(_) if matches!(constant, Constant::String(_)) => Fit::Weak,
             _ => Fit::No,
         },
         Term::List(items) => match to {

@@ -1,15 +1,18 @@
 //! Constants of statements to bytes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use num_bigint::BigInt;
 use uuid::Uuid;
 
 use super::calendar::CivilDay;
+use super::collection::put_part;
 use super::number::Decimal;
 use super::time::{self, Duration};
+use super::timestamp;
 use crate::cql::term::Constant;
 use crate::cql::type_name::Native;
+use crate::cql::types::CqlType;
 
 /// The bytes of a constant for a type that takes its kind; the error is Cassandra's.
 // Source: native_protocol_v5.spec 6 "Data Type Serialization Formats"; Cassandra 5.0,
@@ -30,14 +33,86 @@ pub fn encode(constant: &Constant, native: Native) -> Result<Vec<u8>, String> {
     }
 }
 
+/// Encodes the text form of a value of any type that is not a collection.
+// Source: Cassandra 5.0, AbstractType.fromString of each type
+pub fn from_text(text: &str, of: &CqlType) -> Result<Vec<u8>, String> {
+    match of.unfrozen() {
+        CqlType::Native(native) => native_from_text(text, *native),
+        CqlType::Tuple(parts) => tuple_from_text(text, parts, of),
+        _ => Err(format!("Unable to make a value of type {of} from '{text}'")),
+    }
+}
+
+fn native_from_text(text: &str, native: Native) -> Result<Vec<u8>, String> {
+    match native {
+        Native::Blob => decode_hex(text),
+        _ if text.is_empty() && !matches!(native, Native::Date | Native::Time) => Ok(Vec::new()),
+        Native::Uuid | Native::Timeuuid => encode_uuid(text, native),
+        Native::Float | Native::Double | Native::Decimal => encode_float(text, native),
+        Native::Duration => duration(text),
+        Native::Boolean => match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(vec![1]),
+            "false" => Ok(vec![0]),
+            _ => Err(format!("Unable to make boolean from '{text}'")),
+        },
+        Native::Tinyint
+        | Native::Smallint
+        | Native::Int
+        | Native::Bigint
+        | Native::Counter
+        | Native::Varint => encode_integer(text, native),
+        Native::Text
+        | Native::Ascii
+        | Native::Inet
+        | Native::Date
+        | Native::Time
+        | Native::Timestamp => encode_string(text, native),
+    }
+}
+
+/// `1:foo:@`: parts between colons, `@` for null. A backslash escapes both.
+// Source: Cassandra 5.0, TupleType.fromString
+fn tuple_from_text(text: &str, parts: &[CqlType], of: &CqlType) -> Result<Vec<u8>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut texts = vec![String::new()];
+    let mut is_escaped = false;
+    for character in text.chars() {
+        if character == ':' && !is_escaped {
+            texts.push(String::new());
+        } else if let Some(text) = texts.last_mut() {
+            text.push(character);
+        }
+        is_escaped = character == '\\';
+    }
+    if texts.len() > parts.len() {
+        return Err(format!(
+            "Invalid tuple literal: too many elements. Type {of} expects {} but got {}",
+            parts.len(),
+            texts.len()
+        ));
+    }
+    let mut bytes = Vec::new();
+    for (text, part) in texts.iter().zip(parts) {
+        if text == "@" {
+            put_part(None, &mut bytes);
+            continue;
+        }
+        let text = text.replace("\\:", ":").replace("\\@", "@");
+        put_part(Some(&from_text(&text, part)?), &mut bytes);
+    }
+    parts[texts.len()..].iter().for_each(|_| put_part(None, &mut bytes));
+    Ok(bytes)
+}
+
 fn wrong_kind(constant: &Constant, native: Native) -> String {
     let (kind, text) = (kind(constant), text(constant));
     format!("Invalid {kind} constant ({text}) for type {}", native.name())
 }
 
 fn duration(text: &str) -> Result<Vec<u8>, String> {
-    let duration = Duration::parse(text).map(Duration::encode);
-    duration.ok_or_else(|| format!("Unable to convert '{text}' to a duration"))
+    Duration::parse(text).map(Duration::encode)
 }
 
 /// What Cassandra calls this kind of constant.
@@ -81,11 +156,14 @@ fn encode_integer(digits: &str, native: Native) -> Result<Vec<u8>, String> {
             value.map_err(|_| unable("int"))
         }
         Native::Bigint | Native::Counter => long(digits).ok_or_else(|| unable("long")),
-        Native::Timestamp => long(digits).ok_or_else(|| unable("long (for date)")),
+        Native::Timestamp => {
+            let bytes = long(digits);
+            bytes.ok_or_else(|| format!("Unable to make long (for date) from: '{digits}'"))
+        }
         Native::Time => {
             let ns = digits.parse().ok().filter(|ns| (0..time::NS_PER_DAY).contains(ns));
             let bytes = ns.map(|ns: i64| ns.to_be_bytes().to_vec());
-            bytes.ok_or_else(|| unable("long (for time)"))
+            bytes.ok_or_else(|| format!("Unable to make long (for time) from: '{digits}'"))
         }
         Native::Date => {
             let days = digits.parse::<u32>().map(|days| days.to_be_bytes().to_vec());
@@ -149,21 +227,63 @@ fn encode_string(text: &str, native: Native) -> Result<Vec<u8>, String> {
             // Java counts in UTF-16.
             text.chars().find(|character| !character.is_ascii()).map_or(0, char::len_utf16)
         )),
-        Native::Inet => text
-            .parse()
+        Native::Inet | Native::Timestamp if text.is_empty() => Ok(Vec::new()),
+        Native::Inet => parse_address(text)
             .map(encode_address)
-            .map_err(|_| format!("Unable to make inet address from '{text}'")),
-        Native::Timestamp => time::parse_timestamp(text)
-            .map(|ms| ms.to_be_bytes().to_vec())
-            .ok_or_else(|| format!("Unable to parse a date/time from '{text}'")),
+            .ok_or_else(|| format!("Unable to make inet address from '{text}'")),
+        Native::Timestamp => timestamp::parse_timestamp(text).map(|ms| ms.to_be_bytes().to_vec()),
+        Native::Date | Native::Time if is_number(text) => encode_integer(text, native),
         Native::Date => encode_date(text),
+        // Source: Cassandra 5.0, TimeSerializer.parseTimeStrictly
         Native::Time => {
-            time::parse_time(text, true).map(|ns| ns.to_be_bytes().to_vec()).ok_or_else(|| {
-                format!("(TimeType) Unable to coerce '{text}' to a formatted time (long)")
-            })
+            time::parse_time(text.trim(), true).map(|ns| ns.to_be_bytes().to_vec()).ok_or_else(
+                || format!("(TimeType) Unable to coerce '{text}' to a formatted time (long)"),
+            )
         }
         _ => Err(wrong_kind(&Constant::String(text.to_owned()), native)),
     }
+}
+
+fn is_number(text: &str) -> bool {
+    time::is_digits(text.strip_prefix('-').unwrap_or(text))
+}
+
+/// Parses an address without DNS: the only host name is `localhost`.
+// Source: java.net.InetAddress.getByName
+fn parse_address(text: &str) -> Option<IpAddr> {
+    if text == "localhost" {
+        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    let address = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => IpAddr::V6(inner.parse().ok()?),
+        None => match text.parse() {
+            Ok(address) => address,
+            Err(_) => IpAddr::V4(short_address(text)?),
+        },
+    };
+    Some(match address {
+        IpAddr::V6(mapped) => mapped.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    })
+}
+
+/// `127.1`: the last part fills all bytes that are left.
+fn short_address(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<&str> = text.split('.').collect();
+    if parts.len() > 4 || parts.iter().any(|part| !time::is_digits(part)) {
+        return None;
+    }
+    let (last, first) = parts.split_last()?;
+    let mut bytes = [0; 4];
+    for (byte, part) in bytes.iter_mut().zip(first) {
+        *byte = part.parse().ok()?;
+    }
+    let last: u32 = last.parse().ok()?;
+    let free_bits = 8 * (4 - first.len());
+    if u64::from(last) >> free_bits != 0 {
+        return None;
+    }
+    Some(Ipv4Addr::from(u32::from_be_bytes(bytes) | last))
 }
 
 // Source: Cassandra 5.0, SimpleDateSerializer.dateStringToDays
@@ -237,11 +357,46 @@ mod tests {
             (Constant::Boolean(true), Native::Boolean, &[1]),
             (Constant::Blob("CAfe".into()), Native::Blob, &[0xca, 0xfe]),
             (string("127.0.0.1"), Native::Inet, &[127, 0, 0, 1]),
+            (string("127.1"), Native::Inet, &[127, 0, 0, 1]),
+            (string("2130706433"), Native::Inet, &[127, 0, 0, 1]),
+            (string("1.2.65535"), Native::Inet, &[1, 2, 255, 255]),
+            (string("localhost"), Native::Inet, &[127, 0, 0, 1]),
+            (string("::ffff:1.2.3.4"), Native::Inet, &[1, 2, 3, 4]),
+            (string(""), Native::Inet, &[]),
+            (string("123"), Native::Date, &[0, 0, 0, 123]),
+            (string("7"), Native::Time, &[0, 0, 0, 0, 0, 0, 0, 7]),
+            (string(" 0:0:0.000000001"), Native::Time, &[0, 0, 0, 0, 0, 0, 0, 1]),
             (string("1970-01-01"), Native::Date, &[0x80, 0, 0, 0]),
             (string("1970-01-01 00:00:01"), Native::Timestamp, &[0, 0, 0, 0, 0, 0, 3, 0xe8]),
         ] {
             assert_eq!(encode(&constant, native).as_deref(), Ok(expected), "{constant:?}");
         }
+    }
+
+    #[test]
+    fn tuples_have_a_text() {
+        let of = CqlType::Tuple(vec![CqlType::INT, CqlType::TEXT]);
+        let tuple = |number: Option<&[u8]>, text: Option<&str>| {
+            let mut bytes = Vec::new();
+            put_part(number, &mut bytes);
+            put_part(text.map(str::as_bytes), &mut bytes);
+            bytes
+        };
+        let one: Option<&[u8]> = Some(&[0, 0, 0, 1]);
+        for (text, expected) in [
+            ("1:foo", tuple(one, Some("foo"))),
+            ("1", tuple(one, None)),
+            ("@:foo", tuple(None, Some("foo"))),
+            ("1:a\\:b\\@", tuple(one, Some("a:b@"))),
+            (":", tuple(Some(&[]), Some(""))),
+            ("", Vec::new()),
+        ] {
+            assert_eq!(from_text(text, &of), Ok(expected), "{text}");
+        }
+        let refused = "Invalid tuple literal: too many elements. Type frozen<tuple<int, text>> \
+                       expects 2 but got 3";
+        assert_eq!(from_text("1:a:b", &of), Err(refused.to_owned()));
+        assert_eq!(from_text("x", &of), Err("Unable to make int from 'x'".to_owned()));
     }
 
     #[test]
@@ -288,7 +443,7 @@ mod tests {
                 "Unable to make long from '9223372036854775808'",
             ),
             (integer("-1"), Native::Date, "Unable to make unsigned int (for date) from: '-1'"),
-            (integer("-1"), Native::Time, "Unable to make long (for time) from '-1'"),
+            (integer("-1"), Native::Time, "Unable to make long (for time) from: '-1'"),
             (integer("12"), Native::Duration, "Unable to convert '12' to a duration"),
             (
                 Constant::Uuid(random.into()),
@@ -301,6 +456,10 @@ mod tests {
                 Native::Ascii,
                 "Invalid ASCII character in string literal: java.nio.charset.UnmappableCharacterException: Input length = 1",
             ),
+            (string("256.1.1.1"), Native::Inet, "Unable to make inet address from '256.1.1.1'"),
+            (string("1.2.65536"), Native::Inet, "Unable to make inet address from '1.2.65536'"),
+            (string("-5"), Native::Date, "Unable to make unsigned int (for date) from: '-5'"),
+            (string("-1"), Native::Time, "Unable to make long (for time) from: '-1'"),
             (string("x"), Native::Inet, "Unable to make inet address from 'x'"),
             (string("x"), Native::Timestamp, "Unable to parse a date/time from 'x'"),
             (string("x"), Native::Date, "Unable to coerce 'x' to a formatted date (long)"),

@@ -14,4 +14,5 @@ pub mod number;
 pub mod order;
 pub mod text;
 pub mod time;
+pub mod timestamp;
 pub mod vector;

@@ -5,7 +5,13 @@ use crate::cql::types::CqlType;
 
 /// Bytes of every value of the type, where all have the same.
 pub fn fixed_width(of: &CqlType) -> Option<usize> {
-    let CqlType::Native(native) = of.unfrozen() else { return None };
+    let native = match of.unfrozen() {
+        CqlType::Native(native) => native,
+        CqlType::Vector(element, dimensions) => {
+            return fixed_width(element)?.checked_mul(*dimensions);
+        }
+        _ => return None,
+    };
     match native {
         Native::Boolean => Some(1),
         Native::Int | Native::Float => Some(4),
@@ -96,5 +102,8 @@ mod tests {
         assert_eq!(split_vector(&[1, 2, 3, 4], 2, Some(2)), Some(vec![&[1, 2][..], &[3, 4]]));
         assert_eq!(split_vector(&[1, 2, 3], 2, Some(2)), None);
         assert_eq!(fixed_width(&CqlType::TEXT), None);
+        let vector = |element, count| CqlType::Vector(Box::new(element), count);
+        assert_eq!(fixed_width(&vector(vector(CqlType::INT, 2), 3)), Some(24));
+        assert_eq!(fixed_width(&vector(CqlType::TEXT, 3)), None);
     }
 }
