@@ -237,6 +237,25 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
+    /// One or more in brackets. Commas may follow each other, or the last one.
+    // Source: Cassandra 5.0, Parser.g: tableDefinition and createTypeStatement
+    pub fn bracketed_loosely<T>(
+        &mut self,
+        open: &str,
+        close: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect_symbol(open)?;
+        let mut items = vec![item(self)?];
+        while !self.take_symbol(close) {
+            self.expect_symbol(",")?;
+            if !self.is_at_symbol(",") && !self.is_at_symbol(close) {
+                items.push(item(self)?);
+            }
+        }
+        Ok(items)
+    }
+
     /// A name: folded to lower case unless it is quoted.
     pub fn name(&mut self) -> Result<String> {
         let token = self.peek();

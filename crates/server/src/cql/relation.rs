@@ -198,6 +198,10 @@ impl Condition {
         if matches!(operator, Comparison::IsNotNull | Comparison::Like) {
             return parser.fault(token, "no such comparison in IF");
         }
+        let is_contains = matches!(operator, Comparison::Contains | Comparison::ContainsKey);
+        if is_contains && part != Part::Whole {
+            return parser.fault(token, "CONTAINS is possible of whole columns only");
+        }
         let right = Right::parse(parser, operator)?;
         Ok(Condition { column, part, operator, right })
     }

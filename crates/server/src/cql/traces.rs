@@ -152,6 +152,8 @@ fn describe(request: &Request<'_>) -> (&'static str, Vec<(&'static str, String)>
     };
     if let Request::Query { parameters, .. } | Request::Execute { parameters, .. } = request {
         shown.push(("consistency_level", level(parameters.consistency)));
+        let serial = parameters.serial_consistency.unwrap_or(Consistency::Serial);
+        shown.push(("serial_consistency_level", level(serial)));
         shown.extend(parameters.page_size.map(|rows| ("page_size", rows.to_string())));
     }
     (kind, shown)

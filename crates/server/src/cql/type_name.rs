@@ -70,6 +70,36 @@ pub(super) const NATIVES: [(&str, Native); 21] = [
     ("varint", Native::Varint),
 ];
 
+/// The names of Cassandra's classes.
+// Source: Cassandra 5.0, db.marshal
+const CLASSES: [(&str, Native); 20] = [
+    ("AsciiType", Native::Ascii),
+    ("LongType", Native::Bigint),
+    ("BytesType", Native::Blob),
+    ("BooleanType", Native::Boolean),
+    ("CounterColumnType", Native::Counter),
+    ("SimpleDateType", Native::Date),
+    ("DecimalType", Native::Decimal),
+    ("DoubleType", Native::Double),
+    ("DurationType", Native::Duration),
+    ("FloatType", Native::Float),
+    ("InetAddressType", Native::Inet),
+    ("Int32Type", Native::Int),
+    ("ShortType", Native::Smallint),
+    ("UTF8Type", Native::Text),
+    ("TimeType", Native::Time),
+    ("TimestampType", Native::Timestamp),
+    ("TimeUUIDType", Native::Timeuuid),
+    ("ByteType", Native::Tinyint),
+    ("UUIDType", Native::Uuid),
+    ("IntegerType", Native::Varint),
+];
+/// Classes of older tables whose values are those of another class.
+const OLDER_CLASSES: [(&str, Native); 2] =
+    [("LexicalUUIDType", Native::Uuid), ("DateType", Native::Timestamp)];
+
+pub const CLASS_PACKAGE: &str = "org.apache.cassandra.db.marshal.";
+
 /// Most dimensions of a vector.
 const DIMENSIONS_MAX: i64 = 8192;
 
@@ -80,12 +110,21 @@ impl Native {
     }
 }
 
+impl Native {
+    /// Of Cassandra, without its package.
+    pub fn class(self) -> &'static str {
+        let row = CLASSES.iter().find(|(_, native)| *native == self);
+        row.map(|(class, _)| *class).expect("every type has a row")
+    }
+}
+
 impl TypeName {
     pub fn parse(parser: &mut Parser<'_>) -> Result<TypeName> {
         parser.nested(|parser| {
             let token = parser.peek();
             if token.kind == Kind::String {
-                return Ok(TypeName::Custom(parser.string()?));
+                let class = parser.string()?;
+                return Ok(of_class(&class).unwrap_or(TypeName::Custom(class)));
             }
             if token.kind == Kind::Word && parser.peek_at(1).is_symbol("<") {
                 return parse_parts(parser);
@@ -100,6 +139,61 @@ impl TypeName {
             }
         })
     }
+}
+
+/// The type that a class of Cassandra is of, if it has a name in CQL.
+fn of_class(text: &str) -> Option<TypeName> {
+    let mut parser = Parser::new(text).ok()?;
+    let found = parse_class(&mut parser)?;
+    parser.expect_end().ok()?;
+    Some(found)
+}
+
+/// `org.apache.cassandra.db.marshal.ListType(org.apache.cassandra.db.marshal.Int32Type)`
+// Source: Cassandra 5.0, db.marshal.TypeParser
+fn parse_class(parser: &mut Parser<'_>) -> Option<TypeName> {
+    let mut words = vec![parser.take().text];
+    while parser.take_symbol(".") {
+        words.push(parser.take().text);
+    }
+    let (class, package) = words.split_last()?;
+    if !package.is_empty() && CLASS_PACKAGE.trim_end_matches('.') != package.join(".") {
+        return None;
+    }
+    if !parser.is_at_symbol("(") {
+        let mut classes = CLASSES.iter().chain(&OLDER_CLASSES);
+        return classes.find(|(known, _)| known == class).map(|(_, of)| TypeName::Native(*of));
+    }
+    parser.expect_symbol("(").ok()?;
+    let nested =
+        |parser: &mut Parser<'_>| parser.nested(|parser| Ok(parse_class(parser))).ok().flatten();
+    let first = Box::new(nested(parser)?);
+    let comma = |parser: &mut Parser<'_>| parser.take_symbol(",").then_some(());
+    let found = match *class {
+        "ListType" => TypeName::List(first),
+        "SetType" => TypeName::Set(first),
+        "FrozenType" => TypeName::Frozen(first),
+        "ReversedType" => *first,
+        "MapType" => {
+            comma(parser)?;
+            TypeName::Map(first, Box::new(nested(parser)?))
+        }
+        "TupleType" => {
+            let mut parts = vec![*first];
+            while comma(parser).is_some() {
+                parts.push(nested(parser)?);
+            }
+            TypeName::Tuple(parts)
+        }
+        "VectorType" => {
+            comma(parser)?;
+            let count = parser.integer().ok().filter(|it| (1..=DIMENSIONS_MAX).contains(it))?;
+            TypeName::Vector(first, usize::try_from(count).ok()?)
+        }
+        _ => return None,
+    };
+    parser.expect_symbol(")").ok()?;
+    Some(found)
 }
 
 fn parse_parts(parser: &mut Parser<'_>) -> Result<TypeName> {
@@ -161,6 +255,25 @@ mod tests {
         assert!(matches!(parsed("ks.address"), Ok(TypeName::UserDefined(_))));
         assert!(matches!(parsed("\"int\""), Ok(TypeName::UserDefined(_))));
         assert!(matches!(parsed("'org.example.T'"), Ok(TypeName::Custom(_))));
+    }
+
+    #[test]
+    fn classes_of_cassandra_are_types() {
+        for (class, expected) in [
+            ("UTF8Type", "text"),
+            ("org.apache.cassandra.db.marshal.Int32Type", "int"),
+            ("org.apache.cassandra.db.marshal.LexicalUUIDType", "uuid"),
+            ("ListType(org.apache.cassandra.db.marshal.Int32Type)", "list<int>"),
+            ("FrozenType(MapType(UTF8Type,SetType(LongType)))", "frozen<map<text, set<bigint>>>"),
+            ("TupleType(Int32Type, UTF8Type)", "tuple<int, text>"),
+            ("VectorType(FloatType , 3)", "vector<float, 3>"),
+            ("org.apache.cassandra.db.marshal.ReversedType(TimeUUIDType)", "timeuuid"),
+        ] {
+            assert_eq!(parsed(&format!("'{class}'")), parsed(expected), "{class}");
+        }
+        for class in ["Nope", "org.example.Int32Type", "ListType(Nope)", "ListType(Int32Type", ""] {
+            assert_eq!(parsed(&format!("'{class}'")), Ok(TypeName::Custom(class.to_owned())));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::cql::ColumnType;
 
 use super::parser::quoted_if_needed;
-use super::type_name::{Native, TypeName};
+use super::type_name::{CLASS_PACKAGE, Native, TypeName};
 use super::value::text::hex;
 
 /// See the module.
@@ -222,7 +222,7 @@ impl CqlType {
             },
             CqlType::Vector(element, dimensions) => ColumnType::Custom(format!(
                 "org.apache.cassandra.db.marshal.VectorType({} , {dimensions})",
-                class_name(element)
+                class_name(element, false)
             )),
             CqlType::Frozen(inner) => inner.wire(),
         }
@@ -254,53 +254,35 @@ fn native_wire(native: Native) -> ColumnType {
     }
 }
 
-/// The name of Cassandra's class, as vectors carry it.
-fn class_name(of: &CqlType) -> String {
-    let short = match of.unfrozen() {
-        CqlType::Native(native) => match native {
-            Native::Ascii => "AsciiType",
-            Native::Bigint => "LongType",
-            Native::Blob => "BytesType",
-            Native::Boolean => "BooleanType",
-            Native::Counter => "CounterColumnType",
-            Native::Date => "SimpleDateType",
-            Native::Decimal => "DecimalType",
-            Native::Double => "DoubleType",
-            Native::Duration => "DurationType",
-            Native::Float => "FloatType",
-            Native::Inet => "InetAddressType",
-            Native::Int => "Int32Type",
-            Native::Smallint => "ShortType",
-            Native::Text => "UTF8Type",
-            Native::Time => "TimeType",
-            Native::Timestamp => "TimestampType",
-            Native::Timeuuid => "TimeUUIDType",
-            Native::Tinyint => "ByteType",
-            Native::Uuid => "UUIDType",
-            Native::Varint => "IntegerType",
-        }
-        .to_owned(),
-        CqlType::List(element) => format!("ListType({})", class_name(element)),
-        CqlType::Set(element) => format!("SetType({})", class_name(element)),
-        CqlType::Map(key, value) => format!("MapType({},{})", class_name(key), class_name(value)),
+/// The name of Cassandra's class, as vectors carry it. `is_frozen`: the type around it is frozen
+/// already, and so is all inside of it.
+// Source: Cassandra 5.0, AbstractType.toString(boolean) of each type
+fn class_name(of: &CqlType, is_frozen: bool) -> String {
+    let part = |of: &CqlType| class_name(of, is_frozen);
+    let short = match of {
+        CqlType::Native(native) => native.class().to_owned(),
+        CqlType::List(element) => format!("ListType({})", part(element)),
+        CqlType::Set(element) => format!("SetType({})", part(element)),
+        CqlType::Map(key, value) => format!("MapType({},{})", part(key), part(value)),
         CqlType::Tuple(parts) => {
-            let parts: Vec<String> = parts.iter().map(class_name).collect();
+            let parts: Vec<String> = parts.iter().map(|part| class_name(part, true)).collect();
             format!("TupleType({})", parts.join(","))
         }
         CqlType::Vector(element, dimensions) => {
-            format!("VectorType({} , {dimensions})", class_name(element))
+            format!("VectorType({} , {dimensions})", part(element))
         }
         CqlType::UserDefined(user) => {
             let fields = user.fields.iter();
             let fields: Vec<String> = fields
-                .map(|(name, field)| format!(",{}:{}", hex(name.as_bytes()), class_name(field)))
+                .map(|(name, field)| format!(",{}:{}", hex(name.as_bytes()), part(field)))
                 .collect();
             let fields = fields.concat();
             format!("UserType({},{}{fields})", user.keyspace, hex(user.name.as_bytes()))
         }
-        CqlType::Frozen(_) => unreachable!("frozen types are never nested directly"),
+        CqlType::Frozen(inner) if is_frozen => return class_name(inner, true),
+        CqlType::Frozen(inner) => format!("FrozenType({})", class_name(inner, true)),
     };
-    format!("org.apache.cassandra.db.marshal.{short}")
+    format!("{CLASS_PACKAGE}{short}")
 }
 
 impl fmt::Display for CqlType {
@@ -378,6 +360,12 @@ mod tests {
             class,
             "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)"
         );
+        let prefix = |name: &str| format!("org.apache.cassandra.db.marshal.{name}");
+        let names = ["VectorType", "FrozenType", "ListType", "VectorType", "Int32Type"].map(prefix);
+        let [vector, frozen, list, inner, int] = names;
+        let of = resolved("vector<list<vector<int, 1>>, 2>").unwrap().wire();
+        let expected = format!("{vector}({frozen}({list}({inner}({int} , 1))) , 2)");
+        assert_eq!(of, ColumnType::Custom(expected));
         assert!(!resolved("duration").unwrap().is_ordered());
         assert!(resolved("frozen<list<int>>").unwrap().is_ordered());
         assert!(resolved("list<int>").unwrap().is_multi_cell());

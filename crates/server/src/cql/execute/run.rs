@@ -4,11 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use store::{Mutation, Seconds};
-use wire::cql::{BatchKind as WireKind, BatchStatement, Parameters};
+use wire::cql::{BatchKind as WireKind, BatchStatement, Consistency, Parameters, Version};
 
 use super::document::Document;
 use super::keys::table_id;
 use super::pause::{Paused, When};
+use super::roles::warned;
 use super::select::Outcome;
 use super::values::Cx;
 use super::write::{Ready, SEVERAL_PARTITIONS};
@@ -18,7 +19,9 @@ use crate::cql::error::CqlError;
 use crate::cql::expression::{BoundValues, Moment};
 use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
 use crate::cql::roles::changes_roles;
-use crate::cql::schema::{Changer, Table, changes_schema};
+use crate::cql::schema::{
+    Changer, Event, Table, Target, Verb, changes_schema, replication_warning,
+};
 use crate::cql::statements::{BatchKind, Statement};
 use crate::gate::Gate;
 use crate::worker::is_gated;
@@ -58,6 +61,16 @@ fn together<'w>(
     Ok(found)
 }
 
+// Source: Cassandra 5.0, ConsistencyLevel.validateForCas
+fn check_serial(consistency: Option<Consistency>) -> Result<(), CqlError> {
+    match consistency {
+        None | Some(Consistency::Serial | Consistency::LocalSerial) => Ok(()),
+        Some(_) => Err(CqlError::invalid(
+            "Invalid consistency for conditional update. Must be one of SERIAL or LOCAL_SERIAL",
+        )),
+    }
+}
+
 impl Engine<'_> {
     pub(in crate::cql) fn run(
         &mut self,
@@ -83,6 +96,9 @@ impl Engine<'_> {
             }
             Plan::Write(plan) => {
                 self.admit_write()?;
+                if plan.is_conditional() {
+                    check_serial(parameters.serial_consistency)?;
+                }
                 let timestamp = Self::timestamp(parameters.timestamp, plan.is_conditional());
                 let document = Document::read(plan, &cx)?;
                 let cx = Document::within(document.as_ref(), cx);
@@ -134,10 +150,26 @@ impl Engine<'_> {
         };
         let (event, gate) = changer.change(statement, keyspace)?;
         match event {
-            Some(event) => reply.encoder.schema_changed(reply.stream, &event.wire(), reply.out),
+            Some(event) => {
+                let warning = self.keyspace_warning(&event);
+                let warning = warning.filter(|_| reply.encoder.version >= Version::V4);
+                let warnings: Vec<&str> = warning.as_deref().into_iter().collect();
+                warned(reply.encoder, &warnings).schema_changed(
+                    reply.stream,
+                    &event.wire(),
+                    reply.out,
+                );
+            }
             None => reply.encoder.void(reply.stream, reply.out),
         }
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
+    }
+
+    fn keyspace_warning(&self, event: &Event) -> Option<String> {
+        let is_defined = event.target == Target::Keyspace && event.verb != Verb::Dropped;
+        let catalog = self.shared.catalog.load();
+        let keyspace = catalog.keyspace(&event.keyspace).filter(|_| is_defined);
+        keyspace.and_then(|keyspace| replication_warning(keyspace))
     }
 
     /// Whether the client may run the statement. Free where nobody has to have a role.

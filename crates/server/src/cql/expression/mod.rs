@@ -60,6 +60,8 @@ pub enum Expression {
     },
     Call {
         function: &'static Function,
+        /// The name that the statement calls it by.
+        called: &'static str,
         arguments: Vec<Expression>,
         of: CqlType,
     },
@@ -100,6 +102,11 @@ pub trait Row {
 }
 
 impl Expression {
+    /// A call of a function without a name in the statement.
+    pub fn call(function: &'static Function, arguments: Vec<Expression>, of: CqlType) -> Self {
+        Expression::Call { function, called: function.name, arguments, of }
+    }
+
     pub fn cql_type(&self) -> &CqlType {
         match self {
             Expression::Constant { of, .. }
@@ -143,14 +150,13 @@ impl Expression {
                 let evaluate = |part: &'a Expression| part.evaluate(values, row, moment);
                 parts_value(parts, of, evaluate).map(|bytes| Evaluated::Bytes(Cow::Owned(bytes)))
             }
-            Expression::Call { function, arguments, of } => {
+            Expression::Call { function, called, arguments, of } => {
                 let evaluate =
                     |argument: &'a Expression| match argument.evaluate(values, row, moment)? {
                         Evaluated::Bytes(bytes) => Ok(Some(bytes)),
                         Evaluated::Null => Ok(None),
                         Evaluated::Unset => Err(CqlError::invalid(format!(
-                            "Invalid unset value for argument in call to function {}",
-                            function.name
+                            "Invalid unset value for argument in call to function {called}"
                         ))),
                     };
                 let given: SmallVec<[Option<Cow<'_, [u8]>>; 4]> =
@@ -159,7 +165,7 @@ impl Expression {
                     arguments.iter().map(|argument| argument.cql_type().clone()).collect();
                 let given: SmallVec<[Option<&[u8]>; 4]> =
                     given.iter().map(Option::as_deref).collect();
-                let call = Call { function, arguments: &given, types: &types, returns: of, moment };
+                let call = Call { called, arguments: &given, types: &types, returns: of, moment };
                 let value = (function.run)(&call)?;
                 Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Owned(bytes))))
             }
@@ -199,7 +205,11 @@ fn parts_value<'a>(
     for (nth, part) in parts.iter().enumerate() {
         match (evaluate(part)?, of.unfrozen()) {
             (Evaluated::Bytes(bytes), CqlType::Vector(element, _)) => {
-                put_element(&bytes, fixed_width(element), &mut out);
+                let width = fixed_width(element);
+                if bytes.is_empty() && width.is_some() {
+                    return Err(absent_part(&Evaluated::Null, nth, of));
+                }
+                put_element(&bytes, width, &mut out);
             }
             (Evaluated::Bytes(bytes), _) => put_part(Some(&bytes), &mut out),
             (Evaluated::Null, CqlType::Tuple(_) | CqlType::UserDefined(_)) => {
@@ -217,7 +227,7 @@ fn parts_value<'a>(
 fn absent_part(absent: &Evaluated<'_>, nth: usize, of: &CqlType) -> CqlError {
     let what = if *absent == Evaluated::Null { "null" } else { "unset" };
     CqlError::invalid(match of.unfrozen() {
-        CqlType::Vector(..) => format!("Element at index {nth} is {what}"),
+        CqlType::Vector(..) => format!("{what} is not supported inside vectors"),
         CqlType::Tuple(_) => format!("Invalid unset value for tuple field number {nth}"),
         CqlType::UserDefined(user) => format!(
             "Invalid unset value for field '{}' of user defined type {}",

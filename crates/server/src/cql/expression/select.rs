@@ -62,6 +62,7 @@ pub fn bind_selector(
         Selector::Element(inner, key) => bind_element(inner, key, cx),
         Selector::Slice(inner, from, to) => bind_slice(inner, [from, to], cx),
         Selector::Field(inner, name) => bind_field(inner, name, cx),
+        Selector::Brackets(inner) => bind_selector(inner, cx),
         Selector::Value(term) => bind_value(term, cx),
     }
 }
@@ -87,7 +88,7 @@ fn bind_call(
     }
     let arguments: Vec<Argument<'_>> = arguments
         .iter()
-        .map(|argument| match argument {
+        .map(|argument| match argument.without_brackets() {
             // What stands in the statement itself may fit one parameter and not another.
             Selector::Value(term) => Ok(Argument::Term(term)),
             other => Ok(Argument::Bound(bind_selector(other, cx)?, selector_text(other))),
@@ -155,6 +156,7 @@ fn selector_text(selector: &Selector) -> String {
         Selector::Element(inner, key) => format!("{}[{}]", selector_text(inner), TermText(key)),
         Selector::Slice(inner, ..) => format!("{}[..]", selector_text(inner)),
         Selector::Field(inner, name) => format!("{}.{name}", selector_text(inner)),
+        Selector::Brackets(inner) => format!("({})", selector_text(inner)),
         Selector::Value(term) => TermText(term).to_string(),
     }
 }
@@ -187,7 +189,7 @@ fn bind_element(
     let collection = bind_selector(inner, cx)?;
     let (key_type, of) = keyed("Element", inner, &collection)?;
     let key = bind_term(key, &key_type, &format!("key({})", selector_text(inner)), cx.terms)?;
-    Ok(Expression::Call { function: &ELEMENT, arguments: vec![collection, key], of })
+    Ok(Expression::call(&ELEMENT, vec![collection, key], of))
 }
 
 fn bind_slice(
@@ -206,7 +208,7 @@ fn bind_slice(
             Some(term) => bind_term(term, &key_type, &name, cx.terms)?,
         });
     }
-    Ok(Expression::Call { function: &SLICE, arguments, of })
+    Ok(Expression::call(&SLICE, arguments, of))
 }
 
 fn bind_field(
@@ -231,7 +233,7 @@ fn bind_field(
     let of = user.fields[place].1.clone();
     let place = i32::try_from(place).expect("types have few fields");
     let place = Expression::Constant { bytes: place.to_be_bytes().to_vec(), of: CqlType::INT };
-    Ok(Expression::Call { function: &FIELD, arguments: vec![value, place], of })
+    Ok(Expression::call(&FIELD, vec![value, place], of))
 }
 
 // Source: Cassandra 5.0, Selectable.WithTerm

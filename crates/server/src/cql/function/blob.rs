@@ -64,7 +64,7 @@ fn from_blob(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
     check(bytes, call.returns).map_err(|_| {
         CqlError::invalid(format!(
             "In call to function system.{}, value 0x{} is not a valid binary representation for type {}",
-            call.function.name,
+            call.called,
             crate::cql::value::text::hex(bytes),
             call.returns
         ))
@@ -98,9 +98,12 @@ mod tests {
 
     #[test]
     fn bytes_of_another_type_are_refused() {
-        assert_eq!(
-            refused("blob_as_int(0x0001)", "int"),
-            "In call to function system.blob_as_int, value 0x0001 is not a valid binary representation for type int"
-        );
+        for called in ["blob_as_int", "blobasint"] {
+            let refusal = format!(
+                "In call to function system.{called}, value 0x0001 is not a valid binary \
+                 representation for type int"
+            );
+            assert_eq!(refused(&format!("{called}(0x0001)"), "int"), refusal);
+        }
     }
 }

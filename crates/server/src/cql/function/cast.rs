@@ -81,7 +81,7 @@ pub fn bind_cast(value: Expression, to: &CqlType, text: &str) -> Result<Expressi
             signature_list(function.name, forms(function).iter())
         )));
     }
-    Ok(Expression::Call { function, arguments: vec![value], of: to.clone() })
+    Ok(Expression::call(function, vec![value], to.clone()))
 }
 
 fn run(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {

@@ -47,7 +47,7 @@ fn from_json(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
     let Some(bytes) = call.argument(0) else { return Ok(None) };
     let text = String::from_utf8_lossy(bytes);
     json::decode(&text, call.returns).map_err(|message| CqlError::Failed {
-        function: call.function.name.to_owned(),
+        function: call.called.to_owned(),
         arguments: vec!["text".to_owned()],
         message,
     })

@@ -90,7 +90,7 @@ fn partial(call: &Call<'_>, is_hidden: fn(i64, i64, i64) -> bool) -> Outcome {
             let (Some(padding), None) = (chars.next(), chars.next()) else {
                 return Err(CqlError::invalid(format!(
                     "The padding argument for function system.{} should be single-character, but '{given}' has {} characters.",
-                    call.function.name,
+                    call.called,
                     given.chars().count()
                 )));
             };

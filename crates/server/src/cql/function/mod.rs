@@ -53,7 +53,8 @@ impl PartialEq for Function {
 /// What a function is called with.
 #[derive(Debug)]
 pub struct Call<'a> {
-    pub function: &'static Function,
+    /// The name of the function in the statement, for messages.
+    pub called: &'static str,
     /// None is null. The bytes have been checked to be values of their types.
     pub arguments: &'a [Option<&'a [u8]>],
     pub types: &'a [CqlType],

@@ -266,7 +266,7 @@ pub fn bind_operation(
         let name = format!("arg{nth}(system.{})", function.name);
         arguments.push(operand.bind(&CqlType::Native(native), &name, cx)?);
     }
-    Ok(Expression::Call { function, arguments, of: CqlType::Native(form.returns) })
+    Ok(Expression::call(function, arguments, CqlType::Native(form.returns)))
 }
 
 fn negation(inner: &Fits, receiver: Option<Native>) -> Result<Native, Unresolved> {
@@ -319,7 +319,7 @@ pub fn bind_negation(
     let name = format!("arg0(system.{})", function.name);
     let of = CqlType::Native(native);
     let arguments = vec![operand.bind(&of, &name, cx)?];
-    Ok(Expression::Call { function, arguments, of })
+    Ok(Expression::call(function, arguments, of))
 }
 
 fn native(of: &CqlType) -> Native {
@@ -333,7 +333,7 @@ fn run(call: &Call<'_>, operator: Operator) -> Result<Option<Vec<u8>>, CqlError>
     let [left_type, right_type] = [native(&call.types[0]), native(&call.types[1])];
     let (Some(left), Some(right)) = (call.argument(0), call.argument(1)) else { return Ok(None) };
     let failed = |reason: String| CqlError::Failed {
-        function: call.function.name.to_owned(),
+        function: call.called.to_owned(),
         arguments: vec![left_type.name().to_owned(), right_type.name().to_owned()],
         message: format!(
             "the operation '{} {} {}' failed: {reason}",

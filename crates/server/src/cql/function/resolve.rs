@@ -312,8 +312,13 @@ fn infer(
             Parameter::AnyLikeReceiver => known.or_else(|| receiver.cloned()),
             Parameter::LikeFirst => types.first().cloned().or(known),
             Parameter::FloatVector => {
-                let other = own.iter().flatten().find(|of| matches!(of, CqlType::Vector(..)));
-                float_vector(argument, known.as_ref()).or(known).or_else(|| other.cloned())
+                let vector = |(argument, known): (&Argument<'_>, &Option<CqlType>)| {
+                    let known = known.as_ref();
+                    let own = || known.filter(|of| matches!(of, CqlType::Vector(..))).cloned();
+                    float_vector(argument, known).or_else(own)
+                };
+                let other = || arguments.iter().zip(&own).find_map(vector);
+                float_vector(argument, known.as_ref()).or(known).or_else(other)
             }
             _ => known,
         };
@@ -408,7 +413,7 @@ pub fn bind_resolved(
     };
     let arguments = arguments.into_iter().zip(&types).enumerate().map(bind);
     let arguments = arguments.collect::<Result<_, _>>()?;
-    Ok(Expression::Call { function, arguments, of: returns })
+    Ok(Expression::Call { function, called, arguments, of: returns })
 }
 
 #[cfg(test)]

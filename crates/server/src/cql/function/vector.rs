@@ -66,7 +66,7 @@ fn similarity(
     let found = compute(&numbers(left), &numbers(right)).ok_or_else(|| {
         CqlError::invalid(format!(
             "Function system.{} doesn't support all-zero vectors.",
-            call.function.name
+            call.called
         ))
     })?;
     #[expect(clippy::cast_possible_truncation, reason = "the result is a float")]

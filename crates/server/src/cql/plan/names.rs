@@ -52,6 +52,7 @@ fn part(selector: &Selector) -> String {
             format!("{}[{}..{}]", part(inner), end(from), end(to))
         }
         Selector::Field(inner, name) => format!("{}.{name}", part(inner)),
+        Selector::Brackets(inner) => format!("({})", part(inner)),
         Selector::Value(value) => term(value),
     }
 }

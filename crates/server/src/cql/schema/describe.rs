@@ -501,7 +501,7 @@ mod tests {
          WITH CLUSTERING ORDER BY (c DESC, d ASC) AND comment = 'it''s' \
          AND id = 5a1c395e-b41f-11e5-9f22-ba0be0483c18 AND extensions = {'x': 'y'}",
         "CREATE INDEX by_m ON \"Long\" (keys(m))",
-        "CREATE CUSTOM INDEX by_n ON \"Long\" (n) USING 'sai' WITH OPTIONS = {'a': 'b'}",
+        "CREATE CUSTOM INDEX by_n ON \"Long\" (n) USING 'sai' WITH OPTIONS = {'similarity_function': 'cosine'}",
         "ALTER TABLE short DROP v",
         "ALTER TABLE short ADD v text",
     ];
@@ -568,7 +568,7 @@ mod tests {
 
     const INDEXES: [&str; 2] = [
         "CREATE INDEX by_m ON k.\"Long\" (keys(m));",
-        "CREATE CUSTOM INDEX by_n ON k.\"Long\" (n) USING 'sai' WITH OPTIONS = {'a': 'b'};",
+        "CREATE CUSTOM INDEX by_n ON k.\"Long\" (n) USING 'sai' WITH OPTIONS = {'similarity_function': 'cosine'};",
     ];
 
     #[test]

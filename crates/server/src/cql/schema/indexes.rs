@@ -11,19 +11,41 @@ use super::{Catalog, Keyspace};
 use crate::cql::error::CqlError;
 use crate::cql::parser::QualifiedName;
 use crate::cql::statements::{CreateIndex, IndexTarget as Written};
+use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
 
 /// Most indexes of a table: each write pays for all.
 const INDEXES_MAX: usize = 100;
 
-/// Classes that Cassandra brings along: all mean the one index that there is here.
-const CLASSES: [&str; 5] = [
-    "sai",
-    "StorageAttachedIndex",
-    "org.apache.cassandra.index.sai.StorageAttachedIndex",
-    "legacy_local_table",
-    "org.apache.cassandra.index.internal.CassandraIndex",
+/// Classes of Cassandra whose indexes there are: all mean the one index of this server. With their short
+/// names, in any case.
+// Source: Cassandra 5.0, schema.IndexMetadata.indexNameAliases
+const ATTACHED: IndexClass =
+    ("org.apache.cassandra.index.sai.StorageAttachedIndex", &["sai", "storageattachedindex"]);
+const LEGACY: IndexClass =
+    ("org.apache.cassandra.index.internal.CassandraIndex", &["legacy_local_table"]);
+const SASI: IndexClass = ("org.apache.cassandra.index.sasi.SASIIndex", &["sasiindex"]);
+
+type IndexClass = (&'static str, &'static [&'static str]);
+
+/// Options of storage-attached indexes.
+// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.VALID_OPTIONS
+const ATTACHED_OPTIONS: [&str; 7] = [
+    "case_sensitive",
+    "normalize",
+    "ascii",
+    "maximum_node_connections",
+    "construction_beam_width",
+    "similarity_function",
+    "optimize_for",
 ];
+
+/// Those of them that change texts.
+const ANALYZING: [&str; 3] = ["case_sensitive", "normalize", "ascii"];
+
+fn is_class(name: &str, (class, aliases): IndexClass) -> bool {
+    name == class || aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+}
 
 fn refuse<T>(reason: impl Into<String>) -> Result<T, CqlError> {
     Err(CqlError::Invalid(reason.into()))
@@ -66,6 +88,11 @@ pub(super) fn create(catalog: &Catalog, create: &CreateIndex, cx: &ChangeContext
         });
     };
     let (column, target) = checked_target(table, written)?;
+    if create.class.as_deref().is_some_and(|class| is_class(class, ATTACHED))
+        && let Some(column) = table.column(&column)
+    {
+        check_attached_column(&column.column_type, target, &options)?;
+    }
     let name = match &create.name {
         Some(name) => name.name.clone(),
         None => free_name(keyspace, table_name, &column),
@@ -100,9 +127,18 @@ pub(super) fn create(catalog: &Catalog, create: &CreateIndex, cx: &ChangeContext
 }
 
 fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlError> {
-    if let Some(class) = &create.class
-        && !CLASSES.iter().any(|known| known.eq_ignore_ascii_case(class))
-    {
+    // Without USING, Cassandra looks for the class of its default.
+    let default = create.is_custom.then_some("legacy_local_table");
+    let unknown = match (create.class.as_deref(), default) {
+        (Some(class), _) if is_class(class, SASI) => {
+            return refuse("SASI indexes are disabled. Enable in cassandra.yaml to use.");
+        }
+        (Some(class), _) => {
+            (!is_class(class, ATTACHED) && !is_class(class, LEGACY)).then_some(class)
+        }
+        (None, default) => default,
+    };
+    if let Some(class) = unknown {
         return Err(CqlError::Config(format!("Unable to find custom indexer class '{class}'")));
     }
     refuse_unknown(&create.options, &["options"])?;
@@ -114,7 +150,54 @@ fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlEr
     if let Some(name) = ["class_name", "target"].into_iter().find(|n| options.contains_key(*n)) {
         return refuse(format!("Cannot specify {name} as a CUSTOM option"));
     }
+    if create.class.as_deref().is_some_and(|class| is_class(class, ATTACHED)) {
+        check_attached(&options)?;
+    }
     Ok(options)
+}
+
+// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions, NonTokenizingOptions
+fn check_attached(options: &BTreeMap<String, String>) -> Result<(), CqlError> {
+    let unknown = options.keys().filter(|name| !ATTACHED_OPTIONS.contains(&name.as_str()));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(CqlError::Config(format!(
+            "Properties specified [{}] are not understood by StorageAttachedIndex",
+            unknown.join(", ")
+        )));
+    }
+    for name in ANALYZING {
+        let Some(value) = options.get(name) else { continue };
+        if !["true", "false"].iter().any(|word| word.eq_ignore_ascii_case(value)) {
+            return refuse(format!("Illegal value for boolean option '{name}': {value}"));
+        }
+    }
+    Ok(())
+}
+
+/// What storage-attached indexes refuse of columns.
+// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions
+fn check_attached_column(
+    of: &CqlType,
+    target: IndexTarget,
+    options: &BTreeMap<String, String>,
+) -> Result<(), CqlError> {
+    let of = match (of.unfrozen(), target) {
+        (CqlType::List(item) | CqlType::Set(item), _) => item,
+        (CqlType::Map(key, _), IndexTarget::Keys) => key,
+        (CqlType::Map(_, value), IndexTarget::Values) => value,
+        _ => of,
+    };
+    if let CqlType::Vector(element, _) = of
+        && **element != CqlType::Native(Native::Float)
+    {
+        return refuse("SAI ANN indexes are only allowed on vector columns with float elements");
+    }
+    let is_text = matches!(of, CqlType::Native(Native::Text | Native::Ascii));
+    if !is_text && ANALYZING.iter().any(|name| options.contains_key(*name)) {
+        return refuse(format!("CQL type {of} cannot be analyzed."));
+    }
+    Ok(())
 }
 
 /// The first of `t_c_idx`, `t_c_idx_1`, ... that is free.

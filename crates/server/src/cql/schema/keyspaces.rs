@@ -147,6 +147,23 @@ fn checked_replication(
     Ok(given)
 }
 
+/// What a client is warned of that has defined a keyspace.
+// Source: Cassandra 5.0, SimpleStrategy.maybeWarnOnOptions and that of NetworkTopologyStrategy
+pub fn replication_warning(keyspace: &Keyspace) -> Option<String> {
+    let (name, place) = match keyspace.replication.get(FACTOR) {
+        Some(_) => (FACTOR, String::new()),
+        None => (DATA_CENTER, format!(" for datacenter {DATA_CENTER}")),
+    };
+    let factor = keyspace.replication.get(name)?;
+    let number: u32 = factor.parse().ok()?;
+    (number > 1).then(|| {
+        format!(
+            "Your replication factor {factor} for keyspace {} is higher than the number of nodes 1{place}",
+            keyspace.name
+        )
+    })
+}
+
 fn refuse_options(
     given: &BTreeMap<String, String>,
     known: &str,

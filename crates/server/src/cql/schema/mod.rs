@@ -40,6 +40,7 @@ pub use builtin::{
 };
 pub use change::{Change, ChangeContext, Event, Target, Verb, change, changes_schema};
 pub use describe::{DescribeContext, Description, describe};
+pub use keyspaces::replication_warning;
 pub use load::{LoadError, from_rows};
 pub use options::{OptionKind, TABLE_OPTIONS, TIME_TO_LIVE_MAX, TableOption};
 pub use row::{Cells, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};

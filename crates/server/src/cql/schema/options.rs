@@ -101,6 +101,16 @@ const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
 const COMPRESSIONS: [&str; 5] =
     ["LZ4Compressor", "SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "NoopCompressor"];
 
+/// What `compression` may name. The options of one compressor are accepted for all.
+const COMPRESSION_OPTIONS: [&str; 6] = [
+    "class",
+    "chunk_length_in_kb",
+    "min_compress_ratio",
+    "lz4_compressor_type",
+    "lz4_high_compressor_level",
+    "compression_level",
+];
+
 impl TableOption {
     pub fn is_map(&self) -> bool {
         matches!(self.kind, OptionKind::Map | OptionKind::Extensions)
@@ -222,7 +232,13 @@ pub(super) fn map_of(
     let OptionValue::Map(pairs) = value else {
         return syntax(format!("Invalid value for property '{name}'. It should be a map."));
     };
-    Ok(pairs.iter().cloned().collect())
+    let mut map = BTreeMap::new();
+    for (key, value) in pairs {
+        if map.insert(key.clone(), value.clone()).is_some() {
+            return syntax(format!("Multiple definition for property {key}"));
+        }
+    }
+    Ok(map)
 }
 
 pub(super) fn boolean_of(name: &str, text: &str) -> Result<bool, CqlError> {
@@ -307,14 +323,26 @@ pub(super) fn java_double(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// `99p`, `50ms`, `ALWAYS`, `NEVER`, `MIN(99p, 50ms)`.
+/// `99p`, `50ms`, `ALWAYS`, `NEVER` or its old name `NONE`, `MIN(99p, 50ms)`.
 // Source: Cassandra 5.0, service.reads.SpeculativeRetryPolicy
 fn speculative_retry(text: &str) -> Result<String, CqlError> {
-    let refused =
-        || config(format!("Specified Speculative Retry Policy [{text}] is not supported"));
+    // Source: Cassandra 5.0, service.reads.PercentileSpeculativeRetryPolicy
+    let refused = || {
+        let upper = text.trim().to_uppercase();
+        let percentile = upper.strip_suffix("PERCENTILE").or_else(|| upper.strip_suffix('P'));
+        if percentile.is_some_and(|digits| digits.parse::<f64>().is_ok()) {
+            return config(format!(
+                "Invalid value {text} for PERCENTILE option 'speculative_retry': must be between \
+                 (0.0 and 100.0)"
+            ));
+        }
+        config(format!("Invalid value {text} for option 'speculative_retry'"))
+    };
     let upper = text.trim().to_uppercase();
-    if upper == "ALWAYS" || upper == "NEVER" {
-        return Ok(upper);
+    match upper.as_str() {
+        "ALWAYS" | "NEVER" => return Ok(upper),
+        "NONE" => return Ok("NEVER".to_owned()),
+        _ => {}
     }
     let hybrid = ["MIN", "MAX"].into_iter().find_map(|word| {
         let inner = upper.strip_prefix(word)?.strip_prefix('(')?.strip_suffix(')')?;
@@ -404,6 +432,19 @@ fn compaction(mut map: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
         return config(format!("Unable to find compaction strategy class '{package}{class}'"));
     };
     let has_thresholds = !class.ends_with("UnifiedCompactionStrategy");
+    // Source: Cassandra 5.0, db.compaction.LeveledCompactionStrategy.validateOptions
+    if class.ends_with("LeveledCompactionStrategy") {
+        for name in ["sstable_size_in_mb", "fanout_size"] {
+            let Some(text) = map.get(name) else { continue };
+            match text.parse::<i32>() {
+                Ok(1..) => {}
+                Ok(_) => return config(format!("{name} must be larger than 0, but was {text}")),
+                Err(_) => {
+                    return config(format!("{text} is not a parsable int (base10) for {name}"));
+                }
+            }
+        }
+    }
     map.insert("class".into(), class);
     if has_thresholds {
         map.entry("max_threshold".into()).or_insert_with(|| "32".into());
@@ -426,27 +467,30 @@ fn compaction(mut map: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
     Ok(map)
 }
 
+// Source: Cassandra 5.0, schema.CompressionParams.fromMap
 fn compression(mut map: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CqlError> {
+    let was_empty = map.is_empty();
     let is_enabled = map.remove("enabled").is_none_or(|text| text.eq_ignore_ascii_case("true"));
-    // The name of the option before Cassandra 3.
-    if let Some(class) = map.remove("sstable_compression") {
-        map.entry("class".into()).or_insert(class);
-    }
     if !is_enabled && !map.is_empty() {
         return config(
             "If the 'enabled' option is set to false no other options must be specified".into(),
         );
     }
-    if !is_enabled || map.is_empty() || map.get("class").is_some_and(String::is_empty) {
+    if !is_enabled || map.is_empty() && was_empty || map.get("class").is_some_and(String::is_empty)
+    {
         return Ok(BTreeMap::from([("enabled".to_owned(), "false".to_owned())]));
     }
     let Some(class) = map.get("class") else {
         return config("Missing sub-option 'class' for the 'compression' option.".into());
     };
     let Some(class) = full_class(class, COMPRESSION_PACKAGE, &COMPRESSIONS) else {
-        return config(format!("Could not create Compression for type {class}"));
+        let package = if class.contains('.') { "" } else { COMPRESSION_PACKAGE };
+        return config(format!("Could not create Compression for type {package}{class}"));
     };
     map.insert("class".into(), class);
+    if let Some(name) = map.keys().find(|name| !COMPRESSION_OPTIONS.contains(&name.as_str())) {
+        return config(format!("Unknown compression options {name}"));
+    }
     let chunk = map.entry("chunk_length_in_kb".into()).or_insert_with(|| "16".into());
     match chunk.parse::<i32>() {
         Ok(kb) if kb <= 0 => config("Invalid negative or null chunk_length_in_kb".into()),
@@ -511,11 +555,7 @@ mod tests {
             ("bloom_filter_fp_chance = 0.0001", "bloom_filter_fp_chance", "1.0E-4"),
             ("speculative_retry = '99PERCENTILE'", "speculative_retry", "99p"),
             ("speculative_retry = 'min(99p, 50ms)'", "speculative_retry", "MIN(99p,50ms)"),
-            (
-                "speculative_retry = 'x'",
-                "",
-                "Specified Speculative Retry Policy [x] is not supported",
-            ),
+            ("speculative_retry = 'x'", "", "Invalid value x for option 'speculative_retry'"),
             ("read_repair = 'none'", "read_repair", "NONE"),
             (
                 "min_index_interval = 4000",

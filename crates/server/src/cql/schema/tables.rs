@@ -26,6 +26,9 @@ pub(super) fn create(catalog: &Catalog, create: &CreateTable, cx: &ChangeContext
     let keyspace_name = keyspace_of(&create.name, cx)?;
     guard(keyspace_name, Deed::Create)?;
     refuse_repeated(create)?;
+    for column in &create.columns {
+        refuse_mask(column.is_masked)?;
+    }
     let keyspace = existing(catalog, keyspace_name)?;
     let name = &create.name.name;
     if keyspace.tables.contains_key(name) {
@@ -86,7 +89,7 @@ pub(super) fn event(verb: Verb, keyspace: &str, table: &str) -> Event {
     Event { verb, keyspace: keyspace.to_owned(), target: Target::Table(table.to_owned()) }
 }
 
-/// Whether the same name stands twice where it may stand once.
+/// Refuses a name or a primary key that is specified more than once, and a table without a key.
 fn refuse_repeated(create: &CreateTable) -> Result<(), CqlError> {
     let table = &create.name.name;
     let mut seen = BTreeSet::new();
@@ -98,6 +101,17 @@ fn refuse_repeated(create: &CreateTable) -> Result<(), CqlError> {
             )));
         }
     }
+    // Spelled so.
+    let wrong = match create.primary_keys {
+        0 => Some("No PRIMARY KEY specifed"),
+        1 => None,
+        _ => Some("Multiple PRIMARY KEY specified"),
+    };
+    if let Some(wrong) = wrong {
+        return Err(CqlError::Invalid(format!(
+            "{wrong} for table '{table}' (exactly one required)"
+        )));
+    }
     let mut seen = BTreeSet::new();
     for (column, _) in &create.clustering_order {
         if !seen.insert(column) {
@@ -107,6 +121,18 @@ fn refuse_repeated(create: &CreateTable) -> Result<(), CqlError> {
         }
     }
     Ok(())
+}
+
+/// Refuses the mask of a column, as a Cassandra with the default configuration does.
+// Source: Cassandra 5.0, cql3.functions.masking.ColumnMask.ensureEnabled
+pub(super) fn refuse_mask(is_masked: bool) -> Result<(), CqlError> {
+    if !is_masked {
+        return Ok(());
+    }
+    Err(CqlError::invalid(
+        "Cannot mask columns because dynamic data masking is not enabled. You can enable it with \
+         the dynamic_data_masking_enabled property on cassandra.yaml",
+    ))
 }
 
 /// The type of a column of a keyspace.
@@ -175,7 +201,8 @@ pub(super) fn table_of(
         let other = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
         let kind = kinds.get(column.name.as_str()).copied().unwrap_or(other);
         let column_type = types[column.name.as_str()].clone();
-        table.columns.push(Column { name: column.name.clone(), column_type, kind, number: 0 });
+        let (name, shown_from) = (column.name.clone(), Column::ALL_SHOWN);
+        table.columns.push(Column { name, column_type, kind, number: 0, shown_from });
     }
     table.sort_columns();
     for (number, column) in (0..).zip(&mut table.columns) {

@@ -10,6 +10,7 @@ pub struct CreateIndex {
     pub if_not_exists: bool,
     pub table: QualifiedName,
     pub targets: Vec<IndexTarget>,
+    pub is_custom: bool,
     pub class: Option<String>,
     pub options: Options,
 }
@@ -25,6 +26,15 @@ pub enum IndexTarget {
 }
 
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    parse_rest(parser, false)
+}
+
+/// `CREATE CUSTOM INDEX`
+pub(super) fn parse_custom(parser: &mut Parser<'_>) -> Result<Statement> {
+    parse_rest(parser, true)
+}
+
+fn parse_rest(parser: &mut Parser<'_>, is_custom: bool) -> Result<Statement> {
     let if_not_exists = parser.if_not_exists();
     let name = if parser.is_at_word("on") { None } else { Some(parser.qualified_name()?) };
     parser.expect_word("on")?;
@@ -32,7 +42,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     let targets = parser.bracketed("(", ")", IndexTarget::parse)?;
     let class = if parser.take_word("using") { Some(parser.string()?) } else { None };
     let options = parse_with(parser)?;
-    let index = CreateIndex { name, if_not_exists, table, targets, class, options };
+    let index = CreateIndex { name, if_not_exists, table, targets, is_custom, class, options };
     Ok(Statement::CreateIndex(index))
 }
 

@@ -98,7 +98,7 @@ const STATEMENTS: [Row; 30] = [
     Row { words: &["alter", "table"], parse: alter_table::parse },
     Row { words: &["alter", "columnfamily"], parse: alter_table::parse },
     Row { words: &["create", "index"], parse: create_index::parse },
-    Row { words: &["create", "custom", "index"], parse: create_index::parse },
+    Row { words: &["create", "custom", "index"], parse: create_index::parse_custom },
     Row { words: &["create", "type"], parse: create_type::parse },
     Row { words: &["alter", "type"], parse: alter_type::parse },
     Row { words: &["create", "role"], parse: roles::parse_create },

@@ -13,17 +13,26 @@ pub enum OptionValue {
     Map(Vec<(String, String)>),
 }
 
-/// One `name = value`.
+/// One `name = value`. Keys and values of a map are constants; a plain value may be a word.
+// Source: Cassandra 5.0, Parser.g: property, and CqlParser.convertPropertyMap
 pub(super) fn parse_option(parser: &mut Parser<'_>) -> Result<(String, OptionValue)> {
     let name = parser.name()?;
     parser.expect_symbol("=")?;
     if !parser.is_at_symbol("{") {
         return Ok((name, OptionValue::Text(scalar(parser)?)));
     }
+    let constant = |parser: &mut Parser<'_>| {
+        let token = parser.peek();
+        let words = ["true", "false", "nan", "infinity"];
+        if token.kind == Kind::Word && !words.iter().any(|word| token.is_word(word)) {
+            return parser.unexpected("a constant");
+        }
+        scalar(parser)
+    };
     let pairs = parser.bracketed("{", "}", |parser| {
-        let key = scalar(parser)?;
+        let key = constant(parser)?;
         parser.expect_symbol(":")?;
-        Ok((key, scalar(parser)?))
+        Ok((key, constant(parser)?))
     })?;
     Ok((name, OptionValue::Map(pairs)))
 }

@@ -47,6 +47,8 @@ pub enum Selector {
     Slice(Box<Selector>, Option<Term>, Option<Term>),
     /// `c.field`
     Field(Box<Selector>, String),
+    /// `(a + b)`: names of columns of results show the brackets.
+    Brackets(Box<Selector>),
     /// A constant or a marker.
     Value(Term),
 }
@@ -141,6 +143,14 @@ impl SelectedColumn {
 }
 
 impl Selector {
+    /// What the brackets around it hold.
+    pub fn without_brackets(&self) -> &Selector {
+        match self {
+            Selector::Brackets(inner) => inner.without_brackets(),
+            other => other,
+        }
+    }
+
     fn parse(parser: &mut Parser<'_>) -> Result<Selector> {
         parser.nested(|parser| {
             let mut left = Selector::parse_product(parser)?;
@@ -243,7 +253,7 @@ fn parse_brackets(parser: &mut Parser<'_>) -> Result<Selector> {
     let start = parser.peek();
     let mut selectors = parser.bracketed("(", ")", Selector::parse)?;
     if selectors.len() == 1 {
-        return Ok(selectors.remove(0));
+        return Ok(Selector::Brackets(Box::new(selectors.remove(0))));
     }
     let parts = selectors.into_iter().map(|selector| match selector {
         Selector::Value(term) => Some(term),
