@@ -1,8 +1,10 @@
 // Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL
 //
 // Charts must move, a hot key and busy clients be named, the memory tree expand, a slow request appear; every page must fit the width of a
-// phone, be legible in both themes, ask no other host and end without an error. Pictures are left in
-// FOLDER. The server is emptied. Ends with `N passed, N failed`.
+// phone, be legible in both themes, ask no other host and end without an error. What somebody reads must stay: focus,
+// selection and scroll positions survive new numbers. While the server does not answer (`node console.mjs FOLDER URL PID`
+// stops the process PID for some seconds), the page must say so. Pictures are left in FOLDER. The server is emptied.
+// Ends with `N passed, N failed`.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -110,9 +112,79 @@ async function use(page) {
     [...document.querySelectorAll("#page code")].some((code) => code.textContent === "KEYS none*"));
 }
 
-async function look(browser, folder, url, view) {
+/** New numbers must not disturb somebody who reads. */
+async function read(page) {
+  const later = () => page.run(() => new Promise((resolve) => setTimeout(() => resolve(performance.now()), 2500)));
+  const clock = () => [...document.querySelectorAll(".tile b")].at(-1)?.textContent;
+  await go(page, "memory");
+  await until(page, "memory: is shown", isShown, "memory");
+  await page.run(() => document.querySelector(".tree summary").focus());
+  await later();
+  check("memory: keeps the focus", await page.run(() => document.activeElement.matches(".tree summary")));
+
+  await go(page, "connections");
+  await until(page, "connections: has rows", () => document.querySelectorAll("#page tbody tr").length > 0);
+  const marked = await page.run(() => {
+    getSelection().selectAllChildren(document.querySelector("#page tbody tr"));
+    return getSelection().toString();
+  });
+  await later();
+  const still = await page.run(() => getSelection().toString());
+  check("connections: keeps the selection", marked.length > 0 && still === marked, `${marked.length} then ${still.length}`);
+  await until(page, "connections: says that it is paused", () => document.querySelector("#state").textContent.startsWith("paused"));
+  await page.run(() => getSelection().removeAllRanges());
+  await until(page, "connections: goes on", () => document.querySelector("#state").textContent.startsWith("version"));
+
+  await go(page, "overview");
+  await until(page, "overview: is shown again", isShown, "overview");
+  await page.run(() => {
+    const region = document.querySelector("#page .scroll");
+    region.focus();
+    region.dataset.same = "yes";
+    scrollTo(0, 200);
+  });
+  await later();
+  const same = await page.run(() => [document.activeElement.className === "scroll", scrollY]);
+  check("overview: keeps focus and scroll position", same[0] && same[1] === 200, JSON.stringify(same));
+  await page.run(() => document.querySelector("#pause").click());
+  const before = await page.run(clock);
+  await later();
+  check("overview: a pause holds", (await page.run(clock)) === before);
+  await page.run(() => document.querySelector("#pause").click());
+  await until(page, "overview: a pause ends", (old) =>
+    [...document.querySelectorAll(".tile b")].at(-1)?.textContent !== old, before);
+  await until(page, "overview: shows latency", () =>
+    [...document.querySelectorAll("#page table")].some((table) => table.textContent.includes("p99.9") && table.rows.length > 2));
+
+  await page.run(() => document.querySelector("#theme").click());
+  const theme = await page.run(() => [document.documentElement.dataset.theme, localStorage.getItem("theme")]);
+  check("the theme is kept", theme[0] === theme[1] && theme[0] !== undefined, JSON.stringify(theme));
+  await page.run(() => { localStorage.clear(); delete document.documentElement.dataset.theme; });
+}
+
+/** A server that does not answer is seen to be so. */
+async function hang(page, pid) {
+  process.kill(pid, "SIGSTOP");
+  try {
+    await until(page, "a server that hangs: the state says so", () => {
+      const state = document.querySelector("#state");
+      return state.classList.contains("bad") && /last answer \d+ s ago/.test(state.textContent);
+    });
+    const gray = await page.run(() => Number(getComputedStyle(document.querySelector("#page")).opacity));
+    check("a server that hangs: its numbers are gray", gray < 0.6, gray);
+  } finally {
+    process.kill(pid, "SIGCONT");
+  }
+  await until(page, "a server that answers again: the state says so", () => !document.body.classList.contains("stale"));
+}
+
+async function look(browser, folder, url, view, pid) {
   const page = await Page.open(browser, url, view);
-  if (view.name === "light") await use(page);
+  if (view.name === "light") {
+    await use(page);
+    await read(page);
+    if (pid) await hang(page, pid);
+  }
   for (const name of WHOLE.includes(view.name) ? PAGES : PAGES.slice(0, 1)) {
     const label = `${name}, ${view.name}`;
     await go(page, name);
@@ -129,9 +201,9 @@ async function look(browser, folder, url, view) {
   await page.close();
 }
 
-const [folder, url] = process.argv.slice(2);
+const [folder, url, pid] = process.argv.slice(2);
 if (!folder || !url) {
-  console.log("usage: node console.mjs FOLDER URL");
+  console.log("usage: node console.mjs FOLDER URL [PID]");
   process.exit(2);
 }
 mkdirSync(folder, { recursive: true });
@@ -140,7 +212,7 @@ const state = { ends: false };
 const loads = [load(url, state), load(url, state)];
 const browser = new Browser();
 try {
-  for (const view of VIEWS.filter(({ media }) => media === "screen")) await look(browser, folder, url, view);
+  for (const view of VIEWS.filter(({ media }) => media === "screen")) await look(browser, folder, url, view, Number(pid));
 } catch (error) {
   failed += 1;
   console.log(error.stack);

@@ -23,7 +23,9 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
             .args(["--kill-after=10", BROWSER_TIMEOUT_S, "node"])
             .arg(root.join("tests/browser/console.mjs"))
             .arg(&folder)
-            .arg(format!("http://{address}")),
+            .arg(format!("http://{address}"))
+            // Stopped for some seconds: the page must say that the server does not answer.
+            .args(server.process_id().map(|id| id.to_string())),
     )?;
     if counted == Tally::default() {
         bail!("the browser's checks counted nothing");

@@ -75,6 +75,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Its process; none: somebody else's server.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.child.id())
+    }
+
     /// Starts `target`, or asks a running one who it is.
     pub(crate) fn start(root: &Path, target: &Target) -> Result<Self> {
         Self::start_with(root, target, &[])

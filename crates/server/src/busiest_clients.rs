@@ -71,8 +71,8 @@ impl BusiestClients {
         client.requests.saturating_mul(1_000_000) / self.requests.max(1)
     }
 
-    pub(crate) fn requests_per_s(&self, client: BusyClient) -> u64 {
-        client.requests.saturating_mul(1000) / (self.window_ns / 1_000_000).max(1)
+    pub(crate) fn requests_per_s(&self, client: BusyClient) -> f64 {
+        client.requests as f64 * 1e9 / self.window_ns.max(1) as f64
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     /// Id, requests per second and share of each.
-    fn busiest(clients: &BusiestClients) -> Vec<(u64, u64, u64)> {
+    fn busiest(clients: &BusiestClients) -> Vec<(u64, f64, u64)> {
         let of = |client: &BusyClient| {
             (client.id, clients.requests_per_s(*client), clients.share_ppm(*client))
         };
@@ -106,10 +106,10 @@ mod tests {
         rows[2].commands = 30;
         assert_eq!(busiest(&clients), []);
         clients.end_window(rows.iter_mut(), 2 * SECOND_NS);
-        assert_eq!(busiest(&clients), [(2, 15, 750_000), (0, 5, 250_000)]);
+        assert_eq!(busiest(&clients), [(2, 15.0, 750_000), (0, 5.0, 250_000)]);
         rows[0].commands = 14;
         clients.end_window(rows.iter_mut(), SECOND_NS);
-        assert_eq!(busiest(&clients), [(0, 4, 1_000_000)]);
+        assert_eq!(busiest(&clients), [(0, 4.0, 1_000_000)]);
         clients.end_window(rows.iter_mut(), SECOND_NS);
         assert_eq!(busiest(&clients), []);
     }
@@ -122,11 +122,11 @@ mod tests {
         let mut gone = rows.pop().unwrap();
         clients.depart(&mut gone);
         clients.end_window(rows.iter_mut(), SECOND_NS);
-        assert_eq!(busiest(&clients), [(0, 1, 250_000)]);
+        assert_eq!(busiest(&clients), [(0, 1.0, 250_000)]);
         // At another reactor only what it asks there counts.
         gone.commands = 4;
         clients.end_window(std::iter::once(&mut gone), SECOND_NS);
-        assert_eq!(busiest(&clients), [(1, 1, 1_000_000)]);
+        assert_eq!(busiest(&clients), [(1, 1.0, 1_000_000)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use wire::cql::Opcode;
 
 use crate::http::ROUTES;
+use crate::published::ClientProtocol;
 use crate::resp::CommandId;
 use crate::resp::registry::REGISTRY;
 
@@ -81,6 +82,15 @@ pub(crate) fn commands_count() -> usize {
 pub(crate) fn route_id(route: usize) -> CommandId {
     let id = REGISTRY.len() + RequestKind::COUNT + route;
     CommandId::try_from(id).expect("fewer than 65,536 commands")
+}
+
+/// The protocol that a command or request is counted for. Commands by HTTP and by CQL count for RESP, too.
+pub(crate) fn protocol_of(id: CommandId) -> ClientProtocol {
+    match usize::from(id).checked_sub(REGISTRY.len()) {
+        None => ClientProtocol::Resp,
+        Some(place) if place < RequestKind::COUNT => ClientProtocol::Cql,
+        Some(_) => ClientProtocol::Http,
+    }
 }
 
 /// The name of a command or request in INFO.

@@ -21,6 +21,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("app.js", SCRIPT, include_str!("console/app.js")),
     ("chart.js", SCRIPT, include_str!("console/chart.js")),
     ("dom.js", SCRIPT, include_str!("console/dom.js")),
+    ("latency.js", SCRIPT, include_str!("console/latency.js")),
     ("pages.js", SCRIPT, include_str!("console/pages.js")),
     ("style.css", "text/css; charset=utf-8", include_str!("console/style.css")),
 ];

@@ -54,7 +54,7 @@ fn a_hot_key_and_a_busy_client_are_named() {
     assert_eq!(busiest["protocol"], "resp");
     assert_eq!(busiest["reactor"], "r00");
     assert!(busiest["share_ppm"].as_u64().unwrap() > 990_000, "{seen}");
-    assert!(busiest["requests_per_s"].as_u64().unwrap() > 100, "{seen}");
+    assert!(busiest["requests_per_s"].as_f64().unwrap() > 100.0, "{seen}");
 
     end_window(&mut world);
     let seen = overview(&mut world, &mut visitor);

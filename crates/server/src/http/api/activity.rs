@@ -6,7 +6,7 @@ use base::stages::{Stage, StageTimers};
 use base::time::MonoNs;
 use serde_json::{Value, json};
 
-use super::{hottest, text};
+use super::{hottest, latency, text};
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::http::Exchange;
 use crate::published::{ClientRow, CommandCounts};
@@ -51,6 +51,7 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
         "log_syncs": log.syncs,
         "log_records": log.records,
         "recovery_ms": shared.recovery.took_ms,
+        "latency": latency::stages(exchange),
         "hot_keys": hottest::keys(exchange),
         "busiest_clients": hottest::clients(exchange),
     })

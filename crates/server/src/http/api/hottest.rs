@@ -1,7 +1,5 @@
 //! Who keeps the server busy: keys and clients of the last few seconds.
 
-use std::cmp::Reverse;
-
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -73,6 +71,6 @@ pub(super) fn clients(exchange: &Exchange<'_>) -> Value {
             found.push((requests_per_s, value));
         }
     }
-    found.sort_by_key(|(requests_per_s, _)| Reverse(*requests_per_s));
+    found.sort_by(|(one, _), (other, _): &(f64, Value)| other.total_cmp(one));
     Value::Array(found.into_iter().take(ROWS_MAX).map(|(_, value)| value).collect())
 }

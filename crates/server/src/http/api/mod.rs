@@ -4,6 +4,7 @@
 
 mod activity;
 mod hottest;
+mod latency;
 mod process;
 mod storage;
 

@@ -1,19 +1,21 @@
 // Lines over the last minutes, as SVG.
 
-import { element, shape } from "./dom.js";
+import { bytes, element, shape } from "./dom.js";
 
 const WIDTH = 480;
-const HEIGHT = 160;
-const LEFT = 54;
-const BOTTOM = 18;
-const TOP = 8;
+const HEIGHT = 170;
+/** Room for the widest label, such as 1023.5 KiB. */
+const LEFT = 86;
+const BOTTOM = 24;
+const TOP = 12;
 /** Seconds that a chart shows. */
 export const SECONDS = 120;
 const COLORS = 6;
 
-/** The next larger of 1, 2 and 5 times a power of ten. */
-function roundUp(value) {
+/** The next larger of 1, 2 and 5 times a power of ten; of bytes, a power of two, because their units are. */
+export function roundUp(value, isBytes) {
   if (!(value > 0)) return 1;
+  if (isBytes) return 2 ** Math.ceil(Math.log2(value));
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find((step) => step * power >= value) * power;
 }
@@ -25,15 +27,15 @@ function roundUp(value) {
 export function chart(title, series, text, most = 0) {
   const now = Math.max(0, ...series.flatMap(({ points }) => points.slice(-1).map(([at]) => at)));
   const highest = Math.max(most, ...series.flatMap(({ points }) => points.map(([, value]) => value)));
-  const top = roundUp(highest);
+  const top = roundUp(highest, text === bytes);
   const x = (at) => LEFT + (WIDTH - LEFT) * (1 - (now - at) / (1000 * SECONDS));
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
   const lines = [0, 0.5, 1].map((share) => [
     shape("line", { class: "grid", x1: LEFT, x2: WIDTH, y1: y(share * top), y2: y(share * top) }),
-    shape("text", { x: LEFT - 6, y: y(share * top) + 4, "text-anchor": "end" }, text(share * top)),
+    shape("text", { x: LEFT - 6, y: y(share * top) + 5, "text-anchor": "end" }, text(share * top)),
   ]);
   const marks = [120, 60, 0].map((ago) => shape(
-    "text", { x: x(now - 1000 * ago), y: HEIGHT - 3, "text-anchor": ago === 120 ? "start" : ago === 0 ? "end" : "middle" },
+    "text", { x: x(now - 1000 * ago), y: HEIGHT - 6, "text-anchor": ago === 120 ? "start" : ago === 0 ? "end" : "middle" },
     ago === 0 ? "now" : `${ago} s ago`,
   ));
   const curves = series.map(({ points }, at) => shape("polyline", {
@@ -65,7 +67,7 @@ export class History {
     this.series.set(name, points);
   }
 
-  /** The value of a counter, kept as its growth per second; a counter that shrinks has begun anew. */
+  /** The value of a counter, kept as its growth per second; a counter that shrinks was reset. */
   count(name, at, total) {
     const before = this.counters.get(name);
     this.counters.set(name, [at, total]);

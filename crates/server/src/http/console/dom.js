@@ -1,4 +1,4 @@
-// Elements and numbers as text.
+// Elements, and numbers as text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,14 +19,68 @@ function fill(made, attributes, children) {
   return made;
 }
 
-/** A table from names of columns and rows of cells; `#name` is a column of numbers. */
-export function table(columns, rows) {
+/** The reader's, not the server's: kept when the content changes. */
+const KEPT_ATTRIBUTES = new Set(["open"]);
+
+/**
+ * Makes `old` look like `next` by changing only what differs, so that focus, selection, scroll positions and
+ * what a screen reader reads stay where they are. Children with `data-key` are matched by it, others by order.
+ */
+export function patch(old, next) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== next.nodeValue) old.nodeValue = next.nodeValue;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!next.hasAttribute(name) && !KEPT_ATTRIBUTES.has(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) !== value && !KEPT_ATTRIBUTES.has(name)) old.setAttribute(name, value);
+  }
+  patchChildren(old, [...next.childNodes]);
+}
+
+export function patchChildren(old, wanted) {
+  const kept = new Set(wanted.map((next) => next.dataset?.key));
+  const keyed = new Map();
+  for (const child of [...old.children].filter(({ dataset }) => dataset.key)) {
+    // Removed first, so that rows that stay need not move.
+    if (!kept.has(child.dataset.key) || keyed.has(child.dataset.key)) child.remove();
+    else keyed.set(child.dataset.key, child);
+  }
+  let at = old.firstChild;
+  for (const next of wanted) {
+    const key = next.dataset?.key;
+    const candidate = key ? keyed.get(key) : at?.dataset?.key ? null : at;
+    keyed.delete(key);
+    if (!candidate || candidate.nodeName !== next.nodeName) {
+      old.insertBefore(next, at);
+      continue;
+    }
+    if (candidate === at) at = at.nextSibling;
+    else old.insertBefore(candidate, at);
+    patch(candidate, next);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+/**
+ * A table from names of columns and rows of cells; `#name` is a column of numbers, `=name` a wide one. Rows are
+ * known by their first cell, or by `key(row)`. `label` names the region for those who scroll it by keyboard.
+ */
+export function table(label, columns, rows, key = (row) => row[0]?.textContent ?? row[0]) {
   const kind = (column) => (column.startsWith("#") ? "number" : column.startsWith("=") ? "wide" : null);
-  const head = columns.map((column) => element("th", { class: kind(column) }, column.replace(/^[#=]/, "")));
-  const cells = (row) => row.map((cell, at) => element("td", { class: kind(columns[at]) }, cell ?? ""));
-  const body = rows.map((row) => element("tr", {}, cells(row)));
+  const names = columns.map((column) => column.replace(/^[#=]/, ""));
+  const head = columns.map((column, at) => element("th", { class: kind(column), scope: "col" }, names[at]));
+  const cells = (row) => row.map((cell, at) =>
+    element("td", { class: kind(columns[at]), "data-label": names[at] }, cell ?? ""));
+  const body = rows.map((row) => element("tr", { "data-key": key(row) }, cells(row)));
   const inside = [element("thead", {}, element("tr", {}, head)), element("tbody", {}, body)];
-  return element("div", { class: "scroll" }, element("table", {}, inside));
+  return element("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, element("table", {}, inside));
 }
 
 export function tiles(pairs) {
@@ -45,7 +99,10 @@ export function number(value) {
 export function bytes(value) {
   if (value === null || value === undefined) return "-";
   for (const [power, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
-    if (value >= power) return `${(value / power).toFixed(1)} ${unit}`;
+    if (value >= power) {
+      const share = value / power;
+      return `${Number.isInteger(share) ? share : share.toFixed(1)} ${unit}`;
+    }
   }
   return `${Math.round(value)} B`;
 }
@@ -67,4 +124,9 @@ export function duration(ms) {
   if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
   return `${Math.floor(seconds / 86400)} d`;
+}
+
+/** A text of Markdown as nodes, for the one thing that options' texts use: `code`. */
+export function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 }

@@ -1,9 +1,14 @@
 // The pages: what each asks for, and how it looks.
 
 import { chart } from "./chart.js";
-import { bytes, duration, element, number, percent, table, tiles, time } from "./dom.js";
+import { bytes, duration, element, number, percent, prose, table, tiles, time } from "./dom.js";
 
 const BUSY_SHARE = 0.85;
+/** A stage that takes longer than this for one request in a hundred is reported. */
+const SLOW_P99_NS = 20e6;
+/** Fewer requests of a protocol in ten seconds say nothing about a percentile. */
+const SAMPLES_MIN = 100;
+const STAGES = { parse: "parsing", execute: "execution", wait_for_log: "the wait for the log", write: "writing the reply" };
 /** What a key has of all commands, or a client of its reactor's requests, to be what keeps a server busy. */
 const KEY_SHARE = 0.25;
 const CLIENT_SHARE = 0.5;
@@ -31,8 +36,14 @@ function culprits({ hot_keys: keys, busiest_clients: clients }, reactor) {
   return parts;
 }
 
-/** What is short, by rules that anybody can check on the pages. */
-function verdict({ overview, reactors, log }, history) {
+/** The slowest stage of all protocols, if its slowest requests are slow. */
+function slowest(latency) {
+  const rows = latency.totals().filter(({ count, p99_ns: ns }) => count >= SAMPLES_MIN && ns > SLOW_P99_NS);
+  return rows.sort((one, other) => other.p99_ns - one.p99_ns)[0];
+}
+
+/** What is short, by rules that can be checked on the pages. */
+function verdict({ overview, reactors, log }, history, latency) {
   if (log.failed) return ["bad", "The log has failed: writes are refused. Check the disk and restart."];
   const busiest = reactors.reduce((one, other) => (other.load_ppm > one.load_ppm ? other : one));
   const syncing = history.last("log sync_ns_sum") / 1e9;
@@ -47,27 +58,41 @@ function verdict({ overview, reactors, log }, history) {
   if (syncing > BUSY_SHARE) {
     return ["bad", `The disk is the bottleneck: it syncs ${percent(syncing)} of the time, ${time(mean)} each.`];
   }
+  const slow = slowest(latency);
+  if (slow) {
+    return ["bad", `Requests are slow: for ${slow.protocol.toUpperCase()}, ${STAGES[slow.stage] ?? slow.stage} takes up to ${time(slow.p99_ns)} (p99 of the last 10 s).`];
+  }
   return ["good", `Nothing is short: the busiest reactor, ${busiest.name}, has ${percent(1 - busiest.load_ppm / 1e6)} left.`];
 }
 
 function keyTable(keys) {
   if (keys.length === 0) return element("p", { class: "muted" }, "No key stands out.");
-  return table(["=key", "#share of commands"],
+  return table("Keys named most", ["=key", "#share of commands"],
     keys.map((key) => [element("code", {}, keyName(key)), percent(key.share_ppm / 1e6)]));
 }
 
 function clientTable(clients) {
   if (clients.length === 0) return element("p", { class: "muted" }, "No client asked for anything.");
-  return table(["#id", "protocol", "reactor", "peer", "name", "#requests/s", "#share of its reactor"],
+  return table("Busiest clients", ["#id", "protocol", "reactor", "peer", "name", "#requests/s", "#share of its reactor"],
     clients.map((client) => [
       client.id, client.protocol, client.reactor, client.peer, client.name,
       number(client.requests_per_s), percent(client.share_ppm / 1e6),
     ]));
 }
 
-function overview(data, history) {
+function latencyTable(latency) {
+  const rows = latency.rows();
+  if (rows.length === 0) return element("p", { class: "muted" }, "No request in the last 10 s.");
+  return table("Latency", ["protocol", "stage", "#p50", "#p99", "#p99.9", "#requests"],
+    rows.map((row) => [
+      row.protocol.toUpperCase(), STAGES[row.stage] ?? row.stage,
+      time(row.p50_ns), time(row.p99_ns), time(row.p999_ns), number(row.count),
+    ]), ([protocol, stage]) => `${protocol} ${stage}`);
+}
+
+function overview(data, history, latency) {
   const { overview: now } = data;
-  const [kind, text] = verdict(data, history);
+  const [kind, text] = verdict(data, history, latency);
   const reads = now.hits + now.misses;
   return [
     element("p", { class: `verdict ${kind}` }, text),
@@ -81,6 +106,8 @@ function overview(data, history) {
       ["durability", now.durability],
       ["up", duration(now.uptime_ms)],
     ]),
+    element("h2", {}, "Latency of the last 10 s"),
+    latencyTable(latency),
     element("h2", {}, "Keys named most"),
     keyTable(now.hot_keys),
     element("h2", {}, "Busiest clients"),
@@ -88,6 +115,7 @@ function overview(data, history) {
     element("h2", {}, "The last two minutes"),
     element("div", { class: "charts" },
       chart("Commands per second", [history.of("commands")], number),
+      chart("p99 of the slowest stage", latency.protocols().map((name) => history.of(`${name} p99`, name)), time),
       chart("Busy share of each reactor", data.reactors.map(({ name }) => history.of(`${name} load`, name)), percent, 1),
       chart("Traffic per second", [history.of("input_bytes", "in"), history.of("output_bytes", "out")], bytes),
       chart("Log: syncs and records per second", [history.of("log_syncs", "syncs"), history.of("log_records", "records")], number),
@@ -99,7 +127,7 @@ function overview(data, history) {
 function reactors({ reactors: rows }, history) {
   const of = (suffix) => rows.map(({ name }) => history.of(`${name} ${suffix}`, name));
   return [
-    table(["reactor", "busy", "#share", "#connections", "#commands/s", "#reads/s", "#writes/s", "#turns/s", "#in/s", "#out/s", "#held", "#moved in", "#moved out"],
+    table("Reactors", ["reactor", "busy", "#share", "#connections", "#commands/s", "#reads/s", "#writes/s", "#turns/s", "#in/s", "#out/s", "#held", "#moved in", "#moved out"],
       rows.map((row) => [
         row.name,
         element("meter", { min: 0, max: 1, high: BUSY_SHARE, value: row.load_ppm / 1e6 }),
@@ -117,8 +145,11 @@ function reactors({ reactors: rows }, history) {
   ];
 }
 
-/** What the tree's branches look like stays as the visitor has left it. */
+/** Branches of the tree that are open when the page is shown; the reader opens and closes them. */
 const open = new Set(["server"]);
+document.addEventListener("toggle", ({ target }) => {
+  if (target.dataset?.path) open[target.open ? "add" : "delete"](target.dataset.path);
+}, true);
 
 function memory({ memory: nodes }) {
   const below = (node) => nodes.filter((other) => other.path.startsWith(`${node.path}/`) && other.depth === node.depth + 1);
@@ -128,20 +159,19 @@ function memory({ memory: nodes }) {
       element("span", {}, name), element("span", {}, bytes(node.current_bytes)),
       element("span", { class: "muted" }, bytes(node.peak_bytes)), element("span", { class: "muted" }, bytes(node.limit_bytes)));
     const parts = below(node);
-    if (parts.length === 0) return element("li", {}, row);
+    if (parts.length === 0) return element("li", { "data-key": node.path }, row);
     const details = element("details", { open: open.has(node.path) ? "" : null, "data-path": node.path },
       element("summary", {}, row), element("ul", {}, parts.map(branch)));
-    details.addEventListener("toggle", () => (details.open ? open.add(node.path) : open.delete(node.path)));
-    return element("li", {}, details);
+    return element("li", { "data-key": node.path }, details);
   };
   return [
     element("p", { class: "muted" }, "Each tracker holds what its parts hold, too. Columns: now, most ever, limit."),
-    element("div", { class: "tree scroll" }, element("ul", {}, nodes.slice(0, 1).map(branch))),
+    element("div", { class: "tree scroll", role: "region", "aria-label": "Memory", tabindex: 0 }, element("ul", {}, nodes.slice(0, 1).map(branch))),
   ];
 }
 
-function connectionTable(rows) {
-  return table(["#id", "protocol", "reactor", "peer", "name", "#age", "#idle", "#commands", "last", "#unread", "#untaken", "#memory", "state"],
+function connectionTable(label, rows) {
+  return table(label, ["#id", "protocol", "reactor", "peer", "name", "#age", "#idle", "#commands", "last", "#unread", "#untaken", "#memory", "state"],
     rows.map((row) => [
       row.id, row.protocol, row.reactor, row.peer, row.name || row.library, duration(row.age_ms), duration(row.idle_ms),
       number(row.commands), row.last_command, bytes(row.input_bytes), bytes(row.output_bytes), bytes(row.memory_bytes),
@@ -156,14 +186,14 @@ function requests({ requests: { waiting, slow, slow_threshold_us: threshold } })
   ]);
   return [
     element("h2", {}, "In flight"),
-    waiting.length ? connectionTable(waiting) : element("p", { class: "muted" }, "No request waits."),
+    waiting.length ? connectionTable("Requests in flight", waiting) : element("p", { class: "muted" }, "No request waits."),
     element("h2", {}, threshold < 0 ? "Slow (nothing is noted)" : `Slow: ${time(1000 * threshold)} and longer`),
-    slow.length ? table(["at", "#took", "=request", "peer", "client"], rows) : element("p", { class: "muted" }, "None was slow."),
+    slow.length ? table("Slow requests", ["at", "#took", "=request", "peer", "client"], rows, (row) => slow[rows.indexOf(row)].id) : element("p", { class: "muted" }, "None was slow."),
   ];
 }
 
 function connections({ connections: { connections: all, shown, rows } }) {
-  return [element("p", { class: "muted" }, `${shown} of ${all}, the latest active first.`), connectionTable(rows)];
+  return [element("p", { class: "muted" }, `${shown} of ${all}, the latest active first.`), connectionTable("Connections", rows)];
 }
 
 function log({ log: now }, history) {
@@ -181,9 +211,9 @@ function log({ log: now }, history) {
       ["files", number(now.segments)],
     ]),
     element("h2", {}, "Groups"),
-    table(["what", "#mean", "#p50", "#p99", "#most"], [spread("records of a group", now.group_records, number), spread("bytes of a group", now.group_bytes, bytes)]),
+    table("Groups of the log", ["what", "#mean", "#p50", "#p99", "#most"], [spread("records of a group", now.group_records, number), spread("bytes of a group", now.group_bytes, bytes)]),
     element("h2", {}, "How long syncs took"),
-    table(["time", "#syncs", "#share"], buckets),
+    table("Times of syncs", ["time", "#syncs", "#share"], buckets),
     element("h2", {}, "The last two minutes"),
     element("div", { class: "charts" },
       chart("Syncs and records per second", [history.of("log_syncs", "syncs"), history.of("log_records", "records")], number),
@@ -197,7 +227,7 @@ function statements({ statements: { commands, prepared } }) {
   const p99 = (row, stage) => (row.stages[stage] ? time(row.stages[stage].p99_ns) : "");
   return [
     element("p", { class: "muted" }, `By the time that they took in all. ${number(prepared.statements)} CQL statements are prepared, ${bytes(prepared.bytes)}.`),
-    table(["name", "#calls", "#in all", "#mean", "#p99 execute", "#p99 wait for log", "#p99 write", "#rejected", "#failed"],
+    table("Statements", ["name", "#calls", "#in all", "#mean", "#p99 execute", "#p99 wait for log", "#p99 write", "#rejected", "#failed"],
       commands.map((row) => [
         row.name, number(row.calls), time(row.ns), row.calls ? time(row.ns / row.calls) : "",
         p99(row, "execute"), p99(row, "wait_for_log"), p99(row, "write"), number(row.rejected), number(row.failed),
@@ -206,14 +236,14 @@ function statements({ statements: { commands, prepared } }) {
 }
 
 function configuration({ configuration: rows }) {
-  return [table(["option", "value", "default", "=effect"], rows.map((row) => [
+  return [table("Configuration", ["option", "value", "default", "=effect"], rows.map((row) => [
     element("code", {}, row.name),
-    element(row.value === row.default ? "span" : "b", {}, row.value), row.default, row.doc,
+    element(row.value === row.default ? "span" : "b", {}, row.value), row.default, element("span", {}, prose(row.doc)),
   ]))];
 }
 
 function threads({ threads: rows }, history) {
-  return [table(["#id", "name", "state", "#processor", "#user", "#system", "#share of a core"], rows.map((row) => [
+  return [table("Threads", ["#id", "name", "state", "#processor", "#user", "#system", "#share of a core"], rows.map((row) => [
     row.id, row.name, row.state, row.processor, duration(row.user_ms), duration(row.system_ms),
     percent(history.last(`thread ${row.id}`) / 1000),
   ]))];

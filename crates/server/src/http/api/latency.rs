@@ -1,0 +1,53 @@
+//! How long requests take, by protocol and stage, as counters that only grow: a reader subtracts what it has
+//! read before, and has the percentiles of the time in between.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::cql::request_kind::protocol_of;
+use crate::http::Exchange;
+use crate::resp::CommandId;
+
+/// Counts of requests by protocol and stage. `buckets`: upper bounds in nanoseconds, with the number of requests
+/// that took at most this and more than the bound before.
+pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
+    let mut sums: BTreeMap<(&str, &str), BTreeMap<u64, u64>> = BTreeMap::new();
+    for published in &exchange.shared.published {
+        let published = published.lock();
+        for (id, stage, cell) in published.timers.cells() {
+            let id = CommandId::try_from(id).expect("an id");
+            let buckets = sums.entry((protocol_of(id).name(), stage.name())).or_default();
+            for value in cell.histogram().iter_recorded() {
+                *buckets.entry(bound(value.value_iterated_to())).or_default() +=
+                    value.count_since_last_iteration();
+            }
+        }
+    }
+    let row = |((protocol, stage), buckets): ((&str, &str), BTreeMap<u64, u64>)| {
+        let buckets: Vec<_> = buckets.into_iter().collect();
+        json!({ "protocol": protocol, "stage": stage, "buckets": buckets })
+    };
+    Value::Array(sums.into_iter().map(row).collect())
+}
+
+/// The end of the bucket of a time: at most a quarter longer.
+fn bound(ns: u64) -> u64 {
+    const STEPS_OF_DOUBLING: u32 = 2; // as a power of two
+    let shift = ns.max(1).ilog2().saturating_sub(STEPS_OF_DOUBLING);
+    ((ns >> shift) + 1) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_close_and_in_order() {
+        for ns in [0, 1, 3, 4, 7, 8, 100, 1_000, 123_456_789, 60_000_000_000] {
+            let bound_ns = bound(ns);
+            assert!(bound_ns > ns && bound_ns <= ns + (ns / 4).max(1), "{ns}: {bound_ns}");
+            assert!(bound(bound_ns - 1) == bound_ns, "{ns}");
+        }
+    }
+}
