@@ -110,6 +110,7 @@ mod tests {
     fn faults_are_in_the_operators_words() {
         for (arguments, expected) in [
             (&["--maxmemroy", "1"][..], "--maxmemroy: unknown option; did you mean maxmemory?"),
+            (&["--dri", "x"], "--dri: unknown option; did you mean dir?"),
             (&["--hz"], "missing argument for option '--hz'"),
             (&["--set", "hz"], "--set wants NAME=VALUE"),
             (&["serve"], "unexpected argument \"serve\""),

@@ -953,22 +953,30 @@ pub fn nearest_name(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// Letters to insert, remove or replace to make one text the other. O(product of the lengths);
-/// options are short, and so is the part of a wrong name that is looked at.
+/// Letters to insert, remove, replace or swap with their neighbor to make one text the other. O(product of the
+/// lengths); options are short, and so is the part of a wrong name that is compared.
+// Source: optimal string alignment, the restricted Damerau-Levenshtein distance
 fn edit_distance(left: &str, right: &str) -> usize {
     const LETTERS_MAX: usize = 64;
+    let left: Vec<char> = left.chars().take(LETTERS_MAX).collect();
     let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, letter) in left.chars().take(LETTERS_MAX).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (column, &other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (at, letter) in left.iter().enumerate() {
+        let mut row = vec![at + 1];
+        for (column, other) in right.iter().enumerate() {
+            let replaced = last[column] + usize::from(letter != other);
+            let mut least = replaced.min(last[column + 1] + 1).min(row[column] + 1);
+            let is_swapped =
+                at > 0 && column > 0 && *letter == right[column - 1] && left[at - 1] == *other;
+            if is_swapped {
+                least = least.min(before[column - 1] + 1);
+            }
+            row.push(least);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[right.len()]
+    last[right.len()]
 }
 
 #[cfg(test)]

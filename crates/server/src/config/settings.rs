@@ -381,8 +381,10 @@ impl Settings {
     }
 
     fn validate_addresses(&self) -> Result<(), Conflict> {
-        if self.resp.is_empty() && self.resp_tls.is_empty() {
-            return Err(conflict("resp", "at least one address to listen on is needed".to_owned()));
+        if self.endpoints().next().is_none() {
+            let reason = "at least one address to listen on is needed: of this option, cql, http, or their \
+                          options for TLS";
+            return Err(conflict("resp", reason.to_owned()));
         }
         let mut listed = Vec::new();
         for Endpoint { option, address, .. } in self.endpoints() {
@@ -564,6 +566,8 @@ mod tests {
     #[test]
     fn addresses_are_there_and_distinct() {
         check(|s| s.resp.clear(), Some(("resp", "at least one")));
+        check(|s| s.http = std::mem::take(&mut s.resp), None);
+        check(|s| s.cql = std::mem::take(&mut s.resp), None);
         check(
             |s| s.resp = addresses(&["127.0.0.1:1", "127.0.0.1:1"]),
             Some(("resp", "127.0.0.1:1 is listed twice")),
