@@ -46,11 +46,14 @@ pub(crate) struct Accounts {
     pub(crate) http: Buffers,
     store: LocalTracker,
     clients: LocalTracker,
+    messages: LocalTracker,
     log: LocalTracker,
     /// `memory-tracking`: without it nothing is counted.
     is_on: bool,
     /// What the log's lanes held when it was last looked at; the first reactor looks.
     log_bytes: u64,
+    /// What was on its way to this reactor when it was last looked at.
+    message_bytes: u64,
 }
 
 impl Accounts {
@@ -77,9 +80,11 @@ impl Accounts {
             },
             store: local(&memory.store),
             clients: local(&memory.clients),
+            messages: local(&memory.messages),
             log: local(&memory.log),
             is_on,
             log_bytes: 0,
+            message_bytes: 0,
         }
     }
 
@@ -123,10 +128,18 @@ impl Accounts {
         }
     }
 
+    /// Messages of this size are on their way to this reactor now.
+    pub(crate) fn messages_hold(&mut self, bytes: u64) {
+        if self.is_on && bytes != self.message_bytes {
+            self.messages.consume(bytes);
+            self.messages.release(std::mem::replace(&mut self.message_bytes, bytes));
+        }
+    }
+
     /// Tells the trees what was gathered.
     pub(crate) fn flush(&mut self) {
-        let Accounts { resp, cql, http, store, clients, log, .. } = self;
-        for tracker in [store, clients, log] {
+        let Accounts { resp, cql, http, store, clients, messages, log, .. } = self;
+        for tracker in [store, clients, messages, log] {
             tracker.flush();
         }
         resp.flush();
@@ -179,6 +192,14 @@ impl Buffers {
             self.output.consume(output);
             self.output.release(std::mem::replace(&mut charges.output, output));
         }
+    }
+
+    /// Whether there is memory for an answer of this size. It is charged when it is there.
+    pub(crate) fn check_output(&mut self, bytes: usize) -> Result<(), LimitReached> {
+        let bytes = self.charged(bytes);
+        self.output.try_consume(bytes)?;
+        self.output.release(bytes);
+        Ok(())
     }
 
     fn charged(&self, bytes: usize) -> u64 {
@@ -248,6 +269,10 @@ mod tests {
         accounts.resp.watch(&mut watched_bytes, 13).expect("no limit");
         accounts.subscriptions_grew(30);
         accounts.subscriptions_grew(-30);
+        accounts.messages_hold(1_000);
+        accounts.flush();
+        assert_eq!(memory.messages.current_bytes(), 1_000);
+        accounts.messages_hold(0);
         accounts.flush();
         assert_eq!(memory.read_buffer.current_bytes(), 200_000);
         assert_eq!(memory.output.current_bytes(), 50_000);

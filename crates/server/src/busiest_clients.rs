@@ -71,6 +71,7 @@ impl BusiestClients {
         client.requests.saturating_mul(1_000_000) / self.requests.max(1)
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "a rate that is shown rounded")]
     pub(crate) fn requests_per_s(&self, client: BusyClient) -> f64 {
         client.requests as f64 * 1e9 / self.window_ns.max(1) as f64
     }

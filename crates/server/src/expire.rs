@@ -58,7 +58,7 @@ impl Cycle<'_> {
     /// Room for records, and for messages about keys: to those who hand these out the keys may come faster
     /// than they can.
     fn has_room(&self) -> bool {
-        self.shared.log.has_room(self.worker.index) && !self.shared.pubsub.is_full()
+        self.shared.log.has_room(self.worker.index) && !self.shared.pubsub.is_any_full()
     }
 
     fn elapsed_ns(&self, start: u64) -> u64 {

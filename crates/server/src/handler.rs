@@ -54,6 +54,8 @@ pub(crate) struct Server {
     now: Now,
     /// Connections that wait for room in the log.
     roomless: Vec<ConnId>,
+    /// Connections that wait until a reactor has handed out messages that they have published.
+    publishers: Vec<(ConnId, usize)>,
     /// Connections that wait for the end of CLIENT PAUSE.
     postponed: BTreeSet<ConnId>,
     /// The end for which a timer is set.
@@ -103,6 +105,7 @@ impl Server {
             prepared: Vec::new(),
             now,
             roomless: Vec::new(),
+            publishers: Vec::new(),
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
             surveyed: MonoNs::default(),
@@ -206,11 +209,13 @@ impl Handler for Server {
         out: &mut Output,
     ) -> Flow {
         debug_assert_eq!(id, session.id());
-        match session {
+        self.worker.full_reactor = None;
+        let flow = match session {
             Session::Resp(session) => self.serve_resp(cx, session, input, out),
             Session::Cql(session) => self.serve_cql(cx, session, input, out),
             Session::Http(session) => self.serve_http(cx, session, input, out),
-        }
+        };
+        Flow { next: self.hold_publisher(id, flow.next), ..flow }
     }
 
     fn closed(&mut self, _: &mut Context<'_, Mail>, id: ConnId, mut session: Session) {
@@ -222,7 +227,10 @@ impl Handler for Server {
         self.unregister(&session);
     }
 
-    fn peer_left(&mut self, _: ConnId, session: &mut Session) -> bool {
+    fn peer_left(&mut self, id: ConnId, session: &mut Session) -> bool {
+        if self.publishers.iter().any(|(waiting, _)| *waiting == id) {
+            return true;
+        }
         match session {
             // A pipeline that waits for room in the log is still to be executed: it was sent.
             Session::Resp(session) => session.wait == Some(Wait::Room),
@@ -308,8 +316,13 @@ impl Handler for Server {
         match mail {
             Mail::Monitor(lines) => {
                 let hard_bytes = self.worker.settings.client_output_buffer_limit.pubsub.hard_bytes;
+                let has_lost = self.shared.monitor_feeds.taken(self.worker.index, lines.len());
                 for (id, _, session, out) in connections.iter() {
                     if !session.as_resp().is_some_and(|session| session.monitor) {
+                        continue;
+                    }
+                    if has_lost {
+                        cx.abort(id); // what it would miss, it could not know of
                         continue;
                     }
                     out.buffer().extend_from_slice(&lines);
@@ -380,7 +393,8 @@ impl Handler for Server {
                 }
             }
             Some((Session::Cql(session), out)) => self.end_login_delay(cx, session, out),
-            Some((Session::Http(_), _)) | None => {}
+            Some((Session::Http(session), out)) => self.end_refusal(cx, session, out),
+            None => {}
         }
     }
 
@@ -412,6 +426,7 @@ impl Handler for Server {
         self.end_pause(cx, connections);
         self.deliver_monitor_feed();
         self.deliver_messages(cx, connections);
+        self.resume_publishers(cx);
         self.note_taken(connections);
         self.settle_indexes(cx);
         if self.worker.walks.len() > 0 {

@@ -24,6 +24,7 @@ mod latency;
 mod line_writer;
 mod logging;
 pub mod logtool;
+mod monitor_feeds;
 mod process;
 mod published;
 mod pubsub;

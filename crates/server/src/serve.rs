@@ -32,6 +32,7 @@ use crate::handler::Server;
 use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
+use crate::monitor_feeds::MonitorFeeds;
 use crate::published::{ClientProtocol, Published};
 use crate::pubsub::Directory;
 use crate::recovery::{self, Recovered};
@@ -160,6 +161,7 @@ pub(crate) fn build_shared(
         pause: Pause::default(),
         http_warned: AtomicU64::new(0),
         monitors: AtomicUsize::new(0),
+        monitor_feeds: MonitorFeeds::new(reactors),
         blocked_clients: AtomicUsize::new(0),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),

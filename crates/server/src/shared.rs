@@ -29,6 +29,7 @@ use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::line_writer::LineWriter;
+use crate::monitor_feeds::MonitorFeeds;
 use crate::published::{ClientRow, Published};
 use crate::pubsub::Directory;
 use crate::resp::Pause;
@@ -162,6 +163,8 @@ pub(crate) struct Shared {
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
     pub(crate) monitors: AtomicUsize,
+    /// Their lines on the way to reactors.
+    pub(crate) monitor_feeds: MonitorFeeds,
     /// When HTTP on a RESP port was last reported in the log.
     pub(crate) http_warned: AtomicU64,
     pub(crate) blocked_clients: AtomicUsize,

@@ -63,6 +63,8 @@ pub(crate) struct Worker {
     pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
+    /// A reactor for which too much is on its way, with what was published since that was last asked.
+    pub(crate) full_reactor: Option<usize>,
     /// Reactors that have got messages under the locks of stripes, and are to be told behind them.
     to_wake: Vec<usize>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
@@ -108,6 +110,7 @@ impl Worker {
             told_as: "",
             arrived: None,
             late_messages: Vec::new(),
+            full_reactor: None,
             to_wake: Vec::new(),
             log_waits: VecDeque::new(),
             write_ns: 0,
@@ -200,14 +203,21 @@ impl Worker {
     /// Publishes a message that may be shown when the log is durable up to `gate`: what its sender has
     /// written or seen before. Returns how many connections get it. Where the log has failed meanwhile
     /// those who hand messages out see it, and show it to nobody.
-    pub(crate) fn publish_message(&self, shared: &Shared, post: &Post<'_>, gate: Gate) -> usize {
+    pub(crate) fn publish_message(
+        &mut self,
+        shared: &Shared,
+        post: &Post<'_>,
+        gate: Gate,
+    ) -> usize {
         let gate = gate.unless_open_at(self.durable);
-        shared.pubsub.publish(post, gate, |reactor| {
+        let sent = shared.pubsub.publish(post, gate, |reactor| {
             // This one looks for messages at the end of its turn anyway.
             if reactor != self.index {
                 shared.links().wake(reactor);
             }
-        })
+        });
+        self.full_reactor = sent.full.or(self.full_reactor);
+        sent.receivers
     }
 
     /// Publishes what a transaction has put off, now that its place in the log is known. Nothing of it
@@ -221,11 +231,12 @@ impl Worker {
         }
         let gate = gate.unless_open_at(self.durable);
         for post in &deferred {
-            shared.pubsub.publish(&post.as_post(), gate, |reactor| {
+            let sent = shared.pubsub.publish(&post.as_post(), gate, |reactor| {
                 if self.is_beside || reactor != self.index {
                     self.to_wake.push(reactor);
                 }
             });
+            self.full_reactor = sent.full.or(self.full_reactor);
         }
     }
 

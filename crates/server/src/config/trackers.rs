@@ -33,6 +33,8 @@ pub struct MemoryTrackers {
     pub output_http: Arc<Tracker>,
     /// CQL statements that are kept prepared. Its limit is `prepared-statements-memory`.
     pub prepared: Arc<Tracker>,
+    /// Messages of channels, and lines of MONITOR, on their way to the reactors of their clients.
+    pub messages: Arc<Tracker>,
     /// What a connection costs while it does nothing.
     pub clients: Arc<Tracker>,
 }
@@ -57,6 +59,7 @@ impl MemoryTrackers {
             output_cql: output.child("cql", Limit::None),
             output_http: output.child("http", Limit::None),
             prepared: server.child("prepared-statements", Limit::None),
+            messages: server.child("messages", Limit::None),
             clients: server.child("clients", Limit::None),
             server,
             read_buffer,
@@ -134,11 +137,12 @@ mod tests {
             "output/cql",
             "output/http",
             "prepared-statements",
+            "messages",
             "clients",
         ] {
             assert!(paths.contains(&format!("server/{path}")), "{path}");
         }
-        assert_eq!(paths.len(), 17);
+        assert_eq!(paths.len(), 18);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! (long reads, piece by piece), `events` (what clients are told without asking), `watch` (what SLOWLOG
 //! and MONITOR see), `request_lines` (a line per request), `traces` (what became of a request).
 
-mod auth;
+pub(crate) mod auth;
 pub(crate) mod engine;
 pub mod error;
 pub(crate) mod events;
@@ -26,6 +26,7 @@ pub mod lexer;
 mod markdown;
 mod parked;
 pub mod parser;
+mod password_checks;
 mod plan;
 pub(crate) mod pool;
 pub(crate) mod prepared;

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
 
 use super::engine::ClientState;
+use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
 use super::roles::Access;
@@ -61,7 +62,23 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<Call>,
+    logins: PasswordChecks,
+    /// Calls and logins take turns.
+    was_login: bool,
     is_closed: bool,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Call> {
+        let call = if self.was_login { self.calls.pop_front() } else { None };
+        if call.is_some() {
+            self.was_login = false;
+            return call;
+        }
+        let login = self.logins.pop();
+        self.was_login = login.is_some();
+        login.or_else(|| self.calls.pop_front())
+    }
 }
 
 impl Pool {
@@ -106,11 +123,22 @@ impl Pool {
         true
     }
 
+    /// Adds a login whose password is to be checked. Returns the login that is refused instead, if too many
+    /// wait.
+    pub(crate) fn push_login(&self, party: Party, call: Call) -> Option<Call> {
+        let mut queue = self.queue.lock();
+        let refused = if queue.is_closed { Some(call) } else { queue.logins.push(party, call) };
+        drop(queue);
+        self.overflows.fetch_add(usize::from(refused.is_some()), Ordering::Relaxed);
+        self.filled.notify_one();
+        refused
+    }
+
     /// The next call; none when the pool has stopped.
     fn pop(&self) -> Option<Call> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(call) = queue.calls.pop_front() {
+            if let Some(call) = queue.pop() {
                 return Some(call);
             }
             if queue.is_closed {
@@ -122,7 +150,8 @@ impl Pool {
 
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.queue.lock().calls.len()
+        let queue = self.queue.lock();
+        queue.calls.len() + queue.logins.len()
     }
 
     pub(crate) fn overflows(&self) -> usize {
@@ -137,7 +166,7 @@ pub(crate) fn run_waiting(shared: &Shared) {
     let mut processor = Processor::default();
     loop {
         let calls = [&shared.pool, &shared.password_pool];
-        let call = calls.iter().find_map(|pool| pool.queue.lock().calls.pop_front());
+        let call = calls.iter().find_map(|pool| pool.queue.lock().pop());
         let Some(call) = call else { return };
         let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
         let sent = shared.links().mailboxes()[reactor].send(Mail::CqlReply(Box::new(reply)));

@@ -10,9 +10,11 @@ use wire::cql::{
     Notes, Opcode, Parameters, Request, ResponseEncoder, Version, decode_request, decompress_body,
 };
 
+use super::auth::Credentials;
 use super::engine::{ClientState, Engine, PreparedStatement, Reply, statement_id};
 use super::error::CqlError;
 use super::execute::Places;
+use super::password_checks::Party;
 use super::pool::{Call, Pool, PoolReply};
 use super::prepared::{Known, PreparedLimits};
 use super::processor::Processor;
@@ -26,7 +28,7 @@ use crate::config::ReplyPath;
 use crate::gate::Gate;
 use crate::resp::LOG_FAILED;
 use crate::resp::session::ConnId;
-use crate::shared::Shared;
+use crate::shared::{Mail, Shared};
 use crate::worker::Worker;
 
 type Result<T> = std::result::Result<T, CqlError>;
@@ -61,7 +63,7 @@ pub(super) struct Answer<'e, 'o> {
     pub(super) out: &'o mut Vec<u8>,
 }
 
-/// Requests with passwords that may wait for a thread: a minute of work for one.
+/// Statements with passwords that may wait for a thread: a minute of work for one.
 const PASSWORDS_WAITING_MAX: usize = 1024;
 
 /// What `stub` says: how early prepared statements and batches are answered. Queries are always run:
@@ -347,10 +349,80 @@ impl Requests<'_> {
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
+        if session.phase == Phase::Login {
+            return self.check_later(session, header, body, out);
+        }
         let pool = &self.shared.password_pool;
-        let is_taken = self.push(pool, PASSWORDS_WAITING_MAX, session, header, body, out);
-        if is_taken && session.phase == Phase::Login {
-            session.wait = Some(Wait::Check);
+        self.push(pool, PASSWORDS_WAITING_MAX, session, header, body, out);
+    }
+
+    /// Has the password of a login checked when it is its turn.
+    fn check_later(
+        &mut self,
+        session: &mut Session,
+        header: &Header,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let published = self.shared.published[self.worker.index].lock();
+        let remote = published.clients.get(&session.id.0).and_then(|row| row.remote);
+        drop(published);
+        let role = self.role_of(session, header, body);
+        let party = Party::new(remote.map(|address| address.ip()), role.as_deref());
+        let call = self.call(session, header, body);
+        let refused = self.shared.password_pool.push_login(party, call);
+        let error = CqlError::Overloaded(
+            "Call dropped due to backpressure. Too many logins wait.".to_owned(),
+        );
+        match refused {
+            Some(call) if call.id == session.id => {
+                return self.refuse(header, session.compression, &error, out);
+            }
+            // Of another connection, which is of another reactor perhaps.
+            Some(Call { reactor, id, header, compression, .. }) => {
+                let mut message = Vec::new();
+                self.refuse(&header, compression, &error, &mut message);
+                let reply = PoolReply {
+                    id,
+                    header,
+                    gate: Gate::OPEN,
+                    message,
+                    keyspace: None,
+                    access: None,
+                };
+                let mailbox = &self.shared.links().mailboxes()[reactor];
+                if mailbox.send(Mail::CqlReply(Box::new(reply))).is_err() {
+                    tracing::warn!(
+                        reactor,
+                        "could not deliver the refusal of a login: mailbox full"
+                    );
+                }
+            }
+            None => {}
+        }
+        session.in_flight += 1;
+        session.wait = Some(Wait::Check);
+    }
+
+    /// The role that a login is for; none if there is no such role.
+    fn role_of(&self, session: &Session, header: &Header, body: &[u8]) -> Option<String> {
+        let body = decompress_body(header, body, session.compression, &self.limits).ok()?;
+        let (Request::AuthResponse(Some(token)), _) = decode_request(header, &body).ok()? else {
+            return None;
+        };
+        let user = Credentials::decode(token).ok()?.user;
+        self.shared.roles.load().role(user).map(|_| user.to_owned())
+    }
+
+    fn call(&self, session: &Session, header: &Header, body: &[u8]) -> Call {
+        Call {
+            reactor: self.worker.index,
+            id: session.id,
+            header: *header,
+            body: body.to_vec(),
+            compression: session.compression,
+            limits: self.limits,
+            client: session.client.clone(),
         }
     }
 
@@ -362,18 +434,9 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> bool {
-        let call = Call {
-            reactor: self.worker.index,
-            id: session.id,
-            header: *header,
-            body: body.to_vec(),
-            compression: session.compression,
-            limits: self.limits,
-            client: session.client.clone(),
-        };
-        let is_taken = pool.push(call, calls_max);
-        if is_taken {
+    ) {
+        let call = self.call(session, header, body);
+        if pool.push(call, calls_max) {
             session.in_flight += 1;
         } else {
             let error = CqlError::Overloaded(format!(
@@ -382,7 +445,6 @@ impl Requests<'_> {
             ));
             self.refuse(header, session.compression, &error, out);
         }
-        is_taken
     }
 
     /// A response of a pool has come.

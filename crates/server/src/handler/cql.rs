@@ -128,7 +128,10 @@ impl Serving<'_> {
         }
         let pending = self.out.pending_bytes() + self.replies.len();
         let served_ns = self.clock.delta_ns(self.started, worker.stamp);
-        (pending > self.pause_bytes || served_ns > SERVED_NS_MAX).then_some(Why::Turn)
+        let has_had_its_share = pending > self.pause_bytes
+            || served_ns > SERVED_NS_MAX
+            || worker.full_reactor.is_some();
+        has_had_its_share.then_some(Why::Turn)
     }
 }
 

@@ -3,9 +3,10 @@
 use super::{SERVED_NS_MAX, Server, Session, TICK};
 use crate::config::Settings;
 use crate::latency::LatencyEvent;
-use crate::shared::Mail;
+use crate::shared::{Mail, Shared};
 use base::time::MonoNs;
 use reactor::{Connections, Context};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::STRIPES;
 
@@ -36,7 +37,7 @@ impl Server {
                 Session::Resp(session) if session.monitor || session.subscriptions.is_some() => {
                     accounts.resp.charge_output(&mut session.charges, info.output_bytes);
                 }
-                Session::Http(session) if session.subscription.is_some() => {
+                Session::Http(session) if session.is_stream() => {
                     accounts.http.charge_output(&mut session.charges, info.output_bytes);
                 }
                 Session::Resp(_) | Session::Http(_) | Session::Cql(_) => {}
@@ -66,6 +67,10 @@ impl Server {
     pub(super) fn account_memory(&mut self) {
         let grown_bytes = std::mem::take(&mut self.worker.store_bytes);
         self.worker.accounts.store_grew(grown_bytes);
+        let Shared { pubsub, monitor_feeds, .. } = &*self.shared;
+        let index = self.worker.index;
+        let message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
+        self.worker.accounts.messages_hold(message_bytes as u64);
     }
 
     /// Background work of this reactor, `hz` times a second.
@@ -159,9 +164,17 @@ impl Server {
     }
 
     pub(super) fn deliver_monitor_feed(&mut self) {
-        if !self.worker.monitor_feed.is_empty() {
-            let lines = std::mem::take(&mut self.worker.monitor_feed);
-            self.shared.broadcast(&Mail::Monitor(lines.into()));
+        if self.worker.monitor_feed.is_empty() {
+            return;
+        }
+        let lines: Arc<[u8]> = std::mem::take(&mut self.worker.monitor_feed).into();
+        let Shared { monitor_feeds, .. } = &*self.shared;
+        for (reactor, mailbox) in self.shared.links().mailboxes().iter().enumerate() {
+            if monitor_feeds.add(reactor, lines.len())
+                && mailbox.send(Mail::Monitor(Arc::clone(&lines))).is_err()
+            {
+                monitor_feeds.lose(reactor, lines.len());
+            }
         }
     }
 }

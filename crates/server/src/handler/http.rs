@@ -11,12 +11,13 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::{SERVED_NS_MAX, Server, Session as AnySession};
 use crate::config::Settings;
+use crate::cql::auth::FAILED_LOGIN_NS;
 use crate::cql::request_kind::route_id;
 use crate::cql::walks::Walking;
 use crate::gate::Gate;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
-    Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
+    Delayed, Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
     go_on_with_cql,
 };
 use crate::shared::Mail;
@@ -67,6 +68,8 @@ enum Why {
     Walk,
     /// Commands of a pipeline are left.
     Pipeline(PipelineStop),
+    /// The answer to a wrong password has to wait for its time.
+    Refusal,
     /// Others want to be served too, or the peer has to take its answers first.
     Turn,
 }
@@ -139,7 +142,8 @@ impl Server {
                 let has_new_head =
                     session.decoder.is_in_body() && (has_served || session.phase != Phase::Body);
                 if has_new_head && self.answer_head(session, &input[consumed..], &mut batch, out) {
-                    break Next::Close;
+                    let waits = session.wait == Some(Wait::Refusal);
+                    break if waits { Next::Pause } else { Next::Close };
                 }
                 if session.decoder.take_continue() {
                     out.buffer().extend_from_slice(CONTINUE);
@@ -150,6 +154,10 @@ impl Server {
             }
         };
         self.http.batch = batch;
+        if session.wait == Some(Wait::Refusal) {
+            let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
+            self.wake_at(cx, session.id, at);
+        }
         session.note_phase(has_served, self.now.mono);
         let next = self.charge_http(session, input.len() - consumed, out).unwrap_or(next);
         self.publish_http(session);
@@ -171,9 +179,6 @@ impl Server {
             if !self.shared.log.has_room(self.worker.index) {
                 return (index, Some(Why::Room));
             }
-            if self.shared.pubsub.is_full() {
-                return (index, Some(Why::Turn)); // until reactors have handed some messages out
-            }
             let request = batch.get(index, input);
             let mut terms = Terms::of(&request);
             let Some(gate) = self.answer(session, &request, &mut terms, out) else {
@@ -186,6 +191,9 @@ impl Server {
             if session.wait == Some(Wait::Walk) {
                 return (index + 1, Some(Why::Walk));
             }
+            if session.wait == Some(Wait::Refusal) {
+                return (index + 1, Some(Why::Refusal));
+            }
             if let Some(pipeline) = &session.pipeline {
                 return (index + 1, Some(Why::Pipeline(pipeline.stop)));
             }
@@ -196,7 +204,10 @@ impl Server {
                 self.derive_params();
             }
             let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
-            if out.pending_bytes() > pause_bytes || served_ns > SERVED_NS_MAX {
+            if out.pending_bytes() > pause_bytes
+                || served_ns > SERVED_NS_MAX
+                || self.worker.full_reactor.is_some()
+            {
                 return (index + 1, Some(Why::Turn));
             }
         }
@@ -246,8 +257,26 @@ impl Server {
             self.worker.walks.push(*walking);
             return Gate::OPEN;
         }
+        let has_begun = outcome.pipeline.is_some() || outcome.is_continuation;
+        let scratch = &mut self.http.scratch;
+        if !has_begun
+            && !outcome.is_stream()
+            && let Err(reached) = self.worker.accounts.http.check_output(scratch.body.len())
+        {
+            // The request has done its work: its log position still counts.
+            let refused = Outcome::error(503, &format!("OOM {reached}"), &mut scratch.body);
+            outcome = Outcome { gate: outcome.gate, ..refused };
+        }
         let terms = if outcome.pipeline.is_some() { terms.for_parts() } else { terms };
         let Desk { scratch, date, .. } = &self.http;
+        if outcome.is_delayed {
+            let mut refusal = Delayed { bytes: Vec::new(), closes: terms.closes };
+            terms.write(&outcome, &scratch.body, &date.text, &mut refusal.bytes);
+            session.refusal = Some(Box::new(refusal));
+            session.wait = Some(Wait::Refusal);
+            self.worker.tally.error(Some(session.last_request), status_kind(outcome.status));
+            return Gate::OPEN;
+        }
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
         if let Some(mut pipeline) = outcome.pipeline.take() {
             pipeline.terms = terms;
@@ -360,15 +389,35 @@ impl Server {
         let mut terms = Terms::of(&request).until_close();
         let Some(gate) = self.answer(session, &request, &mut terms, out) else { return false };
         self.hold_answer(session, gate, out);
-        session.closing = true;
+        session.closing = session.wait != Some(Wait::Refusal);
         true
+    }
+
+    /// Sends the answer to a wrong password.
+    pub(super) fn end_refusal(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        session: &mut Session,
+        out: &mut Output,
+    ) {
+        let Some(refusal) = session.refusal.take() else { return };
+        session.wait = None;
+        session.since = self.now.mono;
+        out.buffer().extend_from_slice(&refusal.bytes);
+        out.hold(0);
+        if refusal.closes {
+            session.closing = true;
+            cx.close(session.id);
+        } else {
+            cx.resume(session.id);
+        }
     }
 
     /// What a connection does whose requests are not all answered.
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
             Why::Turn | Why::Pipeline(PipelineStop::Turn) => return Next::Again,
-            Why::Stream | Why::Walk => {}
+            Why::Stream | Why::Walk | Why::Refusal => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
@@ -434,6 +483,10 @@ impl Server {
                 self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             }
             Some(Wait::Feed) => self.shared.feeds.close(session.id),
+            Some(Wait::Refusal) => {
+                let id = session.id;
+                self.timed.retain(|_, waiting| *waiting != id);
+            }
             Some(Wait::Subscription | Wait::Room | Wait::Walk) | None => {}
         }
         if let Some(subscription) = &session.subscription {
@@ -452,6 +505,7 @@ impl Server {
     ) {
         let Some((AnySession::Http(session), out)) = connections.get_mut(id) else { return };
         out.buffer().extend_from_slice(part);
+        self.worker.accounts.http.charge_output(&mut session.charges, out.pending_bytes());
         session.since = self.now.mono;
         if is_last {
             return cx.close(id);
@@ -492,6 +546,9 @@ impl Server {
         let before = std::mem::take(&mut self.http.takers);
         for (info, session) in connections.list() {
             let AnySession::Http(session) = session else { continue };
+            if self.publishers.iter().any(|(id, _)| *id == info.id) {
+                continue;
+            }
             let mut untaken_ns = 0;
             // What is held cannot be taken. That a peer sends something itself does not count.
             if info.held_bytes < info.output_bytes {
@@ -536,7 +593,7 @@ fn judge(
     now: MonoNs,
 ) -> Verdict {
     const MS: u64 = 1_000_000;
-    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Walk));
+    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Walk | Wait::Refusal));
     if waits && !session.closing {
         return Verdict::Stay;
     }

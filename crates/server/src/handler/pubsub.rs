@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use reactor::{ConnId, Connections, Context, Output};
+use reactor::{ConnId, Connections, Context, Next, Output};
 
 use super::{Server, Session as AnySession};
 use crate::gate::{Gate, Lsn};
@@ -37,6 +37,9 @@ impl Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
+        if self.worker.pubsub.take_has_opened() {
+            self.wake_publishers();
+        }
         if !self.worker.pubsub.take(&self.shared.pubsub) {
             return;
         }
@@ -50,13 +53,45 @@ impl Server {
             {
                 break;
             }
-            self.worker.pubsub.finish_front();
+            self.worker.pubsub.finish_front(&self.shared.pubsub);
             message_bytes += message.memory_bytes();
-            self.shared.pubsub.delivered(message.memory_bytes());
+        }
+        if self.worker.pubsub.take_has_opened() {
+            self.wake_publishers();
         }
         if self.worker.pubsub.has_pending() {
             cx.poll();
         }
+    }
+
+    /// Has other reactors resume connections that have published more than this one could hand out.
+    fn wake_publishers(&self) {
+        let wakers = self.shared.links().wakers().enumerate();
+        wakers.filter(|(index, _)| *index != self.worker.index).for_each(|(_, one)| one.wake());
+    }
+
+    /// Has a connection wait that has filled a reactor's queue: nothing more is read from it until the
+    /// reactor has handed half of the queue out.
+    pub(super) fn hold_publisher(&mut self, id: ConnId, next: Next) -> Next {
+        let Some(reactor) = self.worker.full_reactor.take() else { return next };
+        // Other connections are closed, or wait for something else first.
+        if !matches!(next, Next::Read { .. } | Next::Again) {
+            return next;
+        }
+        self.publishers.push((id, reactor));
+        Next::Pause
+    }
+
+    /// Resumes connections that have waited for a reactor to hand out its messages.
+    pub(super) fn resume_publishers(&mut self, cx: &mut Context<'_, Mail>) {
+        let directory = &self.shared.pubsub;
+        self.publishers.retain(|(id, reactor)| {
+            let has_room = directory.has_room(*reactor);
+            if has_room {
+                cx.resume(*id);
+            }
+            !has_room
+        });
     }
 
     /// Hands one message out, going on where the last turn has left it. False if this turn has handed

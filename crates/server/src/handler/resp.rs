@@ -37,9 +37,6 @@ impl Server {
                 self.shared.log.request_write();
                 break Next::Pause;
             }
-            if self.shared.pubsub.is_full() {
-                break Next::Again; // until reactors have handed some messages out
-            }
             let rest = &input[consumed..];
             let limits = self.limits(session);
             // One by one before AUTH, as the limits change with it.
@@ -50,7 +47,7 @@ impl Server {
             let parse_ns = self.worker.clock.delta_ns(decode_start, self.worker.stamp);
             self.worker.tally.parsed(parse_ns / (self.batch.len().max(1) as u64));
             let left_at = self
-                .run_batch(session, rest, out)
+                .run_batch(session, rest, started, out)
                 .filter(|count| *count < self.batch.len())
                 .map(|count| count.checked_sub(1).map_or(0, |last| self.batch.end(last)));
             if left_at.is_some() {
@@ -70,10 +67,13 @@ impl Server {
             if self.worker.has_new_settings {
                 self.derive_params();
             }
-            // The peer has to take its replies before it gets more.
-            let is_full = out.pending_bytes() > self.output_pause_bytes();
+            // The peer has to take its replies before it gets more, and other clients want to be served.
+            let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
+            let has_had_its_share = out.pending_bytes() > self.output_pause_bytes()
+                || served_ns > super::SERVED_NS_MAX
+                || self.worker.full_reactor.is_some();
             if left_at.is_some() {
-                if is_full {
+                if has_had_its_share {
                     break Next::Again;
                 }
                 continue;
@@ -88,9 +88,7 @@ impl Server {
             if self.batch.len() < requests_max || consumed == input.len() {
                 break Next::Read { needed: unread_needed(session, input.len() - consumed) };
             }
-            if is_full
-                || self.worker.clock.delta_ns(started, self.worker.stamp) > super::SERVED_NS_MAX
-            {
+            if has_had_its_share {
                 break Next::Again;
             }
             decode_start = self.worker.stamp;
@@ -147,6 +145,7 @@ impl Server {
         &mut self,
         session: &mut Session,
         input: &[u8],
+        started: u64,
         out: &mut Output,
     ) -> Option<usize> {
         let pause_bytes = self.output_pause_bytes();
@@ -181,8 +180,11 @@ impl Server {
                 return Some(index + 1);
             }
             let goes_on = !session.closing && session.wait.is_none();
-            let is_full = out.pending_bytes() > pause_bytes;
-            if !goes_on || is_full || executor.worker.has_new_settings {
+            let worker = &executor.worker;
+            let has_had_its_share = out.pending_bytes() > pause_bytes
+                || worker.clock.delta_ns(started, worker.stamp) > super::SERVED_NS_MAX
+                || worker.full_reactor.is_some();
+            if !goes_on || has_had_its_share || worker.has_new_settings {
                 return Some(index + 1);
             }
         }

@@ -11,8 +11,10 @@ use crate::resp::{USER, is_same_secret};
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// No token, or a wrong one.
+    /// No token.
     Token,
+    /// A wrong one: the answer is delayed.
+    WrongToken,
     /// A page of another site made the browser ask.
     Stranger,
 }
@@ -27,11 +29,17 @@ pub(super) fn check(
         return Err(Refusal::Stranger);
     }
     let password = &settings.requirepass;
+    let token = target::parameter(request.query(), "_token");
     let is_known = !password.is_set()
         || header_shows(request, password.0.as_bytes())
-        || target::parameter(request.query(), "_token")
-            .is_some_and(|token| is_same_secret(&token, password.0.as_bytes()));
-    if is_known { Ok(()) } else { Err(Refusal::Token) }
+        || token.as_ref().is_some_and(|token| is_same_secret(token, password.0.as_bytes()));
+    if is_known {
+        Ok(())
+    } else if token.is_some() || request.header("authorization").is_some() {
+        Err(Refusal::WrongToken)
+    } else {
+        Err(Refusal::Token)
+    }
 }
 
 /// `Bearer <password>`, or `Basic` with the user `default`, as browsers ask for it.
@@ -127,9 +135,9 @@ mod tests {
 
     #[test]
     fn tokens_are_the_password() {
-        let wrong = Err(Refusal::Token);
+        let wrong = Err(Refusal::WrongToken);
         let host = "Host: a\r\n";
-        check_lines("p w", "/", host, wrong);
+        check_lines("p w", "/", host, Err(Refusal::Token));
         check_lines("p w", "/?_token=p+w", host, Ok(()));
         check_lines("p w", "/?_token=p", host, wrong);
         for (value, expected) in [

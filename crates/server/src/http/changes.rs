@@ -9,6 +9,7 @@ use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Outcome};
 use super::target;
+use crate::cql::roles::is_table_of_roles;
 use crate::feeds::{Batch, FollowError, Lsn, Scope};
 use crate::records;
 
@@ -60,8 +61,8 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     }
 }
 
-/// Records as events. `hides_tables`: leaves out those of CQL, because roles say who may read them, and
-/// HTTP knows no roles.
+/// Records as events. `hides_tables`: without changes of CQL tables, because roles specify who may read them, and
+/// HTTP knows no roles. Roles themselves, with the hashes of their passwords, are never shown.
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records().filter(|record| record.kind == records::MUTATIONS) {
@@ -78,9 +79,7 @@ pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
         let mut input = record.payload;
         while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
-                Ok(
-                    Mutation::Partition { .. } | Mutation::Purge { .. } | Mutation::Truncate { .. },
-                ) if hides_tables => {}
+                Ok(mutation) if is_hidden(&mutation, hides_tables) => {}
                 Ok(mutation) => put(&describe(&mutation)),
                 Err(error) => {
                     put(&json!({ "error": error.to_string() }));
@@ -91,6 +90,15 @@ pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
         out.extend_from_slice(format!("],\"position\":{}}}\n\n", record.start.0).as_bytes());
     }
     out
+}
+
+fn is_hidden(mutation: &Mutation<'_>, hides_tables: bool) -> bool {
+    let table = match mutation {
+        Mutation::Partition { key, .. } | Mutation::Purge { key, .. } => key.table,
+        Mutation::Truncate { table } => *table,
+        _ => return false,
+    };
+    hides_tables || is_table_of_roles(table.0)
 }
 
 /// The last event of a client that cannot go on.

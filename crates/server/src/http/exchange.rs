@@ -104,6 +104,8 @@ pub(crate) struct Outcome {
     pub(crate) pipeline: Option<Box<Pipeline>>,
     /// Whether the content continues an answer that was begun in an earlier turn.
     pub(crate) is_continuation: bool,
+    /// Whether the answer is sent later, because the password was wrong.
+    pub(crate) is_delayed: bool,
 }
 
 impl Outcome {
@@ -118,6 +120,7 @@ impl Outcome {
             walking: None,
             pipeline: None,
             is_continuation: false,
+            is_delayed: false,
         }
     }
 
@@ -251,12 +254,14 @@ impl Exchange<'_> {
         Outcome::error(status, text, &mut self.scratch.body)
     }
 
-    /// The answer to whom nothing is told.
-    pub(super) fn refuse(&mut self, refusal: Refusal) -> Outcome {
+    /// The answer to a client that may not use the route. `challenge`: how it could show the password.
+    pub(super) fn refuse(&mut self, refusal: Refusal, challenge: &'static str) -> Outcome {
         match refusal {
-            Refusal::Token => self
-                .fail(401, "WRONGPASS invalid or missing auth token")
-                .with("WWW-Authenticate", "Basic realm=\"myriad\", charset=\"UTF-8\""),
+            Refusal::Token | Refusal::WrongToken => {
+                let outcome = self.fail(401, "WRONGPASS invalid or missing auth token");
+                let is_delayed = refusal == Refusal::WrongToken;
+                Outcome { is_delayed, ..outcome.with("WWW-Authenticate", challenge) }
+            }
             Refusal::Stranger => self.fail(403, "NOPERM a page of another site made this request"),
         }
     }

@@ -35,4 +35,4 @@ pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
 pub(crate) use pipeline::{Pipeline, PipelineStop};
 pub(crate) use reply::Encoding;
 pub(crate) use route::{ROUTES, find};
-pub(crate) use session::{Phase, Session, Wait};
+pub(crate) use session::{Delayed, Phase, Session, Wait};

@@ -17,7 +17,7 @@ use crate::handler::SERVED_NS_MAX;
 /// Why commands of a pipeline are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipelineStop {
-    /// Its share of the turn is used up.
+    /// Its share of the turn is used up, or too many of its messages are on their way.
     Turn,
     /// The log has no room.
     Room,
@@ -93,7 +93,10 @@ impl Pipeline {
                 continue;
             }
             let ns = exchange.worker.clock.delta_ns(started, exchange.worker.stamp);
-            if ns > SERVED_NS_MAX || exchange.scratch.body.len() as u64 > pause_bytes {
+            if ns > SERVED_NS_MAX
+                || exchange.scratch.body.len() as u64 > pause_bytes
+                || exchange.worker.full_reactor.is_some()
+            {
                 self.stop = PipelineStop::Turn;
                 break;
             }

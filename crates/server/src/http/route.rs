@@ -188,9 +188,19 @@ impl Route {
         }
         // The setting is read anew: CONFIG SET may stand in the same pipeline.
         if let Err(refusal) = self.admit(request, &exchange.shared.settings.load()) {
-            return Ok(exchange.refuse(refusal));
+            return Ok(exchange.refuse(refusal, self.challenge()));
         }
         (self.run)(exchange, request)
+    }
+
+    /// How a client could show the password. Browsers ask their user only for `Basic`, and keep a page's own
+    /// request waiting meanwhile: not for the console's numbers.
+    // Source: RFC 7617 2 (Basic), RFC 6750 3 (Bearer)
+    fn challenge(&self) -> &'static str {
+        match self.path {
+            Path::Below(api::PREFIX) => "Bearer realm=\"myriad\"",
+            _ => "Basic realm=\"myriad\", charset=\"UTF-8\"",
+        }
     }
 
     /// Whether who asks may use the route.

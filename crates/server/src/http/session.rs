@@ -38,6 +38,16 @@ pub(crate) enum Wait {
     Subscription,
     /// Its statement goes on in the next turn.
     Walk,
+    /// The time of the answer to a wrong password.
+    Refusal,
+}
+
+/// An answer that is sent later.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the connection ends with it.
+    pub(crate) closes: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) subscription: Option<Box<Subscription>>,
     /// Commands of the last request that are left. Its last byte stays unread meanwhile.
     pub(crate) pipeline: Option<Box<Pipeline>>,
+    /// The answer to a wrong password, until its time.
+    pub(crate) refusal: Option<Box<Delayed>>,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) requests: u64,
@@ -77,6 +89,7 @@ impl Session {
             wait: None,
             subscription: None,
             pipeline: None,
+            refusal: None,
             closing: false,
             requests: 0,
             last_request: 0,

@@ -47,6 +47,8 @@ pub(crate) struct Desk {
     deferred: Vec<OwnedPost>,
     /// What subscriptions take more than when it was last asked, here and in the directory.
     grown_bytes: isize,
+    /// Whether this reactor's queue has had room again since that was last asked.
+    has_opened: bool,
 }
 
 impl Desk {
@@ -59,6 +61,7 @@ impl Desk {
             taken: 0,
             deferred: Vec::new(),
             grown_bytes: 0,
+            has_opened: false,
         }
     }
 
@@ -180,7 +183,7 @@ impl Desk {
         }
         self.take(directory);
         for (_, message) in self.pending.drain(..) {
-            directory.delivered(message.memory_bytes());
+            self.has_opened |= directory.delivered(self.reactor, message.memory_bytes());
         }
         self.place = Place::default();
     }
@@ -209,12 +212,19 @@ impl Desk {
     }
 
     /// All have got it.
-    pub(crate) fn finish_front(&mut self) {
-        self.pending.pop_front();
+    pub(crate) fn finish_front(&mut self, directory: &Directory) {
+        if let Some((_, message)) = self.pending.pop_front() {
+            self.has_opened |= directory.delivered(self.reactor, message.memory_bytes());
+        }
         self.place = Place::default();
         if self.pending.is_empty() && self.pending.capacity() > PENDING_KEPT_MAX {
             self.pending = VecDeque::new();
         }
+    }
+
+    /// Whether connections that wait for room in this reactor's queue are to be resumed.
+    pub(crate) fn take_has_opened(&mut self) -> bool {
+        std::mem::take(&mut self.has_opened)
     }
 
     pub(crate) fn has_pending(&self) -> bool {
@@ -332,7 +342,7 @@ mod tests {
         let (number, message) = desk.front().unwrap();
         assert_eq!(message.payload(), b"first");
         assert_eq!(desk.receivers(number, WAY, None).collect::<Vec<_>>(), [ConnId(1)]);
-        desk.finish_front();
+        desk.finish_front(&directory);
         let (number, _) = desk.front().unwrap();
         assert_eq!(desk.receivers(number, WAY, None).count(), 2);
         assert_eq!(desk.receivers(number, WAY, Some(ConnId(1))).collect::<Vec<_>>(), [ConnId(2)]);
@@ -386,7 +396,7 @@ mod tests {
         let way = message.ways().nth(desk.place().way).unwrap();
         let left: Vec<_> = desk.receivers(number, way, desk.place().after).collect();
         assert_eq!(left, [ConnId(2), ConnId(3)]);
-        desk.finish_front();
+        desk.finish_front(&directory);
         let place = desk.place();
         assert_eq!((place.way, place.after), (0, None));
     }
@@ -399,9 +409,10 @@ mod tests {
             desk.subscribe(&directory, ConnId(1), &mut mine, kind, name).unwrap();
         }
         publish(&directory, &"x".repeat(super::super::directory::PENDING_BYTES_MAX));
-        assert!(directory.is_full());
+        assert!(directory.is_any_full());
         desk.forget(&directory, ConnId(1), &mine);
-        assert!(!directory.is_full() && !desk.has_pending());
+        assert!(!directory.is_any_full() && !desk.has_pending());
+        assert!(desk.take_has_opened() && !desk.take_has_opened());
         assert_eq!(directory.clients(), 0);
         assert!(Kind::ALL.iter().all(|kind| directory.names(*kind) == 0));
     }

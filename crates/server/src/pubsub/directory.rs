@@ -21,9 +21,9 @@ pub(super) const PATTERNS_MAX: usize = 10_000;
 /// Bytes of one pattern: to match one takes a step per byte of it and of the channel, under locks.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// Bytes of messages that wait for reactors, counted for each. Above, no requests are served and no
-/// keys are looked for whose time has come until there are fewer: the last ones may go over it by what
-/// their connections have sent already. Small in unit tests, so that they need not fill it.
+/// Bytes of messages that wait for one reactor. A connection that publishes more waits until half of them are
+/// handed out, so that each connection exceeds the limit by one request at most; other connections are served.
+/// No reactor looks for expired keys meanwhile. Small in unit tests, so that they need not fill it.
 pub(super) const PENDING_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// Why nothing was subscribed to.
@@ -99,6 +99,8 @@ impl Part {
 struct Queue {
     /// Read without the lock.
     len: AtomicUsize,
+    /// Bytes of messages that were not handed out, those that the reactor has taken included.
+    pending_bytes: AtomicUsize,
     state: Mutex<QueueState>,
 }
 
@@ -122,6 +124,15 @@ impl Queue {
     fn next(&self) -> u64 {
         self.state.lock().next
     }
+}
+
+/// A message that is on its way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Connections that get it.
+    pub(crate) receivers: usize,
+    /// A reactor that has more messages to hand out than it may, with this one.
+    pub(crate) full: Option<usize>,
 }
 
 /// Who gets a message.
@@ -170,7 +181,8 @@ pub(crate) struct Directory {
     clients: AtomicUsize,
     /// Connections that were closed because they left too much unread.
     cut_clients: AtomicU64,
-    pending_bytes: AtomicUsize,
+    /// Reactors for which too much is on its way.
+    full_queues: AtomicUsize,
     hasher: RandomState,
 }
 
@@ -183,7 +195,7 @@ impl Directory {
             names: Default::default(),
             clients: AtomicUsize::new(0),
             cut_clients: AtomicU64::new(0),
-            pending_bytes: AtomicUsize::new(0),
+            full_queues: AtomicUsize::new(0),
             hasher: RandomState::new(),
         }
     }
@@ -284,26 +296,28 @@ impl Directory {
         Receivers::of(&part, self.patterns_for(post).as_deref(), post).total()
     }
 
-    /// Sends a message on its way to all who have subscribed, and returns how many these are. `gate` as
-    /// in [`Message::gate`]; `wake` is called for reactors that are to have a turn.
-    pub(crate) fn publish(&self, post: &Post<'_>, gate: Gate, wake: impl FnMut(usize)) -> usize {
+    /// Sends a message on its way to all who have subscribed. `gate` as in [`Message::gate`]; `wake` is
+    /// called for reactors that are to have a turn.
+    pub(crate) fn publish(&self, post: &Post<'_>, gate: Gate, wake: impl FnMut(usize)) -> Sent {
         if !self.may_be_heard(post) {
-            return 0;
+            return Sent::default();
         }
         // Before the locks: it may be long.
         let body = Body::of(post);
         let part = self.part(post.channel).lock();
         let patterns = self.patterns_for(post);
         let mut receivers = Receivers::of(&part, patterns.as_deref(), post);
-        let total = receivers.total();
-        if total == 0 {
-            return 0;
+        let mut sent = Sent { receivers: receivers.total(), full: None };
+        if sent.receivers == 0 {
+            return sent;
         }
         let message = Arc::new(Message::new(body, std::mem::take(&mut receivers.patterns), gate));
         let mut idle: SmallVec<[usize; 16]> = SmallVec::new();
         for (reactor, _) in receivers.by_reactor.iter().enumerate().filter(|(_, count)| **count > 0)
         {
-            self.pending_bytes.fetch_add(message.memory_bytes(), Ordering::Relaxed);
+            if self.note_sent(reactor, message.memory_bytes()) {
+                sent.full = Some(reactor);
+            }
             if self.queues[reactor].push(Arc::clone(&message)) {
                 idle.push(reactor);
             }
@@ -312,7 +326,17 @@ impl Directory {
         drop(part);
         // Behind the locks: to wake somebody takes a system call.
         idle.into_iter().for_each(wake);
-        total
+        sent
+    }
+
+    /// True if too much is on its way to the reactor.
+    fn note_sent(&self, reactor: usize, bytes: usize) -> bool {
+        let before = self.queues[reactor].pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_full = before + bytes > PENDING_BYTES_MAX;
+        if is_full && before <= PENDING_BYTES_MAX {
+            self.full_queues.fetch_add(1, Ordering::Relaxed);
+        }
+        is_full
     }
 
     /// False if surely nobody has subscribed. Costs next to nothing while nobody has to anything.
@@ -351,14 +375,29 @@ impl Directory {
         Some(next)
     }
 
-    /// Whether so much is on its way that nothing may be added.
-    pub(crate) fn is_full(&self) -> bool {
-        self.pending_bytes.load(Ordering::Relaxed) > PENDING_BYTES_MAX
+    /// Whether too much is on its way to some reactor.
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.full_queues.load(Ordering::Relaxed) > 0
     }
 
-    /// A reactor has handed out a message of so many bytes, or forgotten it.
-    pub(crate) fn delivered(&self, bytes: usize) {
-        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Bytes of messages on their way to a reactor.
+    pub(crate) fn pending_bytes(&self, reactor: usize) -> usize {
+        self.queues[reactor].pending_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether connections that have filled a reactor's queue may publish again.
+    pub(crate) fn has_room(&self, reactor: usize) -> bool {
+        self.pending_bytes(reactor) <= PENDING_BYTES_MAX / 2
+    }
+
+    /// A reactor has handed out a message of this size, or dropped it. True if its queue has room since.
+    pub(super) fn delivered(&self, reactor: usize, bytes: usize) -> bool {
+        let before = self.queues[reactor].pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let after = before - bytes;
+        if before > PENDING_BYTES_MAX && after <= PENDING_BYTES_MAX {
+            self.full_queues.fetch_sub(1, Ordering::Relaxed);
+        }
+        before > PENDING_BYTES_MAX / 2 && after <= PENDING_BYTES_MAX / 2
     }
 
     pub(super) fn client_came(&self) {
@@ -437,7 +476,7 @@ mod tests {
     fn woken(directory: &Directory, post: &Post<'_>) -> (usize, Vec<usize>) {
         let woken = std::cell::RefCell::new(Vec::new());
         let total = directory.publish(post, Gate::OPEN, |reactor| woken.borrow_mut().push(reactor));
-        (total, woken.into_inner())
+        (total.receivers, woken.into_inner())
     }
 
     #[test]
@@ -486,29 +525,36 @@ mod tests {
         add(&directory, Kind::Pattern, "*", 0).unwrap();
         add(&directory, Kind::ShardChannel, "s", 0).unwrap();
         let sharded = Post { kind: Kind::ShardChannel, ..post("s", "x") };
-        assert_eq!(directory.publish(&sharded, Gate::OPEN, |_| ()), 1);
-        assert_eq!(directory.publish(&post("s", "x"), Gate::OPEN, |_| ()), 1);
+        let receivers = |post: &Post<'_>| directory.publish(post, Gate::OPEN, |_| ()).receivers;
+        assert_eq!(receivers(&sharded), 1);
+        assert_eq!(receivers(&post("s", "x")), 1);
         directory.remove(Kind::Pattern, b"*", 0);
-        assert_eq!(directory.publish(&post("s", "x"), Gate::OPEN, |_| ()), 0);
+        assert_eq!(receivers(&post("s", "x")), 0);
     }
 
     #[test]
-    fn what_is_on_its_way_is_bounded() {
+    fn what_is_on_its_way_is_bounded_for_each_reactor() {
         let directory = Directory::new(2);
-        add(&directory, Kind::Channel, "a", 0).unwrap();
-        add(&directory, Kind::Channel, "a", 1).unwrap();
-        let payload = "x".repeat(PENDING_BYTES_MAX / 8);
-        for _ in 0..4 {
-            assert!(!directory.is_full());
-            directory.publish(&post("a", &payload), Gate::OPEN, |_| ());
-        }
-        assert!(directory.is_full(), "each reactor counts");
+        add(&directory, Kind::Channel, "both", 0).unwrap();
+        add(&directory, Kind::Channel, "both", 1).unwrap();
+        add(&directory, Kind::Channel, "first", 0).unwrap();
+        let payload = "x".repeat(PENDING_BYTES_MAX / 4);
+        let full =
+            |channel: &str| directory.publish(&post(channel, &payload), Gate::OPEN, |_| ()).full;
+        assert_eq!([full("both"), full("first"), full("first")], [None; 3]);
+        assert!(!directory.is_any_full());
+        assert_eq!(full("first"), Some(0));
+        assert_eq!(full("first"), Some(0));
+        assert!(directory.is_any_full() && !directory.has_room(0) && directory.has_room(1));
         let mut pending = VecDeque::new();
         directory.take(0, &mut pending);
-        for (_, message) in pending {
-            directory.delivered(message.memory_bytes());
-        }
-        assert!(!directory.is_full());
+        let opened: Vec<bool> = pending
+            .into_iter()
+            .map(|(_, message)| directory.delivered(0, message.memory_bytes()))
+            .collect();
+        // Five quarters were waiting; there is room at a half.
+        assert_eq!(opened, [false, false, false, true, false]);
+        assert!(!directory.is_any_full() && directory.has_room(0));
     }
 
     #[test]

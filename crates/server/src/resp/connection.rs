@@ -4,15 +4,17 @@
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
+use base::time::MonoNs;
 use store::DATABASES;
-use wire::resp::{Args, Protocol};
+use wire::resp::{Args, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer, is_option};
 use super::fail::Fail;
-use super::session::ReplyMode;
+use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{client, pubsub};
+use crate::cql::auth::FAILED_LOGIN_NS;
 
 /// The version of Redis whose commands and replies these are: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";
@@ -52,24 +54,57 @@ fn auth(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
                      user. Are you sure your configuration is correct?",
                 ));
             }
-            log_in(cx, USER.as_bytes(), args.get(1))?;
+            let login = log_in(cx, USER.as_bytes(), args.get(1));
+            end_auth(cx, login)
         }
-        3 => log_in(cx, args.get(1), args.get(2))?,
-        _ => return Err(Fail::Syntax),
+        3 => {
+            let login = log_in(cx, args.get(1), args.get(2));
+            end_auth(cx, login)
+        }
+        _ => Err(Fail::Syntax),
     }
-    cx.reply.ok();
+}
+
+fn end_auth(cx: &mut Cx<'_>, login: Login) -> Done {
+    match login {
+        Login::Granted => cx.reply.ok(),
+        Login::Refused => refuse_login(cx)?,
+    }
     Ok(())
 }
 
+/// Whether a password was right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Login {
+    Granted,
+    Refused,
+}
+
 /// Authenticates the connection. Without a configured password any is right.
-fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Done {
+fn log_in(cx: &mut Cx<'_>, user: &[u8], password: &[u8]) -> Login {
     let settings = cx.shared.settings.load();
     let expected = &settings.requirepass;
     let is_right = !expected.is_set() || is_same_secret(password, expected.0.as_bytes());
     if user != USER.as_bytes() || !is_right {
-        return Err(Fail::text("WRONGPASS invalid username-password pair or user is disabled."));
+        return Login::Refused;
     }
     cx.session.authenticated = true;
+    Login::Granted
+}
+
+/// Answers a wrong password. A connection that has not shown the right one waits for the answer, as with CQL, so
+/// that guessing is slow.
+fn refuse_login(cx: &mut Cx<'_>) -> Done {
+    const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+    if cx.session.authenticated || cx.in_exec {
+        return Err(Fail::text(WRONG));
+    }
+    cx.worker.tally.error(Some(cx.session.last_command), WRONG);
+    let mut delayed = Vec::new();
+    ReplyWriter::new(&mut delayed, cx.session.protocol).error(WRONG);
+    cx.session.details.delayed_reply = Some(Box::new(delayed));
+    let at = MonoNs(cx.now.mono.0.saturating_add(FAILED_LOGIN_NS));
+    cx.session.wait = Some(Wait::Until { at, reply: WaitReply::Delayed });
     Ok(())
 }
 
@@ -136,8 +171,10 @@ fn hello(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
             }
         }
     }
-    if let Some((user, password)) = login {
-        log_in(cx, user, password)?;
+    if let Some((user, password)) = login
+        && log_in(cx, user, password) == Login::Refused
+    {
+        return refuse_login(cx);
     }
     if !cx.session.authenticated {
         return Err(Fail::text(

@@ -312,7 +312,7 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Comman
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let result = query.result(operation, &cx.locked.params().compact);
     shape.header(&mut cx.reply, result.len());
-    for (member, score) in result.iter() {
+    for (member, score) in &result {
         shape.row(&mut cx.reply, member, score);
         cx.check_reply()?;
     }

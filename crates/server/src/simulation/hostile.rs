@@ -116,6 +116,27 @@ fn watched_keys_have_a_limit_and_count_once() {
 }
 
 #[test]
+fn a_wrong_password_is_answered_later_and_holds_up_no_other_client() {
+    const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let mut world = world_with(&[("requirepass", "secret")]);
+    let (guesser, other) = (world.sim().connect(), world.sim().connect());
+    for guess in [&["AUTH", "guess"][..], &["HELLO", "2", "AUTH", "default", "guess"]] {
+        send(&guesser, guess);
+        send(&guesser, &["PING"]);
+        run(&mut world);
+        assert_eq!(guesser.received(), b"");
+        assert_eq!(ask(&mut world, &other, &["AUTH", "secret"]), "+OK\r\n");
+        world.advance(SECOND_NS);
+        run(&mut world);
+        let told = String::from_utf8(guesser.received()).unwrap();
+        assert_eq!(told, format!("{WRONG}-NOAUTH Authentication required.\r\n"), "{guess:?}");
+    }
+    // A connection that has shown the password does not guess it.
+    assert_eq!(ask(&mut world, &other, &["AUTH", "guess"]), WRONG);
+    assert_eq!(ask(&mut world, &other, &["PING"]), "+PONG\r\n");
+}
+
+#[test]
 fn a_monitor_that_does_not_read_is_closed_by_what_others_do() {
     let options = [("client-output-buffer-limit", "pubsub 65536 0 0")];
     let mut world = world_with(&options);

@@ -221,8 +221,21 @@ fn a_password_is_asked_for() {
         ("GET /healthz", 200),
         ("GET /readyz", 200),
     ] {
-        assert_eq!(client.ask(&mut world, head, "").status, status, "{head}");
+        client.sim.send(request(head, "").as_bytes());
+        client.sim.send(request("GET /healthz", "").as_bytes());
+        run(&mut world);
+        let is_wrong = head.contains("wrong");
+        let answers = client.answers();
+        assert_eq!(answers.len(), if is_wrong { 0 } else { 2 }, "{head}: guessing is slow");
+        world.advance(SECOND_NS);
+        run(&mut world);
+        let statuses: Vec<_> =
+            answers.into_iter().chain(client.answers()).map(|one| one.status).collect();
+        assert_eq!(statuses, [status, 200], "{head}");
     }
+    // A browser asks its user for a password only for what he has asked for himself.
+    let numbers = client.ask(&mut world, "GET /api/v1/overview", "");
+    assert_eq!(numbers.line("WWW-Authenticate"), Some("Bearer realm=\"myriad\""));
 }
 
 #[test]
@@ -376,6 +389,8 @@ fn strangers_are_answered_before_their_bodies() {
                 client.sim.send(request("GET /healthz", "").as_bytes());
                 let head = request(&format!("{head}|{framing}"), "");
                 client.sim.send(format!("{head}{part}").as_bytes());
+                run(&mut world);
+                world.advance(SECOND_NS);
                 run(&mut world);
                 let answers = client.answers();
                 let statuses: Vec<_> = answers.iter().map(|one| one.status).collect();

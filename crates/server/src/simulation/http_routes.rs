@@ -62,6 +62,36 @@ fn values_have_tags_conditions_and_times() {
 }
 
 #[test]
+fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
+    const VALUE_BYTES: usize = 256 << 10;
+    let options = [("memory-limit", "4mb"), ("read-buffer-memory-limit", "2mb")];
+    let mut world = world_with(&options);
+    let mut client = Client::connect(&mut world);
+    assert_eq!(client.ask(&mut world, "PUT /kv/a", &"v".repeat(VALUE_BYTES)).status, 201);
+    let greedy: Vec<_> = (0..20)
+        .map(|_| {
+            let client = Client::connect(&mut world);
+            client.sim.set_window(0);
+            client.sim.send(request("GET /kv/a", "").as_bytes());
+            run(&mut world);
+            client
+        })
+        .collect();
+    let held_bytes = world.shared().memory.server.current_bytes();
+    assert!((3 << 20..(4 << 20) + VALUE_BYTES as u64).contains(&held_bytes), "{held_bytes}");
+    let refused = client.ask(&mut world, "GET /kv/a", "");
+    assert_eq!((refused.status, refused.line("Retry-After")), (503, Some("1")));
+    assert!(refused.body.starts_with(r#"{"error":"OOM "#), "{}", refused.body);
+    assert_eq!(client.ask(&mut world, "GET /ping", "").status, 200, "small answers are given");
+    for client in &greedy {
+        client.sim.close();
+    }
+    world.advance(SECOND_NS);
+    run(&mut world);
+    assert_eq!(client.ask(&mut world, "GET /kv/a", "").body.len(), VALUE_BYTES);
+}
+
+#[test]
 fn cql_statements_have_values_and_give_rows() {
     let mut world = world();
     let column = |name: &str, of: &str| {

@@ -396,11 +396,71 @@ fn publishers_wait_while_too_much_is_on_its_way() {
     }
     let told = received(&publisher).matches(":1\r\n").count();
     assert!((8..12).contains(&told), "{told} were accepted");
-    assert!(world.shared().pubsub.is_full());
+    assert!(world.shared().pubsub.is_any_full());
     run(&mut world);
     assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
     assert_eq!(received(&subscriber).matches("message").count(), 12);
-    assert!(!world.shared().pubsub.is_full());
+    assert!(!world.shared().pubsub.is_any_full());
+}
+
+#[test]
+fn a_busy_reactor_stops_only_the_clients_that_publish_to_it() {
+    let mut world = world_with(3, &[]);
+    let (busy, subscriber) = (connect(&mut world, 0), connect(&mut world, 2));
+    let (publisher, neighbor, distant) =
+        (connect(&mut world, 1), connect(&mut world, 1), connect(&mut world, 2));
+    ask(&mut world, &busy, &["SUBSCRIBE", "a"]);
+    ask(&mut world, &subscriber, &["SUBSCRIBE", "b"]);
+    let payload = "x".repeat(128 << 10);
+    for _ in 0..12 {
+        send(&publisher, &["PUBLISH", "a", &payload]);
+    }
+    // Reactor 0 has no turn: it runs one long command.
+    let step = |world: &mut World| while world.step(1) | world.step(2) {};
+    step(&mut world);
+    assert!(world.shared().pubsub.is_any_full());
+    let told = received(&publisher).matches(":1\r\n").count();
+    assert!((8..12).contains(&told), "{told} were accepted");
+    for client in [&neighbor, &distant] {
+        send(client, &["PING"]);
+        send(client, &["PUBLISH", "b", "x"]);
+        send(client, &["PUBLISH", "nobody", "x"]);
+        step(&mut world);
+        assert_eq!(received(client), "+PONG\r\n:1\r\n:0\r\n");
+    }
+    assert_eq!(received(&subscriber), message("b", "x").repeat(2));
+    // One more message is accepted of each connection, and no more.
+    send(&distant, &["PUBLISH", "a", "y"]);
+    send(&distant, &["PING"]);
+    step(&mut world);
+    assert_eq!(received(&distant), ":1\r\n");
+    // What was sent is run, though its sender has left.
+    publisher.half_close();
+    step(&mut world);
+    run(&mut world);
+    assert_eq!(received(&distant), "+PONG\r\n");
+    assert_eq!(received(&publisher), ":1\r\n".repeat(12 - told));
+    assert_eq!(received(&busy).matches("message").count(), 13);
+    assert!(!world.shared().pubsub.is_any_full());
+}
+
+#[test]
+fn a_monitor_whose_reactor_is_busy_is_closed_when_it_has_missed_lines() {
+    let mut world = world_with(2, &[]);
+    let (monitor, other) = (connect(&mut world, 0), connect(&mut world, 1));
+    assert_eq!(ask(&mut world, &monitor, &["MONITOR"]), "+OK\r\n");
+    let word = "x".repeat(128 << 10);
+    // Reactor 0 has no turn: it runs one long command.
+    for _ in 0..12 {
+        send(&other, &["ECHO", &word]);
+        while world.step(1) {}
+    }
+    run(&mut world);
+    assert!(monitor.is_closed(), "lines are missing");
+    let again = connect(&mut world, 0);
+    assert_eq!(ask(&mut world, &again, &["MONITOR"]), "+OK\r\n");
+    ask(&mut world, &other, &["ECHO", "y"]);
+    assert!(received(&again).ends_with("\"ECHO\" \"y\"\r\n"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use binlog::Faults;
+use reactor::SimClient;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
 
 use super::cql_client::{Client, execute, hex, run_reactors, world};
@@ -10,6 +11,7 @@ use super::http_client::{HTTP, request};
 use super::world::World;
 use crate::cql::engine::statement_id;
 use crate::cql::pool;
+use crate::cql::roles::is_table_of_roles;
 
 const PASSWORDS: [(&str, &str); 2] = [("cql-authenticator", "password"), ("requirepass", "secret")];
 
@@ -255,20 +257,50 @@ fn changes_of_tables_are_not_told_where_there_are_roles() {
         let head = "GET /changes?from=0|Authorization: Bearer secret";
         follower.send(request(head, "").as_bytes());
         answers(&mut world, &mut client);
-        let shared = Arc::clone(world.shared());
-        let mut batch = binlog::Batch::new();
-        let mut told = String::new();
-        while !told.contains(r#""key":"shown""#) {
-            shared.feeds.serve(&shared, &mut batch);
-            run_reactors(&mut world);
-            let part = String::from_utf8(follower.received()).unwrap();
-            assert_ne!(part, "", "{told}");
-            told.push_str(&part);
-        }
+        let told = told_to(&mut world, &follower, r#""key":"shown""#);
         for change in ["partition", "truncate"] {
             let is_there = told.contains(&format!(r#""change":"{change}""#));
             assert_eq!(is_there, is_told, "{change}: {told}");
         }
+    }
+}
+
+/// What a follower of the log gets, up to a text.
+fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
+    let shared = Arc::clone(world.shared());
+    let mut batch = binlog::Batch::new();
+    let mut told = String::new();
+    while !told.contains(end) {
+        shared.feeds.serve(&shared, &mut batch);
+        run_reactors(world);
+        let part = String::from_utf8(follower.received()).unwrap();
+        assert_ne!(part, "", "{told}");
+        told.push_str(&part);
+    }
+    told
+}
+
+#[test]
+fn changes_of_roles_are_not_told_where_there_are_no_roles_any_more() {
+    let mut world = world(&[PASSWORDS[0], PASSWORDS[1], ("http", "127.0.0.1:0")]);
+    let mut root = login(&mut world, "cassandra", "secret");
+    let table = "CREATE TABLE k.t (p int PRIMARY KEY)";
+    let role = "CREATE ROLE ann WITH PASSWORD = 'q' AND LOGIN = true";
+    run_all(&mut world, &mut root, &[role, KEYSPACE, table, "INSERT INTO k.t (p) VALUES (1)"]);
+    world.plan.options.retain(|(name, _)| !["cql-authenticator", "requirepass"].contains(name));
+    world.crash(false, Faults::default());
+    let resp = world.sim().connect();
+    resp.send(b"SET shown 1\r\n");
+    let follower = world.sim().connect_to(HTTP + 1);
+    follower.send(request("GET /changes?from=0", "").as_bytes());
+    world.settle();
+    let told = told_to(&mut world, &follower, r#""key":"shown""#);
+    assert!(!told.contains("$2a$"), "the hash of a password: {told}");
+    let tables: Vec<_> = told.split("\"table\":\"").skip(1).map(|rest| &rest[..36]).collect();
+    assert!(tables.len() > 1, "the schema and rows of tables are there: {told}");
+    for table in tables {
+        let id = uuid::Uuid::parse_str(table).unwrap();
+        assert!(!is_table_of_roles(id.as_u128()), "{told}");
     }
 }
 

@@ -27,4 +27,5 @@ pub use change::{
 pub(in crate::cql) use list::{Listed, list};
 pub(crate) use logins::Logins;
 pub use role::{Roles, SUPERUSER};
+pub(crate) use stored::is_table_of_roles;
 pub(in crate::cql) use stored::{TABLES, from_rows, role_rows};

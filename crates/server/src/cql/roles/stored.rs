@@ -16,6 +16,11 @@ const KEYSPACE: &str = "system_auth";
 /// What is read back. `role_members` and the index by resource say the same once more.
 pub(in crate::cql) const TABLES: [&str; 4] = ["roles", "role_members", "role_permissions", INDEX];
 
+/// Whether a table has roles, and so the hashes of passwords, by its id.
+pub(crate) fn is_table_of_roles(id: u128) -> bool {
+    TABLES.iter().any(|name| builtin_table(KEYSPACE, name).id.as_u128() == id)
+}
+
 /// The name is Cassandra's.
 const INDEX: &str = "resource_role_permissons_index";
 
