@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX, encode_pairs};
-use crate::link::{Link, LinkError, Received};
+use crate::link::{Link, LinkError, Reachability, Received};
 use crate::message::{CollectorWelcome, ExecutorWelcome, Hello, Plan};
 use crate::meter::{Doing, Meter, Stopwatch};
 use crate::status::ExecutorStatus;
@@ -64,8 +64,11 @@ struct Shared {
     reconnects: AtomicU64,
     damaged_frames: AtomicU64,
     failed_frames: AtomicU64,
-    /// A thread has heard the generator say that the run is over.
+    /// A thread has received the end of the run from the generator.
     is_over: AtomicBool,
+    /// Shared by all threads, so that one message is logged for all of them.
+    generator_reachability: Reachability,
+    collector_reachability: Reachability,
     /// Connections of all threads, so that they can be ended.
     links: Mutex<Vec<Option<[Link; 2]>>>,
 }
@@ -94,6 +97,8 @@ pub fn run(
     }
     let threads = options.threads;
     let shared = Shared {
+        generator_reachability: Reachability::new("the generator", options.generator),
+        collector_reachability: Reachability::new("the collector", options.collector),
         options,
         clock: Clock::new(),
         meter: Meter::default(),
@@ -173,14 +178,13 @@ fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
     let options = &shared.options;
     let name = format!("{}/{slot}", options.name);
     let mut payload = Vec::new();
-    let mut generator = Link::connect(options.generator)
-        .with_context(|| format!("no generator at {}", options.generator))?;
+    let mut generator = dial(&shared.generator_reachability)?;
     let hello = Hello::Executor { stream: None, name: name.clone() };
     generator.send_message(Header::control(Kind::Hello, 0, 0), &hello)?;
     let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut payload)?;
+    welcome.plan.check().map_err(anyhow::Error::msg)?;
     let task = options.make_task.make(&welcome.plan)?;
-    let mut collector = Link::connect(options.collector)
-        .with_context(|| format!("no collector at {}", options.collector))?;
+    let mut collector = dial(&shared.collector_reachability)?;
     let hello = Hello::Executor { stream: Some(welcome.stream), name };
     collector.send_message(Header::control(Kind::Hello, welcome.stream, 0), &hello)?;
     let collected: CollectorWelcome = collector.receive_message(Kind::Welcome, &mut payload)?;
@@ -190,7 +194,11 @@ fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
     Ok(Connected { generator, collector, welcome, task, results_allowed })
 }
 
-/// The room that a batch of so many bytes per task may take.
+fn dial(peer: &Reachability) -> Result<Link> {
+    peer.connect().with_context(|| format!("could not connect to {peer}"))
+}
+
+/// The bytes that a batch may take, at `task_bytes` per task.
 pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
     let bytes = usize::try_from(plan.batch)?.saturating_mul(task_bytes);
     if bytes > PAYLOAD_BYTES_MAX {
@@ -319,8 +327,7 @@ impl Worker<'_> {
         self.shared.failed_frames.fetch_add(1, Ordering::Relaxed);
         let mut failed = *header;
         failed.kind = Kind::Failed;
-        let reason = reason.as_bytes();
-        Ok(self.connected.generator.send(&failed.with_payload(reason), reason)?)
+        Ok(self.connected.generator.send_reason(failed, reason)?)
     }
 
     /// The batch came damaged: the generator sends it again.

@@ -34,12 +34,19 @@ pub const BATCH_MAX: u32 = 1 << 20;
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Everything that is no batch, but for a welcome.
 pub const CONTROL_BYTES_MAX: usize = 1 << 20;
+/// A Hello: the longest text in it is the path of a directory.
+pub const HELLO_BYTES_MAX: usize = 16 << 10;
+/// A reason for people. It may quote what a peer sent, so senders cut it.
+pub const REASON_BYTES_MAX: usize = 4 << 10;
+/// A status: the largest names 64 missing ranges and 64 wrong ids. A monitor keeps one for each part.
+pub const STATUS_BYTES_MAX: usize = 64 << 10;
 /// A welcome names all ranges of collected ids: as many as there may be gaps, each in up to 43
 /// characters.
 pub const WELCOME_BYTES_MAX: usize = 8 << 20;
 
 const MAGIC: [u8; 4] = *b"MYPL";
 
+const _: () = assert!(STATUS_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(CONTROL_BYTES_MAX <= WELCOME_BYTES_MAX);
 const _: () = assert!(WELCOME_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(INTERVALS_MAX * 43 + 1_000 <= WELCOME_BYTES_MAX);
@@ -105,6 +112,9 @@ impl Kind {
         match self {
             Self::Data | Self::Result => PAYLOAD_BYTES_MAX,
             Self::Welcome => WELCOME_BYTES_MAX,
+            Self::Status => STATUS_BYTES_MAX,
+            Self::Hello => HELLO_BYTES_MAX,
+            Self::Refusal | Self::Failed => REASON_BYTES_MAX,
             _ => CONTROL_BYTES_MAX,
         }
     }

@@ -46,15 +46,18 @@ impl Intervals {
             if known_start <= start && end <= known_end {
                 return Added::Known;
             }
-            let next_start = self.ranges.get(at + 1).map_or(u64::MAX, |next| next.0);
-            let follows = known_end == start && end <= next_start;
+            let next = self.ranges.get(at + 1).copied();
+            let follows = known_end == start && next.is_none_or(|(next, _)| end <= next);
             if !follows && known_start < end {
                 return Added::Conflict;
             }
             if follows {
                 self.ranges[at].1 = end;
-                if end == next_start {
-                    self.ranges[at].1 = self.ranges.remove(at + 1).1;
+                if let Some((next_start, next_end)) = next
+                    && next_start == end
+                {
+                    self.ranges[at].1 = next_end;
+                    self.ranges.remove(at + 1);
                 }
                 return Added::New;
             }
@@ -114,6 +117,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    /// Ids of a peer may be the largest there are.
+    #[test]
+    fn the_largest_numbers_are_joined() {
+        let mut set = Intervals::default();
+        assert_eq!(set.add(u64::MAX - 9..u64::MAX - 4), Added::New);
+        assert_eq!(set.add(u64::MAX - 4..u64::MAX), Added::New);
+        assert_eq!(set.add(u64::MAX - 1..u64::MAX), Added::Known);
+        assert_eq!(set.ranges(), [(u64::MAX - 9, u64::MAX)]);
+    }
 
     #[test]
     fn ranges_are_joined() {

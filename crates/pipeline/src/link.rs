@@ -1,16 +1,19 @@
 //! One TCP connection that carries frames.
 
+use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::net::sockopt;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::frame::{CONTROL_BYTES_MAX, FrameError, HEADER_BYTES, Header, Kind, WELCOME_BYTES_MAX};
+use crate::frame::{
+    CONTROL_BYTES_MAX, FrameError, HEADER_BYTES, Header, Kind, REASON_BYTES_MAX, WELCOME_BYTES_MAX,
+};
 
 /// For a connection to be made, and for all that is heard in the handshake: one who sends a byte now
 /// and then is cut off too.
@@ -43,6 +46,81 @@ pub enum LinkError {
     Refused(String),
     #[error("a message that is not understood: {0}")]
     Message(#[from] serde_json::Error),
+}
+
+/// Logs when a peer becomes unreachable, once for each reason, and when it is back.
+#[derive(Debug)]
+pub struct Reachability {
+    peer: &'static str,
+    address: SocketAddr,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Reachability {
+    pub fn new(peer: &'static str, address: SocketAddr) -> Self {
+        Self { peer, address, trouble: Mutex::new(None) }
+    }
+
+    /// One attempt. The caller repeats it.
+    pub fn connect(&self) -> Result<Link, LinkError> {
+        match Link::connect(self.address) {
+            Ok(link) => {
+                self.found();
+                Ok(link)
+            }
+            Err(error) => {
+                let error = error.into();
+                self.lost(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// An attempt failed, and will be repeated.
+    pub fn lost(&self, error: &LinkError) {
+        let reason = error.reason();
+        let mut trouble = self.trouble.lock();
+        if trouble.as_ref() != Some(&reason) {
+            tracing::warn!(
+                peer = self.peer,
+                "could not connect to {}: {reason}; retrying",
+                self.address
+            );
+            *trouble = Some(reason);
+        }
+    }
+
+    pub fn found(&self) {
+        if self.trouble.lock().take().is_some() {
+            tracing::info!(peer = self.peer, "connected to {}", self.address);
+        }
+    }
+}
+
+impl fmt::Display for Reachability {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at {}", self.peer, self.address)
+    }
+}
+
+impl LinkError {
+    /// In the operator's words, without the number of the system's error.
+    fn reason(&self) -> String {
+        use io::ErrorKind::{
+            ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+            WouldBlock,
+        };
+        match self {
+            Self::Io(error) => match error.kind() {
+                // A read that timed out.
+                WouldBlock => TimedOut.to_string(),
+                kind @ (ConnectionRefused | ConnectionReset | HostUnreachable
+                | NetworkUnreachable | TimedOut) => kind.to_string(),
+                _ => error.to_string(),
+            },
+            other => other.to_string(),
+        }
+    }
 }
 
 /// What came.
@@ -192,13 +270,29 @@ impl Link {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// Tells the other side why this ends. It may be gone already.
+    /// Ends this direction and waits until the other side, having read everything, ends the
+    /// connection.
+    pub fn finish(&mut self, timeout: Duration) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        self.stream.set_read_timeout(Some(timeout))?;
+        match self.stream.read(&mut [0; 1])? {
+            0 => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes after the end")),
+        }
+    }
+
+    /// Sends the reason why this connection ends. The other side may be gone already.
     pub fn refuse(&mut self, reason: &str) {
-        let header = Header::control(Kind::Refusal, 0, 0).with_payload(reason.as_bytes());
-        if let Err(error) = self.send(&header, reason.as_bytes()) {
-            tracing::debug!(%error, reason, "a refusal was not heard");
+        if let Err(error) = self.send_reason(Header::control(Kind::Refusal, 0, 0), reason) {
+            tracing::debug!(%error, "could not send a refusal");
         }
         self.close();
+    }
+
+    /// A frame whose payload is a text for people, cut if it is too long.
+    pub fn send_reason(&mut self, header: Header, reason: &str) -> io::Result<()> {
+        let bytes = &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)];
+        self.send(&header.with_payload(bytes), bytes)
     }
 }
 
@@ -276,6 +370,17 @@ mod tests {
         link.close();
         drop(link);
         slow.join().unwrap();
+    }
+
+    /// A reason may quote a peer's own text, which is longer when it is escaped.
+    #[test]
+    fn long_reasons_are_cut() {
+        let (to, from) = pair();
+        let (mut to, mut from) = (Link::new(to).unwrap(), Link::new(from).unwrap());
+        to.refuse(&"\u{e4}".repeat(CONTROL_BYTES_MAX));
+        let refused = from.receive_message::<()>(Kind::Welcome, &mut Vec::new()).unwrap_err();
+        let LinkError::Refused(reason) = refused else { panic!("{refused}") };
+        assert_eq!(reason, "\u{e4}".repeat(REASON_BYTES_MAX / 2));
     }
 
     #[test]

@@ -46,6 +46,16 @@ pub struct LocalSummary {
     pub collector: CollectorStatus,
 }
 
+impl LocalSummary {
+    /// The final status of every part.
+    pub fn statuses(&self) -> Vec<Status> {
+        let executors = self.executors.iter().cloned().map(Status::Executor);
+        let generator = Status::Generator(self.generator.status.clone());
+        let collector = Status::Collector(self.collector.clone());
+        [generator].into_iter().chain(executors).chain([collector]).collect()
+    }
+}
+
 /// Where executors find a collector that listens at this address: a link may lie between.
 pub(crate) type Detour<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frame::BATCH_MAX;
+
 /// The first message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -15,8 +17,8 @@ pub enum Hello {
     },
     /// To a generator, and then to the collector.
     Executor { stream: Option<u64>, name: String },
-    /// To a monitor.
-    Reporter { stage: String, name: String },
+    /// To a monitor. Reports with the same `instance` are of one process, on any connection.
+    Reporter { stage: String, name: String, instance: u64 },
 }
 
 /// All that defines the tasks of a stream: whoever knows it can compute each input again.
@@ -28,6 +30,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether a peer that sends it can be served.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return Err(format!("batches of {} tasks: 1 to {BATCH_MAX} are possible", self.batch));
+        }
+        Ok(())
+    }
+
     /// Whether the same id means the same task in both, however they are cut into batches.
     pub fn has_same_tasks(&self, other: &Self) -> bool {
         self.task == other.task && self.seed == other.seed
@@ -84,5 +94,5 @@ pub struct Account {
     pub wrong_ids: Vec<u64>,
 }
 
-/// So many ranges of missing ids, and so many ids of wrong results, are named.
+/// The largest number of ranges of missing ids, and of ids of wrong results, in an account.
 pub const NAMED_MAX: usize = 64;

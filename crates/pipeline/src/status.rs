@@ -31,9 +31,21 @@ impl Latency {
     }
 }
 
+/// How a run ended, by the collector's account.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub generated: u64,
+    /// Different tasks among the collected ones.
+    pub collected: u64,
+    pub lost: u64,
+    /// Why the run is not a success; empty if it is one.
+    pub faults: Vec<String>,
+}
+
 /// A generator. Counts are tasks, from the start of the run, unless they say frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorStatus {
+    pub stream: u64,
     pub epoch: u32,
     /// Ids below this one have been given out, earlier lives included.
     pub next_id: u64,
@@ -57,6 +69,9 @@ pub struct GeneratorStatus {
     /// From when a batch was sent to its acknowledgement; each batch counts once.
     pub service: Latency,
     pub meter: Reading,
+    /// At the end of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 /// One executor process.
@@ -74,16 +89,62 @@ pub struct ExecutorStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorStatus {
     pub executors: usize,
+    /// Tasks of the account that were read from the log at the start.
+    pub recovered: u64,
     /// All its streams together.
     pub account: Account,
     pub meter: Reading,
 }
 
-/// What is sent to a monitor.
+/// One part of the pipeline, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Status {
     Generator(GeneratorStatus),
     Executor(ExecutorStatus),
     Collector(CollectorStatus),
+}
+
+/// Identifies a part within its process: the stage, and the executor's name.
+pub type PartKey = (usize, String);
+
+impl Status {
+    pub fn key(&self) -> PartKey {
+        match self {
+            Self::Generator(_) => (0, String::new()),
+            Self::Executor(status) => (1, status.name.clone()),
+            Self::Collector(_) => (2, String::new()),
+        }
+    }
+
+    pub fn meter(&self) -> &Reading {
+        match self {
+            Self::Generator(status) => &status.meter,
+            Self::Executor(status) => &status.meter,
+            Self::Collector(status) => &status.meter,
+        }
+    }
+}
+
+/// How far a part has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum PartState {
+    Running,
+    /// The status is the final one.
+    Finished,
+    /// The status is the newest one before the failure.
+    Failed {
+        reason: String,
+    },
+    /// The connection ended without a final report. Set by the monitor.
+    Disconnected,
+}
+
+/// The message to a monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    #[serde(flatten)]
+    pub state: PartState,
+    pub status: Status,
 }

@@ -1,8 +1,8 @@
 //! The pipeline as processes that are killed: `kill -9` of an executor, of the collector, of the
 //! generator, all in one run that loses nothing.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -186,6 +186,81 @@ fn parts_are_processes() {
     endless.interrupt();
     let (text, is_success) = endless.end();
     assert!(is_success && text.contains("in flight  0\n"), "{text}");
+}
+
+/// A peer that is not there is one line for all threads and attempts.
+#[test]
+fn an_executor_reports_once_that_it_cannot_connect() {
+    let nowhere = free_address();
+    let output = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "executor", "--threads", "8", "--patience", "500ms"])
+        .args(["--generator", &nowhere])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("could not connect to {nowhere}: connection refused; retrying");
+    assert_eq!(complaint.matches(&expected).count(), 1, "{complaint}");
+    let end = format!("could not connect to the generator at {nowhere}: ");
+    assert!(complaint.contains(&end), "{complaint}");
+}
+
+/// What a monitor serves at this path.
+fn ask(pages: &str, path: &str) -> String {
+    loop {
+        let mut stream = TcpStream::connect(pages).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        // A browser that is slow, as on a busy machine, is disconnected and asks again.
+        if stream.read_to_string(&mut answer).is_ok() && !answer.is_empty() {
+            return answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+        }
+    }
+}
+
+/// A monitor, where it serves pages, and where parts report.
+fn start_monitor() -> (Part, String, String) {
+    let mut monitor = Part::start(&["monitor", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let mut line = |begin: &str, end: &str| {
+        let mut line = String::new();
+        monitor.lines.read_line(&mut line).unwrap();
+        let line = line.strip_prefix(begin).and_then(|line| line.strip_suffix(end));
+        line.unwrap().to_owned()
+    };
+    let (pages, reports) = (line("http://", "/\n"), line("reports to ", "\n"));
+    (monitor, pages, reports)
+}
+
+/// Everything that the monitor shows agrees with what was collected: in all three stages.
+fn check_totals(pages: &str, tasks: u64) {
+    let metrics = ask(pages, "/metrics");
+    for stage in ["generator", "executor", "collector"] {
+        let expected = format!("myriad_pipeline_tasks_total{{stage=\"{stage}\"}} {tasks}\n");
+        assert!(metrics.contains(&expected), "{metrics}");
+    }
+    assert!(metrics.contains("myriad_pipeline_parts{state=\"running\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("myriad_pipeline_lost_tasks_total 0\n"), "{metrics}");
+    let status: serde_json::Value = serde_json::from_str(&ask(pages, "/status.json")).unwrap();
+    assert_eq!(status["totals"]["tasks"], serde_json::json!([tasks, tasks, tasks]));
+    let parts = status["parts"].as_array().unwrap();
+    assert!(parts.iter().all(|part| part["state"] == "finished"), "{parts:?}");
+    let generator = parts.iter().find(|part| part["stage"] == "generator").unwrap();
+    let verdict =
+        serde_json::json!({"generated": tasks, "collected": tasks, "lost": 0, "faults": []});
+    assert_eq!(generator["verdict"], verdict);
+}
+
+/// The end of a run is not between two reports: the final totals are exact, in one process and in
+/// several.
+#[test]
+fn the_monitor_shows_exact_totals_at_the_end() {
+    for more in [&[][..], &["--processes", "--executors", "2"]] {
+        let (_monitor, pages, reports) = start_monitor();
+        let run = ["run", "--tasks", "54321", "--lease", "60s", "--json", "--monitor", &reports];
+        let (text, is_success) = Part::start(&[&run[..], more].concat()).end();
+        assert!(is_success && text.contains("collected  54321 tasks"), "{text}");
+        check_totals(&pages, 54_321);
+    }
 }
 
 /// A use beyond the exercise: checksums of a directory tree. One of two executors is killed on the

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::print;
+use super::{Job, print, printing};
 use crate::ablation::{ALL, Ablation, Budget};
 
 const HELP: &str = "\
@@ -19,13 +19,13 @@ pipeline is held to. Fails if a figure that is wanted is missed; with --json the
   -h, --help         Print this
 ";
 
-pub(super) fn run(parser: &mut Parser) -> Result<()> {
+pub(super) fn read(parser: &mut Parser) -> Result<Job> {
     let mut names = Vec::new();
     let (mut budget, mut is_json) = (Budget::FULL, false);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return print(HELP),
-            Arg::Short('l') | Arg::Long("list") => return print(&list()),
+            Arg::Short('h') | Arg::Long("help") => return Ok(printing(HELP)),
+            Arg::Short('l') | Arg::Long("list") => return Ok(printing(list())),
             Arg::Long("quick") => budget = Budget::QUICK,
             Arg::Long("json") => is_json = true,
             Arg::Value(name) => names.push(name.string()?),
@@ -33,6 +33,10 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
         }
     }
     let ablations = chosen(&names)?;
+    Ok(Box::new(move || run(ablations, budget, is_json)))
+}
+
+fn run(ablations: Vec<&'static Ablation>, budget: Budget, is_json: bool) -> Result<()> {
     let mut missed = Vec::new();
     for ablation in ablations {
         let outcome = ablation.run(budget)?;
@@ -56,14 +60,15 @@ fn list() -> String {
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Ablation>> {
     if names.is_empty() {
-        bail!("say which, or all; see myriad pipeline ablation --list");
+        bail!("a name, or all, is missing; see myriad pipeline ablation --list");
     }
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.to_vec());
     }
     let find = |name: &String| {
-        Ablation::find(name)
-            .ok_or_else(|| anyhow!("there is no {name}: see myriad pipeline ablation --list"))
+        Ablation::find(name).ok_or_else(|| {
+            anyhow!("unknown ablation {name:?}; see myriad pipeline ablation --list")
+        })
     };
     names.iter().map(find).collect()
 }
@@ -81,7 +86,7 @@ mod tests {
         assert_eq!(named(&["d03", "limits"]).unwrap(), 2);
         assert_eq!(named(&["all"]).unwrap(), ALL.len());
         assert!(named(&[]).is_err());
-        assert!(named(&["d17"]).unwrap_err().to_string().contains("no d17"));
+        assert!(named(&["d17"]).unwrap_err().to_string().contains("unknown ablation \"d17\""));
         assert_eq!(list().lines().count(), ALL.len());
     }
 }

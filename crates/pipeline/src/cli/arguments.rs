@@ -23,6 +23,9 @@ const PAGES_PORT: u16 = 25_580;
 
 const TICK_NS_MIN: u64 = 100_000;
 const TICK_NS_MAX: u64 = 10_000_000_000;
+/// A lease of nothing would have every batch sent again and again.
+const LEASE_NS_MIN: u64 = 1_000_000;
+const LEASE_NS_MAX: u64 = 86_400_000_000_000;
 
 /// Everything that can be said on the command line, with its default.
 #[derive(Debug, Clone)]
@@ -123,7 +126,10 @@ pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Asked> {
             Arg::Long(name) if names.contains(&name) => name.to_owned(),
             other => return Err(other.unexpected().into()),
         };
-        arguments.set(&name, parser).with_context(|| format!("--{name}"))?;
+        arguments.set(&name, parser)?;
+    }
+    if arguments.processes && arguments.growth_max.is_some() {
+        bail!("--growth-max cannot be used with --processes");
     }
     Ok(Asked::Run(Box::new(arguments)))
 }
@@ -136,7 +142,7 @@ impl Arguments {
             "processes" => self.processes = true,
             _ => {
                 let value = parser.value()?.string()?;
-                self.set_value(name, &value)?;
+                self.set_value(name, &value).with_context(|| format!("--{name}"))?;
                 self.given.push((name.to_owned(), value));
             }
         }
@@ -157,7 +163,7 @@ impl Arguments {
             "tasks" => self.tasks = Some(parse_count(value)?),
             "batch" => self.batch = Some(whole(value, 1, u64::from(BATCH_MAX))?),
             "window" => self.window = whole(value, 1, u64::try_from(WINDOW_MAX)?)?,
-            "lease" => self.lease = humantime::parse_duration(value)?,
+            "lease" => self.lease = between(value, LEASE_NS_MIN, LEASE_NS_MAX)?,
             "overload" => self.overload = parse_overload(value)?,
             "backlog" => self.backlog = Some(parse_count(value)?),
             "executors" => self.executors = whole(value, 1, 64)?,
@@ -251,16 +257,20 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 /// `2000000`, `2M`, `2_000k`: decimal multiples.
-fn parse_count(text: &str) -> Result<u64> {
+pub(super) fn parse_count(text: &str) -> Result<u64> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
         Some(b'M') => (&text[..text.len() - 1], 1_000_000),
         Some(b'G') => (&text[..text.len() - 1], 1_000_000_000),
         _ => (text, 1),
     };
-    let number: u64 =
-        digits.replace('_', "").parse().with_context(|| format!("{text:?} is no count"))?;
-    number.checked_mul(factor).ok_or_else(|| anyhow!("{text} is too many"))
+    let digits = digits.replace('_', "");
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        bail!("{text:?} is not a count such as 2000000, 2M or 500k");
+    }
+    let number: Option<u64> = digits.parse().ok();
+    let number = number.and_then(|number| number.checked_mul(factor));
+    number.ok_or_else(|| anyhow!("{text} does not fit 64 bits"))
 }
 
 fn whole<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T> {
@@ -311,7 +321,7 @@ fn parse_verify(text: &str) -> Result<Verify> {
         return Ok(Verify::All);
     }
     let parts = text.strip_prefix("sample:").and_then(|rest| rest.split_once('/'));
-    let (size, window) = parts.ok_or_else(|| anyhow!("{text:?} is no all or sample:N/TIME"))?;
+    let (size, window) = parts.ok_or_else(|| anyhow!("{text:?} is not all or sample:N/TIME"))?;
     let window = between(window, 10_000_000, 86_400_000_000_000)?;
     let size = whole(size, 1, u64::try_from(SAMPLE_MAX)?)?;
     Ok(Verify::Sample { size, window_ns: nanoseconds(window) })
@@ -324,7 +334,7 @@ fn parse_share(text: &str) -> Result<f64> {
         None => text.parse()?,
     };
     if !(0.0..=1.0).contains(&share) {
-        bail!("{share} is no share: from 0 to 1");
+        bail!("{text} is not a share from 0 to 1");
     }
     Ok(share)
 }
@@ -376,6 +386,8 @@ mod tests {
             ("rate", "99999999999999G"),
             ("tick", "0ms"),
             ("tick", "1h"),
+            ("lease", "0s"),
+            ("lease", "500years"),
             ("batch", "0"),
             ("batch", "1048577"),
             ("verify", "sample:0/60s"),

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::print;
+use super::arguments::parse_count;
+use super::{Job, print, printing};
 use crate::collector::check_all;
 use crate::task::{BatchTask, Codec, Exercise, Ids, Kernel};
 
@@ -19,15 +20,21 @@ library and `sha2`; then prints what each kernel takes per task. Fails if a dige
 
 const BATCH: u32 = 4096;
 
-pub(super) fn run(parser: &mut Parser) -> Result<()> {
+pub(super) fn read(parser: &mut Parser) -> Result<Job> {
     let mut tasks: u64 = 100_000;
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return print(HELP),
-            Arg::Long("tasks") => tasks = parser.value()?.parse()?,
+            Arg::Short('h') | Arg::Long("help") => return Ok(printing(HELP)),
+            Arg::Long("tasks") => {
+                tasks = parse_count(&parser.value()?.string()?).context("--tasks")?;
+            }
             other => return Err(other.unexpected().into()),
         }
     }
+    Ok(Box::new(move || run(tasks)))
+}
+
+fn run(tasks: u64) -> Result<()> {
     let mut text = String::new();
     for kernel in Kernel::ALL {
         for codec in [Codec::Sha256Le, Codec::Sha256Be, Codec::Sha256Ds] {

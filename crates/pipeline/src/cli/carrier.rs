@@ -1,19 +1,19 @@
-//! `myriad pipeline carrier`: one end of the way by a message broker.
+//! `myriad pipeline carrier`: one end of a path through a message broker.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use lexopt::{Arg, Parser, ValueExt};
 
 use super::arguments::parse_address;
-use super::{log_to_stderr, print, stop_on_signals};
-use crate::carrier::{self, CarrierOptions, Place};
+use super::{Job, log_to_stderr, printing, stop_on_signals};
+use crate::carrier::{self, CarrierOptions, PLACES_MAX, Place};
 
 const HELP: &str = "\
 Usage: myriad pipeline carrier --broker HOST:PORT (--offer|--serve NAME=HOST:PORT)...
 
-Carries connections of the pipeline by way of a message broker (NATS), where parts cannot reach each
-other: whoever connects to a place that one carrier offers comes to where another one serves it.
+Carries connections of the pipeline through a message broker (NATS), where parts cannot reach each
+other: a connection to a place that one carrier offers is forwarded to where another one serves it.
 
       --broker <HOST:PORT>       Where the broker is
       --offer <NAME=HOST:PORT>   Take connections in there
@@ -21,18 +21,32 @@ other: whoever connects to a place that one carrier offers comes to where anothe
   -h, --help                     Print this
 ";
 
-pub(super) fn run(parser: &mut Parser) -> Result<()> {
+pub(super) fn read(parser: &mut Parser) -> Result<Job> {
     let (mut broker, mut offered, mut served) = (None, Vec::new(), Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return print(HELP),
-            Arg::Long("broker") => broker = Some(parse_address(&parser.value()?.string()?)?),
-            Arg::Long("offer") => offered.push(parse_place(&parser.value()?.string()?)?),
-            Arg::Long("serve") => served.push(parse_place(&parser.value()?.string()?)?),
+            Arg::Short('h') | Arg::Long("help") => return Ok(printing(HELP)),
+            Arg::Long("broker") => {
+                let text = parser.value()?.string()?;
+                broker = Some(parse_address(&text).context("--broker")?);
+            }
+            Arg::Long("offer") => {
+                offered.push(parse_place(&parser.value()?.string()?).context("--offer")?);
+            }
+            Arg::Long("serve") => {
+                served.push(parse_place(&parser.value()?.string()?).context("--serve")?);
+            }
             other => return Err(other.unexpected().into()),
         }
     }
     let broker = broker.ok_or_else(|| anyhow!("--broker is missing; see --help"))?;
+    let places = offered.len() + served.len();
+    ensure!(places > 0, "--offer or --serve is missing; see --help");
+    ensure!(places <= PLACES_MAX, "--offer, --serve: {places} places, at most {PLACES_MAX}");
+    Ok(Box::new(move || run(broker, offered, served)))
+}
+
+fn run(broker: SocketAddr, offered: Vec<Place>, served: Vec<Place>) -> Result<()> {
     log_to_stderr()?;
     let listen = |place: Place| -> Result<(TcpListener, Place)> {
         let listener = TcpListener::bind(place.address)
@@ -47,7 +61,7 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
 /// `generator=127.0.0.1:25522`.
 fn parse_place(text: &str) -> Result<Place> {
     let parts = text.split_once('=');
-    let (name, address) = parts.ok_or_else(|| anyhow!("{text:?} is no NAME=HOST:PORT"))?;
+    let (name, address) = parts.ok_or_else(|| anyhow!("{text:?} is not NAME=HOST:PORT"))?;
     Place::new(name, parse_address(address)?)
 }
 
@@ -61,8 +75,12 @@ mod tests {
         for wrong in ["collector", "=127.0.0.1:7", "a b=127.0.0.1:7", "collector=7"] {
             assert!(parse_place(wrong).is_err(), "{wrong}");
         }
-        let refused = |words: &[&str]| run(&mut Parser::from_args(words)).unwrap_err().to_string();
+        let refused = |words: &[&str]| match read(&mut Parser::from_args(words)) {
+            Ok(_) => panic!("{words:?} is accepted"),
+            Err(error) => format!("{error:#}"),
+        };
         assert!(refused(&["--offer", "a=127.0.0.1:0"]).contains("--broker is missing"));
-        assert!(refused(&["--serve", "a"]).contains("NAME=HOST:PORT"));
+        assert!(refused(&["--broker", "127.0.0.1:1"]).contains("--offer or --serve is missing"));
+        assert!(refused(&["--serve", "a"]).contains("--serve: \"a\" is not NAME=HOST:PORT"));
     }
 }

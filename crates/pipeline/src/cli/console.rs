@@ -86,23 +86,32 @@ impl Console {
         bar.set_message(parts.join(" | "));
     }
 
-    /// A reader that has gone away ends the lines, not the run.
+    /// A reader that closes its end stops the lines, not the run.
     fn print_json(&self, status: &Status) {
         let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match serde_json::to_string(&Line { at_ms, status }) {
             Ok(line) => {
                 if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-                    tracing::debug!(%error, "nobody reads the status");
+                    tracing::debug!(%error, "could not print a status");
                 }
             }
             Err(error) => tracing::warn!(%error, "a status could not be written"),
         }
     }
 
-    /// The changing line goes; what follows stays.
-    pub(super) fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+    /// Removes the progress line, prints the final status of each part where lines are printed, and
+    /// delivers it, or the reason of a failure, to the monitor.
+    pub(super) fn end(&self, last: Result<Vec<Status>, &anyhow::Error>) {
+        match &self.bar {
+            Some(bar) => bar.finish_and_clear(),
+            None => {
+                for status in last.iter().flatten() {
+                    self.print_json(status);
+                }
+            }
+        }
+        if let Some(reporter) = &self.reporter {
+            reporter.finish(last.map_err(|error| format!("{error:#}")));
         }
     }
 }
@@ -206,6 +215,9 @@ mod tests {
     fn lines_name_their_stage() {
         let status = Status::Generator(GeneratorStatus { generated: 5, ..Default::default() });
         let line = serde_json::to_string(&Line { at_ms: 7, status: &status }).unwrap();
-        assert!(line.starts_with(r#"{"at_ms":7,"stage":"generator","epoch":0"#), "{line}");
+        assert!(
+            line.starts_with(r#"{"at_ms":7,"stage":"generator","stream":0,"epoch":0"#),
+            "{line}"
+        );
     }
 }

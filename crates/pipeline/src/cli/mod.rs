@@ -14,26 +14,31 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
+use base::usage::UsageError;
 use lexopt::Parser;
 use tracing_subscriber::EnvFilter;
+
+/// What a command line asks for. It is complete when the command line has been read.
+type Job = Box<dyn FnOnce() -> Result<()>>;
 
 /// One subcommand.
 struct Subcommand {
     name: &'static str,
     about: &'static str,
-    run: fn(&mut Parser) -> Result<()>,
+    /// Reads the rest of the command line and does nothing else: an error is a [`UsageError`].
+    read: fn(&mut Parser) -> Result<Job>,
 }
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "run", about: "All parts in one process, over loopback", run: roles::run },
-    Subcommand { name: "generator", about: "Give out tasks on schedule", run: roles::generator },
-    Subcommand { name: "executor", about: "Compute tasks", run: roles::executor },
-    Subcommand { name: "collector", about: "Collect results, check them, keep the books", run: roles::collector },
-    Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", run: roles::monitor },
-    Subcommand { name: "carrier", about: "Carry connections by way of a message broker", run: carrier::run },
-    Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", run: calibrate::run },
-    Subcommand { name: "ablation", about: "Measure steps of tuning, the naive way beside the right one", run: ablation::run },
+    Subcommand { name: "run", about: "All parts in one process, over loopback", read: roles::run },
+    Subcommand { name: "generator", about: "Give out tasks on schedule", read: roles::generator },
+    Subcommand { name: "executor", about: "Compute tasks", read: roles::executor },
+    Subcommand { name: "collector", about: "Collect results, check them, keep the books", read: roles::collector },
+    Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", read: roles::monitor },
+    Subcommand { name: "carrier", about: "Carry connections by way of a message broker", read: carrier::read },
+    Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", read: calibrate::read },
+    Subcommand { name: "ablation", about: "Measure steps of tuning, the naive way beside the right one", read: ablation::read },
 ];
 
 /// The text of `myriad pipeline --help`.
@@ -53,27 +58,40 @@ fn format_row(subcommand: &Subcommand) -> String {
     format!("  {:<12} {}\n", subcommand.name, subcommand.about)
 }
 
-/// Does what the rest of the command line asks for: the name of a subcommand, then its options.
+/// Does what the rest of the command line asks for: the name of a subcommand, then its options. A
+/// [`UsageError`] is about the command line; any other error is a failure.
 pub fn run(parser: &mut Parser) -> Result<()> {
+    let job = read(parser).map_err(|error| match error.downcast::<lexopt::Error>() {
+        // Its text contains its cause, which the whole chain would repeat.
+        Ok(error) => UsageError::new(error),
+        Err(error) => UsageError::new(format_args!("{error:#}")),
+    })?;
+    job()
+}
+
+fn read(parser: &mut Parser) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
         None => bail!("a command is missing; see myriad pipeline --help"),
-        Some(Short('h') | Long("help")) => print(&help()),
-        Some(Value(name)) if name == "help" => print(&help()),
-        Some(Value(name)) => {
-            let wanted = SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name);
-            match wanted {
-                Some(subcommand) => (subcommand.run)(parser),
-                None => {
-                    bail!("unknown command pipeline {}; see myriad pipeline --help", name.display())
-                }
+        Some(Short('h') | Long("help")) => Ok(printing(help())),
+        Some(Value(name)) if name == "help" => Ok(printing(help())),
+        Some(Value(name)) => match SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name) {
+            Some(subcommand) => (subcommand.read)(parser),
+            None => {
+                bail!("unknown command pipeline {}; see myriad pipeline --help", name.display())
             }
-        }
+        },
         Some(other) => Err(other.unexpected().into()),
     }
 }
 
-/// Writes to standard output; a reader that has gone away is an error that the program ignores.
+/// The job that prints a text.
+fn printing(text: impl Into<String>) -> Job {
+    let text = text.into();
+    Box::new(move || print(&text))
+}
+
+/// Writes to standard output. The program ignores the error of a reader that has closed its end.
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -116,11 +134,38 @@ mod tests {
     }
 
     #[test]
-    fn strange_commands_are_refused() {
-        let refused =
-            |arguments: &[&str]| run(&mut Parser::from_args(arguments)).unwrap_err().to_string();
-        assert!(refused(&[]).contains("missing"));
-        assert!(refused(&["fly"]).contains("unknown command pipeline fly"));
-        assert!(refused(&["--fast"]).contains("--fast"));
+    fn a_wrong_command_line_is_a_usage_error_that_names_the_option() {
+        for (arguments, expected) in [
+            (&[][..], "a command is missing; see myriad pipeline --help"),
+            (&["fly"], "unknown command pipeline fly; see myriad pipeline --help"),
+            (&["--fast"], "invalid option '--fast'"),
+            (&["run", "--fast"], "invalid option '--fast'"),
+            (&["run", "--tasks"], "missing argument for option '--tasks'"),
+            (&["run", "--tasks", "x"], "--tasks: \"x\" is not a count such as 2000000, 2M or 500k"),
+            (
+                &["run", "--duration", "5x"],
+                "--duration: unknown time unit \"x\", supported units: \
+              ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)",
+            ),
+            (
+                &["executor", "--generator", "25522"],
+                "--generator: \"25522\" is not HOST:PORT, such as \
+              127.0.0.1:8080 or [::1]:8080",
+            ),
+            (
+                &["run", "--processes", "--growth-max", "1%"],
+                "--growth-max cannot be used with --processes",
+            ),
+            (&["carrier", "--offer", "a"], "--offer: \"a\" is not NAME=HOST:PORT"),
+            (
+                &["calibrate", "--tasks", "x"],
+                "--tasks: \"x\" is not a count such as 2000000, 2M or 500k",
+            ),
+            (&["ablation", "d99"], "unknown ablation \"d99\"; see myriad pipeline ablation --list"),
+        ] {
+            let error = run(&mut Parser::from_args(arguments)).unwrap_err();
+            assert!(error.is::<UsageError>(), "{arguments:?}");
+            assert_eq!(error.to_string(), expected, "{arguments:?}");
+        }
     }
 }

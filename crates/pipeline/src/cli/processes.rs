@@ -246,7 +246,8 @@ pub(super) fn run(arguments: &Arguments, given: &Given, stop: &Arc<AtomicBool>) 
             parts.generator.text += &text;
         }
     }
-    console.end();
+    // Each part has printed its final status itself.
+    console.end(Ok(Vec::new()));
     print(&parts.generator.text)?;
     for part in &parts.executors {
         print(&part.text)?;

@@ -12,11 +12,11 @@ use super::arguments::{Arguments, Asked, parse};
 use super::console::{Console, latency_text, shares_text, short};
 use super::memory::Memory;
 use super::processes::{self, Given, Listening};
-use super::{log_to_stderr, print, stop_on_signals};
+use super::{Job, log_to_stderr, print, printing, stop_on_signals};
 use crate::collector::{self, CollectorOptions, percent};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary};
-use crate::local::{self, LocalOptions};
+use crate::local::{self, LocalOptions, LocalSummary};
 use crate::message::Account;
 use crate::monitor::{self, MonitorOptions};
 use crate::status::Status;
@@ -63,15 +63,30 @@ const TASK: [&str; 12] = [
 ];
 const CHECK: [&str; 5] = ["verify", "out", "log", "results", "order"];
 
-/// `None`: help was printed.
-fn arguments(parser: &mut Parser, names: &[&[&str]], help: &str) -> Result<Option<Arguments>> {
-    match parse(parser, &[&COMMON, &names.concat()[..]].concat())? {
-        Asked::Help => print(&format!("{help}{COMMON_HELP}")).map(|()| None),
-        Asked::Run(arguments) => {
+/// Reads the options of a role; the job logs to standard error and runs it.
+fn job(
+    parser: &mut Parser,
+    names: &[&[&str]],
+    help: &str,
+    run: fn(&Arguments) -> Result<()>,
+) -> Result<Job> {
+    let help = format!("{help}{COMMON_HELP}");
+    job_of(parser, &[&COMMON, &names.concat()[..]].concat(), help, run)
+}
+
+fn job_of(
+    parser: &mut Parser,
+    names: &[&str],
+    help: String,
+    run: fn(&Arguments) -> Result<()>,
+) -> Result<Job> {
+    Ok(match parse(parser, names)? {
+        Asked::Help => printing(help),
+        Asked::Run(arguments) => Box::new(move || {
             log_to_stderr()?;
-            Ok(Some(*arguments))
-        }
-    }
+            run(&arguments)
+        }),
+    })
 }
 
 /// The kernel that was asked for, or the best one.
@@ -87,7 +102,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-pub(super) fn run(parser: &mut Parser) -> Result<()> {
+pub(super) fn run(parser: &mut Parser) -> Result<Job> {
     let help = format!(
         "Usage: myriad pipeline run [OPTIONS]\n\n\
          All parts in one process, each with threads and sockets of its own. Without --tasks or\n\
@@ -101,11 +116,14 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
          {TASK_HELP}{CHECK_HELP}"
     );
     let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
-    let Some(arguments) = arguments(parser, &[&TASK, &CHECK, &own], &help)? else { return Ok(()) };
+    job(parser, &[&TASK, &CHECK, &own], &help, run_all)
+}
+
+fn run_all(arguments: &Arguments) -> Result<()> {
     if arguments.processes {
-        return run_processes(&arguments);
+        return run_processes(arguments);
     }
-    let kernel = kernel(&arguments);
+    let kernel = kernel(arguments);
     let options = LocalOptions {
         stream: arguments.stream,
         plan: arguments.plan()?,
@@ -122,7 +140,7 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
         results: arguments.results(),
         patience: arguments.patience,
     };
-    let console = Console::new(&arguments);
+    let console = Console::new(arguments);
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let started = Instant::now();
@@ -131,7 +149,7 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
         console.show(&status, by_tasks);
         memory.lock().look(started.elapsed(), &status);
     });
-    console.end();
+    console.end(outcome.as_ref().map(LocalSummary::statuses));
     let summary = outcome?;
     let mut text = generator_text(&summary.generator);
     let memory = memory.into_inner();
@@ -149,9 +167,6 @@ pub(super) fn run(parser: &mut Parser) -> Result<()> {
 
 /// Options of the roles that `run` has too.
 fn run_processes(arguments: &Arguments) -> Result<()> {
-    if arguments.growth_max.is_some() {
-        bail!("--growth-max is of one process: leave --processes out");
-    }
     let of = |names: &[&[&str]]| arguments.given_of(&[&COMMON, &names.concat()[..]].concat());
     let given = Given {
         generator: of(&[&TASK]),
@@ -161,39 +176,41 @@ fn run_processes(arguments: &Arguments) -> Result<()> {
     processes::run(arguments, &given, &stop_on_signals()?)
 }
 
-pub(super) fn generator(parser: &mut Parser) -> Result<()> {
+pub(super) fn generator(parser: &mut Parser) -> Result<Job> {
     let help = format!(
         "Usage: myriad pipeline generator [OPTIONS]\n\n\
          \x20     --listen <HOST:PORT>   Where executors connect [127.0.0.1:25522]\n\
          \x20     --collector <HOST:PORT>  [127.0.0.1:25523]\n\
          {TASK_HELP}"
     );
-    let own = ["listen", "collector"];
-    let Some(arguments) = arguments(parser, &[&TASK, &own], &help)? else { return Ok(()) };
+    job(parser, &[&TASK, &["listen", "collector"]], &help, run_generator)
+}
+
+fn run_generator(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
     let options = GeneratorOptions {
         stream: arguments.stream,
-        task: Maker::built_in(kernel(&arguments)).make(&plan)?,
+        task: Maker::built_in(kernel(arguments)).make(&plan)?,
         plan,
         pace: arguments.pace(),
         ledger: arguments.ledger(),
-        listener: listen_and_say(arguments.listen_for_executors(), &arguments)?,
+        listener: listen_and_say(arguments.listen_for_executors(), arguments)?,
         collector: arguments.collector,
         patience: arguments.patience,
     };
-    let console = Console::new(&arguments);
+    let console = Console::new(arguments);
     let by_tasks = arguments.tasks.is_some();
     let stop = stop_on_signals()?;
     let outcome = generator::run(options, &stop, &mut |status| {
         console.show(&Status::Generator(status.clone()), by_tasks);
     });
-    console.end();
+    console.end(outcome.as_ref().map(|summary| vec![Status::Generator(summary.status.clone())]));
     let summary = outcome?;
     print(&generator_text(&summary))?;
     judge(&summary)
 }
 
-pub(super) fn executor(parser: &mut Parser) -> Result<()> {
+pub(super) fn executor(parser: &mut Parser) -> Result<Job> {
     let help = "\
 Usage: myriad pipeline executor [OPTIONS]
 
@@ -202,9 +219,11 @@ Usage: myriad pipeline executor [OPTIONS]
       --threads <N>          [cores]
       --corrupt <SHARE>      Spoil this share of the results, to see that it is found [0]
 ";
-    let own: &[&[&str]] = &[&["generator", "collector", "threads", "corrupt"]];
-    let Some(arguments) = arguments(parser, own, help)? else { return Ok(()) };
-    let kernel = kernel(&arguments);
+    job(parser, &[&["generator", "collector", "threads", "corrupt"]], help, run_executor)
+}
+
+fn run_executor(arguments: &Arguments) -> Result<()> {
+    let kernel = kernel(arguments);
     let options = ExecutorOptions {
         name: format!("executor-{}", std::process::id()),
         generator: arguments.generator,
@@ -215,12 +234,12 @@ Usage: myriad pipeline executor [OPTIONS]
         corrupt: arguments.corrupt,
         patience: arguments.patience,
     };
-    let console = Console::new(&arguments);
+    let console = Console::new(arguments);
     let stop = stop_on_signals()?;
     let outcome = executor::run(options, &stop, &mut |status| {
         console.show(&Status::Executor(status.clone()), false);
     });
-    console.end();
+    console.end(outcome.as_ref().map(|status| vec![Status::Executor(status.clone())]));
     let status = outcome?;
     let meter = &status.meter;
     print(&format!(
@@ -233,7 +252,7 @@ Usage: myriad pipeline executor [OPTIONS]
     ))
 }
 
-pub(super) fn collector(parser: &mut Parser) -> Result<()> {
+pub(super) fn collector(parser: &mut Parser) -> Result<Job> {
     let help = format!(
         "Usage: myriad pipeline collector [OPTIONS]\n\n\
          Ends when the last generator has its account.\n\n\
@@ -242,11 +261,13 @@ pub(super) fn collector(parser: &mut Parser) -> Result<()> {
          \x20     --stay                 Go on when all generators have ended\n\
          {CHECK_HELP}"
     );
-    let own: &[&[&str]] = &[&["listen", "stay", "seed"], &CHECK];
-    let Some(arguments) = arguments(parser, own, &help)? else { return Ok(()) };
+    job(parser, &[&["listen", "stay", "seed"], &CHECK], &help, run_collector)
+}
+
+fn run_collector(arguments: &Arguments) -> Result<()> {
     let options = CollectorOptions {
-        listener: listen_and_say(arguments.listen_for_results(), &arguments)?,
-        make_task: Maker::built_in(kernel(&arguments)),
+        listener: listen_and_say(arguments.listen_for_results(), arguments)?,
+        make_task: Maker::built_in(kernel(arguments)),
         verify: arguments.verify,
         seed: arguments.seed,
         out: arguments.out.clone(),
@@ -254,22 +275,22 @@ pub(super) fn collector(parser: &mut Parser) -> Result<()> {
         results: arguments.results(),
         stay: arguments.stay,
     };
-    let console = Console::new(&arguments);
+    let console = Console::new(arguments);
     let stop = stop_on_signals()?;
     let outcome = collector::run(options, &stop, &mut |status| {
         console.show(&Status::Collector(status.clone()), false);
     });
-    console.end();
+    console.end(outcome.as_ref().map(|status| vec![Status::Collector(status.clone())]));
     let status = outcome?;
     print(&account_text(&status.account))
 }
 
-pub(super) fn monitor(parser: &mut Parser) -> Result<()> {
+pub(super) fn monitor(parser: &mut Parser) -> Result<Job> {
     let help = "\
 Usage: myriad pipeline monitor [OPTIONS]
 
-Hears from all parts that are started with --monitor, and shows how they are doing: a page at /,
-Prometheus' text at /metrics, JSON at /status.json.
+Shows the reports of all parts that are started with --monitor: a page at /, Prometheus' text at
+/metrics, JSON at /status.json.
 
       --listen <HOST:PORT>   Where parts report [127.0.0.1:25524]
       --http <HOST:PORT>     Where browsers ask [127.0.0.1:25580]
@@ -277,11 +298,10 @@ Prometheus' text at /metrics, JSON at /status.json.
       --layout <NAME>        Of these blocks: early, or late (with the time, and what waits) [early]
   -h, --help                 Print this
 ";
-    let arguments = match parse(parser, &["listen", "http", "out", "layout"])? {
-        Asked::Help => return print(help),
-        Asked::Run(arguments) => arguments,
-    };
-    log_to_stderr()?;
+    job_of(parser, &["listen", "http", "out", "layout"], help.to_owned(), run_monitor)
+}
+
+fn run_monitor(arguments: &Arguments) -> Result<()> {
     let pages = listen(arguments.http)?;
     let listener = listen(arguments.listen_for_reports())?;
     print(&format!(
@@ -296,7 +316,7 @@ Prometheus' text at /metrics, JSON at /status.json.
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("listen on {address}"))
+    TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))
 }
 
 /// With `--json` the address is the first line: the port may be one that the kernel chose.

@@ -55,6 +55,7 @@ pub(super) fn serve<'scope>(
 }
 
 fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, String> {
+    plan.check()?;
     let _making = shared.making.lock();
     if let Some(stream) = shared.stream(id) {
         return Ok(stream);

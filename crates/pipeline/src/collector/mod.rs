@@ -79,6 +79,8 @@ struct Shared {
     clock: Clock,
     meter: Meter,
     greetings: Slots,
+    /// Tasks that the log contained at the start.
+    recovered: u64,
     /// Held while a stream is made, which may take long and opens files: each is made once.
     making: Mutex<()>,
     state: Mutex<State>,
@@ -121,7 +123,8 @@ impl Shared {
             add(&mut account, &stream.account());
         }
         let executors = self.state.lock().executors;
-        CollectorStatus { executors, account, meter: self.meter.read() }
+        let (recovered, meter) = (self.recovered, self.meter.read());
+        CollectorStatus { executors, recovered, account, meter }
     }
 }
 
@@ -155,6 +158,7 @@ pub fn run(
             (Some(sink), streams)
         }
     };
+    let recovered_tasks = recovered.values().map(|known| known.ledger.collected()).sum();
     let shared = Shared {
         make_task: options.make_task,
         verify: options.verify,
@@ -165,6 +169,7 @@ pub fn run(
         clock,
         meter: Meter::default(),
         greetings: Slots::new(GREETINGS_MAX),
+        recovered: recovered_tasks,
         making: Mutex::new(()),
         state: Mutex::new(State {
             streams: BTreeMap::new(),

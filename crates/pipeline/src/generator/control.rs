@@ -9,26 +9,30 @@ use anyhow::{Result, bail};
 use crate::frame::{Header, Kind, decode_pairs};
 use crate::generator::{GeneratorOptions, Phase, Shared, State};
 use crate::intervals::Intervals;
-use crate::link::{Link, LinkError, Received};
+use crate::link::{Link, LinkError, Reachability, Received};
 use crate::message::{GeneratorWelcome, Hello, Plan};
 
 /// Between two attempts to reach the collector.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits for a collector, and is told where to go on.
+/// Waits for a collector. Its welcome names the ids that are collected already.
 pub(super) fn register(
     options: &GeneratorOptions,
     stop: &AtomicBool,
 ) -> Result<(Link, GeneratorWelcome, Intervals)> {
     let started = Instant::now();
+    let reachability = Reachability::new("the collector", options.collector);
     loop {
         match greet(options.collector, options.stream, None, &options.plan) {
-            Ok(greeted) => return Ok(greeted),
+            Ok(greeted) => {
+                reachability.found();
+                return Ok(greeted);
+            }
             Err(LinkError::Refused(reason)) => bail!("the collector refused: {reason}"),
             Err(error) if started.elapsed() > options.patience || stop.load(Ordering::Relaxed) => {
-                bail!("no collector at {}: {error}", options.collector)
+                bail!("could not connect to the collector at {}: {error}", options.collector)
             }
-            Err(error) => tracing::debug!(%error, "no collector yet"),
+            Err(error) => reachability.lost(&error),
         }
         thread::sleep(RETRY_PAUSE);
     }
@@ -135,6 +139,7 @@ fn apply(shared: &Shared, header: &Header, payload: &[u8]) -> Result<(), LinkErr
 /// `None`: the run ended, or has failed now.
 fn reconnect(shared: &Shared) -> Option<Link> {
     let started = Instant::now();
+    let reachability = Reachability::new("the collector", shared.collector);
     loop {
         if shared.state.lock().phase.is_last() {
             return None;
@@ -150,7 +155,7 @@ fn reconnect(shared: &Shared) -> Option<Link> {
                 shared.fail(format!("the collector did not come back in {waited_s} s: {error}"));
                 return None;
             }
-            Err(error) => tracing::debug!(%error, "the collector is still gone"),
+            Err(error) => reachability.lost(&error),
         }
         thread::sleep(RETRY_PAUSE);
     }

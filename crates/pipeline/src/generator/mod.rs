@@ -21,7 +21,7 @@ use crate::link::Link;
 use crate::message::{Account, Plan};
 use crate::meter::Meter;
 use crate::slots::{GREETINGS_MAX, Slots};
-use crate::status::{GeneratorStatus, Latency};
+use crate::status::{GeneratorStatus, Latency, Verdict};
 use crate::task::BatchTask;
 use crate::uniform;
 
@@ -138,6 +138,7 @@ impl Shared {
     fn status(&self, state: &State) -> GeneratorStatus {
         let counts = state.ledger.counts();
         GeneratorStatus {
+            stream: self.stream,
             epoch: self.epoch,
             next_id: state.ledger.next_id(),
             offered: state.pace.offered(),
@@ -158,6 +159,7 @@ impl Shared {
             latency: Latency::of(state.ledger.latency_ns()),
             service: Latency::of(state.ledger.service_ns()),
             meter: self.meter.read(),
+            verdict: None,
         }
     }
 }
@@ -311,9 +313,15 @@ const GOODBYE_NS: u64 = 5_000_000_000;
 fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     let state = shared.state.lock();
     state.ledger.check()?;
-    let status = shared.status(&state);
+    let mut status = shared.status(&state);
     let account = state.account.clone().context("the collector gave no account")?;
     let faults = faults(&status, &account);
+    status.verdict = Some(Verdict {
+        generated: status.next_id,
+        collected: account.distinct,
+        lost: status.next_id.saturating_sub(account.distinct),
+        faults: faults.clone(),
+    });
     let took = Duration::from_nanos(state.ended_ns.saturating_sub(state.began_ns));
     Ok(GeneratorSummary { epoch: shared.epoch, took, status, account, faults })
 }

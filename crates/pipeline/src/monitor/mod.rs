@@ -1,5 +1,5 @@
-//! The monitor: hears how all parts are doing, adds them up by stage, and shows it: a page, JSON,
-//! Prometheus' text, and a file per stage and minute.
+//! The monitor: receives the reports of all parts, adds them up by stage, and shows them: a page,
+//! JSON, Prometheus' text, and a file per stage and minute.
 
 mod board;
 mod minutes;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::frame::Kind;
 use crate::link::{Link, LinkError, Received};
 use crate::message::Hello;
-use crate::status::Status;
+use crate::status::Report;
 use board::{Board, Totals};
 use minutes::Minutes;
 
@@ -131,22 +131,26 @@ fn totals(shared: &Shared) -> (Totals, u64) {
 }
 
 fn serve(shared: &Shared, id: u64, stream: TcpStream) {
-    let outcome = Link::new(stream).map_err(LinkError::from).and_then(|link| {
+    let outcome = Link::new(stream).map_err(LinkError::from).and_then(|mut link| {
         shared.links.lock().push((id, link.try_clone()?));
-        hear(shared, id, link)
+        let outcome = receive_reports(shared, id, &mut link);
+        shared.board.lock().disconnect(id);
+        // Confirms the last report to a part that waits for it.
+        link.close();
+        outcome
     });
     shared.links.lock().retain(|(other, _)| *other != id);
-    shared.board.lock().forget(id);
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "a part ended");
+    match outcome {
+        Ok(()) | Err(LinkError::Closed) => {}
+        Err(error) => tracing::warn!(%error, "the connection of a part ended"),
     }
 }
 
-fn hear(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkError> {
+fn receive_reports(shared: &Shared, id: u64, link: &mut Link) -> Result<(), LinkError> {
     let mut payload = Vec::new();
     let hello = link.receive_message(Kind::Hello, &mut payload)?;
-    let Hello::Reporter { .. } = hello else {
-        link.refuse("this is a monitor: it wants reports");
+    let Hello::Reporter { instance, .. } = hello else {
+        link.refuse("this is a monitor: it accepts only reports");
         return Err(LinkError::Unexpected { found: Kind::Hello, expected: "a reporter" });
     };
     link.open_for(0)?;
@@ -157,15 +161,15 @@ fn hear(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkError> {
         if header.kind != Kind::Status {
             return Err(LinkError::Unexpected { found: header.kind, expected: "a status" });
         }
-        let status: Status = serde_json::from_slice(&payload[..header.payload_len()])?;
-        shared.board.lock().take(id, status);
+        let report: Report = serde_json::from_slice(&payload[..header.payload_len()])?;
+        shared.board.lock().take(id, instance, report);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::GeneratorStatus;
+    use crate::status::{GeneratorStatus, Status};
     use std::io::{Read as _, Write as _};
     use std::sync::Arc;
 
@@ -187,22 +191,19 @@ mod tests {
             stream.read_to_string(&mut answer)?;
             Ok::<_, io::Error>(answer)
         };
-        // Who is not quick is let go, and comes again.
+        // A browser that is slow, as on a busy machine, is disconnected and asks again.
         let ask = |path: &str| loop {
             match try_to_ask(path) {
                 Ok(answer) if !answer.is_empty() => break answer,
                 _ => thread::yield_now(),
             }
         };
-        let status = GeneratorStatus { generated: 77, ..Default::default() };
-        loop {
-            reporter.send(Status::Generator(status.clone()));
-            let metrics = ask("/metrics");
-            if metrics.contains("myriad_pipeline_tasks_total{stage=\"generator\"} 77\n") {
-                break;
-            }
-            thread::yield_now();
-        }
+        let status = GeneratorStatus { next_id: 77, ..Default::default() };
+        reporter.finish(Ok(vec![Status::Generator(status)]));
+        // The reporter has the monitor's confirmation: there is nothing to wait for.
+        let metrics = ask("/metrics");
+        let expected = "myriad_pipeline_tasks_total{stage=\"generator\"} 77\n";
+        assert!(metrics.contains(expected), "{metrics}");
         assert!(ask("/status.json").contains("\"generator\""));
         assert!(ask("/").contains("<title>"));
         assert!(ask("/else").starts_with("HTTP/1.1 404"));

@@ -1,21 +1,24 @@
-//! What a browser and Prometheus get: one request per connection, answered by one thread.
+//! The answers to browsers and Prometheus: one request per connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::monitor::board::Board;
+use crate::slots::Slots;
 
 const PAGE: &str = include_str!("page.html");
 /// Heads of browsers are far below.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// For each read and write: who is slower is let go, as others wait.
-const TIMEOUT: Duration = Duration::from_millis(500);
+/// For a whole request, and then for its answer: a slow client is disconnected.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Connections that are served at once, each by a thread; more wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 16;
 const TURN: Duration = Duration::from_millis(20);
 
 const CONTENT_POLICY: &str = concat!(
@@ -24,26 +27,41 @@ const CONTENT_POLICY: &str = concat!(
 );
 
 pub(super) fn serve(listener: &TcpListener, board: &Mutex<Board>, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::SeqCst) {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                if let Err(error) = answer(stream, board) {
-                    tracing::debug!(%error, "a browser was not answered");
+    let slots = Slots::new(CONNECTIONS_MAX);
+    let slots = &slots;
+    thread::scope(|scope| {
+        while !is_over.load(Ordering::SeqCst) {
+            let Some(slot) = slots.take() else {
+                thread::sleep(TURN);
+                continue;
+            };
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    scope.spawn(move || {
+                        if let Err(error) = answer(stream, board) {
+                            tracing::debug!(%error, "a browser was not answered");
+                        }
+                        drop(slot);
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TURN),
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a browser's connection");
+                    thread::sleep(TURN);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TURN),
-            Err(error) => {
-                tracing::warn!(%error, "a browser could not be taken in");
-                thread::sleep(TURN);
-            }
         }
-    }
+    });
+}
+
+/// What is left of the time for a read or a write.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
     let (status, kind, content) = match read_path(&mut stream)?.as_deref() {
         Some("/") => ("200 OK", "text/html; charset=utf-8", PAGE.to_owned()),
         Some("/status.json") => ("200 OK", "application/json", board.lock().json()?),
@@ -59,15 +77,26 @@ fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
          Cache-Control: no-store\r\nConnection: close\r\n\r\n",
         content.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(content.as_bytes())
+    let until = Instant::now() + TIMEOUT;
+    for mut rest in [head.as_bytes(), content.as_bytes()] {
+        while !rest.is_empty() {
+            stream.set_write_timeout(Some(left(until)?))?;
+            match stream.write(rest)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => rest = &rest[count..],
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `None`: no GET request with a head of usual size.
 fn read_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = vec![0; HEAD_BYTES_MAX];
     let mut filled = 0;
+    let until = Instant::now() + TIMEOUT;
     loop {
+        stream.set_read_timeout(Some(left(until)?))?;
         let count = stream.read(&mut head[filled..])?;
         filled += count;
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -81,5 +110,31 @@ fn read_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
             Ok(httparse::Status::Partial) if count > 0 && filled < HEAD_BYTES_MAX => {}
             Ok(httparse::Status::Partial) | Err(_) => return Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that never completes its request does not keep others from the page.
+    #[test]
+    fn slow_clients_do_not_block_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (board, is_over) = (Mutex::new(Board::default()), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| serve(&listener, &board, &is_over));
+            let slow: Vec<TcpStream> =
+                (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let mut quick = TcpStream::connect(address).unwrap();
+            quick.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            quick.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            drop(slow);
+            is_over.store(true, Ordering::SeqCst);
+        });
     }
 }
