@@ -1,33 +1,89 @@
 //! `myriad lab ...`: one row per subcommand.
 
-use anyhow::{Result, bail};
-use lexopt::Parser;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::usage::UsageError;
+use lexopt::{Arg, Parser, ValueExt};
+
+/// What a command line asks for. It is complete when the command line has been read.
+pub(crate) type Job = Box<dyn FnOnce() -> Result<()>>;
 
 /// One subcommand.
 pub(crate) struct Subcommand {
     pub(crate) name: &'static str,
     /// What it does, in a few words, for the list of all.
     pub(crate) about: &'static str,
-    /// Reads its own arguments, `--help` included, and does it.
-    pub(crate) run: fn(&mut Parser) -> Result<()>,
+    /// Reads its own arguments, `--help` included, and the files that define its work. An error is a
+    /// [`UsageError`]; errors of the job are failures.
+    pub(crate) read: fn(&mut CommandLine<'_>) -> Result<Job>,
+}
+
+/// The rest of a command line. Errors name the option.
+pub(crate) struct CommandLine<'a> {
+    parser: &'a mut Parser,
+    /// The one that was read last, as it was written.
+    option: String,
+}
+
+impl<'a> CommandLine<'a> {
+    pub(crate) fn new(parser: &'a mut Parser) -> Self {
+        Self { parser, option: String::new() }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<Arg<'_>>, lexopt::Error> {
+        let argument = self.parser.next()?;
+        self.option = match &argument {
+            Some(Arg::Short(letter)) => format!("-{letter}"),
+            Some(Arg::Long(name)) => format!("--{name}"),
+            Some(Arg::Value(_)) | None => String::new(),
+        };
+        Ok(argument)
+    }
+
+    /// The option's value.
+    pub(crate) fn value<T: FromStr>(&mut self) -> Result<T>
+    where
+        T::Err: Display,
+    {
+        let text = self.text()?;
+        text.parse().map_err(|error| anyhow!("{} {text:?}: {error}", self.option))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        let value = self.parser.value()?;
+        value.string().with_context(|| self.option.clone())
+    }
+
+    pub(crate) fn path(&mut self) -> Result<PathBuf> {
+        Ok(self.parser.value()?.into())
+    }
+
+    /// Everything that is left, options or not.
+    pub(crate) fn rest(&mut self) -> Result<impl Iterator<Item = OsString> + '_> {
+        Ok(self.parser.raw_args()?)
+    }
 }
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "cassandra-stress", about: "Load with that tool's options, reported in its form", run: crate::cassandra_stress::command },
-    Subcommand { name: "compare", about: "Two servers under the same load, in turn", run: crate::compare::command },
-    Subcommand { name: "echo", about: "Send back all that comes", run: crate::echo::command },
-    Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", run: crate::load::command },
-    Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", run: crate::max::command },
-    Subcommand { name: "peel", about: "What each layer of the server costs a request of CQL", run: crate::peel::command },
-    Subcommand { name: "redis-benchmark", about: "Load with that tool's options, reported in its form", run: crate::redis_benchmark::command },
+    Subcommand { name: "cassandra-stress", about: "Load with that tool's options, reported in its form", read: crate::cassandra_stress::command },
+    Subcommand { name: "compare", about: "Two servers under the same load, in turn", read: crate::compare::command },
+    Subcommand { name: "echo", about: "Send back all that comes", read: crate::echo::command },
+    Subcommand { name: "generate", about: "Make load: a specification in, events out, as JSON", read: crate::load::command },
+    Subcommand { name: "max", about: "The highest rate that keeps bounds of latency", read: crate::max::command },
+    Subcommand { name: "peel", about: "What each layer of the server costs a request of CQL", read: crate::peel::command },
+    Subcommand { name: "redis-benchmark", about: "Load with that tool's options, reported in its form", read: crate::redis_benchmark::command },
     crate::profile::SUBCOMMAND,
-    Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", run: crate::report::run },
-    Subcommand { name: "run", about: "Measure every cell of a definition", run: crate::run::command },
-    Subcommand { name: "repro", about: "Run tables of the source documents again", run: crate::repro::command },
-    Subcommand { name: "results", about: "Print what was measured beside the source documents", run: crate::repro::results_command },
-    Subcommand { name: "serve", about: "Show a run in a browser while it goes on", run: crate::serve::run },
-    Subcommand { name: "webbench", about: "Load a web server with that tool's options, reported in its form", run: crate::webbench::command },
+    Subcommand { name: "report", about: "Make a page and a CSV file from the rows of a run", read: crate::report::command },
+    Subcommand { name: "run", about: "Measure every cell of a definition", read: crate::run::command },
+    Subcommand { name: "repro", about: "Run tables of the source documents again", read: crate::repro::command },
+    Subcommand { name: "results", about: "Print what was measured beside the source documents", read: crate::repro::results_command },
+    Subcommand { name: "serve", about: "Show a run in a browser while it goes on", read: crate::serve::command },
+    Subcommand { name: "webbench", about: "Load a web server with that tool's options, reported in its form", read: crate::webbench::command },
 ];
 
 /// The text of `myriad lab --help`.
@@ -46,28 +102,83 @@ fn row(subcommand: &Subcommand) -> String {
     format!("  {:<18} {}\n", subcommand.name, subcommand.about)
 }
 
-/// Does what the rest of the command line asks for: the name of a subcommand, then its arguments.
+/// Does what the rest of the command line asks for: the name of a subcommand, then its arguments. A
+/// [`UsageError`] is about the command line or a definition; any other error is a failure.
 pub fn run(parser: &mut Parser) -> Result<()> {
+    let job = read(parser).map_err(|error| match error.downcast::<lexopt::Error>() {
+        // Its text contains its cause, which the whole chain would repeat.
+        Ok(error) => UsageError::new(error),
+        Err(error) => UsageError::new(format_args!("{error:#}")),
+    })?;
+    job()
+}
+
+fn read(parser: &mut Parser) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
         None => bail!("a command is missing; see myriad lab --help"),
-        Some(Short('h') | Long("help")) => print(&help()),
-        Some(Value(name)) if name == "help" => print(&help()),
-        Some(Value(name)) => {
-            let wanted = SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name);
-            match wanted {
-                Some(subcommand) => (subcommand.run)(parser),
-                None => bail!("unknown command lab {}; see myriad lab --help", name.display()),
-            }
-        }
+        Some(Short('h') | Long("help")) => Ok(printing(help())),
+        Some(Value(name)) if name == "help" => Ok(printing(help())),
+        Some(Value(name)) => match SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name) {
+            Some(subcommand) => (subcommand.read)(&mut CommandLine::new(parser)),
+            None => bail!("unknown command lab {}; see myriad lab --help", name.display()),
+        },
         Some(other) => Err(other.unexpected().into()),
     }
 }
 
-/// Writes to standard output; a reader that has gone away is an error that the program ignores.
+/// The job that prints a text.
+pub(crate) fn printing(text: impl Into<String>) -> Job {
+    let text = text.into();
+    Box::new(move || print(&text))
+}
+
+/// Writes to standard output. The program ignores the error of a reader that has closed its end.
 pub(crate) fn print(text: &str) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_command_line_is_a_usage_error_that_names_the_option() {
+        let number = "invalid digit found in string";
+        for (arguments, expected) in [
+            (&[][..], "a command is missing; see myriad lab --help".to_owned()),
+            (&["fly"], "unknown command lab fly; see myriad lab --help".to_owned()),
+            (&["run", "--fast"], "invalid option '--fast'".to_owned()),
+            (&["run", "--seed"], "missing argument for option '--seed'".to_owned()),
+            (&["run", "--seed", "x"], format!("--seed \"x\": {number}")),
+            (&["redis-benchmark", "-c", "x"], format!("-c \"x\": {number}")),
+            (&["redis-benchmark", "-c", "0"], "-c must be 1 to 60000".to_owned()),
+            (&["redis-benchmark", "-P", "9999999999"], "-P must be 1 to 100000".to_owned()),
+            (
+                &["max", "this", "--cpus-load", "99999999"],
+                "--cpus-load: \"99999999\" is not a list of cores such as 0 or 0,2-3".to_owned(),
+            ),
+            (&["webbench", "-t", "x"], format!("-t \"x\": {number}")),
+            (&["max", "this", "--keys", "x"], format!("--keys \"x\": {number}")),
+            (
+                &["serve", "--listen", "8080", "."],
+                "--listen: \"8080\" is not HOST:PORT, such as \
+              127.0.0.1:8080 or [::1]:8080"
+                    .to_owned(),
+            ),
+            (
+                &["run", "/nosuch.toml"],
+                "could not read /nosuch.toml: No such file or directory (os \
+              error 2)"
+                    .to_owned(),
+            ),
+        ] {
+            let error = run(&mut Parser::from_args(arguments)).unwrap_err();
+            assert!(error.is::<UsageError>(), "{arguments:?}");
+            assert_eq!(error.to_string(), expected, "{arguments:?}");
+        }
+    }
 }

@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use lexopt::Parser;
 use reactor::{
     Config, ConnId, Connections, Context, Control, Flow, Group, Handler, Listener, Output, Peer,
 };
+
+use crate::cli::{CommandLine, Job, printing};
 
 const HELP: &str = "\
 Usage: myriad lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
@@ -26,15 +27,15 @@ of bulk strings are requests and replies at once, so a generator can take it for
 const READ_COST_NS_MAX: u64 = 1_000_000_000;
 
 /// `lab echo`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let (mut port, mut threads, mut read_cost_ns) = (0, 1, 0);
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("port") => port = parser.value()?.parse()?,
-            Long("threads") => threads = parser.value()?.parse()?,
-            Long("read-cost-ns") => read_cost_ns = parser.value()?.parse()?,
-            Short('h') | Long("help") => return crate::cli::print(HELP),
+            Long("port") => port = parser.value()?,
+            Long("threads") => threads = parser.value()?,
+            Long("read-cost-ns") => read_cost_ns = parser.value()?,
+            Short('h') | Long("help") => return Ok(printing(HELP)),
             other => return Err(other.unexpected().into()),
         }
     }
@@ -44,11 +45,13 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
         "--read-cost-ns must be at most {READ_COST_NS_MAX}"
     );
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    serve(address, threads, Duration::from_nanos(read_cost_ns))
+    let read_cost = Duration::from_nanos(read_cost_ns);
+    Ok(Box::new(move || serve(address, threads, read_cost)))
 }
 
 fn serve(address: SocketAddr, reactors: usize, read_cost: Duration) -> Result<()> {
-    let listener = Listener::bind(address, b"").with_context(|| format!("listen on {address}"))?;
+    let listener =
+        Listener::bind(address, b"").with_context(|| format!("could not listen on {address}"))?;
     let config = Config { reactors, drain_timeout_ms: 100, ..Config::default() };
     let group = Group::start(&config, vec![listener], move |_, _| Echo { read_cost })?;
     for address in group.addresses() {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use lexopt::Parser;
 use serde_json::Value;
 
-use crate::cli::print;
+use crate::cli::{CommandLine, Job, print, printing};
 use crate::repro::definitions;
 use crate::repro::figure::Figure;
 use crate::repro::sheet::Sheet;
@@ -63,9 +62,13 @@ const LEVELS: [Level; 7] = [
 ];
 
 /// `lab peel`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let program = std::env::current_exe().context("find this program's file")?;
-    let Some((mut options, folder)) = parse(parser, program)? else { return print(HELP) };
+    let Some((options, folder)) = parse(parser, program)? else { return Ok(printing(HELP)) };
+    Ok(Box::new(move || run_or_print(options, folder)))
+}
+
+fn run_or_print(mut options: Options, folder: Option<PathBuf>) -> Result<()> {
     if let Some(folder) = folder {
         return print(&text(&RunFolder::open(&folder)?.rows()?)?);
     }
@@ -79,18 +82,21 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
 }
 
 /// `None`: help is wanted. A folder, if rows are there already.
-fn parse(parser: &mut Parser, program: PathBuf) -> Result<Option<(Options, Option<PathBuf>)>> {
+fn parse(
+    parser: &mut CommandLine<'_>,
+    program: PathBuf,
+) -> Result<Option<(Options, Option<PathBuf>)>> {
     use lexopt::prelude::*;
     let (mut options, mut folder) = (Options::new(program), None);
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("quick") => options.quick = true,
-            Long("repeats") => options.repeats = Some(parser.value()?.parse()?),
-            Long("cell-ms") => options.cell_ms = Some(parser.value()?.parse()?),
-            Long("out") => options.out = Some(parser.value()?.into()),
+            Long("repeats") => options.repeats = Some(parser.value()?),
+            Long("cell-ms") => options.cell_ms = Some(parser.value()?),
+            Long("out") => options.out = Some(parser.path()?),
             Long("quiet-wait") => {
-                options.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+                options.quiet_wait = Some(Duration::from_secs(parser.value()?));
             }
             Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),

@@ -1,13 +1,14 @@
 //! The `myriad` program: reads the command line, and calls what it asks for.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong command line or configuration. A reader of the output
-//! that goes away early (`myriad log dump DIR | head`) is no failure.
+//! Exit status: 0 success, 1 failure, 2 wrong command line or configuration. A reader that closes the
+//! output early (`myriad log dump DIR | head`) is not a failure.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use base::usage::UsageError;
 use lexopt::{Arg, Parser};
 use server::config::{self, Arguments, ArgumentsError, Config};
 
@@ -29,9 +30,9 @@ Usage:
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
   myriad cql --markdown         Print the documentation of CQL's statements, types and functions
-  myriad --version              Print the version
+  myriad version                Print the version, as --version does
 
-Every command takes --help.
+Every command takes --help. Exit status: 0 success, 1 failure, 2 wrong command line or configuration.
 ";
 
 const SERVE_HELP: &str = "\
@@ -105,7 +106,11 @@ fn main() -> ExitCode {
     match run(command, &mut parser) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<lexopt::Error>() || error.is::<web::UsageError>() => {
+        Err(error)
+            if error.is::<lexopt::Error>()
+                || error.is::<UsageError>()
+                || error.is::<web::UsageError>() =>
+        {
             complain(&error.to_string());
             ExitCode::from(2)
         }
@@ -161,6 +166,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             }
             Some("cql") => parse_document(parser, "cql", CQL_HELP, server::cql_markdown),
             Some("help") => print(HELP),
+            Some("version") => print(VERSION),
             _ => Err(usage(&format!("unknown command {}", name.display()))),
         },
         Some(other) => Err(other.unexpected().into()),
@@ -230,7 +236,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Standard error may be closed; then there is no one to tell.
+/// Standard error may be closed: then the message is lost.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "myriad: {text}");
 }
@@ -260,6 +266,7 @@ mod tests {
             (&["commands", "--help"], "docs/commands.md"),
             (&["commands", "--markdown"], "# Commands"),
             (&["--version"], env!("CARGO_PKG_VERSION")),
+            (&["version"], env!("CARGO_PKG_VERSION")),
         ] {
             match parsed(arguments) {
                 Ok(Command::Print(text)) => assert!(text.contains(part), "{text}"),

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use lexopt::Parser;
 
 use self::options::{HELP, Kind, Options, Rate};
 use self::output::{Interval, Summary};
+use crate::cli::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, CqlWork, Keys, LoadEvent, LoadReport, LoadSpec, Operation, Protocol, Schedule,
     Sharing, SocketWork, Warmup, Work, generate,
@@ -24,26 +24,30 @@ const WARMUP_OPERATIONS_MAX: u64 = 50_000;
 const CONNECTIONS_MAX: usize = 8;
 
 /// The arguments after `cassandra-stress`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let mut words = Vec::new();
-    for word in parser.raw_args()? {
-        words.push(word.into_string().ok().context("options are text")?);
+    for word in parser.rest()? {
+        words.push(word.into_string().ok().context("options must be text")?);
     }
-    let Some(options) = options::parse(&words)? else { return crate::cli::print(HELP) };
-    let address = resolve(&options)?;
-    crate::cli::print(&output::settings(&options))?;
-    if let Some(operations) = warmup_operations(&options) {
+    let Some(options) = options::parse(&words)? else { return Ok(printing(HELP)) };
+    Ok(Box::new(move || run(&options)))
+}
+
+fn run(options: &Options) -> Result<()> {
+    let address = resolve(options)?;
+    crate::cli::print(&output::settings(options))?;
+    if let Some(operations) = warmup_operations(options) {
         let name = options.kind.name();
         crate::cli::print(&format!("Warming up {name} with {operations} iterations...\n"))?;
         let warmup = Options { count: Some(operations), duration_s: None, ..options.clone() };
         load(&warmup, address, &mut |_| Ok(()))?;
     }
-    crate::cli::print(&output::running(&options))?;
+    crate::cli::print(&output::running(options))?;
     crate::cli::print(output::HEAD)?;
     let mut interval = Interval::new(options.interval_s);
     let report =
-        load(&options, address, &mut |operations| crate::cli::print(&interval.line(operations)))?;
-    crate::cli::print(&Summary::of(&options, &report)?.text())
+        load(options, address, &mut |operations| crate::cli::print(&interval.line(operations)))?;
+    crate::cli::print(&Summary::of(options, &report)?.text())
 }
 
 fn resolve(options: &Options) -> Result<SocketAddr> {

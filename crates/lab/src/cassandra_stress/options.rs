@@ -134,7 +134,9 @@ pub(crate) fn parse(words: &[String]) -> Result<Option<Options>> {
         if word.starts_with('-') {
             group = word;
         } else {
-            options.take(group, word).with_context(|| format!("{group} {word}"))?;
+            options
+                .take(group, word)
+                .with_context(|| format!("{group} {word}").trim_start().to_owned())?;
         }
     }
     ensure!(

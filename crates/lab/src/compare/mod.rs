@@ -9,9 +9,8 @@
 mod decision;
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::Parser;
 
-use crate::cli::print;
+use crate::cli::{CommandLine, Job, print, printing};
 use crate::measure::Machine;
 use crate::row::Row;
 use crate::run::latencies_ns;
@@ -122,15 +121,13 @@ struct Options {
 }
 
 /// `lab compare`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
-    let Some(options) = parse(parser)? else {
-        return print(&help());
-    };
-    compare(&options)
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
+    let Some(options) = parse(parser)? else { return Ok(printing(help())) };
+    Ok(Box::new(move || compare(&options)))
 }
 
 /// `None`: help was asked for.
-fn parse(parser: &mut Parser) -> Result<Option<Options>> {
+fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut servers: Vec<ServerWords> = Vec::new();
     let (mut load, mut metric) = (LoadFlags::default(), Metric::Cpu);
@@ -141,15 +138,15 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
         match arg {
             Short('h') | Long("help") => return Ok(None),
             Long("metric") => {
-                let word = parser.value()?.string()?;
+                let word = parser.text()?;
                 let known = Metric::ALL.into_iter().find(|metric| metric.word() == word);
                 metric = known.with_context(|| {
-                    format!("{word:?} is no metric: cpu, throughput, p50 or p99")
+                    format!("--metric {word:?}: not one of cpu, throughput, p50, p99")
                 })?;
             }
-            Long("blocks") => blocks = parser.value()?.parse()?,
-            Long("precision") => precision = parser.value()?.parse()?,
-            Long("block-ms") => block_ms = parser.value()?.parse()?,
+            Long("blocks") => blocks = parser.value()?,
+            Long("precision") => precision = parser.value()?,
+            Long("block-ms") => block_ms = parser.value()?,
             Long("keep-servers") => keeps_servers = true,
             Value(word) => servers.push(word.string()?.parse()?),
             Long(name) => {
@@ -166,7 +163,7 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
     let lengths = BLOCK_MS_MIN..=BLOCK_MS_MAX;
     ensure!(lengths.contains(&block_ms), "--block-ms must be {BLOCK_MS_MIN} to {BLOCK_MS_MAX}");
     let Ok(servers) = <[ServerWords; 2]>::try_from(servers) else {
-        bail!("two servers are wanted; see myriad lab compare --help");
+        bail!("two servers are required; see myriad lab compare --help");
     };
     Ok(Some(Options { servers, load, metric, blocks, precision, block_ms, keeps_servers }))
 }

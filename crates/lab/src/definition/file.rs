@@ -12,16 +12,16 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::grid::{self, Node, Point};
 use super::{Cell, Definition, REPEATS_MAX, set_duration};
 use crate::load::{
-    AppendWork, Arrival, Commit, CqlWork, Distribution, HttpWork, Keys, LoadSpec, LogMode,
-    Operation, Protocol, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+    AppendWork, Arrival, CONNECTIONS_MAX, Commit, CqlWork, Distribution, HttpWork, Keys, LoadSpec,
+    LogMode, Operation, PIPELINE_MAX, Protocol, Sharing, Sizes, SocketWork, THREADS_MAX, WaitFor,
+    Warmup, Work,
 };
 use crate::subject::{Kind, OptionValue, SubjectSpec};
 
 /// A phase that fills a server ends by its operations; this is for one that never does.
 const PHASE_MS_MAX: u64 = 600_000;
-const CONNECTIONS_MAX: usize = 100_000;
-const PIPELINE_MAX: usize = 100_000;
-const THREADS_MAX: usize = 10_000;
+/// Of a load of appends.
+const WRITERS_MAX: usize = 10_000;
 
 /// What is wrong, and at which byte of the text.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ impl Load for AppendLoad {
     fn spec(self, _: &SubjectSpec, warmup: Warmup) -> Result<LoadSpec, Fault> {
         let work = AppendWork {
             mode: self.mode,
-            threads: within("threads", &self.threads, THREADS_MAX)?,
+            threads: within("threads", &self.threads, WRITERS_MAX)?,
             record_bytes: self.record_bytes,
             wait: self.wait,
             commit: self.commit,

@@ -9,6 +9,7 @@ mod grid;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ const QUICK_CELL_MS: u64 = 500;
 const QUICK_WARMUP_MS_MAX: u64 = 500;
 /// More measurements than anyone waits for are a slip of the pen.
 pub const CELLS_MAX: usize = 10_000;
+/// A grid of the most cells is a few lines; the largest of ours has some kilobytes.
+const DEFINITION_BYTES_MAX: u64 = 4 << 20;
 pub const REPEATS_MAX: usize = 1_000;
 /// Windows per measured phase, at least: fewer leave nothing to judge its steadiness by.
 const WINDOWS_MIN: u64 = 10;
@@ -62,17 +65,27 @@ pub struct Cell {
 /// A definition that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    #[error("read {}", path.display())]
+    #[error("could not read {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
     /// What its text says is wrong, from line 1.
     #[error("{}:{line}: {reason}", path.display())]
     Wrong { path: PathBuf, line: usize, reason: String },
 }
 
+/// The text of a file, which may be a device that never ends.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(DEFINITION_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > DEFINITION_BYTES_MAX {
+        return Err(io::Error::other(format!("larger than {DEFINITION_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
 impl Definition {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, DefinitionError> {
-        let text = fs::read_to_string(path)
+        let text = read_text(path)
             .map_err(|source| DefinitionError::Unreadable { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
@@ -440,9 +453,13 @@ kind = \"myriad\"
         for (path, expected) in [
             (folder.join("no-such-definition.toml"), "No such file or directory (os error 2)"),
             (folder, "Is a directory (os error 21)"),
+            ("/dev/zero".into(), "larger than 4194304 bytes"),
         ] {
             let error = anyhow::Error::from(Definition::read(&path).unwrap_err());
-            assert_eq!(format!("{error:#}"), format!("read {}: {expected}", path.display()));
+            assert_eq!(
+                format!("{error:#}"),
+                format!("could not read {}: {expected}", path.display())
+            );
         }
     }
 

@@ -12,12 +12,12 @@ use super::spec::{
 use super::template::Mix;
 
 /// Ports of one address that the system gives out are fewer.
-const CONNECTIONS_MAX: usize = 60_000;
-const THREADS_MAX: usize = 256;
+pub(crate) const CONNECTIONS_MAX: usize = 60_000;
+pub(crate) const THREADS_MAX: usize = 256;
 const USERS_MAX: usize = 1_000_000;
-const PIPELINE_MAX: usize = 100_000;
+pub(crate) const PIPELINE_MAX: usize = 100_000;
 /// As in Redis, whose values are no longer.
-const VALUE_BYTES_MAX: usize = 512 << 20;
+pub(crate) const VALUE_BYTES_MAX: usize = 512 << 20;
 /// What the users of one connection send at once must fit into memory many times over.
 const BATCH_BYTES_MAX: usize = 1 << 30;
 /// Of a mix; far fewer than a connection of CQL has streams to prepare them on.

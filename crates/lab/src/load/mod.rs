@@ -18,9 +18,11 @@ mod template;
 use std::io::Read;
 
 use anyhow::{Context, Result, bail};
-use lexopt::Parser;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
+use crate::cli::{CommandLine, Job, printing};
+
+pub(crate) use check::{CONNECTIONS_MAX, PIPELINE_MAX, THREADS_MAX, VALUE_BYTES_MAX};
 pub(crate) use cql::Conversation;
 pub use shared::Patience;
 pub use spec::{
@@ -59,16 +61,19 @@ pub fn generate_with(
 }
 
 /// `lab generate`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
-        None => {}
-        Some(Short('h') | Long("help")) => return crate::cli::print(HELP),
-        Some(other) => return Err(other.unexpected().into()),
+        None => Ok(Box::new(generate_from_stdin)),
+        Some(Short('h') | Long("help")) => Ok(printing(HELP)),
+        Some(other) => Err(other.unexpected().into()),
     }
+}
+
+fn generate_from_stdin() -> Result<()> {
     let done = read_spec().and_then(|spec| generate(&spec, &mut |event| write_event(&event)));
     if let Err(error) = &done {
-        // If this cannot be said either, the exit code says it.
+        // If this cannot be written either, the exit status reports the failure.
         let _ = write_event(&LoadEvent::Failed { reason: format!("{error:#}") });
     }
     done

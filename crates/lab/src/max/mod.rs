@@ -10,9 +10,8 @@ mod slo;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
-use lexopt::Parser;
 
-use crate::cli::print;
+use crate::cli::{CommandLine, Job, print, printing};
 use crate::load::{Arrival, Schedule, Work};
 use crate::measure::Machine;
 use crate::row::Row;
@@ -74,15 +73,15 @@ struct Options {
 }
 
 /// `lab max`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
-    match parse(parser)? {
-        None => print(&help()),
-        Some(options) => find(&options),
-    }
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
+    Ok(match parse(parser)? {
+        None => printing(help()),
+        Some(options) => Box::new(move || find(&options)),
+    })
 }
 
 /// `None`: help was asked for.
-fn parse(parser: &mut Parser) -> Result<Option<Options>> {
+fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut options = Options {
         server: "this".parse()?,
@@ -99,13 +98,13 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>> {
     while let Some(arg) = parser.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(None),
-            Long("slo") => options.slos.push(parser.value()?.string()?.parse()?),
-            Long("start") => options.start_per_second = Some(parser.value()?.parse()?),
-            Long("precision") => options.precision = parser.value()?.parse()?,
-            Long("confirm") => options.confirmations = parser.value()?.parse()?,
-            Long("run-ms") => options.run_ms = parser.value()?.parse()?,
-            Long("schedule") => options.schedule = schedule(&parser.value()?.string()?)?,
-            Long("out") => options.out = Some(parser.value()?.into()),
+            Long("slo") => options.slos.push(parser.value()?),
+            Long("start") => options.start_per_second = Some(parser.value()?),
+            Long("precision") => options.precision = parser.value()?,
+            Long("confirm") => options.confirmations = parser.value()?,
+            Long("run-ms") => options.run_ms = parser.value()?,
+            Long("schedule") => options.schedule = schedule(&parser.text()?)?,
+            Long("out") => options.out = Some(parser.path()?),
             Value(word) if !has_server => {
                 has_server = true;
                 options.server = word.string()?.parse()?;
@@ -127,7 +126,7 @@ fn schedule(word: &str) -> Result<Schedule> {
     match word {
         "poisson" => Ok(Schedule::Poisson),
         "even" => Ok(Schedule::Even),
-        _ => bail!("{word:?} is no schedule: poisson or even"),
+        _ => bail!("--schedule {word:?}: not one of poisson, even"),
     }
 }
 

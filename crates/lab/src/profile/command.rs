@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::Parser;
 
 use super::{CellProfile, Change, Labels, Options, Profile, Share};
-use crate::cli::{Subcommand, print};
+use crate::cli::{CommandLine, Job, Subcommand, print};
 use crate::definition::{Cell, Definition};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "profile",
     about: "Show where a process spends its processor time: flame graph, table",
-    run,
+    read: command,
 };
 
 const HELP: &str = "\
@@ -80,8 +79,12 @@ enum Work {
     },
 }
 
-fn run(parser: &mut Parser) -> Result<()> {
+fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let request = parse(parser)?;
+    Ok(Box::new(move || run(&request)))
+}
+
+fn run(request: &Request) -> Result<()> {
     match &request.work {
         Work::Help => print(HELP),
         Work::Process { pid, duration, options } => {
@@ -125,7 +128,7 @@ fn run(parser: &mut Parser) -> Result<()> {
     }
 }
 
-fn parse(parser: &mut Parser) -> Result<Request> {
+fn parse(parser: &mut CommandLine<'_>) -> Result<Request> {
     use lexopt::prelude::*;
     let (mut pid, mut file, mut difference) = (None, None, None);
     let (mut cell, mut against, mut seconds) = (None, None, None);
@@ -137,16 +140,16 @@ fn parse(parser: &mut Parser) -> Result<Request> {
             Short('h') | Long("help") => {
                 return Ok(Request { work: Work::Help, svg: PathBuf::new(), top });
             }
-            Long("pid") => pid = Some(parser.value()?.parse()?),
-            Long("cell") => cell = Some(parser.value()?.parse()?),
-            Long("against") => against = Some(parser.value()?.parse()?),
-            Long("seconds") => seconds = Some(parser.value()?.parse()?),
-            Long("frequency") => options.frequency = parser.value()?.parse()?,
-            Long("thread") => options.thread = Some(parser.value()?.string()?),
-            Long("top") => top = parser.value()?.parse()?,
-            Long("out") => svg = Some(parser.value()?.into()),
+            Long("pid") => pid = Some(parser.value()?),
+            Long("cell") => cell = Some(parser.value()?),
+            Long("against") => against = Some(parser.value()?),
+            Long("seconds") => seconds = Some(parser.value()?),
+            Long("frequency") => options.frequency = parser.value()?,
+            Long("thread") => options.thread = Some(parser.text()?),
+            Long("top") => top = parser.value()?,
+            Long("out") => svg = Some(parser.path()?),
             Long("difference") => {
-                difference = Some((parser.value()?.into(), parser.value()?.into()));
+                difference = Some((parser.path()?, parser.path()?));
             }
             Value(value) if file.is_none() => file = Some(value.into()),
             other => return Err(other.unexpected().into()),
@@ -167,7 +170,7 @@ fn parse(parser: &mut Parser) -> Result<Request> {
             Work::Cells { file, cell, against, seconds: seconds_given, options }
         }
         (None, None, Some((before, after))) => Work::Difference { before, after },
-        _ => bail!("say one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER"),
+        _ => bail!("give one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER"),
     };
     if !matches!(work, Work::Cells { .. }) && (cell.is_some() || against.is_some()) {
         bail!("--cell and --against are for a definition");
@@ -282,18 +285,20 @@ fn change_table(changes: &[Change], top: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
 
     fn check(arguments: &[&str], expected: &str) {
         let mut parser = Parser::from_args(arguments);
-        let error = parse(&mut parser).unwrap_err();
+        let error = parse(&mut CommandLine::new(&mut parser)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_said() {
         check(&["--pid", "1"], "--out FILE.svg is missing");
-        let one = "say one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
+        let one = "give one of: --pid PID, DEFINITION.toml --cell N, --difference BEFORE AFTER";
         check(&["--out", "a.svg"], one);
         check(&["--out", "a.svg", "--pid", "1", "--difference", "a", "b"], one);
         check(&["--out", "a.svg", "--pid", "1", "a.toml", "--cell", "1"], one);

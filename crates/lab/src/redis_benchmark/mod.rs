@@ -10,12 +10,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::Parser;
 use wire::resp::{Reply, decode_reply, encode_request};
 
 use self::options::{HELP, Options};
 use self::output::{Facts, ServerConfig};
 use self::suite::{Test, selected};
+use crate::cli::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, Distribution, Keys, LoadEvent, LoadReport, LoadSpec, Operation, Sharing, Sizes,
     SocketWork, Warmup, Work, generate,
@@ -30,19 +30,23 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// The arguments after `redis-benchmark`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
-    let Some(options) = options::parse(parser)? else { return crate::cli::print(HELP) };
-    let address = resolve(&options)?;
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
+    let Some(options) = options::parse(parser)? else { return Ok(printing(HELP)) };
+    Ok(Box::new(move || run_tests(&options)))
+}
+
+fn run_tests(options: &Options) -> Result<()> {
+    let address = resolve(options)?;
     if options.is_idle {
-        return stay_idle(&options, address);
+        return stay_idle(options, address);
     }
-    let config = if options.is_csv || options.is_quiet { None } else { config(&options, address) };
+    let config = if options.is_csv || options.is_quiet { None } else { config(options, address) };
     if options.is_csv {
         crate::cli::print(output::CSV_HEADER)?;
     }
     loop {
-        for test in selected(&options) {
-            run(&options, address, config.as_ref(), &test)?;
+        for test in selected(options) {
+            run(options, address, config.as_ref(), &test)?;
         }
         if !options.is_csv {
             crate::cli::print("\n")?;
@@ -103,7 +107,7 @@ fn load(options: &Options, address: SocketAddr, test: &Test) -> Result<LoadRepor
             LoadEvent::Window { operations } if !options.is_csv => {
                 requests += operations;
                 windows += 1;
-                let in_flight = (options.clients * options.pipeline) as u64;
+                let in_flight = options.clients.saturating_mul(options.pipeline) as u64;
                 let progress = output::Progress { operations, requests, windows, in_flight };
                 return crate::cli::print(&progress.line(&test.title));
             }

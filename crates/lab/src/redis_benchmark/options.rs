@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 
 use anyhow::{Result, bail, ensure};
-use lexopt::Parser;
+
+use crate::cli::CommandLine;
+use crate::load::{CONNECTIONS_MAX, PIPELINE_MAX, THREADS_MAX, VALUE_BYTES_MAX};
 
 pub(crate) const HELP: &str = "\
 Usage: myriad lab redis-benchmark [OPTIONS] [COMMAND ARGS...]
@@ -81,31 +83,31 @@ impl Default for Options {
 }
 
 /// `None` when help was asked for.
-pub(crate) fn parse(parser: &mut Parser) -> Result<Option<Options>> {
+pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut options = Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') => options.host = parser.value()?.string()?,
-            Short('p') => options.port = parser.value()?.parse()?,
-            Short('a') => options.password = Some(parser.value()?.string()?),
-            Short('c') => options.clients = parser.value()?.parse()?,
-            Short('n') => options.requests = parser.value()?.parse()?,
-            Short('d') => options.data_bytes = parser.value()?.parse()?,
-            Long("dbnum") => options.database = parser.value()?.parse()?,
+            Short('h') => options.host = parser.text()?,
+            Short('p') => options.port = parser.value()?,
+            Short('a') => options.password = Some(parser.text()?),
+            Short('c') => options.clients = parser.value()?,
+            Short('n') => options.requests = parser.value()?,
+            Short('d') => options.data_bytes = parser.value()?,
+            Long("dbnum") => options.database = parser.value()?,
             Short('3') => options.is_resp3 = true,
-            Long("threads") => options.threads = Some(parser.value()?.parse()?),
+            Long("threads") => options.threads = Some(parser.value()?),
             Short('k') => {
-                let keeps: u8 = parser.value()?.parse()?;
+                let keeps: u8 = parser.value()?;
                 ensure!(keeps == 1, "-k 0 is not known here: connections are always kept");
             }
-            Short('r') => options.keys_count = Some(parser.value()?.parse()?),
-            Short('P') => options.pipeline = parser.value()?.parse()?,
+            Short('r') => options.keys_count = Some(parser.value()?),
+            Short('P') => options.pipeline = parser.value()?,
             Short('q') => options.is_quiet = true,
             Long("csv") => options.is_csv = true,
             Short('l') => options.loops = true,
             Short('t') => {
-                let tests = parser.value()?.string()?.to_lowercase();
+                let tests = parser.text()?.to_lowercase();
                 options.tests = Some(format!(",{tests},"));
             }
             Short('I') => options.is_idle = true,
@@ -113,12 +115,21 @@ pub(crate) fn parse(parser: &mut Parser) -> Result<Option<Options>> {
             Long("help") => return Ok(None),
             Value(first) => {
                 // Dashes in what follows are the command's.
-                let words = std::iter::once(first).chain(parser.raw_args()?);
+                let words = std::iter::once(first).chain(parser.rest()?);
                 options.command = words.map(word).collect::<Result<_>>()?;
             }
             other => return Err(other.unexpected().into()),
         }
     }
+    for (option, value, most) in [
+        ("-c", options.clients, CONNECTIONS_MAX),
+        ("-P", options.pipeline, PIPELINE_MAX),
+        ("--threads", options.threads.unwrap_or(1), THREADS_MAX),
+    ] {
+        ensure!((1..=most).contains(&value), "{option} must be 1 to {most}");
+    }
+    ensure!(options.requests > 0, "-n must be at least 1");
+    ensure!(options.data_bytes <= VALUE_BYTES_MAX, "-d must be at most {VALUE_BYTES_MAX}");
     Ok(Some(options))
 }
 
@@ -131,10 +142,12 @@ fn word(word: OsString) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Option<Options>> {
-        parse(&mut Parser::from_args(arguments))
+        parse(&mut CommandLine::new(&mut Parser::from_args(arguments)))
     }
 
     #[track_caller]

@@ -18,10 +18,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use lexopt::Parser;
 use maud::{Markup, html};
 
-use crate::cli;
+use crate::cli::{self, CommandLine, Job};
 use number::Unit;
 use page::Detail;
 use table::Table;
@@ -114,12 +113,12 @@ fn put(path: &Path, text: &str) -> Result<()> {
 }
 
 /// `myriad lab report DIR`.
-pub(crate) fn run(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folder = None;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return cli::print(HELP),
+            Short('h') | Long("help") => return Ok(cli::printing(HELP)),
             Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
         }
@@ -127,6 +126,8 @@ pub(crate) fn run(parser: &mut Parser) -> Result<()> {
     let Some(folder) = folder else {
         bail!("the folder of a run is missing; see myriad lab report --help");
     };
-    let page = write(&folder)?;
-    cli::print(&format!("{}\n{}\n", page.display(), folder.join("rows.csv").display()))
+    Ok(Box::new(move || {
+        let page = write(&folder)?;
+        cli::print(&format!("{}\n{}\n", page.display(), folder.join("rows.csv").display()))
+    }))
 }

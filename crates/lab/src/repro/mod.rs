@@ -24,10 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::Parser;
 use serde_json::{Value, json};
 
-use crate::cli;
+use crate::cli::{self, CommandLine, Job};
 use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
@@ -84,13 +83,20 @@ struct Arguments {
 }
 
 /// `lab repro`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
-    let Some(arguments) = parse(parser)? else { return cli::print(HELP) };
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
+    let Some(arguments) = parse(parser)? else { return Ok(cli::printing(HELP)) };
     let tables = chosen(&arguments.names)?;
     if arguments.only_list {
-        return cli::print(&list(&tables));
+        return Ok(cli::printing(list(&tables)));
     }
-    ensure!(!arguments.names.is_empty(), "say which table, or all; see myriad lab repro --list");
+    ensure!(
+        !arguments.names.is_empty(),
+        "a table, or all, is missing; see myriad lab repro --list"
+    );
+    Ok(Box::new(move || measure(arguments, tables)))
+}
+
+fn measure(arguments: Arguments, tables: Vec<&'static Table>) -> Result<()> {
     let session = Session {
         program: std::env::current_exe().context("find this program's file")?,
         stop: run::stop_on_signals()?,
@@ -108,7 +114,7 @@ pub(crate) fn command(parser: &mut Parser) -> Result<()> {
 }
 
 /// `None`: help is wanted.
-fn parse(parser: &mut Parser) -> Result<Option<Arguments>> {
+fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Arguments>> {
     use lexopt::prelude::*;
     let mut arguments = Arguments {
         names: Vec::new(),
@@ -122,9 +128,9 @@ fn parse(parser: &mut Parser) -> Result<Option<Arguments>> {
             Short('h') | Long("help") => return Ok(None),
             Short('l') | Long("list") => arguments.only_list = true,
             Long("quick") => arguments.is_quick = true,
-            Long("out") => arguments.out = parser.value()?.into(),
+            Long("out") => arguments.out = parser.path()?,
             Long("quiet-wait") => {
-                arguments.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+                arguments.quiet_wait = Some(Duration::from_secs(parser.value()?));
             }
             Value(name) => arguments.names.push(name.string()?),
             other => return Err(other.unexpected().into()),
@@ -134,20 +140,24 @@ fn parse(parser: &mut Parser) -> Result<Option<Arguments>> {
 }
 
 /// `lab results`.
-pub(crate) fn results_command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folders = Vec::new();
     let mut is_markdown = false;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return cli::print(RESULTS_HELP),
+            Short('h') | Long("help") => return Ok(cli::printing(RESULTS_HELP)),
             Long("markdown") => is_markdown = true,
             Value(folder) => folders.push(PathBuf::from(folder)),
             other => return Err(other.unexpected().into()),
         }
     }
-    ensure!(!folders.is_empty(), "say which folders; see myriad lab results --help");
-    let results = Results::read(&folders)?;
+    ensure!(!folders.is_empty(), "a folder is missing; see myriad lab results --help");
+    Ok(Box::new(move || print_results(&folders, is_markdown)))
+}
+
+fn print_results(folders: &[PathBuf], is_markdown: bool) -> Result<()> {
+    let results = Results::read(folders)?;
     if is_markdown {
         return cli::print(&results.markdown());
     }
@@ -165,7 +175,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Table>> {
     if let Some(unknown) =
         names.iter().find(|name| !source::tables().any(|table| table.is_called(name)))
     {
-        bail!("there is no table {unknown}: see myriad lab repro --list");
+        bail!("unknown table {unknown:?}; see myriad lab repro --list");
     }
     let wanted = |table: &Table| names.is_empty() || names.iter().any(|name| table.is_called(name));
     Ok(source::tables().filter(|table| wanted(table)).collect())
@@ -384,7 +394,7 @@ mod tests {
         assert_eq!(ids(&["web"]), ["web.cpu"]);
         let peers = ids(&["redis", "cassandra", "web"]).len();
         assert_eq!(ids(&["all"]).len() + peers, ids(&[]).len());
-        assert!(chosen(&["s9".into()]).unwrap_err().to_string().contains("no table s9"));
+        assert!(chosen(&["s9".into()]).unwrap_err().to_string().contains("unknown table \"s9\""));
     }
 
     #[test]

@@ -6,10 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use lexopt::{Parser, ValueExt};
 
 use super::{Options, RunFolder, Terminal, run, summary};
-use crate::cli::print;
+use crate::cli::{CommandLine, Job, print, printing};
 use crate::definition::Definition;
 
 const HELP: &str = "\
@@ -39,16 +38,20 @@ struct Arguments {
 }
 
 /// Reads its arguments, and does it.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let program = std::env::current_exe().context("find this program's file")?;
-    let Some(mut arguments) = parse(parser, program)? else { return print(HELP) };
+    let Some(arguments) = parse(parser, program)? else { return Ok(printing(HELP)) };
     let definition = match (&arguments.file, &arguments.options.resume) {
         (Some(file), _) => Definition::read(file)?,
         (None, Some(folder)) => RunFolder::open(folder)?.definition()?,
-        (None, None) => bail!("lab run wants the file of a definition; see myriad lab run --help"),
+        (None, None) => bail!("the file of a definition is missing; see myriad lab run --help"),
     };
+    Ok(Box::new(move || measure(arguments, &definition)))
+}
+
+fn measure(mut arguments: Arguments, definition: &Definition) -> Result<()> {
     arguments.options.stop = stop_on_signals()?;
-    let folder = run(&definition, &arguments.options, &mut Terminal::default())?;
+    let folder = run(definition, &arguments.options, &mut Terminal::default())?;
     print(&summary(&folder.rows()?))?;
     if !folder.is_complete {
         return Err(interrupted(folder.path()));
@@ -71,7 +74,7 @@ pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
 }
 
 /// `None`: help is wanted.
-fn parse(parser: &mut Parser, program: PathBuf) -> Result<Option<Arguments>> {
+fn parse(parser: &mut CommandLine<'_>, program: PathBuf) -> Result<Option<Arguments>> {
     use lexopt::prelude::*;
     let mut arguments = Arguments { file: None, options: Options::new(program) };
     let options = &mut arguments.options;
@@ -79,30 +82,30 @@ fn parse(parser: &mut Parser, program: PathBuf) -> Result<Option<Arguments>> {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("quick") => options.quick = true,
-            Long("out") => options.out = Some(parser.value()?.into()),
-            Long("resume") => options.resume = Some(parser.value()?.into()),
+            Long("out") => options.out = Some(parser.path()?),
+            Long("resume") => options.resume = Some(parser.path()?),
             Long("repeats") => options.repeats = Some(positive(parser, "--repeats")?),
             Long("cell-ms") => options.cell_ms = Some(positive(parser, "--cell-ms")?),
-            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("seed") => options.seed = parser.value()?,
             Long("quiet-wait") => {
-                options.quiet_wait = Some(Duration::from_secs(parser.value()?.parse()?));
+                options.quiet_wait = Some(Duration::from_secs(parser.value()?));
             }
             Value(file) if arguments.file.is_none() => arguments.file = Some(file.into()),
             other => return Err(other.unexpected().into()),
         }
     }
     if options.out.is_some() && options.resume.is_some() {
-        bail!("--resume goes on in its own folder: leave --out away");
+        bail!("--resume continues in its own folder: it cannot be used with --out");
     }
     Ok(Some(arguments))
 }
 
-fn positive<T>(parser: &mut Parser, name: &str) -> Result<T>
+fn positive<T>(parser: &mut CommandLine<'_>, name: &str) -> Result<T>
 where
     T: std::str::FromStr + PartialEq + From<u8>,
-    T::Err: Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+    T::Err: std::fmt::Display,
 {
-    let value: T = parser.value()?.parse()?;
+    let value: T = parser.value()?;
     if value == T::from(0) {
         bail!("{name} must be 1 or more");
     }
@@ -111,10 +114,13 @@ where
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Option<Arguments>, String> {
-        parse(&mut Parser::from_args(words), "myriad".into()).map_err(|error| error.to_string())
+        parse(&mut CommandLine::new(&mut Parser::from_args(words)), "myriad".into())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -139,7 +145,7 @@ mod tests {
         check(&["a", "--fast"], "invalid option '--fast'");
         check(
             &["a", "--out", "x", "--resume", "y"],
-            "--resume goes on in its own folder: leave --out away",
+            "--resume continues in its own folder: it cannot be used with --out",
         );
     }
 }

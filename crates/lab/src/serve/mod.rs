@@ -16,9 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lexopt::Parser;
 
-use crate::{cli, report};
+use crate::cli::{self, CommandLine, Job};
+use crate::report;
 use answer::Answer;
 use live::Live;
 use request::Request;
@@ -200,18 +200,15 @@ fn content(request: &Request, shared: &Shared) -> Result<Answer> {
 }
 
 /// `myriad lab serve DIR`.
-pub(crate) fn run(parser: &mut Parser) -> Result<()> {
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folder = None;
     let mut listen: SocketAddr = LISTEN.parse().expect("an address");
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return cli::print(HELP),
+            Short('h') | Long("help") => return Ok(cli::printing(HELP)),
             Long("listen") => {
-                let text = parser.value()?.string()?;
-                listen = text.parse().with_context(|| {
-                    format!("--listen wants an address and a port, such as {LISTEN}, not {text:?}")
-                })?;
+                listen = base::address::resolve(&parser.text()?).context("--listen")?;
             }
             Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
@@ -220,8 +217,10 @@ pub(crate) fn run(parser: &mut Parser) -> Result<()> {
     let Some(folder) = folder else {
         bail!("the folder of a run is missing; see myriad lab serve --help");
     };
-    let view = LiveView::start(Settings::new(&folder, listen))?;
-    cli::print(&format!("http://{}/\n", view.address()))?;
-    view.wait();
-    Ok(())
+    Ok(Box::new(move || {
+        let view = LiveView::start(Settings::new(&folder, listen))?;
+        cli::print(&format!("http://{}/\n", view.address()))?;
+        view.wait();
+        Ok(())
+    }))
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::{Parser, ValueExt};
 use toml::{Table, Value};
 
+use crate::cli::CommandLine;
 use crate::definition::Definition;
 use crate::load::CqlWork;
 use crate::subject::Kind;
@@ -79,20 +79,20 @@ impl Default for LoadFlags {
 
 impl LoadFlags {
     /// Takes the value of flag `--name` if it is one of the load's.
-    pub(crate) fn take(&mut self, name: &str, parser: &mut Parser) -> Result<bool> {
+    pub(crate) fn take(&mut self, name: &str, parser: &mut CommandLine<'_>) -> Result<bool> {
         match name {
-            "load" => self.file = Some(parser.value()?.into()),
-            "connections" => self.connections = Some(parser.value()?.parse()?),
-            "pipeline" => self.pipeline = Some(parser.value()?.parse()?),
-            "command" => self.command = Some(parser.value()?.string()?),
+            "load" => self.file = Some(parser.path()?),
+            "connections" => self.connections = Some(parser.value()?),
+            "pipeline" => self.pipeline = Some(parser.value()?),
+            "command" => self.command = Some(parser.text()?),
             "cql" => self.is_cql = true,
             "http" => self.is_http = true,
             "close" => self.closes = true,
-            "users" => self.users = Some(parser.value()?.parse()?),
-            "keys" => self.keys = Some(parser.value()?.parse()?),
-            "value-bytes" => self.value_bytes = Some(parser.value()?.parse()?),
-            "cpus-server" => self.cpus_server = cpus(&parser.value()?.string()?)?,
-            "cpus-load" => self.cpus_load = cpus(&parser.value()?.string()?)?,
+            "users" => self.users = Some(parser.value()?),
+            "keys" => self.keys = Some(parser.value()?),
+            "value-bytes" => self.value_bytes = Some(parser.value()?),
+            "cpus-server" => self.cpus_server = cpus(&parser.text()?).context("--cpus-server")?,
+            "cpus-load" => self.cpus_load = cpus(&parser.text()?).context("--cpus-load")?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -254,9 +254,9 @@ fn cpus(text: &str) -> Result<Vec<i64>> {
         let range = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.trim().parse::<u16>().ok();
         let (Some(first), Some(last)) = (number(range.0), number(range.1)) else {
-            bail!("{text:?} is no list of cores: write 0 or 0,2-3");
+            bail!("{text:?} is not a list of cores such as 0 or 0,2-3");
         };
-        ensure!(first <= last, "{part:?} is no range of cores");
+        ensure!(first <= last, "{part:?} is not a range of cores");
         cpus.extend((first..=last).map(i64::from));
     }
     Ok(cpus)
@@ -320,6 +320,8 @@ fn option(pair: &str) -> Result<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
     use crate::definition::Cell;
     use crate::load::{HttpConnection, Protocol, Work};
@@ -332,6 +334,7 @@ mod tests {
 
     fn flags(words: &[&str]) -> Result<LoadFlags> {
         let mut parser = Parser::from_args(words);
+        let mut parser = CommandLine::new(&mut parser);
         let mut flags = LoadFlags::default();
         while let Some(arg) = parser.next()? {
             let lexopt::Arg::Long(name) = arg else { bail!(arg.unexpected()) };

@@ -4,41 +4,53 @@ mod options;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use lexopt::Parser;
+use anyhow::{Context, Result, ensure};
 
 use self::options::{HELP, Options, VERSION, Wanted};
+use crate::cli::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, Keys, LoadEvent, LoadReport,
     LoadSpec, Operation, Protocol, Sharing, Sizes, SocketWork, Warmup, Work, generate,
 };
 
-/// A window says nothing here; a second is what the tool counts in.
+/// For the connection that shows whether there is a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Windows are not reported here. The tool counts in seconds.
 const WINDOW_MS: u64 = 1_000;
 
 /// The arguments after `webbench`.
-pub(crate) fn command(parser: &mut Parser) -> Result<()> {
-    let options = match options::parse(parser)? {
-        Wanted::Help => return crate::cli::print(HELP),
-        Wanted::Version => return crate::cli::print(&format!("{VERSION}\n")),
-        Wanted::Run(options) => options,
-    };
-    let address = resolve(&options)?;
-    crate::cli::print(&beginning(&options))?;
+pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
+    Ok(match options::parse(parser)? {
+        Wanted::Help => printing(HELP),
+        Wanted::Version => printing(format!("{VERSION}\n")),
+        Wanted::Run(options) => Box::new(move || run(&options)),
+    })
+}
+
+fn run(options: &Options) -> Result<()> {
+    let address = resolve(options)?;
+    crate::cli::print(&beginning(options))?;
+    // As the tool does, which connects once before it starts its clients.
+    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).with_context(|| {
+        format!("Connect to server failed. Aborting benchmark. Could not connect to {address}")
+    })?;
     let mut report = None;
-    generate(&spec(&options, address), &mut |event| {
+    generate(&spec(options, address), &mut |event| {
         if let LoadEvent::Done(done) = event {
             report = Some(*done);
         }
         Ok(())
     })?;
     let report = report.context("the load ended without a report")?;
-    crate::cli::print(&end(&report))
+    crate::cli::print(&end(&report))?;
+    ensure!(report.operations > 0, "no request succeeded");
+    Ok(())
 }
 
-/// Whoever is asked: the proxy, where there is one.
+/// Where requests go: to the proxy if there is one.
 fn resolve(options: &Options) -> Result<SocketAddr> {
     let url = (options.url.host.clone(), options.url.port);
     let (host, port) = options.proxy.clone().unwrap_or(url);
@@ -141,10 +153,12 @@ fn end(report: &LoadReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
 
     fn options(words: &[&str]) -> Options {
-        match options::parse(&mut Parser::from_args(words)).unwrap() {
+        match options::parse(&mut CommandLine::new(&mut Parser::from_args(words))).unwrap() {
             Wanted::Run(options) => *options,
             other => panic!("{other:?}"),
         }
@@ -184,6 +198,33 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    /// As the tool, which ends at once where nothing answers.
+    #[test]
+    fn webbench_fails_at_once_where_nothing_answers() {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let url = format!("http://{free}/");
+        let error = run(&options(&["-t", "3600", &url])).unwrap_err().to_string();
+        assert!(error.starts_with("Connect to server failed. Aborting benchmark."), "{error}");
+    }
+
+    #[test]
+    fn webbench_fails_if_no_request_succeeds() {
+        use std::io::{Read, Write};
+
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // A client that has closed its end needs no answer.
+                let _ = stream.read(&mut [0; 512]);
+                let _ = stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n");
+            }
+        });
+        let error = run(&options(&["-t", "1", &url])).unwrap_err().to_string();
+        assert_eq!(error, "no request succeeded");
     }
 
     /// From the command line to a page of a server that answers one request after the other.

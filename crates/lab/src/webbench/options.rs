@@ -1,9 +1,9 @@
 //! The options, as webbench 1.5 has them.
 
 use anyhow::{Context, Result, bail, ensure};
-use lexopt::Parser;
 
-use crate::load::HttpVersion;
+use crate::cli::CommandLine;
+use crate::load::{CONNECTIONS_MAX, HttpVersion};
 
 pub(crate) const HELP: &str = "\
 Usage: myriad lab webbench [OPTIONS] URL
@@ -33,6 +33,8 @@ pub(super) const VERSION: &str = "1.5";
 /// As in the tool.
 const URL_BYTES_MAX: usize = 1_500;
 const PORT_DEFAULT: u16 = 80;
+/// A day, as for every load.
+const SECONDS_MAX: u64 = 86_400;
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub(crate) enum Wanted {
     Run(Box<Options>),
 }
 
-pub(crate) fn parse(parser: &mut Parser) -> Result<Wanted> {
+pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
     use lexopt::prelude::*;
     let mut options = Options {
         ignores_answers: false,
@@ -85,11 +87,11 @@ pub(crate) fn parse(parser: &mut Parser) -> Result<Wanted> {
             Short('V') | Long("version") => return Ok(Wanted::Version),
             Short('f') | Long("force") => options.ignores_answers = true,
             Short('r') | Long("reload") => options.reloads = true,
-            Short('t') | Long("time") => options.seconds = parser.value()?.parse()?,
+            Short('t') | Long("time") => options.seconds = parser.value()?,
             Short('p') | Long("proxy") => {
-                options.proxy = Some(proxy(&parser.value()?.string()?)?);
+                options.proxy = Some(proxy(&parser.text()?)?);
             }
-            Short('c') | Long("clients") => options.clients = parser.value()?.parse()?,
+            Short('c') | Long("clients") => options.clients = parser.value()?,
             Short('9') | Long("http09") => options.version = HttpVersion::V0_9,
             Short('1') | Long("http10") => options.version = HttpVersion::V1_0,
             Short('2') | Long("http11") => options.version = HttpVersion::V1_1,
@@ -103,7 +105,8 @@ pub(crate) fn parse(parser: &mut Parser) -> Result<Wanted> {
     }
     let url = url.context("missing URL; see myriad lab webbench --help")?;
     options.url = Url::of(&url, options.proxy.is_some())?;
-    ensure!(options.seconds > 0, "-t must be at least 1");
+    ensure!((1..=SECONDS_MAX).contains(&options.seconds), "-t must be 1 to {SECONDS_MAX}");
+    ensure!((1..=CONNECTIONS_MAX).contains(&options.clients), "-c must be 1 to {CONNECTIONS_MAX}");
     options.raise_version();
     Ok(Wanted::Run(Box::new(options)))
 }
@@ -166,10 +169,12 @@ impl Url {
 
 #[cfg(test)]
 mod tests {
+    use lexopt::Parser;
+
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Options> {
-        match parse(&mut Parser::from_args(words))? {
+        match parse(&mut CommandLine::new(&mut Parser::from_args(words)))? {
             Wanted::Run(options) => Ok(*options),
             other => bail!("{other:?}"),
         }
@@ -190,7 +195,10 @@ mod tests {
         assert_eq!(options.proxy, Some(("p".to_owned(), 3128)));
         assert_eq!(options.version, HttpVersion::V0_9);
         for (words, wanted) in [(["-?"], Wanted::Help), (["-V"], Wanted::Version)] {
-            assert_eq!(parse(&mut Parser::from_args(words)).unwrap(), wanted);
+            assert_eq!(
+                parse(&mut CommandLine::new(&mut Parser::from_args(words))).unwrap(),
+                wanted
+            );
         }
     }
 
@@ -225,6 +233,9 @@ mod tests {
             assert_eq!(Url::of(text, false).unwrap_err().to_string(), reason);
         }
         assert!(parsed(&[]).unwrap_err().to_string().starts_with("missing URL"));
-        assert!(parsed(&["-t", "0", "http://a/"]).is_err());
+        for seconds in ["0", "86401", "18446744073709551615"] {
+            let error = parsed(&["-t", seconds, "http://a/"]).unwrap_err().to_string();
+            assert_eq!(error, "-t must be 1 to 86400");
+        }
     }
 }

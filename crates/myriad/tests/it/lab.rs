@@ -270,10 +270,31 @@ fn a_run_that_is_killed_leaves_no_process() {
 fn a_definition_that_is_not_there_is_named() {
     let folder = Folder::new("lab-run-missing");
     let output = folder.lab_run(&["none.toml"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said, "myriad: read none.toml: No such file or directory (os error 2)\n");
+    assert_eq!(said, "myriad: could not read none.toml: No such file or directory (os error 2)\n");
     folder.remove();
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_is_reported_once() {
+    for words in [
+        &["lab"][..],
+        &["lab", "fly"],
+        &["lab", "webbench", "-t", "x", "http://127.0.0.1:1/"],
+        &["pipeline"],
+        &["pipeline", "run", "--rate", "fast"],
+        &["pipeline", "executor", "--collector", "nowhere"],
+        &["fly"],
+    ] {
+        let program = env!("CARGO_BIN_EXE_myriad");
+        let output = Command::new(program).args(words).stdin(Stdio::null()).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {complaint}");
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+        let is_named = words.iter().rfind(|word| word.starts_with('-'));
+        assert!(is_named.is_none_or(|option| complaint.contains(option)), "{complaint}");
+    }
 }
 
 #[test]
@@ -281,7 +302,7 @@ fn mistakes_in_a_definition_are_shown_with_their_line() {
     let folder = Folder::new("lab-run-mistake");
     fs::write(folder.0.join("tiny.toml"), TINY.replace("cell_ms", "cell_mm")).unwrap();
     let output = folder.lab_run(&["tiny.toml"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.starts_with("myriad: tiny.toml:4: unknown field `cell_mm`"), "{said}");
     folder.remove();
