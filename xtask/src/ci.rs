@@ -9,11 +9,14 @@ use anyhow::{Result, bail};
 use crate::process::Target;
 use crate::tally::Tally;
 use crate::{
-    clients, console, cql, differential, hostile, lab_smoke, report, steps, tidy, transcript,
+    clients, console, cql, crash, differential, hostile, lab_smoke, report, steps, tidy, transcript,
 };
 
 /// Kill -9 under load, recover, compare: how often.
 const CRASH_ROUNDS: &str = "20";
+/// Cut the power of the disk under load, recover, compare: how often, and which cuts.
+const POWER_CUTS: u64 = 8;
+const POWER_CUT_SEED: u64 = 1;
 /// Which garbage hostile clients send.
 const HOSTILE_SEED: u64 = 1;
 /// Which statements the server and its twin that is killed all the time are asked, and of how many tables.
@@ -150,7 +153,18 @@ fn run_crash(root: &Path) -> StepResult {
         println!("there is no crash test yet");
         return Ok(None);
     }
-    steps::run_counted(&mut cargo(root, &["xtask", "crash", "--rounds", CRASH_ROUNDS])).map(Some)
+    let mut tally =
+        steps::run_counted(&mut cargo(root, &["xtask", "crash", "--rounds", CRASH_ROUNDS]))?;
+    let power_cuts = crash::Options {
+        subject: crash::Subject::Myriad,
+        disaster: crash::Disaster::PowerCut,
+        rounds: POWER_CUTS,
+        seed: POWER_CUT_SEED,
+    };
+    if let Some(counted) = crash::run_power_cuts(root, &power_cuts)? {
+        tally += counted;
+    }
+    Ok(Some(tally))
 }
 
 /// The seed is fixed, so that a failure is not hidden by the next run.

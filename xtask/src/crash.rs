@@ -1,5 +1,6 @@
-//! `cargo xtask crash`: kills the server under load, again and again on the same data, and looks
-//! whether everything is there that must be. `docs/crash-testing.md` says what is checked and why.
+//! `cargo xtask crash` kills the server under load, `cargo xtask powercut` cuts the power of its disk,
+//! again and again on the same data; then they check that everything is there that must be.
+//! `docs/crash-testing.md` specifies what is checked and why.
 
 mod cql;
 mod cql_state;
@@ -8,6 +9,7 @@ mod model;
 mod observer;
 mod op;
 mod plan;
+mod power;
 mod subject;
 mod verify;
 mod writer;
@@ -20,12 +22,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 
 use self::cql::{CqlObserver, CqlWriter};
-use self::generate::{Habits, KINDS, SHARED_COUNTERS};
+use self::generate::{HUGE_VALUES, Habits, HugeValues, KINDS, SHARED_COUNTERS};
 use self::model::{Model, shown};
 use self::observer::Observer;
 use self::plan::{Ending, Plan};
+use self::power::PowerDisk;
 pub(crate) use self::subject::Subject;
 use self::subject::{Addresses, Home, Process};
 use self::writer::Writer;
@@ -47,57 +52,141 @@ const CQL_WRITERS: usize = 3;
 /// The database of the client that empties it from time to time.
 const FLUSHED_DATABASE: usize = 1;
 const FLUSH_ODDS: f64 = 0.01;
+/// Numbers the random choices of a power cut among the parts of a round; clients count from 1.
+const POWER_PART: u64 = 1 << 32;
 
-/// What is asked for.
+/// Values of the clients whose writes must stay, under power cuts: larger than any segment.
+const POWER_HUGE_VALUES: HugeValues = HugeValues { odds: 0.004, bytes_max: 1_500_000 };
+/// By then the canary, which acknowledges before it syncs, has lost something.
+const CANARY_CUTS: u64 = 10;
+
+/// How rounds end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disaster {
+    Kill,
+    PowerCut,
+}
+
+impl Disaster {
+    /// The chore, and its option that counts rounds.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Kill => ("crash", "--rounds"),
+            Self::PowerCut => ("powercut", "--cuts"),
+        }
+    }
+
+    fn plan(self, seed: u64, round: u64) -> Plan {
+        match self {
+            Self::Kill => Plan::new(seed, round),
+            Self::PowerCut => Plan::of_power_cut(seed, round),
+        }
+    }
+}
+
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) subject: Subject,
+    pub(crate) disaster: Disaster,
     pub(crate) rounds: u64,
     pub(crate) seed: u64,
 }
 
-/// Runs the rounds; ends at the first that fails.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
-    let folder = TempDir::new("crash")?;
-    let data = folder.path().join("data");
-    fs::create_dir(&data).with_context(|| format!("create {}", data.display()))?;
-    let home = Home {
-        root: root.to_owned(),
-        data,
-        crashed: folder.path().join("crashed"),
-        log: folder.path().join("server.log"),
-    };
-    println!("crash: seed {}, {} rounds", options.seed, options.rounds);
+/// Power cuts, after a canary: a server that acknowledges before it syncs must be found out, or the
+/// test itself is wrong. `None`: there are no power cuts on this machine, and the reason was printed.
+pub(crate) fn run_power_cuts(root: &Path, options: &Options) -> Result<Option<Tally>> {
+    let probe = TempDir::new("powercut")?;
+    if let Err(missing) = PowerDisk::mount(probe.path(), options.seed)? {
+        println!("powercut: NOT TESTED: {missing}");
+        return Ok(None);
+    }
     let mut tally = Tally::default();
-    let mut test = Test::start(*options, home)?;
-    for round in 0..options.rounds {
-        match test.round(round) {
-            Ok(line) => {
-                println!("crash: round {round}: {line}");
-                tally.passed += 1;
-            }
-            Err(error) => {
+    if options.subject == Subject::Myriad {
+        let canary = Options { subject: Subject::Forgetful, rounds: CANARY_CUTS, ..*options };
+        match run_rounds(root, &canary)? {
+            None => {
                 tally.failed += 1;
-                report(options, round, &error, folder.path());
-                drop(test);
-                // The directory is the evidence: its value must not remove it.
-                std::mem::forget(folder);
-                return Ok(tally);
+                println!("powercut: FAILED: the canary acknowledges early, and nothing was lost");
+                return Ok(Some(tally));
+            }
+            Some(failure) => {
+                tally.passed += 1;
+                let lost = format!("{:#}", failure.error);
+                let lost = lost.lines().next().unwrap_or_default();
+                println!("powercut: the canary is found out in round {}: {lost}", failure.round);
             }
         }
     }
-    Ok(tally)
+    tally += run(root, options)?;
+    Ok(Some(tally))
+}
+
+/// The round that failed. Its directory, the evidence, is removed with the value.
+struct Failure {
+    round: u64,
+    error: anyhow::Error,
+    folder: TempDir,
+}
+
+/// Runs the rounds; ends at the first that fails.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
+    let Some(failure) = run_rounds(root, options)? else {
+        return Ok(Tally { passed: options.rounds, failed: 0 });
+    };
+    report(options, failure.round, &failure.error, failure.folder.path());
+    // The directory is the evidence: its value must not remove it.
+    std::mem::forget(failure.folder);
+    Ok(Tally { passed: failure.round, failed: 1 })
+}
+
+fn run_rounds(root: &Path, options: &Options) -> Result<Option<Failure>> {
+    let (chore, _) = options.disaster.words();
+    let folder = TempDir::new(chore)?;
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).with_context(|| format!("create {}", disk.display()))?;
+    let power = match options.disaster {
+        Disaster::Kill => None,
+        Disaster::PowerCut => {
+            Some(PowerDisk::mount(&disk, options.seed)?.map_err(anyhow::Error::msg)?)
+        }
+    };
+    let home = Home {
+        root: root.to_owned(),
+        data: disk.join("data"),
+        crashed: folder.path().join("crashed"),
+        log: folder.path().join("server.log"),
+    };
+    println!(
+        "{chore}: {}, seed {}, {} rounds",
+        options.subject.name(),
+        options.seed,
+        options.rounds
+    );
+    let mut test = Test::start(*options, home, power)?;
+    for round in 0..options.rounds {
+        match test.round(round) {
+            Ok(line) => println!("{chore}: round {round}: {line}"),
+            Err(error) => {
+                test.keep_data()?;
+                drop(test);
+                return Ok(Some(Failure { round, error, folder }));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn report(options: &Options, round: u64, error: &anyhow::Error, folder: &Path) {
-    println!("crash: FAILED: seed {}, round {round}: {error:#}", options.seed);
+    let (chore, rounds) = options.disaster.words();
+    println!("{chore}: FAILED: seed {}, round {round}: {error:#}", options.seed);
     println!(
-        "crash: {} keeps server.log, crashed/ (the data as the server left it) and data/ (after \
-         the restart)",
+        "{chore}: {} keeps server.log, crashed/ (the data after the crash) and data/ (after the \
+         restart)",
         folder.display()
     );
     println!(
-        "crash: again: cargo xtask crash --server {} --seed {} --rounds {}",
+        "{chore}: again: cargo xtask {chore} --server {} --seed {} {rounds} {}",
         options.subject.name(),
         options.seed,
         options.rounds.max(round + 1)
@@ -119,11 +208,13 @@ struct Test {
     /// As found at the last restart.
     counters: [i64; SHARED_COUNTERS],
     cql_counter: i64,
+    /// The disk of `home`, if its power is cut. Declared after the server, which ends first.
+    power: Option<PowerDisk>,
 }
 
 impl Test {
-    fn start(options: Options, home: Home) -> Result<Self> {
-        let plan = Plan::new(options.seed, 0);
+    fn start(options: Options, home: Home, power: Option<PowerDisk>) -> Result<Self> {
+        let plan = options.disaster.plan(options.seed, 0);
         let mut process = options.subject.start(&home, plan.settings)?;
         let addresses = process.wait_ready()?;
         let cql_writers = if addresses.cql.is_some() { CQL_WRITERS } else { 0 };
@@ -131,13 +222,14 @@ impl Test {
         if let Some(address) = &addresses.cql {
             cql::create(address, &cql_writers).context("create the tables of CQL's clients")?;
         }
-        let writers = writers(options.subject);
+        let writers = writers(&options);
         let targets = writers.iter().filter(|writer| writer.database == 0);
         let targets: Vec<String> = targets.map(|writer| writer.prefix.clone()).collect();
         let observer = |number| Observer::new(format!("observer {number}"), targets.clone());
         Ok(Self {
             options,
             home,
+            power,
             server: Some((process, addresses)),
             cql_observer: CqlObserver::new(cql_writers.iter().map(|it| it.name.clone()).collect()),
             cql_writers,
@@ -150,7 +242,7 @@ impl Test {
 
     /// Load, end, restart, check. A line about what happened.
     fn round(&mut self, round: u64) -> Result<String> {
-        let plan = Plan::new(self.options.seed, round);
+        let plan = self.options.disaster.plan(self.options.seed, round);
         self.load(round, &plan)?;
         let acknowledged: u64 = self.writers.iter().map(|writer| writer.acknowledged).sum();
         let reads: u64 = self.observers.iter().map(|observer| observer.reads).sum();
@@ -181,6 +273,8 @@ impl Test {
         let subject = self.options.subject;
         let seed = self.options.seed;
         let stopping = AtomicBool::new(false);
+        let mut random = StdRng::seed_from_u64(plan::mix(seed, round, POWER_PART));
+        let power = self.power.as_mut().map(|power| (power, &mut random));
         let (writers, observers) = (&mut self.writers, &mut self.observers);
         let (cql_writers, cql_observer) = (&mut self.cql_writers, &mut self.cql_observer);
         let (ended, complaints) = thread::scope(|scope| {
@@ -207,7 +301,7 @@ impl Test {
                 let seed = plan::mix(seed, round, number + 1);
                 clients.push(scope.spawn(move || cql_observer.run(address, seed, stopping)));
             }
-            let ended = end(process, address, subject, plan, stopping);
+            let ended = end(process, address, subject, plan, stopping, power);
             let complaints: Vec<String> = clients
                 .into_iter()
                 .filter_map(|client| match client.join() {
@@ -226,16 +320,29 @@ impl Test {
     /// Starts the server on its data, after killing it in the middle of that as often as planned.
     fn restart(&mut self, plan: &Plan, round: u64) -> Result<Addresses> {
         self.home.keep_crashed()?;
-        let settings = Plan::new(self.options.seed, round + 1).settings;
+        let mut random = StdRng::seed_from_u64(plan::mix(self.options.seed, round, POWER_PART + 1));
+        let settings = self.options.disaster.plan(self.options.seed, round + 1).settings;
         for delay_ms in &plan.recovery_kills_ms {
             let process = self.options.subject.start(&self.home, settings)?;
             thread::sleep(Duration::from_millis(*delay_ms));
-            process.kill()?;
+            match &mut self.power {
+                None => process.kill()?,
+                Some(power) => power.cut(Some(process), &mut random)?,
+            }
         }
         let mut process = self.options.subject.start(&self.home, settings)?;
         let addresses = process.wait_ready().context("after the crash")?;
         self.server = Some((process, addresses.clone()));
         Ok(addresses)
+    }
+
+    /// Copies the data from a disk that ends with this test to where the report names it.
+    fn keep_data(&mut self) -> Result<()> {
+        self.server = None;
+        match self.power {
+            Some(_) => self.home.keep_data(),
+            None => Ok(()),
+        }
     }
 
     /// Reads everything back. How many undecided steps are there.
@@ -321,21 +428,27 @@ impl Test {
 }
 
 /// The clients that write.
-fn writers(subject: Subject) -> Vec<Writer> {
+fn writers(options: &Options) -> Vec<Writer> {
+    let huge = match options.disaster {
+        Disaster::Kill => HUGE_VALUES,
+        Disaster::PowerCut => POWER_HUGE_VALUES,
+    };
     let mut writers: Vec<Writer> = (0..DURABLE_WRITERS)
         .map(|number| {
             let prefix = format!("c{number}:");
-            let habits = Habits { prefix, keys: 4 * KINDS, flush_odds: 0.0, shares: true };
+            let habits = Habits { prefix, keys: 4 * KINDS, flush_odds: 0.0, shares: true, huge };
             Writer::new(habits, 0, None)
         })
         .collect();
+    // Every loss that is allowed is tried, so the values of the others are smaller.
+    let huge = HUGE_VALUES;
     let prefix = "flusher:".to_owned();
-    let habits = Habits { prefix, keys: 2 * KINDS, flush_odds: FLUSH_ODDS, shares: false };
+    let habits = Habits { prefix, keys: 2 * KINDS, flush_odds: FLUSH_ODDS, shares: false, huge };
     writers.push(Writer::new(habits, FLUSHED_DATABASE, None));
     for durability in RELAXED {
         let prefix = format!("{durability}:");
-        let habits = Habits { prefix, keys: KINDS, flush_odds: 0.0, shares: true };
-        let durability = subject.has_durability_by_connection().then_some(durability);
+        let habits = Habits { prefix, keys: KINDS, flush_odds: 0.0, shares: true, huge };
+        let durability = options.subject.has_durability_by_connection().then_some(durability);
         writers.push(Writer::new(habits, 0, durability));
     }
     writers
@@ -348,6 +461,7 @@ fn end(
     subject: Subject,
     plan: &Plan,
     stopping: &AtomicBool,
+    power: Option<(&mut PowerDisk, &mut StdRng)>,
 ) -> Result<()> {
     thread::sleep(Duration::from_millis(plan.load_ms));
     if let Some(lead_us) = plan.snapshot_lead_us {
@@ -356,13 +470,16 @@ fn end(
     }
     stopping.store(true, Ordering::SeqCst);
     match plan.ending {
-        Ending::Kill => process.kill(),
+        Ending::Kill => match power {
+            None => process.kill(),
+            Some((disk, random)) => disk.cut(Some(process), random),
+        },
         Ending::Terminate => {
             let status = process.terminate()?;
             if !status.success() {
                 bail!("after SIGTERM the server ends with {status}");
             }
-            Ok(())
+            power.map_or(Ok(()), |(disk, random)| disk.cut(None, random))
         }
     }
 }

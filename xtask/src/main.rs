@@ -44,6 +44,9 @@ Chores of the project.
                                              suites of real clients; needs their languages
   cargo xtask crash [--rounds N] [--seed S] [--server myriad|redis|forgetful]
                                              kill -9 under load, restart, compare; 20 rounds
+  cargo xtask powercut [--cuts N] [--seed S] [--server myriad|forgetful]
+                                             the same with a disk that loses what was not synced;
+                                             20 cuts; needs /dev/fuse
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              clients that mean harm; about a minute
   cargo xtask lab-truth [--tries N]          a server compared with itself is not called different,
@@ -89,6 +92,7 @@ fn run() -> Result<bool> {
         "cql-differential" => run_differential(&mut parser),
         "clients" => run_clients(&mut parser),
         "crash" => run_crash(&mut parser),
+        "powercut" => run_powercut(&mut parser),
         "hostile" => run_hostile(&mut parser),
         "lab-truth" => run_lab_truth(&mut parser),
         "report" => Ok(finish(report::run(&root()?)?)),
@@ -199,7 +203,27 @@ fn run_crash(parser: &mut lexopt::Parser) -> Result<bool> {
         }
     }
     let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    Ok(finish(crash::run(&root()?, &crash::Options { subject, rounds, seed })?))
+    let disaster = crash::Disaster::Kill;
+    Ok(finish(crash::run(&root()?, &crash::Options { subject, disaster, rounds, seed })?))
+}
+
+fn run_powercut(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
+            Long("cuts") => rounds = parser.value()?.parse()?,
+            Long("seed") => seed = Some(parser.value()?.parse()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if subject == crash::Subject::Redis {
+        bail!("--server takes myriad or forgetful here");
+    }
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let disaster = crash::Disaster::PowerCut;
+    let options = crash::Options { subject, disaster, rounds, seed };
+    Ok(crash::run_power_cuts(&root()?, &options)?.is_none_or(finish))
 }
 
 fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {

@@ -20,9 +20,9 @@ pub(crate) const SHARED_COUNTERS: usize = 3;
 const MEMBERS: u32 = 280;
 /// Far enough that nothing expires, in seconds of Unix time.
 const EXPIRY_SECONDS: std::ops::Range<u64> = 4_000_000_000..4_100_000_000;
-/// One value in so many is larger than the smallest segment of the log.
-const HUGE_VALUE_ODDS: f64 = 0.0005;
-const HUGE_VALUE_BYTES: std::ops::Range<usize> = 50_000..150_000;
+/// Values that are larger than the smallest segment of the log.
+pub(crate) const HUGE_VALUES: HugeValues = HugeValues { odds: 0.0005, bytes_max: 150_000 };
+const HUGE_VALUE_BYTES_MIN: usize = 50_000;
 
 /// Keys that carry a version, by the way in which it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,13 @@ impl Published {
     }
 }
 
+/// How often a value is huge, and how large it is at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HugeValues {
+    pub(crate) odds: f64,
+    pub(crate) bytes_max: usize,
+}
+
 /// What a client's steps are made of.
 #[derive(Debug, Clone)]
 pub(crate) struct Habits {
@@ -66,6 +73,7 @@ pub(crate) struct Habits {
     pub(crate) flush_odds: f64,
     /// Whether the client increments the shared counters.
     pub(crate) shares: bool,
+    pub(crate) huge: HugeValues,
 }
 
 /// A source of steps.
@@ -199,8 +207,9 @@ impl Generator {
 
     /// Numbers, words, binary of all sizes.
     fn value(&mut self) -> Bytes {
-        if self.random.random_bool(HUGE_VALUE_ODDS) {
-            let length = self.random.random_range(HUGE_VALUE_BYTES);
+        let HugeValues { odds, bytes_max } = self.habits.huge;
+        if self.random.random_bool(odds) {
+            let length = self.random.random_range(HUGE_VALUE_BYTES_MIN..bytes_max);
             return self.binary(length);
         }
         match self.random.random_range(0..20) {
@@ -260,7 +269,9 @@ mod tests {
     use super::*;
 
     fn steps(seed: u64) -> Vec<Step> {
-        let habits = Habits { prefix: "c:".to_owned(), keys: KINDS, flush_odds: 0.1, shares: true };
+        let prefix = "c:".to_owned();
+        let huge = HUGE_VALUES;
+        let habits = Habits { prefix, keys: KINDS, flush_odds: 0.1, shares: true, huge };
         let mut generator = Generator::new(habits);
         generator.reseed(seed);
         (0..500).map(|_| generator.step()).collect()

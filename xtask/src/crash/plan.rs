@@ -11,6 +11,7 @@ use super::subject::Settings;
 
 /// Small segments rotate within a round; the large one never does.
 const SEGMENT_BYTES: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 16 << 20];
+const POWER_SEGMENT_BYTES: [u64; 4] = [64 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// From several snapshots in a round to none.
 const SNAPSHOT_LOG_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 1 << 30];
 
@@ -37,6 +38,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// For rounds that end with a power cut: files are small, so that many are created, renamed and
+    /// removed.
+    pub(crate) fn of_power_cut(seed: u64, round: u64) -> Self {
+        let mut plan = Self::new(seed, round);
+        let mut random = StdRng::seed_from_u64(mix(seed, round, u64::MAX));
+        plan.settings.segment_bytes = *POWER_SEGMENT_BYTES.choose(&mut random).expect("not empty");
+        plan
+    }
+
     pub(crate) fn new(seed: u64, round: u64) -> Self {
         let mut random = StdRng::seed_from_u64(mix(seed, round, 0));
         let mut choose = |from: &[u64]| *from.choose(&mut random).expect("the lists are not empty");

@@ -50,6 +50,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) root: PathBuf,
+    /// Created by the server.
     pub(crate) data: PathBuf,
     /// A copy of `data` as it was when the server last ended: a restart cuts and removes files.
     pub(crate) crashed: PathBuf,
@@ -124,13 +125,24 @@ impl Subject {
 }
 
 impl Home {
+    /// Copies `data` next to `crashed`.
+    pub(crate) fn keep_data(&self) -> Result<()> {
+        if self.data.exists() {
+            copy_folder(&self.data, &self.crashed.with_file_name("data"))?;
+        }
+        Ok(())
+    }
+
     /// Replaces `crashed` by a copy of `data`.
     pub(crate) fn keep_crashed(&self) -> Result<()> {
         if self.crashed.exists() {
             fs::remove_dir_all(&self.crashed)
                 .with_context(|| format!("remove {}", self.crashed.display()))?;
         }
-        copy_folder(&self.data, &self.crashed)
+        if self.data.exists() {
+            copy_folder(&self.data, &self.crashed)?;
+        }
+        Ok(())
     }
 }
 
@@ -164,8 +176,15 @@ impl Process {
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(mut self) -> Result<()> {
-        self.child.kill().context("kill the server")?;
+    pub(crate) fn kill(self) -> Result<()> {
+        self.kill_and(|| {})
+    }
+
+    /// SIGKILL, then `unblock`: what the process needs to end.
+    pub(crate) fn kill_and(mut self, unblock: impl FnOnce()) -> Result<()> {
+        let killed = self.child.kill().context("kill the server");
+        unblock();
+        killed?;
         self.child.wait().context("wait for the killed server").map(drop)
     }
 
