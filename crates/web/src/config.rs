@@ -22,6 +22,9 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 /// A worker that computes for longer looks like one that hangs.
 const WORK_US_MAX: u64 = 1_000_000;
 
+/// Workers are checked once per second, and one missed check proves nothing.
+const WORKER_TIMEOUT_MS_MIN: u64 = 2_000;
+
 /// A day: a longer time is a mistake in its unit.
 const TIME_MS_MAX: u64 = 86_400_000;
 
@@ -73,6 +76,8 @@ pub(crate) enum LogFormat {
     /// The common one with referer and user agent.
     Combined,
     Common,
+    /// The combined one with host, id, and times.
+    Extended,
     /// An object per line.
     Json,
 }
@@ -84,7 +89,6 @@ pub(crate) struct Config {
     pub(crate) listen: Vec<HostPort>,
     pub(crate) listen_tls: Vec<HostPort>,
     /// Where counters are served.
-    #[serde(skip)]
     pub(crate) status: Option<HostPort>,
     pub(crate) tls_cert_file: Option<PathBuf>,
     pub(crate) tls_key_file: Option<PathBuf>,
@@ -97,6 +101,14 @@ pub(crate) struct Config {
     pub(crate) backlog: u32,
     pub(crate) accept_max: usize,
     pub(crate) upstream: Option<HostPort>,
+    pub(crate) upstream_connections_max: usize,
+    pub(crate) upstream_idle_max: usize,
+    pub(crate) upstream_queue_max: usize,
+    pub(crate) upstream_queue_timeout_ms: u64,
+    pub(crate) websockets_max: usize,
+    pub(crate) websocket_idle_timeout_ms: u64,
+    pub(crate) https_redirect_port: u16,
+    pub(crate) worker_timeout_ms: u64,
     pub(crate) access_log: Option<PathBuf>,
     pub(crate) access_log_format: LogFormat,
     pub(crate) compress: bool,
@@ -134,6 +146,14 @@ impl Default for Config {
             backlog: 1024,
             accept_max: 64,
             upstream: None,
+            upstream_connections_max: 256,
+            upstream_idle_max: 32,
+            upstream_queue_max: 1024,
+            upstream_queue_timeout_ms: 10_000,
+            websockets_max: 1024,
+            websocket_idle_timeout_ms: 120_000,
+            https_redirect_port: 0,
+            worker_timeout_ms: 30_000,
             access_log: None,
             access_log_format: LogFormat::Combined,
             compress: true,
@@ -166,26 +186,59 @@ enum Kind {
 }
 
 /// Options with what stands in the help.
-const OPTIONS: [(&str, Kind, &str); 30] = [
+const OPTIONS: [(&str, Kind, &str); 39] = [
     (
         "listen",
         Kind::List,
         "Host and port to listen on, several times for more; port 0 is any free one",
     ),
     ("listen-tls", Kind::List, "The same for HTTPS; none without it"),
+    ("status", Kind::Text, "Host and port of the status page and /metrics; none without it"),
     ("tls-cert-file", Kind::Text, "Certificates in PEM: the server's, then those above it"),
     ("tls-key-file", Kind::Text, "Key of the server's certificate in PEM, without a password"),
     ("user", Kind::Text, "User of the workers, by name or number; the master stays root"),
     ("group", Kind::Text, "Group of the workers, by name or number [the user's]"),
     ("root", Kind::Text, "Directory whose files are served; none without it"),
     ("workers", Kind::Number, "How many workers, up to 64 [cores]"),
+    (
+        "worker-timeout-ms",
+        Kind::Number,
+        "A worker process that hangs for longer is replaced; 0: never",
+    ),
     ("mode", Kind::Text, "What a worker is: process or thread"),
     ("accept", Kind::Text, "How connections come to workers, see below"),
     ("backlog", Kind::Number, "Connections that wait to be accepted, per listening socket"),
     ("accept-max", Kind::Number, "Connections that are accepted before others are served"),
     ("upstream", Kind::Text, "Address that requests below /api/ are passed on to"),
+    (
+        "upstream-connections-max",
+        Kind::Number,
+        "Requests at the upstream at once, per worker; more wait",
+    ),
+    (
+        "upstream-idle-max",
+        Kind::Number,
+        "Connections to the upstream that are kept without a request, per worker",
+    ),
+    (
+        "upstream-queue-max",
+        Kind::Number,
+        "Requests that wait for the upstream, per worker; more: 503",
+    ),
+    (
+        "upstream-queue-timeout-ms",
+        Kind::Number,
+        "Longest wait for the upstream's turn; longer: 503",
+    ),
+    ("websockets-max", Kind::Number, "WebSockets to the upstream, per worker; more: 503"),
+    ("websocket-idle-timeout-ms", Kind::Number, "Silence on a WebSocket after which it is closed"),
     ("access-log", Kind::Text, "File with a line per request"),
-    ("access-log-format", Kind::Text, "Lines of that file: combined, common or json"),
+    ("access-log-format", Kind::Text, "Lines of that file: combined, common, extended or json"),
+    (
+        "https-redirect-port",
+        Kind::Number,
+        "Port of HTTPS that plain HTTP is redirected to; 0: none",
+    ),
     ("compress", Kind::Switch, "Compress small files for clients that take it: true or false"),
     ("connections-max", Kind::Number, "Connections per worker; more wait to be accepted"),
     (
@@ -437,6 +490,10 @@ impl Config {
             ("head-bytes-max", self.head_bytes_max, 256, 1 << 20),
             ("target-bytes-max", self.target_bytes_max, 16, 1 << 20),
             ("body-bytes-max", self.body_bytes_max, 0, 1 << 30),
+            ("upstream-connections-max", self.upstream_connections_max, 1, 100_000),
+            ("upstream-idle-max", self.upstream_idle_max, 0, 100_000),
+            ("upstream-queue-max", self.upstream_queue_max, 0, 1_000_000),
+            ("websockets-max", self.websockets_max, 0, 1_000_000),
         ];
         for (name, value, least, most) in bounds {
             if value < least || value > most {
@@ -446,6 +503,14 @@ impl Config {
         self.check_addresses()?;
         self.check_tls()?;
         self.check_user()?;
+        if self.https_redirect_port != 0 && self.accept == Accept::Serial {
+            return Err(fault("https-redirect-port", "accept = serial does not redirect"));
+        }
+        let worker_ms = self.worker_timeout_ms;
+        if worker_ms != 0 && !(WORKER_TIMEOUT_MS_MIN..=TIME_MS_MAX).contains(&worker_ms) {
+            let bounds = format!("0 or from {WORKER_TIMEOUT_MS_MIN} to {TIME_MS_MAX}");
+            return Err(fault("worker-timeout-ms", format!("{worker_ms} is not {bounds}")));
+        }
         if self.work_us > WORK_US_MAX {
             let reason = format!("{} is not from 0 to {WORK_US_MAX}", self.work_us);
             return Err(fault("work-us", reason));
@@ -458,6 +523,8 @@ impl Config {
             ("write-rate-min", self.write_rate_min),
             ("upstream-timeout-ms", self.upstream_timeout_ms),
             ("drain-timeout-ms", self.drain_timeout_ms),
+            ("upstream-queue-timeout-ms", self.upstream_queue_timeout_ms),
+            ("websocket-idle-timeout-ms", self.websocket_idle_timeout_ms),
         ];
         match times.iter().find(|(_, value)| *value == 0 || *value > TIME_MS_MAX) {
             None => Ok(()),
@@ -588,8 +655,16 @@ mod tests {
     #[test]
     fn every_option_has_a_help_line_and_a_field() {
         let table = toml::Table::try_from(Config::default()).unwrap();
-        let optional =
-            ["root", "upstream", "access-log", "tls-cert-file", "tls-key-file", "user", "group"];
+        let optional = [
+            "root",
+            "upstream",
+            "access-log",
+            "status",
+            "tls-cert-file",
+            "tls-key-file",
+            "user",
+            "group",
+        ];
         for (name, ..) in OPTIONS {
             assert!(table.contains_key(name) || optional.contains(&name), "{name}");
         }
@@ -662,6 +737,9 @@ mod tests {
             (&["--listen-tls", "127.0.0.1:1"], "--listen-tls: it needs tls-cert-file"),
             (&["--tls-key-file", "k"], "--tls-key-file: it needs listen-tls"),
             (&["--listen", "a:1", "--listen", "a:1"], "--listen: a:1 is given twice"),
+            (&["--listen", "a:1", "--status", "a:1"], "--status: a:1 is given twice"),
+            (&["--status", "a:1", "--accept", "serial"], "--status: accept = serial has no status"),
+            (&["--worker-timeout-ms", "1999"], "--worker-timeout-ms: 1999 is not 0 or from 2000"),
             (&["--listen", ""], "--listen: at least one address is needed"),
             (&["--group", "g"], "--group: it needs user"),
             (&["--user", "u", "--mode", "thread"], "--user: workers that are threads cannot"),

@@ -13,6 +13,7 @@ mod address;
 mod channel;
 mod config;
 mod content;
+mod counters;
 mod door;
 mod identity;
 mod logging;

@@ -1,22 +1,48 @@
-//! How many connections each worker has: shared by master and workers, processes or threads.
+//! What workers show of themselves to each other and to the master: how many connections they have, and
+//! that their loops run. Shared by master and workers, processes or threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use base::time::MonoNs;
 use rustix::fs::MemfdFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::WORKERS_MAX;
 
-const SLOT_BYTES: usize = 8;
+const NUMBER_BYTES: usize = size_of::<u64>();
+/// The number of connections, then the time of the last beat.
+const SLOT_BYTES: usize = 2 * NUMBER_BYTES;
 /// What a worker that is not there has.
 pub(crate) const ABSENT: u64 = u64::MAX;
+/// A worker whose loop runs shows it this often.
+pub(crate) const BEAT_NS: u64 = 500_000_000;
+/// A worker that has not shown it for so long gets no connections that others have accepted.
+const STALE_NS: u64 = 4 * BEAT_NS;
 
-/// A file in memory with one number per worker. Reading all of them is one system call of a few
+/// A file in memory with two numbers per worker. Reading all of them is one system call of a few
 /// hundred nanoseconds; mapping it would cost none and needs code that this crate forbids.
 #[derive(Debug)]
 pub(crate) struct Table {
     file: OwnedFd,
     workers: usize,
+}
+
+/// One worker as it shows itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) connections: u64,
+    /// When its loop last ran; 0 if it never did.
+    pub(crate) beat: MonoNs,
+}
+
+impl Slot {
+    const NONE: Slot = Slot { connections: ABSENT, beat: MonoNs(0) };
+
+    /// Whether its loop ran once, and does not run now. One that is about to begin is none of these.
+    fn is_stale(self, now: MonoNs) -> bool {
+        self.beat != MonoNs(0) && now.since(self.beat) > STALE_NS
+    }
 }
 
 impl Table {
@@ -27,6 +53,7 @@ impl Table {
         let table = Table { file, workers };
         for slot in 0..workers {
             table.set(slot, ABSENT)?;
+            table.beat(slot, MonoNs(0))?;
         }
         Ok(table)
     }
@@ -36,24 +63,47 @@ impl Table {
     }
 
     pub(crate) fn set(&self, slot: usize, connections: u64) -> io::Result<()> {
+        self.write(slot, 0, connections)
+    }
+
+    /// The loop of a worker runs.
+    pub(crate) fn beat(&self, slot: usize, now: MonoNs) -> io::Result<()> {
+        self.write(slot, NUMBER_BYTES, now.0)
+    }
+
+    fn write(&self, slot: usize, offset: usize, number: u64) -> io::Result<()> {
         debug_assert!(slot < self.workers);
-        rustix::io::pwrite(&self.file, &connections.to_ne_bytes(), (slot * SLOT_BYTES) as u64)?;
+        let at = (slot * SLOT_BYTES + offset) as u64;
+        rustix::io::pwrite(&self.file, &number.to_ne_bytes(), at)?;
         Ok(())
     }
 
-    /// The numbers of all workers; what cannot be read is absent.
-    pub(crate) fn read(&self) -> [u64; WORKERS_MAX] {
+    /// All workers; what cannot be read is absent.
+    pub(crate) fn slots(&self) -> [Slot; WORKERS_MAX] {
         let mut bytes = [0xff; WORKERS_MAX * SLOT_BYTES];
         let wanted = self.workers * SLOT_BYTES;
-        let mut numbers = [ABSENT; WORKERS_MAX];
+        let mut slots = [Slot::NONE; WORKERS_MAX];
         let read = rustix::io::pread(&self.file, &mut bytes[..wanted], 0);
         if read.is_ok_and(|count| count == wanted) {
-            for (number, chunk) in numbers.iter_mut().zip(bytes[..wanted].chunks_exact(SLOT_BYTES))
-            {
-                *number = chunk.try_into().map_or(ABSENT, u64::from_ne_bytes);
+            for (slot, chunk) in slots.iter_mut().zip(bytes[..wanted].chunks_exact(SLOT_BYTES)) {
+                let number = |bytes: &[u8]| bytes.try_into().map_or(ABSENT, u64::from_ne_bytes);
+                let (connections, beat) = chunk.split_at(NUMBER_BYTES);
+                *slot = Slot { connections: number(connections), beat: MonoNs(number(beat)) };
             }
         }
-        numbers
+        slots
+    }
+
+    /// How many connections workers have, to choose one. A worker whose loop does not run is absent, unless
+    /// that holds for all: then the whole machine stood still.
+    pub(crate) fn read(&self) -> [u64; WORKERS_MAX] {
+        let (slots, now) = (self.slots(), mono_now());
+        let mut present = slots.iter().filter(|slot| slot.connections != ABSENT);
+        let are_all_stale = present.all(|slot| slot.is_stale(now));
+        slots.map(|slot| {
+            let is_choosable = are_all_stale || !slot.is_stale(now);
+            if is_choosable { slot.connections } else { ABSENT }
+        })
     }
 }
 
@@ -61,6 +111,14 @@ impl AsFd for Table {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// The clock of beats, which all processes share: that of the reactor.
+pub(crate) fn mono_now() -> MonoNs {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    MonoNs(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }
 
 /// The worker with the fewest connections, and how many those are; none if all are absent.
@@ -82,5 +140,26 @@ mod tests {
         other.set(1, 9).unwrap();
         assert_eq!(table.read()[..4], [ABSENT, 9, 7, ABSENT]);
         assert_eq!(least(&table.read()), Some((2, 7)));
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_not_chosen() {
+        let table = Table::new(3).unwrap();
+        let now = mono_now();
+        assert!(now.0 > 2 * STALE_NS, "the machine runs for some seconds");
+        for (slot, connections) in [(0, 1), (1, 0), (2, 5)] {
+            table.set(slot, connections).unwrap();
+            table.beat(slot, now).unwrap();
+        }
+        assert_eq!(least(&table.read()), Some((1, 0)));
+        let long_ago = MonoNs(now.0 - 2 * STALE_NS);
+        table.beat(1, long_ago).unwrap();
+        assert_eq!(least(&table.read()), Some((0, 1)));
+        // When all of them stood still, it was not they who hung.
+        for slot in 0..3 {
+            table.beat(slot, long_ago).unwrap();
+        }
+        assert_eq!(least(&table.read()), Some((1, 0)));
+        assert_eq!(table.slots()[1], Slot { connections: 0, beat: long_ago });
     }
 }

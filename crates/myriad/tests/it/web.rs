@@ -2,8 +2,10 @@
 
 mod harness;
 mod limits;
+mod operator;
 mod options;
 mod tls;
+mod upstream;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -61,27 +61,49 @@ pub(crate) struct Files {
     kept_bytes: usize,
     /// Where the next entry is dropped when there are too many.
     hand: usize,
+    hits: u64,
+    misses: u64,
+}
+
+/// What a cache of files holds, and how often it helped.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CacheStats {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Files {
     /// The files below `root`, which [`open_root`] has opened.
     pub(crate) fn below(root: OwnedFd, compress: bool) -> Files {
         let entries = IndexMap::with_hasher(RandomState::default());
-        Files { root: Arc::new(root), compress, entries, kept_bytes: 0, hand: 0 }
+        Files {
+            root: Arc::new(root),
+            compress,
+            entries,
+            kept_bytes: 0,
+            hand: 0,
+            hits: 0,
+            misses: 0,
+        }
     }
 
     /// The file of this name, at most a second old, if nobody has to wait for it.
     pub(crate) fn at_hand(&mut self, name: &[u8], now: MonoNs) -> Result<Arc<File>, OpenError> {
         if let Some(entry) = self.entries.get_mut(name) {
             if now.since(entry.looked_at) < FRESH_NS {
+                self.hits += 1;
                 return Ok(Arc::clone(&entry.file));
             }
             if entry.file.is_current(&self.root, name, Look::AtHand)? {
                 entry.looked_at = now;
+                self.hits += 1;
                 return Ok(Arc::clone(&entry.file));
             }
             self.forget(name);
         }
+        self.misses += 1;
         let opened = match File::open(&self.root, name, self.compress, Look::AtHand) {
             Err(OpenError::Overload) if !self.entries.is_empty() => {
                 // Descriptors ran out: ours may be the ones.
@@ -94,6 +116,11 @@ impl Files {
         let file = Arc::new(opened?);
         self.keep(name, &file, now);
         Ok(file)
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        let (files, bytes) = (self.entries.len() as u64, self.kept_bytes as u64);
+        CacheStats { hits: self.hits, misses: self.misses, files, bytes }
     }
 
     pub(crate) fn opener(&self) -> Opener {

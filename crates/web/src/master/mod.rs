@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -24,6 +25,7 @@ use rustix::time::Timespec;
 
 use crate::channel::{Channel, Received};
 use crate::config::{Accept, Config, Source};
+use crate::counters::Counters;
 use crate::scheme::Scheme;
 use crate::worker::{ACCEPT, LEAVE, REOPEN, finish_at, log};
 use crate::{door, logging, privileges};
@@ -31,7 +33,7 @@ use crate::{door, logging, privileges};
 use addresses::{Addresses, Counts, Place, Socket};
 use dispatch::Dispatch;
 use seat::Worker;
-use team::Team;
+use team::{CHECK, Team};
 use upgrade::{Parent, Upgrade};
 
 const EVENTS_MAX: usize = 64;
@@ -110,6 +112,8 @@ struct Master {
     parent: Option<(Channel, Vec<u8>)>,
     upgrade: Option<Upgrade>,
     phase: Phase,
+    /// When it is looked whether workers run.
+    check_at: Instant,
 }
 
 impl Master {
@@ -122,7 +126,8 @@ impl Master {
     ) -> anyhow::Result<Master> {
         let program = std::env::current_exe().context("find this program's file")?;
         // Before any client can connect: what the options name may be missing or wrong.
-        let mut team = Team::new(config)?;
+        let counters = Arc::new(Counters::new().context("make room for counters")?);
+        let mut team = Team::new(config, &counters)?;
         let places = addresses::places(&team.config)?;
         let (parent, inherited) = match parent {
             None => (None, Addresses::default()),
@@ -154,6 +159,7 @@ impl Master {
             parent,
             upgrade: None,
             phase: Phase::Starting,
+            check_at: Instant::now(),
         })
     }
 
@@ -190,7 +196,9 @@ impl Master {
         let upgrade = self.upgrade.iter().map(|upgrade| upgrade.until);
         let upgrade = upgrade.chain(self.next.iter().map(|next| next.until));
         let dispatch = self.dispatch.rests_until;
-        retired.chain(upgrade).chain(self.team.next_start()).chain(dispatch).min()
+        let check = (self.phase == Phase::Serving).then_some(self.check_at);
+        let others = self.team.next_start().into_iter().chain(dispatch).chain(check);
+        retired.chain(upgrade).chain(others).min()
     }
 
     fn act_in_time(&mut self) -> anyhow::Result<()> {
@@ -208,6 +216,10 @@ impl Master {
         }
         if self.next.as_ref().is_some_and(|next| next.until <= now) {
             self.end_reload("it does not become ready");
+        }
+        if self.phase == Phase::Serving && self.check_at <= now {
+            self.check_at = now + CHECK;
+            self.team.check_beats();
         }
         if self.phase != Phase::Ending {
             let shares = self.addresses.shares(&self.listening());
@@ -427,7 +439,7 @@ impl Master {
     }
 
     fn start_next(&mut self, sockets_before: Counts) -> anyhow::Result<Reload> {
-        let mut team = Team::new(self.source.read()?)?;
+        let mut team = Team::new(self.source.read()?, self.team.counters())?;
         let places = addresses::places(&team.config)?;
         let moved = self.addresses.adapt(&places, &team.config)?;
         let planned = self.addresses.planned(&moved, &places);

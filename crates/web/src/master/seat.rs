@@ -15,6 +15,7 @@ use super::team::Team;
 use crate::WORKER_FLAG;
 use crate::channel::{Channel, Received};
 use crate::config::Mode;
+use crate::counters::Row;
 use crate::worker::{self, FAILED, ListenerGroup, Order, READY, Start};
 
 /// How long a worker that has let go of its master may take to be gone.
@@ -49,6 +50,8 @@ pub(crate) struct Worker {
     pub(crate) access_log: Option<PathBuf>,
     control: Channel,
     body: Body,
+    /// Its counters. The last to be dropped: it writes there no more.
+    row: Row,
 }
 
 impl Worker {
@@ -62,6 +65,7 @@ impl Worker {
         epoll: &OwnedFd,
     ) -> anyhow::Result<Worker> {
         let (control, far) = Channel::pair().context("make a channel")?;
+        let row = Row::take(team.counters(), slot)?;
         let sockets = shares
             .iter()
             .map(|share| share.listeners.of_slot(&team.config, slot, share.count))
@@ -83,8 +87,10 @@ impl Worker {
             has_root: team.resources().root.is_some(),
             has_log: team.resources().log.is_some(),
             user: team.resources().user,
+            row: row.number,
         };
-        let mut descriptors = vec![team.table().as_fd(), team.mailbox(slot).as_fd()];
+        let mut descriptors =
+            vec![team.table().as_fd(), row.counters().as_fd(), team.mailbox(slot).as_fd()];
         descriptors.extend(team.resources().identity.as_ref().map(AsFd::as_fd));
         descriptors.extend(team.resources().root.as_ref().map(AsFd::as_fd));
         descriptors.extend(team.resources().log.as_ref().map(AsFd::as_fd));
@@ -120,6 +126,7 @@ impl Worker {
             access_log: team.config.access_log.clone(),
             control,
             body,
+            row,
         };
         epoll::add(epoll, &worker.control, EventData::new_u64(WORKERS + id), EventFlags::IN)?;
         Ok(worker)
@@ -166,6 +173,12 @@ impl Worker {
         {
             tracing::warn!(slot = self.slot, %error, "a worker cannot be killed");
         }
+    }
+
+    /// The same, and another takes its place.
+    pub(crate) fn reap_and_replace(mut self) -> String {
+        self.row.restarts = 1;
+        self.reap()
     }
 
     /// Takes leave of a worker that is gone, and returns why it ended.

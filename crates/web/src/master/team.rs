@@ -2,16 +2,19 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use base::time::MonoNs;
 
 use super::addresses::Share;
 use super::resources::Resources;
 use super::seat::{Heard, Worker};
 use crate::channel::Channel;
-use crate::config::Config;
+use crate::config::{Accept, Config};
+use crate::counters::Counters;
 use crate::table::{ABSENT, Table};
 use crate::worker::REOPEN;
 
@@ -20,6 +23,12 @@ const LIVED: Duration = Duration::from_secs(10);
 /// The wait before a second try to replace a worker; each further one waits twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Time between two looks whether workers run.
+pub(crate) const CHECK: Duration = Duration::from_secs(1);
+const CHECK_MS: u64 = 1000;
+/// Looks in a row that found a worker at a standstill before the operator hears of it.
+const HANGS_CHECKS: u32 = 2;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -31,6 +40,9 @@ struct Seat {
     failures: u32,
     /// When the next one is started.
     start_at: Option<Instant>,
+    /// Its last beat that was seen, and how often in a row no later one was.
+    beat: MonoNs,
+    missed: u32,
 }
 
 #[derive(Debug)]
@@ -39,6 +51,8 @@ pub(crate) struct Team {
     /// What the master has opened for all its workers.
     resources: Resources,
     table: Table,
+    /// Of all teams.
+    counters: Arc<Counters>,
     /// Where workers read what is passed to them. The master holds these ends as well, so that what a
     /// dead worker did not read is read by the one in its place.
     mailboxes: Vec<Channel>,
@@ -50,7 +64,7 @@ pub(crate) struct Team {
 impl Team {
     /// A team without workers. Opens all that they will work with, so that whatever is wrong with it is
     /// found before any of them starts.
-    pub(crate) fn new(config: Config) -> anyhow::Result<Team> {
+    pub(crate) fn new(config: Config, counters: &Arc<Counters>) -> anyhow::Result<Team> {
         let resources = Resources::open(&config)?;
         let workers = config.worker_count();
         let table = Table::new(workers).context("make the table of workers")?;
@@ -61,7 +75,8 @@ impl Team {
             mailboxes.push(mailbox);
         }
         let seats = (0..workers).map(|_| Seat::default()).collect();
-        Ok(Team { config, resources, table, mailboxes, senders, seats })
+        let counters = Arc::clone(counters);
+        Ok(Team { config, resources, table, counters, mailboxes, senders, seats })
     }
 
     pub(crate) fn start_all(
@@ -85,6 +100,7 @@ impl Team {
     ) -> anyhow::Result<()> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let worker = Worker::start(id, slot, self, program, shares, epoll)?;
+        (self.seats[slot].beat, self.seats[slot].missed) = (MonoNs(0), 0);
         self.seats[slot].worker = Some(worker);
         Ok(())
     }
@@ -105,6 +121,48 @@ impl Team {
                 if let Err(error) = self.start_one(slot, program, shares, epoll) {
                     tracing::error!(slot, "a worker cannot be started: {error:#}");
                     self.seats[slot].fail(now);
+                }
+            }
+        }
+    }
+
+    /// Looks whether the loops of the workers run. One that hangs is reported, and killed when its time is
+    /// over; another takes its place. Time counts in checks: while the master itself does not run, because
+    /// the machine stands still, nothing is held against a worker.
+    pub(crate) fn check_beats(&mut self) {
+        // The serial worker has no loop.
+        if self.config.accept == Accept::Serial {
+            return;
+        }
+        let slots = self.table.slots();
+        let checks_max = self.config.worker_timeout_ms.div_ceil(CHECK_MS);
+        for (seat, shown) in self.seats.iter_mut().zip(slots) {
+            let Some(worker) = seat.worker.as_mut().filter(|worker| worker.is_ready) else {
+                continue;
+            };
+            if shown.beat != seat.beat {
+                if seat.missed >= HANGS_CHECKS {
+                    tracing::warn!(slot = worker.slot, "the loop of a worker runs again");
+                }
+                (seat.beat, seat.missed) = (shown.beat, 0);
+                continue;
+            }
+            seat.missed = seat.missed.saturating_add(1);
+            let seconds = u64::from(seat.missed) * CHECK_MS / 1000;
+            if seat.missed == HANGS_CHECKS {
+                tracing::warn!(slot = worker.slot, seconds, "the loop of a worker does not run");
+            }
+            if checks_max != 0 && u64::from(seat.missed) == checks_max {
+                if worker.is_thread() {
+                    let slot = worker.slot;
+                    tracing::error!(
+                        slot,
+                        seconds,
+                        "a worker hangs, and a thread cannot be replaced"
+                    );
+                } else {
+                    tracing::error!(slot = worker.slot, seconds, "a worker hangs: it is killed");
+                    worker.kill();
                 }
             }
         }
@@ -136,10 +194,13 @@ impl Team {
             seat.failures = 0;
         }
         seat.fail(now);
-        if let Err(error) = self.table.set(worker.slot, ABSENT) {
+        let table = &self.table;
+        let reset =
+            table.set(worker.slot, ABSENT).and_then(|()| table.beat(worker.slot, MonoNs(0)));
+        if let Err(error) = reset {
             tracing::warn!(%error, "the table of workers cannot be written");
         }
-        worker.reap()
+        worker.reap_and_replace()
     }
 
     pub(crate) fn tell(&self, id: u64, order: &[u8]) {
@@ -173,6 +234,10 @@ impl Team {
             worker.tell_with(REOPEN, &[log.as_fd()]);
         });
         Ok(())
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     pub(crate) fn table(&self) -> &Table {

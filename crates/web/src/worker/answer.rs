@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::content::conditions::{self, Part, Verdict, Version};
 use crate::content::encoding;
 use crate::content::file::{Body, Content, File, OpenError};
-use crate::content::files::{Files, Opener};
+use crate::content::files::{CacheStats, Files, Opener};
 use crate::content::long::LongFile;
 use crate::content::path::{self, Below, PathError};
 
@@ -93,6 +93,43 @@ impl Site {
             date: DateText::default(),
             work_ns: config.work_us * 1_000,
         }
+    }
+
+    /// How the files that are kept are used.
+    pub(crate) fn cache(&self) -> CacheStats {
+        self.files.as_ref().map(Files::stats).unwrap_or_default()
+    }
+
+    /// Redirects to the same target at HTTPS. The host is the one that the client asks for.
+    // Source: RFC 9110 15.4.2 (301), 15.4.9 (308)
+    pub(crate) fn redirect_to_https(
+        &self,
+        request: &Request<'_>,
+        terms: Terms,
+        port: u16,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let host = request.host().unwrap_or_default();
+        // Behind the bracket of an IPv6 address, or behind a name.
+        let name_end = host.iter().position(|&byte| byte == b']').unwrap_or(0);
+        let colon = host[name_end..].iter().position(|&byte| byte == b':');
+        let host = &host[..colon.map_or(host.len(), |at| name_end + at)];
+        if host.is_empty() {
+            return self.words(400, terms, out);
+        }
+        let mut location = [b"https://", host].concat();
+        if port != 443 {
+            location.extend_from_slice(format!(":{port}").as_bytes());
+        }
+        location.extend_from_slice(request.path());
+        if let Some(query) = request.query() {
+            location.push(b'?');
+            location.extend_from_slice(query);
+        }
+        let is_safe = matches!(request.method(), Method::Get | Method::Head);
+        let status = if is_safe { 301 } else { 308 };
+        self.head(status, terms, out).header("Location", &location).length(0);
+        (Answer::Done, Sent { status, body_bytes: 0 })
     }
 
     /// Opens files for [`Opened`]; none if none are served.
@@ -496,6 +533,31 @@ mod tests {
         for path in ["/api%2fx", "/apix/y", "/API/x"] {
             assert!(ask("GET", path).starts_with("HTTP/1.1 404 "), "{path}");
         }
+    }
+
+    #[test]
+    fn https_is_the_same_target_elsewhere() {
+        let site = Site::new(&Config::default(), None);
+        let ask = |line: &str, host: &str, port: u16| {
+            let input = format!("{line}\r\n{host}\r\n\r\n");
+            let (mut batch, mut out) = (RequestBatch::new(), Vec::new());
+            let limits = wire::http::Limits::DEFAULT;
+            RequestDecoder::new().decode(input.as_bytes(), &limits, 1, &mut batch);
+            let request = batch.get(0, input.as_bytes());
+            site.redirect_to_https(&request, Terms::of(&request, false), port, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let location = text.split("Location: ").nth(1).unwrap_or("\r\n");
+            format!("{} {}", &text[9..12], location.split("\r\n").next().unwrap())
+        };
+        let get = "GET //x/%2e?q=/ HTTP/1.1";
+        assert_eq!(ask(get, "Host: a.example", 443), "301 https://a.example//x/%2e?q=/");
+        assert_eq!(ask(get, "Host: a:8080", 443), "301 https://a//x/%2e?q=/");
+        assert_eq!(ask(get, "Host: [::1]:8080", 8443), "301 https://[::1]:8443//x/%2e?q=/");
+        assert_eq!(ask(get, "Host: [::1]", 443), "301 https://[::1]//x/%2e?q=/");
+        assert_eq!(ask("POST /x HTTP/1.1", "Host: a", 443), "308 https://a/x");
+        assert_eq!(ask("GET http://b:1/x HTTP/1.1", "Host: a", 443), "301 https://b/x");
+        assert_eq!(ask(get, "Host:", 443), "400 ");
+        assert_eq!(ask("GET / HTTP/1.0", "A: b", 443), "400 ");
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::time::MonoNs;
-use reactor::ConnId;
 use wire::http::{Request, RequestDecoder};
 
 use super::answer::Opened;
@@ -25,6 +24,8 @@ pub(crate) enum Wait {
     Body,
     /// The upstream.
     Upstream,
+    /// The end of a tunnel: its bytes are the upstream's.
+    Tunnel,
     /// A file, or a piece of it.
     Disk,
     /// Its turn: a file is on its way, and more of it follows.
@@ -42,8 +43,6 @@ pub(crate) struct Client {
     pub(crate) wait: Wait,
     /// When the wait began.
     pub(crate) since: MonoNs,
-    /// The upstream connection that answers its request now.
-    pub(crate) exchange: Option<ConnId>,
     /// The file that its next request has waited for.
     pub(crate) opened: Option<Arc<Opened>>,
     /// The file that is on its way, if more of it follows.
@@ -60,7 +59,6 @@ impl Client {
             scheme,
             wait: Wait::First,
             since: now,
-            exchange: None,
             opened: None,
             sending: None,
             pace: None,

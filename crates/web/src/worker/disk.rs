@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,8 +24,12 @@ const THREADS: usize = 4;
 const NAMES_MAX: usize = 256;
 /// Pieces that wait for a thread; the same.
 const PIECES_MAX: usize = 4096;
-const _: () =
-    assert!(NAMES_MAX + PIECES_MAX < MAILS_MAX, "the mailbox takes all that is under way");
+/// Addresses of the upstream in the mailbox: one per second is found at most.
+const RESOLVED_MAX: usize = 64;
+const _: () = assert!(
+    NAMES_MAX + PIECES_MAX + RESOLVED_MAX < MAILS_MAX,
+    "the mailbox takes all that is under way"
+);
 
 /// A piece of a long file.
 #[derive(Debug)]
@@ -45,7 +50,12 @@ impl Piece {
 #[derive(Debug)]
 pub(super) enum Mail {
     Opened(Arc<Opened>),
-    Piece { piece: Piece, is_there: bool },
+    Piece {
+        piece: Piece,
+        is_there: bool,
+    },
+    /// The upstream has this address now.
+    Resolved(SocketAddr),
 }
 
 #[derive(Debug)]

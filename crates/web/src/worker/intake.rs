@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use base::time::MonoNs;
 use reactor::{Trigger, Watcher};
 
 use super::{CONNECTION, NOTICE, STATUS_CONNECTION, Source, TLS_CONNECTION, letter, trigger};
 use crate::channel::{Channel, Received};
-use crate::config::Accept;
+use crate::config::{Accept, WORKERS_MAX};
 use crate::door::{Door, Entry, WAITING_MAX, refuse};
 use crate::scheme::{Listener, Scheme};
-use crate::table::{ABSENT, Table, least};
+use crate::table::{ABSENT, Slot, Table, least};
 
 /// Messages taken from the mailbox before connections are served again.
 const MESSAGES_MAX: usize = 256;
@@ -99,6 +100,8 @@ pub(crate) struct Intake {
     door: Door,
     watcher: Watcher,
     is_watching: bool,
+    /// The same of those of the operator, who is heard when no client is.
+    is_watching_status: bool,
     stage: Stage,
     /// As last written to the table.
     published: u64,
@@ -149,6 +152,7 @@ impl Intake {
             door: Door::new(),
             watcher,
             is_watching: false,
+            is_watching_status: false,
             stage: Stage::Closed,
             published: ABSENT,
         }
@@ -171,26 +175,46 @@ impl Intake {
 
     /// Watches the listening sockets, where this worker does.
     pub(crate) fn resume(&mut self) -> std::io::Result<()> {
-        if !self.is_watching && self.stage == Stage::Open {
-            for (index, listener) in self.listeners.iter().enumerate() {
-                if let Some(trigger) = trigger(self.accept, listener.scheme) {
-                    self.watcher.add(listener, Source::Listener(index).number(), trigger)?;
-                }
-            }
-            self.is_watching = true;
+        if self.stage != Stage::Open {
+            return Ok(());
         }
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if let Some(trigger) = trigger(self.accept, listener.scheme)
+                && !self.watches(listener.scheme)
+            {
+                self.watcher.add(listener, Source::Listener(index).number(), trigger)?;
+            }
+        }
+        (self.is_watching, self.is_watching_status) = (true, true);
         Ok(())
     }
 
-    /// Lets connections wait in the kernel.
+    /// Whether the listening sockets of a scheme are watched.
+    fn watches(&self, scheme: Scheme) -> bool {
+        if scheme == Scheme::Status { self.is_watching_status } else { self.is_watching }
+    }
+
+    /// Lets connections of clients wait in the kernel.
     pub(crate) fn pause(&mut self) {
-        if std::mem::take(&mut self.is_watching) {
-            let accept = self.accept;
-            let watched = |one: &&Listener| trigger(accept, one.scheme).is_some();
-            for listener in self.listeners.iter().filter(watched) {
-                if let Err(error) = self.watcher.remove(listener) {
-                    tracing::warn!(%error, "a listening socket cannot be left");
-                }
+        self.ignore(|scheme| scheme != Scheme::Status);
+        self.is_watching = false;
+    }
+
+    /// The same with those of the operator.
+    pub(crate) fn pause_all(&mut self) {
+        self.ignore(|_| true);
+        (self.is_watching, self.is_watching_status) = (false, false);
+    }
+
+    fn ignore(&self, is_meant: impl Fn(Scheme) -> bool) {
+        for listener in &self.listeners {
+            let scheme = listener.scheme;
+            let is_watched = trigger(self.accept, scheme).is_some() && self.watches(scheme);
+            if is_watched
+                && is_meant(scheme)
+                && let Err(error) = self.watcher.remove(listener)
+            {
+                tracing::warn!(%error, "a listening socket cannot be left");
             }
         }
     }
@@ -198,7 +222,7 @@ impl Intake {
     /// Takes no more connections from the listening sockets. Those that wait at an address that is
     /// finished are taken first, because no other worker will.
     pub(crate) fn end(&mut self, finished: &Finished) -> Vec<Arrival> {
-        self.pause();
+        self.pause_all();
         self.stage = Stage::Over;
         let mut arrivals = Vec::new();
         for index in 0..self.listeners.len() {
@@ -223,10 +247,23 @@ impl Intake {
         }
     }
 
+    /// All workers as they show themselves.
+    pub(crate) fn slots(&self) -> [Slot; WORKERS_MAX] {
+        self.table.slots()
+    }
+
+    /// Shows that the loop runs.
+    pub(crate) fn beat(&mut self, now: MonoNs) {
+        if let Err(error) = self.table.beat(self.slot, now) {
+            tracing::warn!(%error, "the table of workers cannot be written");
+        }
+    }
+
     /// Somebody waits at a listening socket.
     pub(crate) fn accept(&mut self, listener: usize, connections: usize) -> Round {
         let mut round = Round::default();
-        if !self.is_watching || listener >= self.listeners.len() {
+        let scheme = self.listeners.get(listener).map(|listener| listener.scheme);
+        if !scheme.is_some_and(|scheme| self.watches(scheme)) {
             return round;
         }
         let most = self.bursts[listener].size.min(self.accept_max);

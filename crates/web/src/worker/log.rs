@@ -9,11 +9,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
-use base::time::UnixMs;
+use base::time::{MonoNs, Now, UnixMs};
 use wire::http::Request;
 
 use super::answer::Sent;
 use crate::config::LogFormat;
+use crate::table::mono_now;
 
 /// Lines are handed over when this much has gathered, or when the worker is about to wait.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -34,9 +35,22 @@ pub(crate) struct Words {
     after: Vec<u8>,
 }
 
+/// How long a request took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Timing {
+    duration_ns: u64,
+    /// From when it was sent to the upstream until the head of the answer came.
+    upstream_ns: Option<u64>,
+}
+
 impl LogFormat {
+    /// Whether lines have the time, host and id of a request.
+    fn is_detailed(self) -> bool {
+        matches!(self, LogFormat::Json | LogFormat::Extended)
+    }
+
     /// The words for a request.
-    fn words(self, request: &Request<'_>) -> Words {
+    fn words(self, request: &Request<'_>, id: &[u8]) -> Words {
         let (mut before, mut after) = (Vec::with_capacity(128), Vec::with_capacity(128));
         let version: &[u8] = if request.minor_version() == 0 { b"HTTP/1.0" } else { b"HTTP/1.1" };
         let referer = request.header("referer");
@@ -47,6 +61,8 @@ impl LogFormat {
             put_member(&mut before, "version", Some(version));
             put_member(&mut after, "referer", referer);
             put_member(&mut after, "user_agent", agent);
+            put_member(&mut after, "host", request.host());
+            put_member(&mut after, "request_id", Some(id));
             return Words { before, after };
         }
         before.push(b'"');
@@ -56,12 +72,13 @@ impl LogFormat {
         before.push(b' ');
         before.extend_from_slice(version);
         before.push(b'"');
-        if self == LogFormat::Combined {
-            for value in [referer, agent] {
-                after.extend_from_slice(b" \"");
-                put_escaped(&mut after, value.unwrap_or(b"-"));
-                after.push(b'"');
-            }
+        if self != LogFormat::Common {
+            put_quoted(&mut after, referer);
+            put_quoted(&mut after, agent);
+        }
+        if self == LogFormat::Extended {
+            put_quoted(&mut after, request.host());
+            put_quoted(&mut after, Some(id));
         }
         Words { before, after }
     }
@@ -70,6 +87,7 @@ impl LogFormat {
     fn no_words(self) -> Words {
         let (before, after): (&[u8], &[u8]) = match self {
             LogFormat::Combined => (b"\"-\"", b" \"-\" \"-\""),
+            LogFormat::Extended => (b"\"-\"", b" \"-\" \"-\" \"-\" \"-\""),
             LogFormat::Common => (b"\"-\"", b""),
             LogFormat::Json => (b"", b""),
         };
@@ -79,6 +97,155 @@ impl LogFormat {
     /// The time of a line.
     fn date(self, seconds: u64) -> String {
         if self == LogFormat::Json { timestamp(seconds) } else { date_text(seconds) }
+    }
+}
+
+/// A request that is being answered, as the log will have it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    remote: Option<IpAddr>,
+    /// None without a log.
+    words: Option<Words>,
+    id: Vec<u8>,
+    began: MonoNs,
+    upstream_began: Option<MonoNs>,
+    upstream_ns: Option<u64>,
+}
+
+impl Entry {
+    /// The id of the request, for the upstream.
+    pub(crate) fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    /// It is sent to the upstream.
+    pub(crate) fn note_upstream(&mut self, now: MonoNs) {
+        self.upstream_began = Some(now);
+    }
+
+    /// The head of the upstream's answer has come.
+    pub(crate) fn note_head(&mut self, now: MonoNs) {
+        self.upstream_ns = self.upstream_began.map(|began| now.since(began));
+    }
+}
+
+/// Names requests, so that lines of different logs can be brought together.
+#[derive(Debug)]
+struct RequestIds {
+    /// Different in every worker, of this server or another.
+    prefix: u64,
+    next: u64,
+}
+
+/// Longest id of a client that is kept.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+impl RequestIds {
+    fn new() -> RequestIds {
+        use std::hash::{BuildHasher as _, RandomState};
+        // The system's randomness, as the standard library seeds its tables with it.
+        RequestIds { prefix: RandomState::new().hash_one(std::process::id()), next: 0 }
+    }
+
+    /// What the client calls its request, if that is fit for a header line and a log, or another name.
+    fn of(&mut self, request: &Request<'_>) -> Vec<u8> {
+        let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:/+=@".contains(byte);
+        let given = request.header("x-request-id").filter(|id| {
+            (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(is_letter)
+        });
+        if let Some(given) = given {
+            return given.to_vec();
+        }
+        self.next += 1;
+        format!("{:016x}{:016x}", self.prefix, self.next).into_bytes()
+    }
+}
+
+/// What is known about requests: every answer passes here once, for its line in the log and for the counters.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    log: Option<AccessLog>,
+    ids: RequestIds,
+    /// Answers by the first digit of their status.
+    pub(crate) responses: [u64; 6],
+    pub(crate) body_bytes: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(log: Option<AccessLog>) -> Ledger {
+        Ledger { log, ids: RequestIds::new(), responses: [0; 6], body_bytes: 0 }
+    }
+
+    /// A request that is answered later.
+    pub(crate) fn entry(
+        &mut self,
+        remote: Option<IpAddr>,
+        request: &Request<'_>,
+        began: MonoNs,
+    ) -> Entry {
+        let id = self.ids.of(request);
+        let words = self.log.as_ref().map(|log| log.format.words(request, &id));
+        Entry { remote, words, id, began, upstream_began: None, upstream_ns: None }
+    }
+
+    /// A request was answered, or never will be.
+    pub(crate) fn note(&mut self, entry: Entry, sent: Sent, now: Now) {
+        self.count(sent);
+        if let (Some(log), Some(words)) = (&mut self.log, &entry.words) {
+            let duration_ns = log.since(entry.began);
+            let timing = Timing { duration_ns, upstream_ns: entry.upstream_ns };
+            log.note_words(entry.remote, words, sent, Some(timing), now.unix);
+        }
+    }
+
+    /// A request was answered at once.
+    pub(crate) fn note_request(
+        &mut self,
+        remote: Option<IpAddr>,
+        request: &Request<'_>,
+        began: MonoNs,
+        sent: Sent,
+        now: Now,
+    ) {
+        self.count(sent);
+        if let Some(log) = &mut self.log {
+            let id = if log.format.is_detailed() { self.ids.of(request) } else { Vec::new() };
+            let words = log.format.words(request, &id);
+            let timing = Timing { duration_ns: log.since(began), upstream_ns: None };
+            log.note_words(remote, &words, sent, Some(timing), now.unix);
+        }
+    }
+
+    /// Something that was no request was answered.
+    pub(crate) fn note_no_request(&mut self, remote: Option<IpAddr>, sent: Sent, now: Now) {
+        self.count(sent);
+        if let Some(log) = &mut self.log {
+            let words = log.format.no_words();
+            log.note_words(remote, &words, sent, None, now.unix);
+        }
+    }
+
+    fn count(&mut self, sent: Sent) {
+        let class = usize::from(sent.status / 100).min(self.responses.len() - 1);
+        self.responses[class] += 1;
+        self.body_bytes += sent.body_bytes;
+    }
+
+    pub(crate) fn flush(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    pub(crate) fn reopen(&mut self, file: OwnedFd) {
+        if let Some(log) = &mut self.log {
+            log.reopen(file);
+        }
+    }
+
+    /// Lines that the disk was too slow for.
+    pub(crate) fn dropped_lines(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.dropped_lines_ever)
     }
 }
 
@@ -93,6 +260,7 @@ pub(crate) struct AccessLog {
     batch: Vec<u8>,
     batch_lines: u64,
     dropped_lines: u64,
+    dropped_lines_ever: u64,
     /// The second of `date`.
     seconds: u64,
     date: String,
@@ -114,40 +282,23 @@ impl AccessLog {
             batch: Vec::new(),
             batch_lines: 0,
             dropped_lines: 0,
+            dropped_lines_ever: 0,
             seconds: 0,
             date: String::new(),
         })
     }
 
-    /// What is to be said of a request when it was answered.
-    pub(crate) fn words(&self, request: &Request<'_>) -> Words {
-        self.format.words(request)
+    /// Time since then, where lines have it: the clock of the turn stands still while it is served.
+    fn since(&self, began: MonoNs) -> u64 {
+        if self.format.is_detailed() { mono_now().since(began) } else { 0 }
     }
 
-    /// Notes what was answered to something that was no request.
-    pub(crate) fn note_no_request(&mut self, remote: Option<IpAddr>, sent: Sent, now: UnixMs) {
-        let words = self.format.no_words();
-        self.note_words(remote, &words, sent, now);
-    }
-
-    /// Notes one request and what was answered.
-    pub(crate) fn note(
-        &mut self,
-        remote: Option<IpAddr>,
-        request: &Request<'_>,
-        sent: Sent,
-        now: UnixMs,
-    ) {
-        let words = self.format.words(request);
-        self.note_words(remote, &words, sent, now);
-    }
-
-    /// Notes one request that is gone.
-    pub(crate) fn note_words(
+    fn note_words(
         &mut self,
         remote: Option<IpAddr>,
         words: &Words,
         sent: Sent,
+        timing: Option<Timing>,
         now: UnixMs,
     ) {
         self.start_line(remote, now);
@@ -160,7 +311,14 @@ impl AccessLog {
         } else {
             write!(self.batch, " {status} {body_bytes}")
         };
+        match timing {
+            Some(timing) if is_json => put_timing_members(&mut self.batch, timing),
+            _ => {}
+        }
         self.batch.extend_from_slice(&words.after);
+        if self.format == LogFormat::Extended {
+            put_timing(&mut self.batch, timing);
+        }
         self.batch.extend_from_slice(if is_json { b"}\n" } else { b"\n" });
         self.batch_lines += 1;
         if self.batch.len() >= BATCH_BYTES {
@@ -199,6 +357,7 @@ impl AccessLog {
                 tracing::warn!("the access log's disk is too slow: lines are dropped");
             }
             self.dropped_lines += lines;
+            self.dropped_lines_ever += lines;
         } else if self.dropped_lines != 0 {
             tracing::warn!(lines = self.dropped_lines, "lines of the access log were dropped");
             self.dropped_lines = 0;
@@ -261,6 +420,34 @@ fn write(mut file: File, orders: &Receiver<Order>) {
     }
 }
 
+/// Both times as members of an object.
+fn put_timing_members(batch: &mut Vec<u8>, timing: Timing) {
+    // Writing into memory does not fail.
+    let _ = write!(batch, ",\"duration_us\":{}", timing.duration_ns / 1000);
+    let _ = match timing.upstream_ns {
+        Some(ns) => write!(batch, ",\"upstream_us\":{}", ns / 1000),
+        None => write!(batch, ",\"upstream_us\":null"),
+    };
+}
+
+/// Both times in seconds, as fields.
+fn put_timing(batch: &mut Vec<u8>, timing: Option<Timing>) {
+    let times = [timing.map(|one| one.duration_ns), timing.and_then(|one| one.upstream_ns)];
+    for ns in times {
+        let _ = match ns {
+            Some(ns) => write!(batch, " {}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000),
+            None => write!(batch, " -"),
+        };
+    }
+}
+
+/// A field in quotes.
+fn put_quoted(batch: &mut Vec<u8>, value: Option<&[u8]>) {
+    batch.extend_from_slice(b" \"");
+    put_escaped(batch, value.unwrap_or(b"-"));
+    batch.push(b'"');
+}
+
 /// Bytes of a peer, without those that could end the field or the line.
 fn put_escaped(batch: &mut Vec<u8>, bytes: &[u8]) {
     for &byte in bytes {
@@ -319,48 +506,96 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn every_format_has_its_lines() {
-        check(
-            LogFormat::Combined,
-            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7 \"r\" \
-             \"x\\x22y\\x5Cz\\xFF\"\n\
-             - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9 \"-\" \"-\"\n",
-        );
-        check(
-            LogFormat::Common,
-            "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7\n\
-             - - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9\n",
-        );
-        let json = "{\"time\":\"2026-11-21T12:00:00Z\",\"remote\":\"10.0.0.1\",\"method\":\"GET\",\
-                    \"target\":\"/a?b\",\"version\":\"HTTP/1.1\",\"status\":200,\"bytes\":7,\
-                    \"referer\":\"r\",\"user_agent\":\"x\\u0022y\\u005cz\\u00ff\"}\n\
-                    {\"time\":\"2026-11-21T12:00:00Z\",\"remote\":null,\"status\":400,\"bytes\":9}\n";
-        check(LogFormat::Json, json);
-        for line in json.lines() {
-            serde_json::from_str::<serde_json::Value>(line).unwrap();
-        }
-    }
+    const TIME_MS: u64 = 1_795_262_400_000;
 
-    /// A request and something that is none.
-    fn check(format: LogFormat, expected: &str) {
+    /// What the lines of a request and of something that is none look like; both times as `T`.
+    fn lines(format: LogFormat) -> String {
         let name = format!("myriad-web-log-{format:?}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut log = AccessLog::start(open(&path).unwrap(), format).unwrap();
         let input =
-            b"GET /a?b HTTP/1.1\r\nHost: a\r\nUser-Agent: x\"y\\z\xff\r\nReferer: r\r\n\r\n";
+            b"GET /a?b HTTP/1.1\r\nHost: h\r\nUser-Agent: x\"y\\z\xff\r\nReferer: r\r\n\r\n";
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
         let remote = Some(IpAddr::from([10, 0, 0, 1]));
+        let words = format.words(&batch.get(0, input), b"id-7");
         let sent = Sent { status: 200, body_bytes: 7 };
-        log.note(remote, &batch.get(0, input), sent, UnixMs(1_795_262_400_000));
+        let timing = Timing { duration_ns: 1_002_003_999, upstream_ns: Some(4_000) };
+        log.note_words(remote, &words, sent, Some(timing), UnixMs(TIME_MS));
+        let timing = Timing { duration_ns: 0, upstream_ns: None };
+        log.note_words(remote, &words, sent, Some(timing), UnixMs(TIME_MS));
         let refused = Sent { status: 400, body_bytes: 9 };
-        log.note_no_request(None, refused, UnixMs(1_795_262_400_999));
-        assert_eq!(String::from_utf8_lossy(&log.batch), expected);
+        log.note_words(None, &format.no_words(), refused, None, UnixMs(TIME_MS + 999));
+        let text = String::from_utf8(log.batch.clone()).unwrap();
         log.flush();
         log.reopen(open(&path).unwrap());
         drop(log);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         std::fs::remove_file(&path).unwrap();
+        text
+    }
+
+    #[test]
+    fn every_format_has_its_lines() {
+        let start = "10.0.0.1 - - [21/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7";
+        let refused = "- - - [21/Nov/2026:12:00:00 +0000] \"-\" 400 9";
+        let agent = "\"r\" \"x\\x22y\\x5Cz\\xFF\"";
+        let check = |format, expected: [String; 3]| assert_eq!(lines(format), expected.concat());
+        let twice = |line: String| [line.clone(), line];
+        let [one, other] = twice(format!("{start} {agent}\n"));
+        check(LogFormat::Combined, [one, other, format!("{refused} \"-\" \"-\"\n")]);
+        let [one, other] = twice(format!("{start}\n"));
+        check(LogFormat::Common, [one, other, format!("{refused}\n")]);
+        check(
+            LogFormat::Extended,
+            [
+                format!("{start} {agent} \"h\" \"id-7\" 1.002003 0.000004\n"),
+                format!("{start} {agent} \"h\" \"id-7\" 0.000000 -\n"),
+                format!("{refused} \"-\" \"-\" \"-\" \"-\" - -\n"),
+            ],
+        );
+        let json = lines(LogFormat::Json);
+        let object = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let objects: Vec<serde_json::Value> = json.lines().map(object).collect();
+        let expected = serde_json::json!({
+            "time": "2026-11-21T12:00:00Z", "remote": "10.0.0.1", "method": "GET", "target": "/a?b",
+            "version": "HTTP/1.1", "status": 200, "bytes": 7, "duration_us": 1_002_003,
+            "upstream_us": 4, "referer": "r", "user_agent": "x\"y\\z\u{ff}", "host": "h",
+            "request_id": "id-7",
+        });
+        assert_eq!(objects[0], expected);
+        assert_eq!(objects[1]["upstream_us"], serde_json::Value::Null);
+        let expected = serde_json::json!({
+            "time": "2026-11-21T12:00:00Z", "remote": null, "status": 400, "bytes": 9,
+        });
+        assert_eq!(objects[2], expected);
+    }
+
+    #[test]
+    fn requests_keep_the_names_that_clients_give_them() {
+        let mut ids = RequestIds::new();
+        let mut id = |line: &[u8]| {
+            let input = [b"GET / HTTP/1.0\r\n", line, b"\r\n"].concat();
+            let mut batch = RequestBatch::new();
+            RequestDecoder::new().decode(&input, &Limits::DEFAULT, 1, &mut batch);
+            ids.of(&batch.get(0, &input))
+        };
+        assert_eq!(id(b"X-Request-ID: a-B.7/=\r\n"), b"a-B.7/=");
+        let (one, other) = (id(b""), id(b""));
+        assert!(one != other && one.len() == 32 && one[..16] == other[..16]);
+        for line in [&b"X-Request-ID: a b\r\n"[..], b"X-Request-ID: \"\r\n", b"X-Request-ID:\r\n"] {
+            assert_eq!(id(line).len(), 32, "{line:?}");
+        }
+        let long = [b"X-Request-ID: ".as_slice(), &[b'a'; 129], b"\r\n"].concat();
+        assert_eq!(id(&long).len(), 32);
+    }
+
+    #[test]
+    fn every_answer_is_counted() {
+        let mut ledger = Ledger::new(None);
+        for status in [101, 200, 204, 301, 404, 499, 502, 999] {
+            ledger.note_no_request(None, Sent { status, body_bytes: 2 }, Now::default());
+        }
+        assert_eq!((ledger.responses, ledger.body_bytes), ([0, 1, 2, 1, 2, 2], 16));
     }
 }

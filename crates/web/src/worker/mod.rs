@@ -8,9 +8,11 @@ mod intake;
 pub(crate) mod log;
 mod pace;
 mod proxy;
+mod resolver;
 mod sending;
 mod server;
 mod shed;
+mod status;
 mod timeouts;
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::{Channel, Message, Received};
 use crate::config::{Accept, Config, Mode};
+use crate::counters::Counters;
 use crate::identity::Identity;
 use crate::privileges::WorkerUser;
 use crate::scheme::{Listener, Scheme};
@@ -83,8 +86,8 @@ pub(crate) fn letter(scheme: Scheme) -> &'static [u8] {
 /// Longest report of a failure: an error and its causes.
 const FAILURE_BYTES_MAX: usize = 4096;
 
-/// What a worker starts with, as the first message of its master. Descriptors come with it: the table, its
-/// mailbox, certificate and key, the root and the access log if there are any, listening sockets, and the
+/// What a worker starts with, as the first message of its master. Descriptors come with it: the table, the
+/// counters, its mailbox, certificate and key, the root and the access log if there are any, listening sockets, and the
 /// ways into all mailboxes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
@@ -96,6 +99,8 @@ pub(crate) struct Order {
     pub(crate) has_log: bool,
     /// Whom to run as, before anything of a client is read.
     pub(crate) user: Option<WorkerUser>,
+    /// Its row of counters.
+    pub(crate) row: usize,
 }
 
 /// Listening sockets of one address.
@@ -113,6 +118,7 @@ pub(crate) struct Start {
     pub(crate) order: Order,
     pub(crate) control: Channel,
     pub(crate) table: Table,
+    pub(crate) counters: Counters,
     /// Where connections and notices come from.
     pub(crate) mailbox: Channel,
     /// What connections with TLS are shown.
@@ -142,7 +148,7 @@ impl Start {
         let listeners = order.listeners.iter().map(|group| group.count).sum::<usize>();
         let optional = [order.has_identity, order.has_root, order.has_log];
         let optional = optional.into_iter().filter(|is_there| *is_there).count();
-        let expected = 2 + optional + listeners + workers;
+        let expected = 3 + optional + listeners + workers;
         control.wait_for_rest(&mut descriptors, expected).context("wait for descriptors")?;
         if descriptors.len() != expected || order.slot >= workers {
             bail!("{} descriptors came, {expected} were expected", descriptors.len());
@@ -150,6 +156,7 @@ impl Start {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().expect("they were counted");
         let table = Table::from_fd(next(), workers);
+        let counters = Counters::from_fd(next());
         let mailbox = Channel::from_fd(next());
         let identity = order.has_identity.then(|| Identity::from_fd(next()));
         let root = order.has_root.then(&mut next);
@@ -163,7 +170,7 @@ impl Start {
         let mailboxes = (0..workers).map(|_| Channel::from_fd(next())).collect();
         let tls = identity.map(|identity| identity.tls()).transpose();
         let tls = tls.context("read certificate and key")?;
-        Ok(Start { order, control, table, mailbox, tls, listeners, root, log, mailboxes })
+        Ok(Start { order, control, table, counters, mailbox, tls, listeners, root, log, mailboxes })
     }
 }
 
@@ -215,13 +222,20 @@ pub(crate) fn run(mut start: Start, signals: Option<Signals>) -> anyhow::Result<
     let mut begun = Ok(());
     let solo = Solo::new(Arc::new(limits), |links, watcher| {
         let mailbox = links.mailboxes()[0].clone();
+        let resolver = resolver::Resolver::start(start.order.config.upstream.as_ref(), &mailbox);
+        let resolver = resolver.unwrap_or_else(|error| {
+            begun = Err(error);
+            resolver::Resolver::default()
+        });
         let disk = disk::Disk::new(site.opener(), mailbox);
-        let mut server = server::Server::new(start, site, disk, log, signals, watcher);
-        begun = server.begin();
+        let mut server = server::Server::new(start, site, disk, resolver, log, signals, watcher);
+        if begun.is_ok() {
+            begun = server.begin().context("watch the sockets");
+        }
         server
     });
     let solo = solo.context("start the reactor")?;
-    begun.context("watch the sockets")?;
+    begun?;
     solo.gather_answers().run();
     Ok(())
 }

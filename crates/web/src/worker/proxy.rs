@@ -1,9 +1,14 @@
 //! Passes requests on to the upstream, and its answers back.
 //!
 //! A request is sent when all of it is there; an answer goes to the client as it comes, no faster than
-//! the client takes it. Connections to the upstream are used again.
+//! the client takes it. Connections to the upstream are used again. Requests above the limit wait their
+//! turn in a queue. A client that asks for a WebSocket, and an upstream that agrees, get a tunnel: bytes
+//! pass both ways until one side ends.
+//!
+//! Everything is found by the client's connection: an upstream connection serves one client after the
+//! other, so its name does not say for whom.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
@@ -13,24 +18,26 @@ use reactor::{ConnId, Connections, Context, Flow, Next, Output, Peer};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use wire::http::{
-    Event, Limits, Method, Request, ResponseDecoder, ResponseHead, encode_request, write_chunk,
-    write_last_chunk,
+    Event, Limits, Method, Request, ResponseDecoder, ResponseHead, ResponseWriter, encode_request,
+    write_chunk, write_last_chunk,
 };
 
 use super::answer::{Sent, Site, UPSTREAM_FOLDER};
 use super::client::{Terms, Wait};
 use super::disk::Mail;
-use super::log::{AccessLog, Words};
+use super::log::{Entry, Ledger};
+use super::resolver::Resolver;
 use super::server::Session;
+use crate::config::Config;
 use crate::content::path::{self, Below};
 use crate::scheme::Scheme;
 
 /// The `listener` of connections to the upstream.
 pub(super) const UPSTREAM: usize = usize::MAX - 1;
-/// Requests at the upstream at once, per worker; more get 503.
-const EXCHANGES_MAX: usize = 256;
-/// Connections that wait for the next request.
-const IDLE_MAX: usize = 32;
+/// Memory of the requests that wait for the upstream, per worker, whatever their number: bodies may be long.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// The status for the log of a request whose client left before it was answered; nobody gets it.
+const CLIENT_LEFT: u16 = 499;
 /// Lines about one connection, which end here.
 // Source: RFC 9110 7.6.1 (Connection); RFC 9112 6.1, 7.1.2
 const HOP_BY_HOP: [&str; 11] = [
@@ -63,6 +70,15 @@ pub(super) struct Origin {
     pub(super) scheme: Scheme,
 }
 
+/// Why a request is not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It gets this status.
+    Status(u16),
+    /// There are too many: 503.
+    Full,
+}
+
 /// How the body of an answer is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passing {
@@ -73,24 +89,51 @@ enum Passing {
     Chunked,
 }
 
+/// Where a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// In the queue, under this number.
+    Queued(u64),
+    /// At the upstream, over this connection.
+    Sent { upstream: ConnId, is_reused: bool },
+}
+
 /// A request that the upstream answers.
 #[derive(Debug)]
 struct Exchange {
-    client: ConnId,
-    remote: Option<IpAddr>,
+    stage: Stage,
     terms: Terms,
     is_head: bool,
+    is_websocket: bool,
+    /// It may be sent twice.
+    is_idempotent: bool,
     /// The whole request: to be sent, or to be sent again when a used connection turns out to be gone.
     request: Vec<u8>,
-    /// The connection was used before, and the request may be sent twice.
-    may_retry: bool,
     passing: Passing,
     closes: bool,
     sent: Sent,
-    words: Option<Words>,
+    entry: Entry,
+    /// When it was queued, or sent, or when something last came of its answer.
     last_heard: MonoNs,
     /// The status for the client if nothing comes.
     failure: u16,
+}
+
+/// A connection that has become a WebSocket.
+#[derive(Debug)]
+struct Tunnel {
+    upstream: ConnId,
+    last_moved: MonoNs,
+    /// Bytes to the client.
+    body_bytes: u64,
+    entry: Entry,
+}
+
+/// What a connection to the upstream is used for, and for which client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Exchange(ConnId),
+    Tunnel(ConnId),
 }
 
 /// What happens to the client behind some bytes.
@@ -105,115 +148,238 @@ enum Then {
     Abort,
     /// Nothing was sent: answer with this status.
     Fail(u16),
+    /// From now on it is a tunnel.
+    Tunnel,
 }
 
 /// Bytes for a client, sent at the end of the turn.
 #[derive(Debug)]
 struct Delivery {
     client: ConnId,
-    remote: Option<IpAddr>,
     terms: Terms,
     bytes: Vec<u8>,
     then: Then,
     /// For the log, at the end.
-    noted: Option<(Words, Sent)>,
+    noted: Option<(Entry, Sent)>,
+}
+
+/// What may be there at once, of one worker.
+#[derive(Debug, Clone, Copy)]
+struct ProxyLimits {
+    connections: usize,
+    idle: usize,
+    queue: usize,
+    queue_ns: u64,
+    silence_ns: u64,
+    websockets: usize,
+    websocket_idle_ns: u64,
+}
+
+impl ProxyLimits {
+    fn of(config: &Config) -> ProxyLimits {
+        let ns = |ms: u64| ms.saturating_mul(1_000_000);
+        ProxyLimits {
+            connections: config.upstream_connections_max,
+            idle: config.upstream_idle_max,
+            queue: config.upstream_queue_max,
+            queue_ns: ns(config.upstream_queue_timeout_ms),
+            silence_ns: ns(config.upstream_timeout_ms),
+            websockets: config.websockets_max,
+            websocket_idle_ns: ns(config.websocket_idle_timeout_ms),
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Proxy {
-    address: Option<SocketAddr>,
-    /// By upstream connection.
+    resolver: Resolver,
+    limits: ProxyLimits,
+    /// By client, those in the queue as well.
     exchanges: HashMap<ConnId, Exchange, RandomState>,
+    /// By client.
+    tunnels: HashMap<ConnId, Tunnel, RandomState>,
+    /// By upstream connection, unless it is idle.
+    uses: HashMap<ConnId, Use, RandomState>,
     idle: Vec<ConnId>,
+    /// Clients whose requests wait, by the order in which they came.
+    queue: BTreeMap<u64, ConnId>,
+    next_ticket: u64,
+    queued_bytes: usize,
     /// Requests for connections that are open already.
     outbox: Vec<ConnId>,
+    /// What clients of tunnels have sent.
+    upward: Vec<(ConnId, Vec<u8>)>,
     inbox: Vec<Delivery>,
-    /// Clients whose request went to another connection.
-    moved: Vec<(ConnId, ConnId)>,
-    /// Upstream connections whose client does not take more now.
+    /// Requests that ended without an answer.
+    unanswered: Vec<(Entry, Sent)>,
+    /// Connections that are not read because the other side does not take more now.
     held: HashSet<ConnId, RandomState>,
+    /// Requests that waited too long since the last look.
+    timed_out: u64,
+    totals: Totals,
+}
+
+/// What there ever was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    /// Sent to the upstream.
+    pub(super) requests: u64,
+    /// Not answered by it, or not completely.
+    pub(super) failures: u64,
+    /// Connections to it.
+    pub(super) connections: u64,
 }
 
 impl Proxy {
-    pub(super) fn new(address: Option<SocketAddr>) -> Proxy {
+    pub(super) fn new(config: &Config, resolver: Resolver) -> Proxy {
         Proxy {
-            address,
+            resolver,
+            limits: ProxyLimits::of(config),
             exchanges: HashMap::default(),
+            tunnels: HashMap::default(),
+            uses: HashMap::default(),
             idle: Vec::new(),
+            queue: BTreeMap::new(),
+            next_ticket: 0,
+            queued_bytes: 0,
             outbox: Vec::new(),
+            upward: Vec::new(),
             inbox: Vec::new(),
-            moved: Vec::new(),
+            unanswered: Vec::new(),
             held: HashSet::default(),
+            timed_out: 0,
+            totals: Totals::default(),
         }
     }
 
     pub(super) fn has_exchanges(&self) -> bool {
-        !self.exchanges.is_empty()
+        !self.exchanges.is_empty() || !self.tunnels.is_empty()
     }
 
-    /// Sends a request of `client` to the upstream, or says with which status it is refused.
+    pub(super) fn resolved(&mut self, address: SocketAddr) {
+        self.resolver.set(address);
+    }
+
+    /// Requests at the upstream now.
+    pub(super) fn active(&self) -> usize {
+        self.uses.len() - self.tunnels.len()
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    pub(super) fn tunnels(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Requests that waited too long since the last call.
+    pub(super) fn take_timed_out(&mut self) -> u64 {
+        std::mem::take(&mut self.timed_out)
+    }
+
+    /// Sends a request of a client to the upstream, or has it wait, unless it is refused.
     pub(super) fn start(
         &mut self,
         cx: &mut Context<'_, Mail>,
         origin: Origin,
         request: &Request<'_>,
         terms: Terms,
-        words: Option<Words>,
-    ) -> Result<ConnId, u16> {
+        entry: Entry,
+    ) -> Result<(), Refused> {
         if matches!(request.method(), Method::Connect | Method::Trace) {
-            return Err(501);
+            return Err(Refused::Status(501));
         }
         if path::climbs(request.path()) {
-            return Err(400);
+            return Err(Refused::Status(400));
         }
-        if self.exchanges.len() >= EXCHANGES_MAX {
-            return Err(503);
+        let is_websocket = asks_for_websocket(request);
+        if is_websocket && self.tunnels.len() >= self.limits.websockets {
+            return Err(Refused::Full);
+        }
+        let encoded = encode(request, origin, entry.id(), is_websocket);
+        // Of those in the queue some are sent in this turn.
+        let ahead = self.active() + self.queue.len();
+        if ahead >= self.limits.connections {
+            let waiting = ahead - self.limits.connections;
+            let bytes = self.queued_bytes + encoded.len();
+            if waiting >= self.limits.queue || bytes > QUEUE_BYTES_MAX {
+                return Err(Refused::Full);
+            }
         }
         let is_idempotent = matches!(
             request.method(),
             Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options
         );
+        self.next_ticket += 1;
         let exchange = Exchange {
-            client: origin.client,
-            remote: origin.remote,
+            stage: Stage::Queued(self.next_ticket),
             terms,
             is_head: request.method() == Method::Head,
-            request: encode(request, origin),
-            may_retry: is_idempotent,
+            is_websocket,
+            is_idempotent: is_idempotent && !is_websocket,
+            request: encoded,
             passing: Passing::Head,
             closes: terms.closes,
             sent: Sent { status: 502, body_bytes: 0 },
-            words,
+            entry,
             last_heard: cx.now().mono,
             failure: 502,
         };
-        if let Some(upstream) = self.idle.pop() {
-            self.outbox.push(upstream);
-            self.exchanges.insert(upstream, exchange);
-            return Ok(upstream);
-        }
-        self.connect(cx, exchange).map_err(|_| 502)
+        // Whatever can be sent leaves the queue in this turn: see `deliver`.
+        self.queued_bytes += exchange.request.len();
+        self.queue.insert(self.next_ticket, origin.client);
+        self.exchanges.insert(origin.client, exchange);
+        Ok(())
     }
 
-    /// Sends `exchange` over a new connection; gives it back if there is none.
-    #[expect(clippy::result_large_err, reason = "rare, and the one who asked goes on with it")]
-    fn connect(
-        &mut self,
-        cx: &mut Context<'_, Mail>,
-        mut exchange: Exchange,
-    ) -> Result<ConnId, Exchange> {
-        let Some(address) = self.address else { return Err(exchange) };
-        exchange.may_retry = false;
+    /// Sends the requests whose turn has come.
+    fn pump(&mut self, cx: &mut Context<'_, Mail>) {
+        while self.active() < self.limits.connections
+            && let Some((_, client)) = self.queue.pop_first()
+        {
+            let Some(mut exchange) = self.exchanges.remove(&client) else { continue };
+            self.queued_bytes -= exchange.request.len();
+            exchange.entry.note_upstream(cx.now().mono);
+            self.totals.requests += 1;
+            exchange.last_heard = cx.now().mono;
+            if let Some(upstream) = self.idle.pop() {
+                self.outbox.push(upstream);
+                self.uses.insert(upstream, Use::Exchange(client));
+                exchange.stage = Stage::Sent { upstream, is_reused: true };
+                self.exchanges.insert(client, exchange);
+            } else {
+                self.connect(cx, client, exchange);
+            }
+        }
+    }
+
+    /// Sends a request over a new connection.
+    fn connect(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, mut exchange: Exchange) {
+        let Some(address) = self.resolver.address() else {
+            self.resolver.doubt();
+            return self.fail(client, exchange, Vec::new());
+        };
         match begin_connecting(address) {
             Ok(socket) => {
                 let peer = Peer { remote: Some(address), local: None, listener: UPSTREAM };
                 let upstream = cx.adopt(socket, peer, false);
-                self.exchanges.insert(upstream, exchange);
-                Ok(upstream)
+                self.totals.connections += 1;
+                self.uses.insert(upstream, Use::Exchange(client));
+                exchange.stage = Stage::Sent { upstream, is_reused: false };
+                self.exchanges.insert(client, exchange);
             }
             Err(error) => {
-                tracing::warn!(%address, %error, "the upstream cannot be reached");
-                Err(exchange)
+                tracing::warn!(%address, %error, "could not connect to the upstream");
+                self.fail(client, exchange, Vec::new());
             }
         }
     }
@@ -221,11 +387,18 @@ impl Proxy {
     /// A new connection to the upstream exists: its request is the first output.
     pub(super) fn open(&mut self, upstream: ConnId, out: &mut Output) -> Upstream {
         let mut opened = Upstream::default();
-        if let Some(exchange) = self.exchanges.get(&upstream) {
+        if let Some(exchange) = self.exchange_of(upstream) {
             opened.decoder.expect_to_head(exchange.is_head);
             out.buffer().extend_from_slice(&exchange.request);
         }
         opened
+    }
+
+    fn exchange_of(&self, upstream: ConnId) -> Option<&Exchange> {
+        match self.uses.get(&upstream) {
+            Some(Use::Exchange(client)) => self.exchanges.get(client),
+            Some(Use::Tunnel(_)) | None => None,
+        }
     }
 
     /// Bytes of the upstream have come.
@@ -240,46 +413,71 @@ impl Proxy {
         if self.held.contains(&id) {
             return Flow { consumed: 0, next: Next::Pause };
         }
+        let now = cx.now().mono;
         // An answer that nobody asked for: the connection is of no use.
-        let Some(exchange) = self.exchanges.get_mut(&id) else {
-            return Flow { consumed: input.len(), next: Next::Abort };
+        let useless = Flow { consumed: input.len(), next: Next::Abort };
+        let client = match self.uses.get(&id) {
+            Some(Use::Exchange(client)) => *client,
+            Some(Use::Tunnel(client)) => {
+                let client = *client;
+                return if self.pass_down(client, input, now) {
+                    Flow::read(input.len())
+                } else {
+                    useless
+                };
+            }
+            None => return useless,
         };
-        exchange.last_heard = cx.now().mono;
+        let Some(exchange) = self.exchanges.get_mut(&client) else { return useless };
+        exchange.last_heard = now;
         let (mut consumed, mut bytes) = (0, Vec::new());
         let outcome = loop {
             match upstream.decoder.decode(&input[consumed..], &Limits::DEFAULT) {
-                Ok((0, Event::Unfinished)) => break Ok(false),
+                Ok((0, Event::Unfinished)) => break Ok(Progress::More),
                 Ok((used, event)) => {
                     consumed += used;
                     match event {
                         Event::Unfinished => {}
-                        Event::Head(head) if (100..=199).contains(&head.status) => {
-                            if head.status == 101 {
+                        Event::Head(head) if head.status == 101 => {
+                            if !exchange.is_websocket || !names_websocket(head.headers()) {
                                 break Err("it changes the protocol".to_owned());
                             }
+                            exchange.entry.note_head(now);
+                            write_switch(&head, &mut bytes);
+                            break Ok(Progress::Switched);
                         }
+                        Event::Head(head) if (100..=199).contains(&head.status) => {}
                         Event::Head(head) => {
                             upstream.is_last |= !head.keeps_alive;
+                            exchange.entry.note_head(now);
                             exchange.pass_head(&head, site, &mut bytes);
                         }
                         Event::Body(body) => exchange.pass_body(body, &mut bytes),
-                        Event::End => break Ok(true),
+                        Event::End => break Ok(Progress::Done),
                     }
                 }
                 Err(error) => break Err(error.to_string()),
             }
         };
-        match outcome {
-            Ok(false) => {
-                if !bytes.is_empty() {
-                    self.inbox.push(exchange.delivery(bytes, Then::More));
-                }
-                Flow::read(consumed)
+        if let Ok(Progress::More) = outcome {
+            if !bytes.is_empty() {
+                let delivery = exchange.delivery(client, bytes, Then::More);
+                self.inbox.push(delivery);
             }
-            Ok(true) => {
-                let exchange = self.exchanges.remove(&id).expect("it was just there");
-                self.finish(exchange, bytes);
-                if !upstream.is_last && consumed == input.len() && self.idle.len() < IDLE_MAX {
+            return Flow::read(consumed);
+        }
+        let exchange = self.exchanges.remove(&client).expect("it was just there");
+        self.uses.remove(&id);
+        match outcome {
+            Ok(Progress::Switched) => {
+                self.begin_tunnel(id, client, exchange, bytes, consumed, input, now)
+            }
+            Ok(_) => {
+                self.finish(client, exchange, bytes);
+                if !upstream.is_last
+                    && consumed == input.len()
+                    && self.idle.len() < self.limits.idle
+                {
                     self.idle.push(id);
                     return Flow::read(consumed);
                 }
@@ -287,36 +485,87 @@ impl Proxy {
             }
             Err(error) => {
                 tracing::warn!(%error, "the upstream's answer cannot be passed on");
-                let exchange = self.exchanges.remove(&id).expect("it was just there");
-                self.fail(exchange, bytes);
+                self.fail(client, exchange, bytes);
                 Flow { consumed, next: Next::Abort }
             }
         }
     }
 
+    /// The upstream has agreed to a WebSocket: `bytes` are the head for the client, and what is left of
+    /// `input` are the first bytes of the tunnel.
+    #[expect(clippy::too_many_arguments, reason = "two connections and what came on one of them")]
+    fn begin_tunnel(
+        &mut self,
+        id: ConnId,
+        client: ConnId,
+        mut exchange: Exchange,
+        mut bytes: Vec<u8>,
+        consumed: usize,
+        input: &[u8],
+        now: MonoNs,
+    ) -> Flow {
+        if self.tunnels.len() >= self.limits.websockets {
+            exchange.failure = 503;
+            self.fail(client, exchange, Vec::new());
+            return Flow { consumed: input.len(), next: Next::Abort };
+        }
+        let rest = &input[consumed..];
+        bytes.extend_from_slice(rest);
+        let delivery = exchange.delivery(client, bytes, Then::Tunnel);
+        self.inbox.push(delivery);
+        let body_bytes = rest.len() as u64;
+        let tunnel = Tunnel { upstream: id, last_moved: now, body_bytes, entry: exchange.entry };
+        self.tunnels.insert(client, tunnel);
+        self.uses.insert(id, Use::Tunnel(client));
+        Flow::read(input.len())
+    }
+
+    /// Bytes of a tunnel for its client. False if there is none.
+    fn pass_down(&mut self, client: ConnId, input: &[u8], now: MonoNs) -> bool {
+        let Some(tunnel) = self.tunnels.get_mut(&client) else { return false };
+        tunnel.last_moved = now;
+        tunnel.body_bytes += input.len() as u64;
+        let (bytes, then) = (input.to_vec(), Then::More);
+        self.inbox.push(Delivery { client, terms: Terms::REFUSED, bytes, then, noted: None });
+        true
+    }
+
+    /// Bytes of a tunnel for its upstream.
+    pub(super) fn pass_up(&mut self, client: ConnId, input: &[u8], now: MonoNs) -> Flow {
+        if self.held.contains(&client) {
+            return Flow { consumed: 0, next: Next::Pause };
+        }
+        let Some(tunnel) = self.tunnels.get_mut(&client) else {
+            return Flow { consumed: input.len(), next: Next::Close };
+        };
+        tunnel.last_moved = now;
+        self.upward.push((tunnel.upstream, input.to_vec()));
+        Flow::read(input.len())
+    }
+
     /// The answer is complete.
-    fn finish(&mut self, mut exchange: Exchange, mut bytes: Vec<u8>) {
+    fn finish(&mut self, client: ConnId, exchange: Exchange, mut bytes: Vec<u8>) {
         if exchange.passing == Passing::Chunked {
             write_last_chunk(&mut bytes, &[]);
         }
         let then = if exchange.closes { Then::Close } else { Then::Over };
-        let words = exchange.words.take();
-        let mut delivery = exchange.delivery(bytes, then);
-        delivery.noted = words.map(|words| (words, exchange.sent));
+        let mut delivery = exchange.delivery(client, bytes, then);
+        delivery.noted = Some((exchange.entry, exchange.sent));
         self.inbox.push(delivery);
     }
 
     /// The answer does not come, or not all of it.
-    fn fail(&mut self, mut exchange: Exchange, bytes: Vec<u8>) {
+    fn fail(&mut self, client: ConnId, mut exchange: Exchange, bytes: Vec<u8>) {
+        // 503 is this server's own: there are too many.
+        self.totals.failures += u64::from(exchange.failure != 503);
         let then = if exchange.passing == Passing::Head {
             exchange.sent.status = exchange.failure;
             Then::Fail(exchange.failure)
         } else {
             Then::Abort
         };
-        let words = exchange.words.take();
-        let mut delivery = exchange.delivery(bytes, then);
-        delivery.noted = words.map(|words| (words, exchange.sent));
+        let mut delivery = exchange.delivery(client, bytes, then);
+        delivery.noted = Some((exchange.entry, exchange.sent));
         self.inbox.push(delivery);
     }
 
@@ -327,66 +576,139 @@ impl Proxy {
         id: ConnId,
         mut upstream: Upstream,
     ) {
-        self.idle.retain(|idle| *idle != id);
+        // What it has left is handed over at the end of a turn, and this may be behind that of this turn.
+        cx.poll();
         self.held.remove(&id);
-        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        let client = match self.uses.remove(&id) {
+            None => return self.idle.retain(|idle| *idle != id),
+            Some(Use::Exchange(client)) => client,
+            Some(Use::Tunnel(client)) => {
+                if let Some(tunnel) = self.tunnels.remove(&client) {
+                    self.held.remove(&client);
+                    let (terms, bytes, then) = (Terms::REFUSED, Vec::new(), Then::Close);
+                    let noted = Some((tunnel.entry, sent_through(tunnel.body_bytes)));
+                    self.inbox.push(Delivery { client, terms, bytes, then, noted });
+                }
+                return;
+            }
+        };
+        let Some(exchange) = self.exchanges.remove(&client) else { return };
         let has_head = exchange.passing != Passing::Head;
         if has_head && upstream.decoder.end_of_input().is_ok_and(|is_complete| is_complete) {
-            return self.finish(exchange, Vec::new());
+            return self.finish(client, exchange, Vec::new());
         }
-        if exchange.may_retry && !has_head && !upstream.decoder.is_inside() {
-            return self.retry(cx, exchange);
+        let is_reused = matches!(exchange.stage, Stage::Sent { is_reused: true, .. });
+        let is_silent = !has_head && !upstream.decoder.is_inside();
+        if is_silent && !is_reused {
+            self.resolver.doubt();
         }
-        self.fail(exchange, Vec::new());
-    }
-
-    /// A used connection had been given up by the upstream: the next one is new.
-    fn retry(&mut self, cx: &mut Context<'_, Mail>, exchange: Exchange) {
-        let client = exchange.client;
-        match self.connect(cx, exchange) {
-            Ok(upstream) => self.moved.push((client, upstream)),
-            Err(exchange) => self.fail(exchange, Vec::new()),
+        if is_silent && is_reused && exchange.is_idempotent && exchange.failure != 504 {
+            // A used connection had been given up by the upstream: the next one is new.
+            return self.connect(cx, client, exchange);
         }
+        self.fail(client, exchange, Vec::new());
     }
 
     /// The client is gone.
-    pub(super) fn abandon(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, upstream: ConnId) {
-        if self.is_of(upstream, client) {
-            self.exchanges.remove(&upstream);
-            self.held.remove(&upstream);
-            cx.abort(upstream);
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_, Mail>, client: ConnId) {
+        if let Some(tunnel) = self.tunnels.remove(&client) {
+            self.held.remove(&client);
+            self.held.remove(&tunnel.upstream);
+            self.uses.remove(&tunnel.upstream);
+            self.unanswered.push((tunnel.entry, sent_through(tunnel.body_bytes)));
+            // What the client has sent is still passed on.
+            return cx.close(tunnel.upstream);
+        }
+        let Some(mut exchange) = self.exchanges.remove(&client) else { return };
+        match exchange.stage {
+            Stage::Queued(ticket) => {
+                self.queue.remove(&ticket);
+                self.queued_bytes -= exchange.request.len();
+            }
+            Stage::Sent { upstream, .. } => {
+                self.uses.remove(&upstream);
+                self.held.remove(&upstream);
+                cx.abort(upstream);
+            }
+        }
+        if exchange.passing == Passing::Head {
+            exchange.sent.status = CLIENT_LEFT;
+        }
+        self.unanswered.push((exchange.entry, exchange.sent));
+        cx.poll();
+    }
+
+    /// The upstream's connection for a client.
+    fn upstream_of(&self, client: ConnId) -> Option<ConnId> {
+        if let Some(tunnel) = self.tunnels.get(&client) {
+            return Some(tunnel.upstream);
+        }
+        match self.exchanges.get(&client)?.stage {
+            Stage::Sent { upstream, .. } => Some(upstream),
+            Stage::Queued(_) => None,
         }
     }
 
     /// The client does not take more now.
-    pub(super) fn hold(&mut self, client: ConnId, upstream: ConnId) {
-        if self.is_of(upstream, client) {
-            self.held.insert(upstream);
-        }
+    pub(super) fn hold(&mut self, client: ConnId) {
+        self.held.extend(self.upstream_of(client));
     }
 
     /// The client takes more.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, upstream: ConnId) {
-        if self.is_of(upstream, client) && self.held.remove(&upstream) {
+    pub(super) fn go_on(&mut self, cx: &mut Context<'_, Mail>, client: ConnId) {
+        if let Some(upstream) = self.upstream_of(client)
+            && self.held.remove(&upstream)
+        {
             cx.resume(upstream);
         }
     }
 
-    /// Whether the upstream works for the client. In the turn in which an answer ends its connection may
-    /// have the next client's request already, and after a retry another connection has the exchange.
-    fn is_of(&self, upstream: ConnId, client: ConnId) -> bool {
-        self.exchanges.get(&upstream).is_some_and(|exchange| exchange.client == client)
+    /// The upstream of a tunnel does not take more now.
+    pub(super) fn hold_client(&mut self, upstream: ConnId) {
+        if let Some(Use::Tunnel(client)) = self.uses.get(&upstream) {
+            self.held.insert(*client);
+        }
     }
 
-    /// Gives up upstreams that are silent for too long.
-    pub(super) fn sweep(&mut self, cx: &mut Context<'_, Mail>, timeout_ns: u64) {
+    /// It takes more.
+    pub(super) fn go_on_client(&mut self, cx: &mut Context<'_, Mail>, upstream: ConnId) {
+        if let Some(Use::Tunnel(client)) = self.uses.get(&upstream)
+            && self.held.remove(client)
+        {
+            cx.resume(*client);
+        }
+    }
+
+    /// Gives up upstreams that are silent for too long, requests that have waited for too long, and tunnels
+    /// in which nothing moves.
+    pub(super) fn sweep(&mut self, cx: &mut Context<'_, Mail>) {
         let now = cx.now().mono;
-        for (id, exchange) in &mut self.exchanges {
+        for exchange in self.exchanges.values_mut() {
+            let Stage::Sent { upstream, .. } = exchange.stage else { continue };
             // One that is held is silent because the client is.
-            if now.since(exchange.last_heard) > timeout_ns && !self.held.contains(id) {
+            let is_silent = now.since(exchange.last_heard) > self.limits.silence_ns;
+            if is_silent && !self.held.contains(&upstream) {
                 exchange.failure = 504;
-                exchange.may_retry = false;
-                cx.abort(*id);
+                cx.abort(upstream);
+            }
+        }
+        while let Some((_, client)) = self.queue.first_key_value() {
+            let client = *client;
+            let waited = self.exchanges.get(&client).map(|one| now.since(one.last_heard));
+            if waited.is_some_and(|waited_ns| waited_ns <= self.limits.queue_ns) {
+                break;
+            }
+            self.queue.pop_first();
+            if let Some(mut exchange) = self.exchanges.remove(&client) {
+                self.queued_bytes -= exchange.request.len();
+                self.timed_out += 1;
+                exchange.failure = 503;
+                self.fail(client, exchange, Vec::new());
+            }
+        }
+        for (client, tunnel) in &self.tunnels {
+            if now.since(tunnel.last_moved) > self.limits.websocket_idle_ns {
+                cx.abort(*client);
             }
         }
     }
@@ -397,34 +719,68 @@ impl Proxy {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
         site: &mut Site,
-        mut log: Option<&mut AccessLog>,
+        ledger: &mut Ledger,
     ) {
-        for id in std::mem::take(&mut self.outbox) {
-            let Some(exchange) = self.exchanges.get(&id) else { continue };
-            if let Some((Session::Upstream(upstream), out)) = connections.get_mut(id) {
-                upstream.decoder.expect_to_head(exchange.is_head);
-                out.buffer().extend_from_slice(&exchange.request);
-            } else if let Some(exchange) = self.exchanges.remove(&id) {
-                // It was closed in the turn in which it was chosen; nothing was sent.
-                self.retry(cx, exchange);
+        for (upstream, bytes) in std::mem::take(&mut self.upward) {
+            if let Some((_, out)) = connections.get_mut(upstream) {
+                out.buffer().extend_from_slice(&bytes);
             }
         }
-        for (client, upstream) in std::mem::take(&mut self.moved) {
-            match connections.get_mut(client) {
-                Some((Session::Client(client), _)) => client.exchange = Some(upstream),
-                _ => self.abandon(cx, client, upstream),
-            }
+        for (entry, sent) in std::mem::take(&mut self.unanswered) {
+            ledger.note(entry, sent, cx.now());
         }
-        for delivery in std::mem::take(&mut self.inbox) {
-            site.update_date(cx.now());
-            let mut delivery = delivery;
-            let (noted, remote) = (delivery.noted.take(), delivery.remote);
-            let failure = delivery.hand_over(cx, connections, site);
-            if let (Some(log), Some((words, sent))) = (log.as_deref_mut(), noted) {
-                log.note_words(remote, &words, failure.unwrap_or(sent), cx.now().unix);
+        loop {
+            self.pump(cx);
+            self.send_over_open_ones(cx, connections);
+            if self.inbox.is_empty() {
+                return;
+            }
+            // A request that fails at once makes room for the next one.
+            for mut delivery in std::mem::take(&mut self.inbox) {
+                site.update_date(cx.now());
+                let noted = delivery.noted.take();
+                let failure = delivery.hand_over(cx, connections, site);
+                if let Some((entry, sent)) = noted {
+                    ledger.note(entry, failure.unwrap_or(sent), cx.now());
+                }
             }
         }
     }
+
+    /// Sends the requests that were given connections which are open already.
+    fn send_over_open_ones(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, Session>,
+    ) {
+        for id in std::mem::take(&mut self.outbox) {
+            let Some(exchange) = self.exchange_of(id) else { continue };
+            if let Some((Session::Upstream(upstream), out)) = connections.get_mut(id) {
+                upstream.decoder.expect_to_head(exchange.is_head);
+                out.buffer().extend_from_slice(&exchange.request);
+                continue;
+            }
+            // It was closed in the turn in which it was chosen; nothing was sent.
+            if let Some(Use::Exchange(client)) = self.uses.remove(&id)
+                && let Some(exchange) = self.exchanges.remove(&client)
+            {
+                self.connect(cx, client, exchange);
+            }
+        }
+    }
+}
+
+/// How far an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    More,
+    Done,
+    /// It is a tunnel from here on.
+    Switched,
+}
+
+fn sent_through(body_bytes: u64) -> Sent {
+    Sent { status: 101, body_bytes }
 }
 
 impl Delivery {
@@ -445,6 +801,11 @@ impl Delivery {
                 cx.reset(self.client);
                 return None;
             }
+            Then::Tunnel => {
+                client.wait = Wait::Tunnel;
+                cx.resume(self.client);
+                return None;
+            }
             Then::Fail(status) => {
                 failure = Some(site.words(status, self.terms, out.buffer()).1);
                 self.terms.closes
@@ -452,7 +813,6 @@ impl Delivery {
             Then::Over => false,
             Then::Close => true,
         };
-        client.exchange = None;
         client.wait = Wait::Idle;
         client.since = cx.now().mono;
         if closes {
@@ -504,14 +864,45 @@ impl Exchange {
         }
     }
 
-    fn delivery(&self, bytes: Vec<u8>, then: Then) -> Delivery {
-        let Exchange { client, remote, terms, .. } = *self;
-        Delivery { client, remote, terms, bytes, then, noted: None }
+    fn delivery(&self, client: ConnId, bytes: Vec<u8>, then: Then) -> Delivery {
+        Delivery { client, terms: self.terms, bytes, then, noted: None }
     }
 }
 
 /// The buffer goes on elsewhere.
 fn drop_out(_: &mut Vec<u8>) {}
+
+/// Whether a list in header lines of this name has a token.
+fn has_token(headers: wire::http::Fields<'_>, name: &str, token: &[u8]) -> bool {
+    let mut tokens = headers.get_all(name).flat_map(|line| line.split(|&byte| byte == b','));
+    tokens.any(|found| found.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+fn names_websocket(headers: wire::http::Fields<'_>) -> bool {
+    has_token(headers.clone(), "connection", b"upgrade")
+        && has_token(headers, "upgrade", b"websocket")
+}
+
+/// Whether a request asks for a WebSocket. No other protocol is switched to: of `h2c` this server would
+/// not see what is asked for.
+// Source: RFC 6455 4.1 (opening handshake); RFC 9110 7.8 (Upgrade)
+fn asks_for_websocket(request: &Request<'_>) -> bool {
+    request.method() == Method::Get
+        && request.minor_version() >= 1
+        && request.body().is_empty()
+        && names_websocket(request.headers())
+}
+
+/// The head with which the client's connection becomes a WebSocket.
+fn write_switch(head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+    let mut writer = ResponseWriter::new(out, 101)
+        .header("Connection", b"Upgrade")
+        .header("Upgrade", b"websocket");
+    for (name, value) in passed(head.headers()) {
+        writer = writer.header(name, value);
+    }
+    drop_out(writer.end());
+}
 
 /// Lines that pass on: not those about one connection, nor those that they name.
 // Source: RFC 9110 7.6.1 (Connection)
@@ -562,7 +953,7 @@ fn forwarded_for(request: &Request<'_>, remote: IpAddr) -> Vec<u8> {
 /// The request as the upstream gets it: its folder is written in one way, whatever the client wrote, so
 /// that both servers read the same path.
 // Source: RFC 9110 7.6 (message forwarding); RFC 9112 3.2.1 (origin-form)
-fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
+fn encode(request: &Request<'_>, origin: Origin, id: &[u8], is_websocket: bool) -> Vec<u8> {
     let path = request.path();
     let mut target = match path::below(path, UPSTREAM_FOLDER) {
         Below::Inside(rest) => [b"/", UPSTREAM_FOLDER, b"/", rest].concat(),
@@ -574,7 +965,9 @@ fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
     }
     let forwarded = origin.remote.map(|remote| forwarded_for(request, remote));
     let real = origin.remote.map(|remote| remote.to_string());
-    let is_ours = |name: &str| is_line(name, "host") || is_about_origin(name);
+    let is_ours = |name: &str| {
+        is_line(name, "host") || is_line(name, "x-request-id") || is_about_origin(name)
+    };
     let mut lines: Vec<(&str, &[u8])> = vec![("Host", request.host().unwrap_or_default())];
     lines.extend(passed(request.headers()).filter(|(name, _)| !is_ours(name)));
     if let (Some(forwarded), Some(real)) = (&forwarded, &real) {
@@ -582,6 +975,11 @@ fn encode(request: &Request<'_>, origin: Origin) -> Vec<u8> {
         lines.push(("X-Real-IP", real.as_bytes()));
     }
     lines.push(("X-Forwarded-Proto", origin.scheme.name().as_bytes()));
+    lines.push(("X-Request-ID", id));
+    if is_websocket {
+        lines.push(("Connection", b"Upgrade"));
+        lines.push(("Upgrade", b"websocket"));
+    }
     let has_body = !request.body().is_empty()
         || request.header("content-length").is_some()
         || request.header("transfer-encoding").is_some();
@@ -614,29 +1012,13 @@ mod tests {
 
     use super::*;
 
-    fn exchange(client: u64) -> Exchange {
-        Exchange {
-            client: ConnId(client),
-            remote: None,
-            terms: Terms::REFUSED,
-            is_head: false,
-            request: Vec::new(),
-            may_retry: false,
-            passing: Passing::Head,
-            closes: false,
-            sent: Sent { status: 502, body_bytes: 0 },
-            words: None,
-            last_heard: MonoNs(0),
-            failure: 502,
-        }
-    }
-
     /// The bytes that the upstream gets for a request of 10.0.0.1.
     fn encoded(input: &[u8], scheme: Scheme) -> Vec<u8> {
         let mut batch = RequestBatch::new();
         RequestDecoder::new().decode(input, &Limits::DEFAULT, 1, &mut batch);
         let remote = Some(IpAddr::from([10, 0, 0, 1]));
-        encode(&batch.get(0, input), Origin { client: ConnId(1), remote, scheme })
+        let origin = Origin { client: ConnId(1), remote, scheme };
+        encode(&batch.get(0, input), origin, b"id-1", false)
     }
 
     #[test]
@@ -645,13 +1027,14 @@ mod tests {
                       Forwarded: for=10.0.0.8;proto=gopher\r\nforwarded: host=gopher\r\n\
                       X-Forwarded-Host: gopher\r\nX_Forwarded_Proto: gopher\r\n\
                       X-Real-Ip: gopher\r\nX_Real-IP: gopher\r\nTransfer_Encoding: gopher\r\n\
-                      X-Forwarded-For: 10.0.0.9\r\nX-Forwarded: 1\r\n\r\n";
+                      X-Forwarded-For: 10.0.0.9\r\nX-Forwarded: 1\r\n\
+                      X-Request-Id: 7\r\n\r\n";
         for scheme in [Scheme::Http, Scheme::Https] {
             let text = String::from_utf8(encoded(input, scheme)).unwrap();
             let expected = format!(
                 "GET /api/x HTTP/1.1\r\nHost: a\r\nX-Forwarded: 1\r\n\
                  X-Forwarded-For: 10.0.0.9, 10.0.0.1\r\nX-Real-IP: 10.0.0.1\r\n\
-                 X-Forwarded-Proto: {}\r\n\r\n",
+                 X-Forwarded-Proto: {}\r\nX-Request-ID: id-1\r\n\r\n",
                 scheme.name()
             );
             assert_eq!(text, expected);
@@ -692,16 +1075,20 @@ mod tests {
         }
     }
 
-    /// A connection whose answer is through has the next client's request before the first client
-    /// has heard of it.
     #[test]
-    fn a_client_has_no_power_over_another_ones_exchange() {
-        let mut proxy = Proxy::new(None);
-        let (first, second, upstream) = (ConnId(1), ConnId(2), ConnId(3));
-        proxy.exchanges.insert(upstream, exchange(2));
-        proxy.hold(first, upstream);
-        assert!(proxy.held.is_empty() && !proxy.is_of(upstream, first));
-        proxy.hold(second, upstream);
-        assert!(proxy.held.contains(&upstream) && proxy.is_of(upstream, second));
+    fn only_websockets_are_tunnels() {
+        let asks = |lines: &str| {
+            let input = format!("GET /api/x HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let mut batch = RequestBatch::new();
+            RequestDecoder::new().decode(input.as_bytes(), &Limits::DEFAULT, 1, &mut batch);
+            asks_for_websocket(&batch.get(0, input.as_bytes()))
+        };
+        assert!(asks("Connection: Upgrade\r\nUpgrade: websocket\r\n"));
+        assert!(asks("Connection: keep-alive, UPGRADE\r\nUpgrade: WebSocket\r\n"));
+        assert!(!asks("Connection: Upgrade\r\nUpgrade: h2c\r\n"));
+        assert!(!asks("Connection: keep-alive\r\nUpgrade: websocket\r\n"));
+        assert!(!asks("Upgrade: websocket\r\n"));
+        let with_body = "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\nx";
+        assert!(!asks(with_body));
     }
 }

@@ -4,26 +4,29 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use base::time::MonoNs;
+use base::time::{MonoNs, Now};
 use foldhash::fast::RandomState;
 use reactor::{
     ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Tls, Trigger,
     Watcher,
 };
-use wire::http::{CONTINUE, Limits, RequestBatch};
+use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
-use super::answer::{Answer, Opened, Site};
+use super::answer::{Answer, Opened, Sent, Site};
 use super::client::{Client, Terms, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Arrival, Finished, Intake, Round};
-use super::log::AccessLog;
-use super::proxy::{Origin, Proxy, UPSTREAM, Upstream};
+use super::log::{AccessLog, Ledger};
+use super::proxy::{Origin, Proxy, Refused, UPSTREAM, Upstream};
+use super::resolver::Resolver;
 use super::sending::{Crowded, Sending};
 use super::shed::Shed;
-use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by};
+use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by, status};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
+use crate::counters::{Counters, Counts};
 use crate::scheme::Scheme;
+use crate::table::{BEAT_NS, mono_now};
 
 /// Requests of one connection that are answered before others get their turn.
 const REQUESTS_MAX: usize = 64;
@@ -31,6 +34,10 @@ const REQUESTS_MAX: usize = 64;
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// Other workers take over at every address.
 const NOWHERE: Finished = Finished::These(Vec::new());
+/// Connections of the operator, per worker.
+const STATUS_CONNECTIONS_MAX: usize = 16;
+/// The token of the timer that shows that the loop runs. The others count from 0.
+const BEAT_TIMER: u64 = u64::MAX;
 /// How long accepting rests after a failure that would only repeat.
 const REST_NS: u64 = 100_000_000;
 
@@ -63,12 +70,22 @@ pub(super) struct Server {
     signals: Option<Signals>,
     watcher: Watcher,
     batch: RequestBatch,
-    pub(super) log: Option<AccessLog>,
+    pub(super) ledger: Ledger,
     pub(super) proxy: Proxy,
     /// What was refused since the operator was last told.
     pub(super) shed: Shed,
+    /// What was refused before.
+    pub(super) refused: Shed,
     /// Connections of clients.
     pub(super) clients: usize,
+    /// Those of the operator, which count for no limit of clients.
+    status_clients: usize,
+    /// Connections of clients that there ever were.
+    accepted: u64,
+    counters: Counters,
+    /// Where its counters are, and as they were last written there.
+    row: usize,
+    published: Counts,
     addresses: HashMap<IpAddr, usize, RandomState>,
     pub(super) drain: Option<Drain>,
     /// Accepting rests until then.
@@ -76,6 +93,8 @@ pub(super) struct Server {
     /// Time is over for more connections than were let go at the last look.
     pub(super) has_overdue: bool,
     is_timer_set: bool,
+    /// Its heart beats: from when it may accept.
+    beats: bool,
     /// The token of the timer that counts; others were set before time became short.
     timer_token: u64,
     /// The last to be dropped: the master takes a closed channel for the end, and by then the log is
@@ -84,15 +103,18 @@ pub(super) struct Server {
 }
 
 impl Server {
+    #[expect(clippy::too_many_arguments, reason = "everything that a worker is made of")]
     pub(super) fn new(
         start: Start,
         site: Site,
         disk: Disk,
+        resolver: Resolver,
         log: Option<AccessLog>,
         signals: Option<Signals>,
         watcher: Watcher,
     ) -> Server {
-        let Start { order, control, table, mailbox, tls, listeners, mailboxes, .. } = start;
+        let Start { order, control, table, counters, mailbox, tls, listeners, mailboxes, .. } =
+            start;
         let config = order.config;
         let intake = Intake::new(
             config.accept,
@@ -104,7 +126,6 @@ impl Server {
             table,
             watcher.clone(),
         );
-        let upstream = config.upstream.as_ref().and_then(|upstream| upstream.resolve().ok());
         Server {
             limits: config.wire_limits(),
             site,
@@ -115,18 +136,30 @@ impl Server {
             signals,
             watcher,
             batch: RequestBatch::new(),
-            log,
-            proxy: Proxy::new(upstream),
+            ledger: Ledger::new(log),
+            proxy: Proxy::new(&config, resolver),
             shed: Shed::default(),
+            refused: Shed::default(),
             clients: 0,
+            status_clients: 0,
+            accepted: 0,
+            counters,
+            row: order.row,
+            published: Counts::default(),
             addresses: HashMap::default(),
             drain: None,
             rests_until: None,
             has_overdue: false,
             is_timer_set: false,
+            beats: false,
             timer_token: 0,
             config,
         }
+    }
+
+    /// Connections, whoever's they are.
+    pub(super) fn all_clients(&self) -> usize {
+        self.clients + self.status_clients
     }
 
     /// Watches everything and says so to the master.
@@ -173,7 +206,8 @@ impl Server {
                 next: self.after_all(cx, client, input.len() - consumed, &batch, out),
             },
         };
-        if client.exchange.is_none() && client.sending.is_none() && client.wait != Wait::Disk {
+        let is_busy = matches!(client.wait, Wait::Upstream | Wait::Disk);
+        if !is_busy && client.sending.is_none() {
             client.note_wait(!batch.is_empty(), cx.now().mono);
         }
         self.batch = batch;
@@ -193,6 +227,8 @@ impl Server {
     ) -> Option<Flow> {
         let now = cx.now();
         let mut opened = client.opened.take();
+        // Of one that has waited for its file since then.
+        let mut asked = opened.is_some().then_some(client.since);
         for index in 0..batch.len() {
             let flow = |next| Some(Flow { consumed: batch.end(index), next });
             let before_bytes = if index == 0 { 0 } else { batch.end(index - 1) };
@@ -200,9 +236,10 @@ impl Server {
             let is_last = index + 1 == batch.len();
             let terms = Terms::of(&request, self.drain.is_some() && is_last);
             let opened: Option<Arc<Opened>> = opened.take();
+            let began = asked.take().unwrap_or(now.mono);
             let head_start = out.buffer().len();
             let (answer, mut sent) =
-                self.site.answer(&request, terms, now, opened.as_deref(), out.buffer());
+                self.answer(client.scheme, &request, terms, now, opened.as_deref(), out.buffer());
             let mut stop = None;
             match answer {
                 Answer::Done => {}
@@ -226,17 +263,20 @@ impl Server {
                     }
                 }
                 Answer::Upstream => {
-                    let words = self.log.as_ref().map(|log| log.words(&request));
+                    let entry = self.ledger.entry(client.remote, &request, began);
                     let origin =
                         Origin { client: id, remote: client.remote, scheme: client.scheme };
-                    match self.proxy.start(cx, origin, &request, terms, words) {
-                        Ok(upstream) => {
-                            client.exchange = Some(upstream);
+                    match self.proxy.start(cx, origin, &request, terms, entry) {
+                        Ok(()) => {
                             client.wait = Wait::Upstream;
                             return flow(Next::Pause);
                         }
-                        Err(status) => {
-                            self.shed.upstream += u64::from(status == 503);
+                        Err(refused) => {
+                            let status = match refused {
+                                Refused::Status(status) => status,
+                                Refused::Full => 503,
+                            };
+                            self.shed.upstream += u64::from(refused == Refused::Full);
                             self.site.update_date(now);
                             sent = self.site.words(status, terms, out.buffer()).1;
                         }
@@ -253,8 +293,8 @@ impl Server {
                     sent = self.site.words(503, terms, out.buffer()).1;
                 }
             }
-            if let Some(log) = &mut self.log {
-                log.note(client.remote, &request, sent, now.unix);
+            if client.scheme != Scheme::Status {
+                self.ledger.note_request(client.remote, &request, began, sent, now);
             }
             if stop.is_some() {
                 return stop;
@@ -269,6 +309,83 @@ impl Server {
         None
     }
 
+    /// Appends the answer to a request, which depends on the address that it came to.
+    fn answer(
+        &mut self,
+        scheme: Scheme,
+        request: &Request<'_>,
+        terms: Terms,
+        now: Now,
+        opened: Option<&Opened>,
+        out: &mut Vec<u8>,
+    ) -> (Answer, Sent) {
+        let port = self.config.https_redirect_port;
+        match scheme {
+            Scheme::Status => {
+                self.publish();
+                self.site.update_date(now);
+                let (slots, clock) = (self.intake.slots(), mono_now());
+                status::answer(&self.site, request, terms, &self.counters, &slots, clock, out)
+            }
+            Scheme::Http if port != 0 && request.path().starts_with(b"/") => {
+                self.site.update_date(now);
+                self.site.redirect_to_https(request, terms, port, out)
+            }
+            Scheme::Http | Scheme::Https => self.site.answer(request, terms, now, opened, out),
+        }
+    }
+
+    /// Makes the counters known.
+    pub(super) fn publish(&mut self) {
+        let counts = self.counts();
+        if counts != self.published {
+            self.published = counts;
+            if let Err(error) = self.counters.publish(self.row, &counts) {
+                tracing::warn!(%error, "the counters cannot be written");
+            }
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut refused = self.refused;
+        refused.add(self.shed);
+        let number = |count: usize| count as u64;
+        let cache = self.site.cache();
+        let proxied = self.proxy.totals();
+        let [_, responses_1xx, responses_2xx, responses_3xx, responses_4xx, responses_5xx] =
+            self.ledger.responses;
+        Counts {
+            responses_1xx,
+            responses_2xx,
+            responses_3xx,
+            responses_4xx,
+            responses_5xx,
+            response_body_bytes: self.ledger.body_bytes,
+            connections_accepted: self.accepted,
+            connections: number(self.clients),
+            refused_connections: refused.connections,
+            refused_addresses: refused.addresses,
+            refused_descriptors: refused.descriptors,
+            refused_files: refused.files,
+            refused_upstream: refused.upstream,
+            refused_timeouts: refused.queue_timeouts,
+            upstream_requests: proxied.requests,
+            upstream_failures: proxied.failures,
+            upstream_connections: proxied.connections,
+            upstream_active: number(self.proxy.active()),
+            upstream_queued: number(self.proxy.queued()),
+            upstream_idle: number(self.proxy.idle()),
+            websockets: number(self.proxy.tunnels()),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_files: cache.files,
+            cache_bytes: cache.bytes,
+            log_lines_dropped: self.ledger.dropped_lines(),
+            // The master's to count.
+            restarts: 0,
+        }
+    }
+
     /// What happens when all requests of a batch are answered and `rest_bytes` are left.
     fn after_all(
         &mut self,
@@ -280,9 +397,7 @@ impl Server {
     ) -> Next {
         if let Some(error) = batch.error() {
             let sent = self.site.refuse(error, cx.now(), out.buffer());
-            if let Some(log) = &mut self.log {
-                log.note_no_request(client.remote, sent, cx.now().unix);
-            }
+            self.ledger.note_no_request(client.remote, sent, cx.now());
             return Next::Close;
         }
         if batch.len() == REQUESTS_MAX {
@@ -300,7 +415,17 @@ impl Server {
     /// Opens what has come, within the limits.
     fn admit(&mut self, cx: &mut Context<'_, Mail>, round: Round) {
         let mut clients = self.clients;
+        let mut status_clients = self.status_clients;
         for arrival in round.arrivals {
+            if arrival.scheme == Scheme::Status {
+                if status_clients >= STATUS_CONNECTIONS_MAX {
+                    Intake::refuse(&arrival);
+                    continue;
+                }
+                status_clients += 1;
+                self.adopt(cx, arrival);
+                continue;
+            }
             let address = arrival.remote.map(|remote| remote.ip());
             let of_address = address.and_then(|address| self.addresses.get(&address)).copied();
             let per_address_max = self.config.connections_per_address_max;
@@ -320,7 +445,7 @@ impl Server {
         // At once, so that the next one who looks does not send more here.
         self.intake.publish(clients as u64);
         if round.must_rest {
-            self.intake.pause();
+            self.intake.pause_all();
             self.rests_until = Some(MonoNs(cx.now().mono.0 + REST_NS));
             self.hurry(cx);
         } else if clients >= self.config.connections_max {
@@ -380,6 +505,9 @@ impl Server {
             match self.control.receive() {
                 Ok(Received::Message(mut message)) => match message.bytes.as_slice() {
                     ACCEPT => {
+                        if !std::mem::replace(&mut self.beats, true) {
+                            self.beat(cx);
+                        }
                         if let Err(error) = self.intake.open() {
                             tracing::error!(%error, "the listening sockets cannot be watched");
                             self.begin_drain(cx, &NOWHERE);
@@ -387,9 +515,8 @@ impl Server {
                     }
                     LEAVE => self.begin_drain(cx, &NOWHERE),
                     REOPEN => {
-                        if let (Some(log), Some(file)) = (&mut self.log, message.descriptors.pop())
-                        {
-                            log.reopen(file);
+                        if let Some(file) = message.descriptors.pop() {
+                            self.ledger.reopen(file);
                         }
                     }
                     other => {
@@ -433,6 +560,14 @@ impl Server {
         self.set_timer(cx);
     }
 
+    /// Shows that the loop runs, and comes again.
+    fn beat(&mut self, cx: &mut Context<'_, Mail>) {
+        let now = cx.now().mono;
+        self.intake.beat(now);
+        self.publish();
+        cx.set_timer(MonoNs(now.0 + BEAT_NS), BEAT_TIMER);
+    }
+
     /// Sees to it that time goes on.
     fn set_timer(&mut self, cx: &mut Context<'_, Mail>) {
         if !std::mem::replace(&mut self.is_timer_set, true) {
@@ -456,9 +591,14 @@ impl Handler for Server {
         if peer.listener == UPSTREAM {
             return Session::Upstream(Box::new(self.proxy.open(id, out)));
         }
-        self.clients += 1;
         self.set_timer(cx);
         let scheme = Scheme::ALL.get(peer.listener).copied().unwrap_or(Scheme::Http);
+        if scheme == Scheme::Status {
+            self.status_clients += 1;
+        } else {
+            self.clients += 1;
+            self.accepted += 1;
+        }
         let remote = peer.remote.map(|remote| remote.ip());
         Session::Client(Client::new(remote, scheme, cx.now().mono))
     }
@@ -472,6 +612,9 @@ impl Handler for Server {
         out: &mut Output,
     ) -> Flow {
         match session {
+            Session::Client(client) if client.wait == Wait::Tunnel => {
+                self.proxy.pass_up(id, input, cx.now().mono)
+            }
             Session::Client(client) => self.serve(cx, id, client, input, out),
             Session::Upstream(upstream) => {
                 self.site.update_date(cx.now());
@@ -483,8 +626,10 @@ impl Handler for Server {
     fn closed(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: Session) {
         match session {
             Session::Client(client) => {
-                if let Some(upstream) = client.exchange {
-                    self.proxy.abandon(cx, id, upstream);
+                self.proxy.abandon(cx, id);
+                if client.scheme == Scheme::Status {
+                    self.status_clients -= 1;
+                    return;
                 }
                 self.clients -= 1;
                 self.forget_address(client.remote);
@@ -512,6 +657,7 @@ impl Handler for Server {
             Mail::Piece { piece, is_there } => {
                 return self.take_piece(cx, connections, &piece, is_there);
             }
+            Mail::Resolved(address) => return self.proxy.resolved(address),
         };
         self.site.take(&opened, cx.now());
         for id in self.disk.waiting_for_name(&opened.name) {
@@ -528,12 +674,16 @@ impl Handler for Server {
         connections: &mut Connections<'_, Session>,
         token: u64,
     ) {
+        if token == BEAT_TIMER {
+            return self.beat(cx);
+        }
         if token != self.timer_token {
             return;
         }
         self.is_timer_set = false;
         self.sweep(cx, connections);
-        let has_time = self.clients != 0 || self.drain.is_some() || self.rests_until.is_some();
+        let has_time =
+            self.all_clients() != 0 || self.drain.is_some() || self.rests_until.is_some();
         if has_time || self.proxy.has_exchanges() {
             self.set_timer(cx);
         }
@@ -565,14 +715,16 @@ impl Handler for Server {
     }
 
     fn no_room(&mut self, _: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
-        if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
-            self.proxy.hold(id, *upstream);
+        match session {
+            Session::Client(_) => self.proxy.hold(id),
+            Session::Upstream(_) => self.proxy.hold_client(id),
         }
     }
 
     fn has_room(&mut self, cx: &mut Context<'_, Mail>, id: ConnId, session: &mut Session) {
-        if let Session::Client(Client { exchange: Some(upstream), .. }) = session {
-            self.proxy.go_on(cx, id, *upstream);
+        match session {
+            Session::Client(_) => self.proxy.go_on(cx, id),
+            Session::Upstream(_) => self.proxy.go_on_client(cx, id),
         }
     }
 
@@ -581,7 +733,7 @@ impl Handler for Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        self.proxy.deliver(cx, connections, &mut self.site, self.log.as_mut());
+        self.proxy.deliver(cx, connections, &mut self.site, &mut self.ledger);
         self.intake.publish(self.clients as u64);
         self.end_if_drained(cx);
     }

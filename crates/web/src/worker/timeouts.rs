@@ -49,6 +49,8 @@ impl Server {
             config.idle_timeout_ms,
             config.write_timeout_ms,
             config.upstream_timeout_ms,
+            config.upstream_queue_timeout_ms,
+            config.websocket_idle_timeout_ms,
         ];
         let least_ms = times.into_iter().min().unwrap_or(1);
         let is_short = self.rests_until.is_some() || self.has_overdue;
@@ -102,12 +104,12 @@ impl Server {
         for id in slow {
             self.answer_slow(cx, connections, id);
         }
-        self.proxy.sweep(cx, self.config.upstream_timeout_ms.saturating_mul(1_000_000));
+        self.proxy.sweep(cx);
         self.shed.descriptors += self.intake.take_refused();
+        self.shed.queue_timeouts += self.proxy.take_timed_out();
+        self.refused.add(self.shed);
         self.shed.report();
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+        self.ledger.flush();
     }
 
     /// Something is there to be taken.
@@ -141,7 +143,9 @@ impl Server {
             }
             Wait::Head if waited_ns > head_ns => Verdict::Slow,
             Wait::Disk if waited_ns > DISK_NS_MAX => Verdict::Abort,
-            Wait::Head | Wait::Upstream | Wait::Disk | Wait::Turn | Wait::End => Verdict::Stay,
+            Wait::Head | Wait::Upstream | Wait::Tunnel | Wait::Disk | Wait::Turn | Wait::End => {
+                Verdict::Stay
+            }
             Wait::Body => {
                 let earned_ns = (info.input_bytes as u64).saturating_mul(1_000_000_000);
                 let earned_ns = earned_ns / self.config.body_rate_min;
@@ -163,9 +167,7 @@ impl Server {
         if let Some((Session::Client(client), out)) = connections.get_mut(id) {
             let words = "the request did not come in time";
             let sent = self.site.refuse_with(408, words, now, out.buffer());
-            if let Some(log) = &mut self.log {
-                log.note_no_request(client.remote, sent, now.unix);
-            }
+            self.ledger.note_no_request(client.remote, sent, now);
         }
         cx.close(id);
     }
@@ -174,17 +176,16 @@ impl Server {
     pub(super) fn end_if_drained(&mut self, cx: &mut Context<'_, Mail>) {
         let Some(drain) = self.drain else { return };
         let now = cx.now().mono;
-        if self.clients == 0 {
+        if self.all_clients() == 0 {
             // What another worker has passed on before it knew.
             self.take_mail(cx);
         }
-        if (self.clients == 0 && !cx.has_arrivals()) || drain.until <= now {
+        if (self.all_clients() == 0 && !cx.has_arrivals()) || drain.until <= now {
             if self.clients != 0 {
                 tracing::warn!(connections = self.clients, "connections are cut off");
             }
-            if let Some(log) = &mut self.log {
-                log.flush();
-            }
+            self.ledger.flush();
+            self.publish();
             cx.end(now);
         }
     }

@@ -98,6 +98,25 @@ impl Server {
         ready_addresses(self.lines.as_mut().unwrap())
     }
 
+    /// Where the operator asks.
+    pub(super) fn status(&self) -> SocketAddr {
+        self.addresses.iter().find(|one| one.0 == "status").unwrap().1
+    }
+
+    /// The sum of a metric over all workers; `name` with its labels, but for that of the worker.
+    pub(super) fn metric(&self, name: &str) -> u64 {
+        let get = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let text = ask_all(self.status(), get.as_bytes());
+        let samples = text.lines().filter_map(|line| line.rsplit_once(' '));
+        samples
+            .filter(|(found, _)| {
+                let plain = found.replace(",worker=", "{worker=");
+                plain.split_once("{worker=").is_some_and(|(found, _)| found == name)
+            })
+            .map(|(_, number)| number.parse::<u64>().unwrap())
+            .sum()
+    }
+
     /// Closes its output.
     pub(super) fn stop_listening(&mut self) {
         self.lines = None;

@@ -1,0 +1,221 @@
+//! What is passed on: queues, names, WebSockets, and what the log has of it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use super::harness::{Folder, Server, ask_all, own_address, wait_until};
+
+const GET_AND_CLOSE: &str = "GET /api/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const GET_SOCKET: &str = "GET /api/socket HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
+     Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const QUEUED: &str = "myriad_web_upstream_requests{state=\"queued\"";
+const ACTIVE: &str = "myriad_web_upstream_requests{state=\"active\"";
+
+/// The head of a request or an answer.
+fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// An upstream that answers each request with its head, one at a time, when it is told to.
+fn reluctant() -> (String, Sender<()>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (go, told) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        while told.recv().is_ok() {
+            let (mut stream, _) = listener.accept().unwrap();
+            let head = read_head(&mut stream);
+            let length = head.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (address, go, thread)
+}
+
+fn ask_later(server: &Server) -> TcpStream {
+    let mut stream = server.connect();
+    stream.write_all(GET_AND_CLOSE.as_bytes()).unwrap();
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn requests_wait_for_their_turn_and_are_refused_when_the_queue_is_full() {
+    let (upstream, go, thread) = reluctant();
+    let status = own_address();
+    let options = ["--workers", "1", "--upstream", &upstream, "--upstream-connections-max", "1"];
+    let limits = ["--upstream-queue-max", "2", "--status", &status];
+    let server = Server::start(&[&options[..], &limits].concat());
+    let first = ask_later(&server);
+    wait_until("the first is at the upstream", || server.metric(ACTIVE) == 1);
+    let second = ask_later(&server);
+    wait_until("the second waits", || server.metric(QUEUED) == 1);
+    let third = ask_later(&server);
+    wait_until("the third waits", || server.metric(QUEUED) == 2);
+    let refused = ask_all(server.address, GET_AND_CLOSE.as_bytes());
+    assert!(
+        refused.starts_with("HTTP/1.1 503 ") && refused.contains("Retry-After: 1"),
+        "{refused}"
+    );
+    assert_eq!(server.metric("myriad_web_refused_total{reason=\"upstream_queue_full\""), 1);
+    for stream in [first, second, third] {
+        go.send(()).unwrap();
+        assert!(answer(stream).starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+    assert_eq!((server.metric(QUEUED), server.metric(ACTIVE)), (0, 0));
+    assert_eq!(server.metric("myriad_web_upstream_requests_total"), 3);
+    drop(go);
+    thread.join().unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_request_that_waits_for_too_long_is_refused() {
+    let (upstream, go, thread) = reluctant();
+    let options = ["--workers", "1", "--upstream", &upstream, "--upstream-connections-max", "1"];
+    let status = own_address();
+    let limits = ["--upstream-queue-timeout-ms", "200", "--status", &status];
+    let server = Server::start(&[&options[..], &limits].concat());
+    let first = ask_later(&server);
+    wait_until("the first is at the upstream", || server.metric(ACTIVE) == 1);
+    let refused = ask_all(server.address, GET_AND_CLOSE.as_bytes());
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert_eq!(server.metric("myriad_web_refused_total{reason=\"upstream_queue_timeout\""), 1);
+    go.send(()).unwrap();
+    assert!(answer(first).starts_with("HTTP/1.1 200 OK\r\n"));
+    drop(go);
+    thread.join().unwrap();
+    server.stop();
+}
+
+/// By a name, and with a line in the log that can be found in the upstream's.
+#[test]
+fn a_named_upstream_learns_the_id_that_is_in_the_log() {
+    let (upstream, go, thread) = reluctant();
+    let folder = Folder::new("request-id");
+    let log = folder.path("access.log");
+    let named = upstream.replace("127.0.0.1", "localhost");
+    let options = ["--workers", "1", "--upstream", &named, "--access-log-format", "json"];
+    let server = Server::start(&[&options[..], &["--access-log", log.to_str().unwrap()]].concat());
+    go.send(()).unwrap();
+    let echo = ask_all(server.address, GET_AND_CLOSE.as_bytes());
+    let id = echo.split("X-Request-ID: ").nth(1).unwrap().split("\r\n").next().unwrap();
+    drop(go);
+    thread.join().unwrap();
+    server.stop();
+    let text = fs::read_to_string(log).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!((line["request_id"].as_str(), line["host"].as_str()), (Some(id), Some("a")));
+    let (all, there) = (line["duration_us"].as_u64(), line["upstream_us"].as_u64());
+    assert!(there.unwrap() <= all.unwrap(), "{line}");
+}
+
+/// An upstream that agrees to a WebSocket, greets, and sends back all that comes.
+fn echo_socket() -> (String, JoinHandle<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let head = read_head(&mut stream);
+        for line in ["\r\nConnection: Upgrade\r\n", "\r\nUpgrade: websocket\r\n"] {
+            assert!(head.contains(line), "{head}");
+        }
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                      Connection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\ngreeting";
+        stream.write_all(switch.as_bytes()).unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        // A server that closes an idle socket may do it with a reset.
+        std::io::copy(&mut reader, &mut stream).unwrap_or(0)
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_websocket_passes_both_ways_until_one_side_ends() {
+    const BYTES: usize = 3_000_000;
+    let folder = Folder::new("websocket");
+    let log = folder.path("access.log");
+    let (upstream, thread) = echo_socket();
+    let status = own_address();
+    let options = ["--workers", "1", "--upstream", &upstream, "--websockets-max", "1"];
+    let more = ["--access-log", log.to_str().unwrap(), "--status", &status];
+    let server = Server::start(&[&options[..], &more].concat());
+    let mut stream = server.connect();
+    stream.write_all(GET_SOCKET.as_bytes()).unwrap();
+    let head = read_head(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
+    assert!(
+        head.contains("\r\nUpgrade: websocket\r\n") && head.contains("Accept: x\r\n"),
+        "{head}"
+    );
+    let mut greeting = [0; 8];
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"greeting");
+    wait_until("it is counted", || server.metric("myriad_web_websockets") == 1);
+    let refused = ask_all(server.address, GET_SOCKET.replace("keep-alive", "close").as_bytes());
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    // More than all buffers on the way hold: both sides have to wait for each other.
+    let sent: Vec<u8> = (0..BYTES).map(|at| (at * at / 7) as u8).collect();
+    let (mut writer, whole) = (stream.try_clone().unwrap(), sent.clone());
+    let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
+    let mut echo = vec![0; BYTES];
+    stream.read_exact(&mut echo).unwrap();
+    assert!(echo == sent);
+    writing.join().unwrap();
+    drop(stream);
+    assert_eq!(thread.join().unwrap(), BYTES as u64);
+    wait_until("it is over", || server.metric("myriad_web_websockets") == 0);
+    server.stop();
+    let text = fs::read_to_string(log).unwrap();
+    let expected = format!("\"GET /api/socket HTTP/1.1\" 101 {} ", BYTES + greeting.len());
+    assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn a_websocket_that_is_silent_is_closed() {
+    let (upstream, thread) = echo_socket();
+    let options = ["--workers", "1", "--upstream", &upstream];
+    let server = Server::start(&[&options[..], &["--websocket-idle-timeout-ms", "300"]].concat());
+    let mut stream = server.connect();
+    stream.write_all(GET_SOCKET.as_bytes()).unwrap();
+    assert!(read_head(&mut stream).starts_with("HTTP/1.1 101 "));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"greeting");
+    assert_eq!(thread.join().unwrap(), 0);
+    server.stop();
+}
+
+/// Only a server that agrees makes it a WebSocket, and of other protocols it is not asked.
+#[test]
+fn an_upgrade_that_is_not_agreed_to_is_a_request() {
+    let (upstream, go, thread) = reluctant();
+    let server = Server::start(&["--workers", "1", "--upstream", &upstream]);
+    for (protocol, passes) in [("websocket", true), ("h2c", false)] {
+        go.send(()).unwrap();
+        let ask = GET_SOCKET.replace("websocket", protocol).replace("keep-alive", "close");
+        let answer = ask_all(server.address, ask.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert_eq!(answer.contains("\r\nUpgrade: "), passes, "{answer}");
+    }
+    drop(go);
+    thread.join().unwrap();
+    server.stop();
+}

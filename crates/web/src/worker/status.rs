@@ -1,0 +1,191 @@
+//! What the operator is told over HTTP, at an address of its own: a page, and metrics for Prometheus.
+
+use std::fmt::Write as _;
+
+use base::time::MonoNs;
+use wire::http::{Method, Request};
+
+use super::answer::{Answer, Sent, Site};
+use super::client::Terms;
+use crate::counters::{Counters, Kind, METRICS};
+use crate::table::{ABSENT, Slot};
+
+const PREFIX: &str = "myriad_web_";
+
+/// Appends the answer to a question of the operator.
+pub(super) fn answer(
+    site: &Site,
+    request: &Request<'_>,
+    terms: Terms,
+    counters: &Counters,
+    slots: &[Slot],
+    now: MonoNs,
+    out: &mut Vec<u8>,
+) -> (Answer, Sent) {
+    if !matches!(request.method(), Method::Get | Method::Head) {
+        return site.words(405, terms, out);
+    }
+    let make: fn(&Places, &[Slot], MonoNs) -> String = match request.path() {
+        b"/" => page,
+        b"/metrics" => metrics,
+        _ => return site.words(404, terms, out),
+    };
+    let places = match counters.places() {
+        Ok(places) => places,
+        Err(error) => {
+            tracing::error!(%error, "the counters cannot be read");
+            return site.words(500, terms, out);
+        }
+    };
+    let (kind, body) = match request.path() {
+        b"/" => ("text/html; charset=utf-8", make(&places, slots, now)),
+        _ => ("text/plain; version=0.0.4; charset=utf-8", make(&places, slots, now)),
+    };
+    let head = site
+        .head(200, terms, out)
+        .header("Content-Type", kind.as_bytes())
+        .header("Cache-Control", b"no-store");
+    if terms.is_head {
+        head.length(body.len() as u64);
+    } else {
+        head.body(body.as_bytes());
+    }
+    (Answer::Done, Sent { status: 200, body_bytes: body.len() as u64 })
+}
+
+/// The numbers of workers by their places.
+type Places = [Option<Vec<u64>>];
+
+/// Seconds since the loop of a worker ran; none for places without one.
+fn beat_age(slot: &Slot, now: MonoNs) -> Option<f64> {
+    let is_there = slot.connections != ABSENT && slot.beat != MonoNs(0);
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds are precise enough")]
+    let age = (now.since(slot.beat) / 1_000_000) as f64 / 1000.0;
+    is_there.then_some(age)
+}
+
+/// The text format of Prometheus.
+// Source: https://prometheus.io/docs/instrumenting/exposition_formats/
+fn metrics(places: &Places, slots: &[Slot], now: MonoNs) -> String {
+    let mut text = String::new();
+    let mut last = "";
+    for (at, metric) in METRICS.iter().enumerate() {
+        let name = metric.name;
+        if name != last {
+            let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+            let _ = writeln!(text, "# HELP {PREFIX}{name} {}", metric.help);
+            let _ = writeln!(text, "# TYPE {PREFIX}{name} {kind}");
+            last = name;
+        }
+        for (worker, numbers) in places.iter().enumerate() {
+            let Some(numbers) = numbers else { continue };
+            let comma = if metric.label.is_empty() { "" } else { "," };
+            let label = metric.label;
+            let number = numbers[at];
+            let _ = writeln!(text, "{PREFIX}{name}{{{label}{comma}worker=\"{worker}\"}} {number}");
+        }
+    }
+    let name = "worker_heartbeat_age_seconds";
+    let _ = writeln!(text, "# HELP {PREFIX}{name} Time since the loop of a worker ran.");
+    let _ = writeln!(text, "# TYPE {PREFIX}{name} gauge");
+    for (worker, slot) in slots.iter().enumerate() {
+        if let Some(age) = beat_age(slot, now) {
+            let _ = writeln!(text, "{PREFIX}{name}{{worker=\"{worker}\"}} {age:.3}");
+        }
+    }
+    text
+}
+
+/// A table: a row per number, a column per worker, and their sum.
+fn page(places: &Places, slots: &[Slot], now: MonoNs) -> String {
+    let mut text = String::from(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta http-equiv=\"refresh\" content=\"5\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>myriad web</title>\n<style>body{font:15px/1.5 system-ui,sans-serif;margin:2rem;\
+         color-scheme:light dark}table{border-collapse:collapse}\
+         th,td{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #8884}\
+         th:first-child{text-align:left;font-weight:normal}</style>\n\
+         <main><h1>myriad web</h1>\n<table><thead><tr><th>Number</th><th>All</th>",
+    );
+    let workers: Vec<(usize, &Vec<u64>)> = places
+        .iter()
+        .enumerate()
+        .filter_map(|(worker, numbers)| Some((worker, numbers.as_ref()?)))
+        .collect();
+    for (worker, _) in &workers {
+        let _ = write!(text, "<th>Worker {worker}</th>");
+    }
+    text.push_str("</tr></thead>\n<tbody>\n");
+    for (at, metric) in METRICS.iter().enumerate() {
+        let label = metric.label.replace('"', "");
+        let _ = write!(text, "<tr><th>{} {label}</th>", metric.name);
+        let sum: u64 = workers.iter().map(|(_, numbers)| numbers[at]).sum();
+        let _ = write!(text, "<td>{sum}</td>");
+        for (_, numbers) in &workers {
+            let _ = write!(text, "<td>{}</td>", numbers[at]);
+        }
+        text.push_str("</tr>\n");
+    }
+    text.push_str("<tr><th>seconds since the loop ran</th><td></td>");
+    for (worker, _) in &workers {
+        let age = slots.get(*worker).and_then(|slot| beat_age(slot, now));
+        let age = age.map_or("-".to_owned(), |age| format!("{age:.1}"));
+        let _ = write!(text, "<td>{age}</td>");
+    }
+    text.push_str("</tr>\n</tbody></table></main></html>\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Vec<Option<Vec<u64>>> {
+        let numbers = |first: u64| (0..METRICS.len() as u64).map(|at| first + at).collect();
+        vec![Some(numbers(10)), None, Some(numbers(100))]
+    }
+
+    fn slots() -> [Slot; 3] {
+        let slot = |connections, beat| Slot { connections, beat: MonoNs(beat) };
+        [slot(1, 5_000_000_000), slot(ABSENT, 0), slot(2, 6_400_000_000)]
+    }
+
+    /// Every name has one line of help and one of type, in front of all of its samples.
+    #[test]
+    fn metrics_are_in_the_text_format() {
+        let text = metrics(&places(), &slots(), MonoNs(6_500_000_000));
+        let mut seen: Vec<&str> = Vec::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(name.starts_with(PREFIX) && help.ends_with('.'), "{line}");
+                assert!(!seen.contains(&name), "{line}");
+                seen.push(name);
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert_eq!(Some(&name), seen.last(), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            } else {
+                let (name, rest) = line.split_once('{').unwrap();
+                assert_eq!(Some(&name), seen.last(), "{line}");
+                assert!(
+                    rest.contains("worker=\"0\"} ") || rest.contains("worker=\"2\"} "),
+                    "{line}"
+                );
+            }
+        }
+        assert!(text.contains("responses_total{class=\"2xx\",worker=\"0\"} 11\n"), "{text}");
+        assert!(text.contains("worker_heartbeat_age_seconds{worker=\"0\"} 1.500\n"), "{text}");
+        assert!(text.contains("worker_heartbeat_age_seconds{worker=\"2\"} 0.100\n"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_sums_and_workers() {
+        let text = page(&places(), &slots(), MonoNs(6_500_000_000));
+        assert!(text.contains("<th>Worker 0</th><th>Worker 2</th></tr>"), "{text}");
+        let row = "<tr><th>responses_total class=1xx</th><td>110</td><td>10</td><td>100</td></tr>";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("<td>1.5</td><td>0.1</td></tr>"), "{text}");
+    }
+}
