@@ -55,6 +55,7 @@ pub(super) struct PasswordChecks {
 }
 
 impl PasswordChecks {
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -84,7 +84,7 @@ fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
     assert!(refused.body.starts_with(r#"{"error":"OOM "#), "{}", refused.body);
     assert_eq!(client.ask(&mut world, "GET /ping", "").status, 200, "small answers are given");
     for client in &greedy {
-        client.sim.close();
+        client.sim.reset();
     }
     world.advance(SECOND_NS);
     run(&mut world);
