@@ -144,7 +144,7 @@ impl Counters {
         let version = numbers[0] + 1;
         self.write_at(0, &[version])?;
         self.write(slot, 1, &sum)?;
-        self.write(row, 0, &vec![0; ROW_NUMBERS])?;
+        self.write(row, 0, &[0; ROW_NUMBERS])?;
         self.write_at(0, &[version + 1])
     }
 
@@ -171,7 +171,7 @@ impl Counters {
         const TRIES: usize = 1000;
         for _ in 0..TRIES {
             let numbers = self.read()?;
-            if numbers[0] % 2 == 0 && self.version()? == numbers[0] {
+            if numbers[0].is_multiple_of(2) && self.version()? == numbers[0] {
                 return Ok(numbers);
             }
             std::thread::yield_now();

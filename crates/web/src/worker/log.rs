@@ -311,9 +311,8 @@ impl AccessLog {
         } else {
             write!(self.batch, " {status} {body_bytes}")
         };
-        match timing {
-            Some(timing) if is_json => put_timing_members(&mut self.batch, timing),
-            _ => {}
+        if is_json && let Some(timing) = timing {
+            put_timing_members(&mut self.batch, timing);
         }
         self.batch.extend_from_slice(&words.after);
         if self.format == LogFormat::Extended {

@@ -103,7 +103,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    #[expect(clippy::too_many_arguments, reason = "everything that a worker is made of")]
     pub(super) fn new(
         start: Start,
         site: Site,

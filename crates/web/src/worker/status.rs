@@ -25,9 +25,9 @@ pub(super) fn answer(
     if !matches!(request.method(), Method::Get | Method::Head) {
         return site.words(405, terms, out);
     }
-    let make: fn(&Places, &[Slot], MonoNs) -> String = match request.path() {
-        b"/" => page,
-        b"/metrics" => metrics,
+    let (kind, make): (&str, fn(&Places, &[Slot], MonoNs) -> String) = match request.path() {
+        b"/" => ("text/html; charset=utf-8", page),
+        b"/metrics" => ("text/plain; version=0.0.4; charset=utf-8", metrics),
         _ => return site.words(404, terms, out),
     };
     let places = match counters.places() {
@@ -37,10 +37,7 @@ pub(super) fn answer(
             return site.words(500, terms, out);
         }
     };
-    let (kind, body) = match request.path() {
-        b"/" => ("text/html; charset=utf-8", make(&places, slots, now)),
-        _ => ("text/plain; version=0.0.4; charset=utf-8", make(&places, slots, now)),
-    };
+    let body = make(&places, slots, now);
     let head = site
         .head(200, terms, out)
         .header("Content-Type", kind.as_bytes())

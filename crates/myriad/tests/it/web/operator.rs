@@ -58,9 +58,9 @@ fn the_operator_asks_elsewhere() {
     // When clients have taken all the room there is, the operator is still heard.
     let mut only = server.connect();
     ask(&mut only, GET_HELLO, HELLO);
-    let _waiting = server.connect();
+    let waiting = server.connect();
     assert_eq!(server.metric("myriad_web_connections"), 1);
-    drop((only, _waiting));
+    drop((only, waiting));
     server.stop();
 }
 
