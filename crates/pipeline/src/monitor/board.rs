@@ -140,11 +140,8 @@ impl Board {
         let (stage, name) = status.key();
         let key = (instance, stage, name);
         self.reports += 1;
-        let mut before = Totals::default();
-        let mut counted = 0;
-        if let Some(part) = self.parts.get(&key) {
-            before = counts(&part.status);
-            counted = part.counted;
+        let (before, counted) = if let Some(part) = self.parts.get(&key) {
+            (counts(&part.status), part.counted)
         } else {
             if self.parts.values().filter(|part| part.is_running()).count() >= PARTS_MAX {
                 if !std::mem::replace(&mut self.has_warned, true) {
@@ -154,8 +151,8 @@ impl Board {
                 }
                 return;
             }
-            counted = self.replace_predecessor(&status);
-        }
+            (Totals::default(), self.replace_predecessor(&status))
+        };
         let now = counts(&status);
         let tasks = now.tasks[stage];
         let total = &mut self.totals.tasks[stage];
