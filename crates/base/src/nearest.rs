@@ -1,9 +1,19 @@
 //! The name that a writer probably meant.
 
+/// Longer names are no typos of options, which are shorter than this.
+const LETTERS_MAX: usize = 64;
+
 /// The nearest of `names`, if one is near: a third of the letters wrong is no longer a typo. Case, and `_`
 /// for `-`, do not matter.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let name = name.to_ascii_lowercase().replace('_', "-");
+    let letters = name.chars().take(LETTERS_MAX + 1).map(|letter| match letter {
+        '_' => '-',
+        other => other.to_ascii_lowercase(),
+    });
+    let name: Vec<char> = letters.collect();
+    if name.len() > LETTERS_MAX {
+        return None;
+    }
     let near = (name.len() / 3).max(1);
     names
         .map(|known| (edit_distance(&name, known), known))
@@ -12,22 +22,28 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Letters to insert, remove or replace to make one text the other. O(product of the lengths): names are
-/// short, and so is the part of a wrong name that is compared.
-fn edit_distance(left: &str, right: &str) -> usize {
-    const LETTERS_MAX: usize = 64;
+/// Letters to insert, remove, replace or swap with their neighbor to make one text the other. O(product of the
+/// lengths).
+// Source: optimal string alignment, the restricted Damerau-Levenshtein distance
+fn edit_distance(left: &[char], right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, letter) in left.chars().take(LETTERS_MAX).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (column, &other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (at, letter) in left.iter().enumerate() {
+        let mut row = vec![at + 1];
+        for (column, other) in right.iter().enumerate() {
+            let replaced = last[column] + usize::from(letter != other);
+            let mut least = replaced.min(last[column + 1] + 1).min(row[column] + 1);
+            let is_swapped =
+                at > 0 && column > 0 && *letter == right[column - 1] && left[at - 1] == *other;
+            if is_swapped {
+                least = least.min(before[column - 1] + 1);
+            }
+            row.push(least);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[right.len()]
+    last[right.len()]
 }
 
 #[cfg(test)]
@@ -36,7 +52,7 @@ mod tests {
 
     #[test]
     fn typos_are_near_and_other_words_are_not() {
-        let names = ["workers", "work-us", "listen", "listen-tls"];
+        let names = ["workers", "work-us", "listen", "listen-tls", "dir"];
         let check = |name: &str, expected: Option<&str>| {
             assert_eq!(nearest(name, names.into_iter()), expected, "{name}");
         };
@@ -44,6 +60,8 @@ mod tests {
         check("WORKERS", Some("workers"));
         check("listen_tls", Some("listen-tls"));
         check("lisen", Some("listen"));
+        // Swapped letters are one mistake.
+        check("dri", Some("dir"));
         check("x", None);
         check("maxmemory", None);
         check("", None);

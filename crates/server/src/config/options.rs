@@ -3,6 +3,7 @@
 //!
 //! To add an option: a field in [`Settings`](super::Settings) and a row here.
 
+use base::nearest::nearest;
 use base::units::{GIB, KIB, MIB};
 
 use super::option::{Change, Field, Kind, OptionSpec, Section};
@@ -941,42 +942,7 @@ pub(super) fn owner_index(option: &OptionSpec) -> usize {
 
 /// The name that the writer probably meant, if one is near.
 pub fn nearest_name(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    // A third of the letters wrong is no longer a typo.
-    let near = (name.len() / 3).max(1);
-    OPTIONS
-        .iter()
-        .flat_map(OptionSpec::names)
-        .map(|known| (edit_distance(&name, known), known))
-        .filter(|&(distance, _)| distance <= near)
-        .min_by_key(|&(distance, _)| distance)
-        .map(|(_, known)| known)
-}
-
-/// Letters to insert, remove, replace or swap with their neighbor to make one text the other. O(product of the
-/// lengths); options are short, and so is the part of a wrong name that is compared.
-// Source: optimal string alignment, the restricted Damerau-Levenshtein distance
-fn edit_distance(left: &str, right: &str) -> usize {
-    const LETTERS_MAX: usize = 64;
-    let left: Vec<char> = left.chars().take(LETTERS_MAX).collect();
-    let right: Vec<char> = right.chars().collect();
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=right.len()).collect();
-    for (at, letter) in left.iter().enumerate() {
-        let mut row = vec![at + 1];
-        for (column, other) in right.iter().enumerate() {
-            let replaced = last[column] + usize::from(letter != other);
-            let mut least = replaced.min(last[column + 1] + 1).min(row[column] + 1);
-            let is_swapped =
-                at > 0 && column > 0 && *letter == right[column - 1] && left[at - 1] == *other;
-            if is_swapped {
-                least = least.min(before[column - 1] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[right.len()]
+    nearest(name, OPTIONS.iter().flat_map(OptionSpec::names))
 }
 
 #[cfg(test)]
