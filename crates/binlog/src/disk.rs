@@ -4,9 +4,9 @@
 //! memory and loses what a power cut would lose.
 
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,6 +92,10 @@ pub struct FileDisk {
 }
 
 const LOCK_NAME: &str = "LOCK";
+/// The files hold everybody's data, and hashes of passwords.
+const FILE_MODE: u32 = 0o600;
+/// Of a directory that is made here. One that exists stays as its owner wants it.
+const DIRECTORY_MODE: u32 = 0o700;
 
 impl FileDisk {
     /// Opens the directory for writing and makes it if it is missing. Writes of the log go past the
@@ -114,10 +118,12 @@ impl FileDisk {
     pub fn open_buffered(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         if !path.is_dir() {
-            fs::create_dir_all(&path)?;
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&path)?;
             sync_parent(&path)?;
         }
-        let lock = File::create(path.join(LOCK_NAME))?;
+        let mut lock = OpenOptions::new();
+        let lock = lock.write(true).create(true).truncate(true).mode(FILE_MODE);
+        let lock = lock.open(path.join(LOCK_NAME))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path, lock: Some(lock), direct: false }),
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
@@ -144,17 +150,35 @@ impl FileDisk {
 
     fn create_new(&self, name: &str) -> io::Result<File> {
         self.writable()?;
-        OpenOptions::new().read(true).write(true).create_new(true).open(self.path.join(name))
+        let mut file = OpenOptions::new();
+        let file = file.read(true).write(true).create_new(true).mode(FILE_MODE);
+        file.open(self.path.join(name))
     }
 
     fn open_existing(&self, name: &str) -> io::Result<File> {
         let write = self.lock.is_some();
-        OpenOptions::new().read(true).write(write).open(self.path.join(name))
+        let file = OpenOptions::new().read(true).write(write).open(self.path.join(name))?;
+        if write {
+            hide(&file)?;
+        }
+        Ok(file)
     }
 
     fn with_direct_writes(&self, name: &str, buffered: File) -> io::Result<Arc<dyn DiskFile>> {
         let direct = if self.direct { Some(open_direct(&self.path.join(name))?) } else { None };
         Ok(Arc::new(RealFile { buffered, direct }))
+    }
+}
+
+/// Takes a file away from other users: an earlier version, or a copy, may have left it to them.
+fn hide(file: &File) -> io::Result<()> {
+    if file.metadata()?.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    match file.set_permissions(Permissions::from_mode(FILE_MODE)) {
+        // It belongs to another user, who decides about it.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        changed => changed,
     }
 }
 
@@ -292,6 +316,31 @@ mod tests {
         file.sync().unwrap();
         assert_eq!(fs::read(path.join("a")).unwrap(), b"\0\0\0anywhere");
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn files_and_new_directories_are_for_their_owner_only() {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let parent = directory("modes");
+        let path = parent.join("new");
+        let disk = FileDisk::open(&path).unwrap();
+        assert_eq!(mode(&path), DIRECTORY_MODE);
+        disk.create("a").unwrap();
+        disk.create_direct("b").unwrap();
+        for name in ["a", "b", LOCK_NAME] {
+            assert_eq!(mode(&path.join(name)), FILE_MODE, "{name}");
+        }
+        // What others could read is taken away from them by who writes, not by who reads.
+        fs::set_permissions(path.join("a"), Permissions::from_mode(0o644)).unwrap();
+        FileDisk::read_only(&path).unwrap().open("a").unwrap();
+        assert_eq!(mode(&path.join("a")), 0o644);
+        disk.open("a").unwrap();
+        assert_eq!(mode(&path.join("a")), FILE_MODE);
+        fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
+        drop(disk);
+        FileDisk::open(&path).unwrap();
+        assert_eq!(mode(&path), 0o750, "an existing directory is its owner's");
+        fs::remove_dir_all(&parent).unwrap();
     }
 
     #[test]

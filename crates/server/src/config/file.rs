@@ -160,15 +160,19 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| fs::rename(&temporary, &path))
         .and_then(|()| File::open(directory)?.sync_all());
     if outcome.is_err() {
-        // The first error is the one to report; the leftover is overwritten next time.
+        // The first error is the one to report; the leftover is removed next time.
         let _ = fs::remove_file(&temporary);
     }
     outcome
 }
 
 fn write_synced(temporary: &Path, text: &str, model: &Path) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+    // A leftover may have another mode, or be a link.
+    match fs::remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
     file.write_all(text.as_bytes())?;
     file.set_permissions(fs::metadata(model)?.permissions())?;
     file.sync_all()
@@ -283,12 +287,17 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let link = directory.join("link.toml");
         std::os::unix::fs::symlink(&path, &link).unwrap();
+        // What an earlier attempt left is not written to.
+        let other = directory.join("other");
+        fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, directory.join(".m.toml.rewrite")).unwrap();
 
         replace(&link, "new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "other");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
         assert!(replace(&directory.join("missing.toml"), "new").is_err());
         fs::remove_dir_all(&directory).unwrap();
     }

@@ -83,7 +83,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::Path { field: field!(dir) },
         "data",
         Change::Start,
-        "Directory of the log and the snapshots; made if it does not exist. One server at a time may use it.",
+        "Directory of the log and the snapshots; made if it does not exist, for its owner only. So are its files. One server at a time may use it.",
     ),
     option(
         Section::Server,
