@@ -4,6 +4,9 @@
 //! categories, metrics and `docs/commands.md`. Adding a command is one `const` in its family's file
 //! and one row in [`super::table`].
 
+use std::iter::StepBy;
+use std::ops::Range;
+
 use wire::resp::Args;
 
 use super::cx::{Cx, is_option};
@@ -244,6 +247,30 @@ impl KeySpec {
     pub(crate) const fn counted(count_at: usize, access: KeyAccess) -> KeySpec {
         KeySpec { places: KeyPlaces::Counted { count_at }, access }
     }
+
+    #[inline]
+    fn positions(&self, args: Args<'_>) -> Result<StepBy<Range<usize>>, BadKeyCount> {
+        match self.places {
+            KeyPlaces::Range { first, last, step } => {
+                let end = if last < 0 {
+                    args.len().checked_add_signed(last).ok_or(BadKeyCount)?
+                } else {
+                    last.unsigned_abs()
+                };
+                Ok((first..end.saturating_add(1).min(args.len())).step_by(step))
+            }
+            KeyPlaces::Counted { count_at } => {
+                let text = args.try_get(count_at).ok_or(BadKeyCount)?;
+                let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
+                let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
+                if count > args.len() - count_at - 1 {
+                    return Err(BadKeyCount);
+                }
+                let first = count_at + 1;
+                Ok((first..first + count).step_by(1))
+            }
+        }
+    }
 }
 
 /// One command or subcommand.
@@ -310,34 +337,18 @@ impl Command {
     }
 
     /// Calls `visit` with the position of every key. Errors when a count is not a number or larger
-    /// than the arguments: the command itself then says what is wrong.
+    /// than the arguments: then nothing is visited, and the command itself says what is wrong.
     pub(crate) fn key_positions(
         &self,
         args: Args<'_>,
         mut visit: impl FnMut(usize, KeyAccess),
     ) -> Result<(), BadKeyCount> {
+        // A caller that looks at keys finds the stripes of all of them locked, or of none.
         for spec in self.keys {
-            match spec.places {
-                KeyPlaces::Range { first, last, step } => {
-                    let end = if last < 0 {
-                        args.len().checked_add_signed(last).ok_or(BadKeyCount)?
-                    } else {
-                        last.unsigned_abs()
-                    };
-                    (first..=end.min(args.len() - 1))
-                        .step_by(step)
-                        .for_each(|at| visit(at, spec.access));
-                }
-                KeyPlaces::Counted { count_at } => {
-                    let text = args.try_get(count_at).ok_or(BadKeyCount)?;
-                    let count = wire::resp::parse_i64_strict(text).ok_or(BadKeyCount)?;
-                    let count = usize::try_from(count).map_err(|_| BadKeyCount)?;
-                    if count > args.len() - count_at - 1 {
-                        return Err(BadKeyCount);
-                    }
-                    (0..count).for_each(|n| visit(count_at + 1 + n, spec.access));
-                }
-            }
+            let _checked = spec.positions(args)?;
+        }
+        for spec in self.keys {
+            spec.positions(args)?.for_each(|at| visit(at, spec.access));
         }
         Ok(())
     }
