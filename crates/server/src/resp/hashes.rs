@@ -6,13 +6,13 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 use store::types::Hash;
 use store::{Change, Items, Key};
-use wire::resp::{Args, Protocol, ReplyWriter};
+use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, float, integer, is_option, reply_has_room};
+use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
-use super::strings::{count, float_sum_text};
+use super::strings::{count, float_sum};
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
@@ -357,14 +357,14 @@ pub(crate) const HINCRBYFLOAT: Command = Command {
 };
 
 fn hincrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    let by = args.get(3);
-    if !float(by)?.is_finite() {
+    let by = LongDouble::parse(args.get(3)).ok_or(Fail::NotFloat)?;
+    if !by.is_finite() {
         return Err(Fail::text("ERR value is NaN or Infinity"));
     }
     let (key, field) = (cx.key(args.get(1)), args.get(2));
     let old = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(field)).unwrap_or(b"0");
-    float(old).map_err(|_| Fail::text("ERR hash value is not a float"))?;
-    let value = float_sum_text(old, by)?;
+    let old = LongDouble::parse(old).ok_or(Fail::text("ERR hash value is not a float"))?;
+    let value = float_sum(old, by)?;
     set_field(cx, key, field, &value)?;
     cx.reply.bulk(&value);
     Ok(())

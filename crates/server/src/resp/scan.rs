@@ -80,10 +80,12 @@ fn parse_count(text: &[u8]) -> Result<usize, Fail> {
 }
 
 /// The cursor of a scan. Clients that take it for a signed number send it back as one, so a sign
-/// is understood as in C.
+/// is understood as in C; nothing at all is 0, and a zero byte ends the text.
 // Source: Redis 7.2 `db.c`, `parseScanCursorOrReply` (C's strtoul)
 pub(crate) fn parse_cursor(text: &[u8]) -> Result<u64, Fail> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let (digits, negative) = match text {
+        [] => return Ok(0),
         [b'-', digits @ ..] => (digits, true),
         [b'+', digits @ ..] | digits => (digits, false),
     };
@@ -151,7 +153,9 @@ mod tests {
         assert_eq!(parse_cursor(b"18446744073709551615"), Ok(u64::MAX));
         assert_eq!(parse_cursor(b"-1"), Ok(u64::MAX));
         assert_eq!(parse_cursor(b"+17"), Ok(17));
-        for text in ["", "-", "abc", " 1", "1 ", "18446744073709551616", "--1"] {
+        assert_eq!(parse_cursor(b""), Ok(0));
+        assert_eq!(parse_cursor(b"7\0abc"), Ok(7));
+        for text in ["-", "abc", " 1", "1 ", "18446744073709551616", "--1"] {
             assert!(parse_cursor(text.as_bytes()).is_err(), "{text}");
         }
     }

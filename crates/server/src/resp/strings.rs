@@ -16,7 +16,7 @@ mod lcs;
 mod number;
 
 pub(crate) use lcs::LCS;
-pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum_text};
+pub(crate) use number::{DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT, float_sum};
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);

@@ -4,7 +4,7 @@ use std::ops::{Bound, Range};
 
 use store::types::ZSet;
 use store::{Change, Items, Kind};
-use wire::resp::Args;
+use wire::resp::{Args, parse_range_end};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
@@ -42,13 +42,9 @@ enum Bounds<'a> {
 
 /// `1.5`, `(1.5` for exclusive, `-inf`, `+inf`.
 fn score_bound(text: &[u8]) -> Result<Bound<f64>, Fail> {
-    let number = |text: &[u8]| {
-        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        number.filter(|number: &f64| !number.is_nan())
-    };
     let bound = match text.strip_prefix(b"(") {
-        Some(text) => number(text).map(Bound::Excluded),
-        None => number(text).map(Bound::Included),
+        Some(text) => parse_range_end(text).map(Bound::Excluded),
+        None => parse_range_end(text).map(Bound::Included),
     };
     bound.ok_or(Fail::text("ERR min or max is not a float"))
 }

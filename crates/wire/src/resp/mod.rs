@@ -9,11 +9,13 @@
 //! is stricter, the item says so.
 
 mod batch;
+mod big;
 #[doc(hidden)]
 pub mod check;
 mod client;
 mod inline;
 mod limits;
+mod long_double;
 mod number;
 mod reply;
 mod request;
@@ -21,6 +23,7 @@ mod request;
 pub use batch::{Args, ArgsIter, OwnedArgs, RequestBatch, Span};
 pub use client::{REPLY_DEPTH_MAX, Reply, decode_reply, encode_request, reply_len};
 pub use limits::{Limits, ProtocolError};
-pub use number::{double_text, fixed_double_text, parse_f64, parse_i64_strict};
+pub use long_double::LongDouble;
+pub use number::{double_text, parse_f64, parse_i64_strict, parse_range_end};
 pub use reply::{Protocol, ReplyWriter};
 pub use request::RequestDecoder;

@@ -1,9 +1,7 @@
 //! Numbers as text: exactly what Redis prints and what it takes for a number.
 
-use std::io::Write;
+use super::long_double::{DOUBLE, Magnitude, split_sign};
 
-/// Decimal places that the fixed notation of [`fixed_double_text`] has at most.
-const FIXED_DECIMALS_MAX: i32 = 17;
 /// Doubles up to this magnitude (2^62) that have no fraction are printed as integers.
 const INTEGER_DOUBLE_MAX: f64 = 4_611_686_018_427_387_904.0;
 /// No shortest text of a double has more significant digits.
@@ -37,24 +35,62 @@ pub fn parse_i64_strict(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// Reads a whole double: decimal, with optional sign, fraction and exponent, or `inf` and `infinity` in
-/// any case and with any sign. Refused: NaN, spaces, hexadecimal, and what overflows to infinity or
+/// Reads a whole double: decimal or hexadecimal, with optional sign, fraction and exponent, or `inf` and
+/// `infinity` in any case and with any sign. Refused: NaN, spaces, and what overflows to infinity or
 /// underflows to zero.
-// Source: Redis 7.0 util.c string2d behaviour (C's strtod), without hexadecimal
+// Source: Redis 7.2 `object.c`, `getDoubleFromObject` (C's strtod)
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    match strtod(text)? {
+        Read::Exact(value) => Some(value),
+        Read::OutOfRange(_) => None,
+    }
+}
+
+/// Reads an end of a range of scores: as [`parse_f64`], but nothing at all is 0, spaces may come first,
+/// a zero byte ends the text, and what overflows or underflows is infinite or 0.
+// Source: Redis 7.2 `t_zset.c`, `zslParseRange` (C's strtod)
+pub fn parse_range_end(text: &[u8]) -> Option<f64> {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let text = &text[..end];
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    // C's isspace.
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
+    match strtod(&text[start..])? {
+        Read::Exact(value) | Read::OutOfRange(value) => Some(value),
+    }
+}
+
+enum Read {
+    Exact(f64),
+    /// Infinite because it is too large, or zero because it is too small.
+    OutOfRange(f64),
+}
+
+fn strtod(text: &[u8]) -> Option<Read> {
+    let (is_negative, unsigned) = split_sign(text);
+    if let [b'0', b'x' | b'X', digits @ ..] = unsigned {
+        let magnitude = Magnitude::parse_hexadecimal(digits, DOUBLE)?.to_f64();
+        return Some(Read::Exact(if is_negative { -magnitude } else { magnitude }));
+    }
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     if value.is_nan() {
         return None;
     }
     if value.is_infinite() {
-        let unsigned = text.strip_prefix(b"+").or(text.strip_prefix(b"-")).unwrap_or(text);
-        return unsigned[0].is_ascii_alphabetic().then_some(value);
+        let is_named = unsigned.first().is_some_and(u8::is_ascii_alphabetic);
+        return Some(if is_named { Read::Exact(value) } else { Read::OutOfRange(value) });
     }
     let is_mantissa_zero = || {
         let mut mantissa = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
         mantissa.all(|byte| !matches!(byte, b'1'..=b'9'))
     };
-    (value != 0.0 || is_mantissa_zero()).then_some(value)
+    Some(if value != 0.0 || is_mantissa_zero() {
+        Read::Exact(value)
+    } else {
+        Read::OutOfRange(value)
+    })
 }
 
 /// Appends a double as replies carry it: the shortest digits that read back as the same value, integers
@@ -85,37 +121,6 @@ pub fn double_text(value: f64, out: &mut Vec<u8>) {
         decimal.write_fixed(out);
     } else {
         decimal.write_scientific(out);
-    }
-}
-
-/// Appends a double without an exponent, with at most 17 decimal places and no zeros at their end, as
-/// INCRBYFLOAT stores and replies it.
-///
-/// Redis adds in 80-bit arithmetic and prints 17 places; from 64 bits the shortest digits come nearest to
-/// that (0.1 is `0.1`, not `0.10000000000000001`).
-// Source: Redis 7.0 util.c ld2string (LD_STR_HUMAN) behaviour
-pub fn fixed_double_text(value: f64, out: &mut Vec<u8>) {
-    if write_special(value, out) {
-        return;
-    }
-    let decimal = Decimal::shortest(value.abs());
-    if decimal.exponent >= -FIXED_DECIMALS_MAX {
-        if value.is_sign_negative() && decimal.count() > 0 {
-            out.push(b'-');
-        }
-        decimal.write_fixed(out);
-        return;
-    }
-    let start = out.len();
-    write!(out, "{value:.17}").expect("a Vec takes every write");
-    while out.last() == Some(&b'0') {
-        out.pop();
-    }
-    if out.last() == Some(&b'.') {
-        out.pop();
-    }
-    if &out[start..] == b"-0" {
-        out.remove(start);
     }
 }
 
@@ -237,12 +242,6 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn fixed(value: f64) -> String {
-        let mut out = Vec::new();
-        fixed_double_text(value, &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
     #[test]
     fn integers_are_read_strictly() {
         for (text, expected) in [
@@ -293,7 +292,6 @@ mod tests {
             ("1e", None),
             (" 1", None),
             ("1 ", None),
-            ("0x10", None),
             ("nan", None),
             ("-NaN", None),
             ("1e400", None),
@@ -340,23 +338,51 @@ mod tests {
     }
 
     #[test]
-    fn fixed_notation_has_no_exponent() {
-        for (value, expected) in [
-            (0.0, "0"),
-            (-0.0, "0"),
-            (3.0, "3"),
-            (10.5, "10.5"),
-            (0.1, "0.1"),
-            (-0.000_000_1, "-0.0000001"),
-            (1e20, "100000000000000000000"),
-            (1e-17, "0.00000000000000001"),
-            (1e-18, "0"),
-            (-1e-18, "0"),
-            (5000.0, "5000"),
-            (1.000_000_000_000_000_2e-3, "0.001"),
-            (f64::INFINITY, "inf"),
+    fn hexadecimal_doubles() {
+        for (text, expected) in [
+            ("0x10", Some(16.0)),
+            ("-0X1.8p1", Some(-3.0)),
+            ("0x.8", Some(0.5)),
+            ("0x0p99999", Some(0.0)),
+            ("0x1p-1074", Some(5e-324)),
+            ("0x1.fffffffffffffp1023", Some(f64::MAX)),
+            ("0x1.fffffffffffff8p1023", None),
+            ("0x1p-1075", None),
+            ("0x1.8p-1075", Some(5e-324)),
+            // A tie goes to the even one, and a digit far behind it breaks the tie.
+            ("0x20000000000001", Some(9_007_199_254_740_992.0)),
+            ("0x20000000000001.00000000000000000000001", Some(9_007_199_254_740_994.0)),
+            ("0x20000000000003", Some(9_007_199_254_740_996.0)),
+            ("0x", None),
+            ("0xg", None),
+            ("0x1p", None),
+            ("x10", None),
         ] {
-            assert_eq!(fixed(value), expected);
+            let value = parse_f64(text.as_bytes());
+            assert_eq!(value.map(f64::to_bits), expected.map(f64::to_bits), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ends_of_ranges_are_read_as_strtod_reads_them() {
+        for (text, expected) in [
+            ("", Some(0.0)),
+            (" 0", Some(0.0)),
+            ("\t\r\n1.5", Some(1.5)),
+            ("1\0abc", Some(1.0)),
+            ("\0", Some(0.0)),
+            ("1e400", Some(f64::INFINITY)),
+            ("-1e400", Some(f64::NEG_INFINITY)),
+            ("1e-400", Some(0.0)),
+            ("0x10", Some(16.0)),
+            ("-inf", Some(f64::NEG_INFINITY)),
+            (" ", None),
+            ("1 ", None),
+            ("nan", None),
+            ("abc", None),
+        ] {
+            let value = parse_range_end(text.as_bytes());
+            assert_eq!(value.map(f64::to_bits), expected.map(f64::to_bits), "{text:?}");
         }
     }
 
@@ -375,16 +401,11 @@ mod tests {
         }
 
         #[test]
-        fn short_decimals_are_written_as_they_were_read(whole in 0_u32..1_000_000, part in 1_u32..1000) {
-            let text = format!("{whole}.{part:03}");
-            let text = text.trim_end_matches('0');
-            prop_assert_eq!(fixed(text.parse().unwrap()), text);
-        }
-
-        #[test]
         fn readers_of_numbers_never_panic(bytes: Vec<u8>) {
             parse_i64_strict(&bytes);
             parse_f64(&bytes);
+            parse_range_end(&bytes);
+            crate::resp::LongDouble::parse(&bytes);
         }
     }
 }
