@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use wire::cql::Notation;
 
+const SHORT: &str = "values of this program are short";
+
 /// A constant of CQL, of those that `types` has, as a value of a type that is not made of others.
 pub(super) fn native(name: &str, constant: &str) -> Vec<u8> {
     match name {
@@ -37,9 +39,9 @@ pub(super) fn native(name: &str, constant: &str) -> Vec<u8> {
 /// A list or a set.
 pub(super) fn items<'a>(parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_count(parts.len());
+    out.put_count(parts.len()).expect(SHORT);
     for part in parts {
-        out.put_bytes(part);
+        out.put_bytes(part).expect(SHORT);
     }
     out
 }
@@ -47,10 +49,10 @@ pub(super) fn items<'a>(parts: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u
 /// A map.
 pub(super) fn pairs<'a>(parts: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_count(parts.len());
+    out.put_count(parts.len()).expect(SHORT);
     for (key, value) in parts {
-        out.put_bytes(key);
-        out.put_bytes(value);
+        out.put_bytes(key).expect(SHORT);
+        out.put_bytes(value).expect(SHORT);
     }
     out
 }
@@ -60,7 +62,7 @@ pub(super) fn fields<'a>(parts: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u
     let mut out = Vec::new();
     for part in parts {
         match part {
-            Some(bytes) => out.put_bytes(bytes),
+            Some(bytes) => out.put_bytes(bytes).expect(SHORT),
             None => out.put_int(-1),
         }
     }

@@ -133,21 +133,23 @@ fn answer(
     let (to, stream) = (ResponseEncoder::plain(Version::V4), header.stream);
     let mut account = state.account.lock();
     match request {
-        Request::Options => to.supported(stream, &[], out),
-        Request::Startup(_) if state.password.is_some() => to.authenticate(stream, "Plain", out),
-        Request::Startup(_) => to.ready(stream, out),
+        Request::Options => to.supported(stream, &[], out).unwrap(),
+        Request::Startup(_) if state.password.is_some() => {
+            to.authenticate(stream, "Plain", out).unwrap();
+        }
+        Request::Startup(_) => to.ready(stream, out).unwrap(),
         Request::AuthResponse(token) => {
             account.logins.push(token.unwrap_or_default().to_vec());
             let expected = format!("\0cassandra\0{}", state.password.unwrap_or_default());
             if *token == Some(expected.as_bytes()) {
-                to.auth_success(stream, out);
+                to.auth_success(stream, out).unwrap();
             } else {
                 to.error(stream, CqlError::BadCredentials, "who are you", out);
             }
         }
         Request::Query { statement, .. } => {
             account.queries.push((*statement).to_owned());
-            to.void(stream, out);
+            to.void(stream, out).unwrap();
         }
         Request::Prepare { statement, .. } if statement.contains("nonsense") => {
             to.error(stream, CqlError::Syntax, "line 1:0 no", out);
@@ -165,7 +167,7 @@ fn answer(
                 partition_key: &[0],
                 result: None,
             };
-            to.prepared(stream, &prepared, out);
+            to.prepared(stream, &prepared, out).unwrap();
         }
         Request::Execute { id, parameters, .. } => {
             assert_eq!(*id, ID);
@@ -201,9 +203,9 @@ fn execute(stream: i16, state: &State, out: &mut Vec<u8>) {
                 rows.cell(Some(b"value"));
                 rows.end_row();
             }
-            rows.finish();
+            rows.finish().unwrap();
         }
-        Act::Void => to.void(stream, out),
+        Act::Void => to.void(stream, out).unwrap(),
         Act::Overloaded => to.error(stream, CqlError::Overloaded, "later", out),
         Act::Forgotten => to.error(stream, CqlError::Unprepared { id: &ID }, "what", out),
     }

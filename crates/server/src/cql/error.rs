@@ -1,6 +1,6 @@
 //! Why a request fails, in the protocol's terms.
 
-use wire::cql::{Consistency, ErrorKind};
+use wire::cql::{Consistency, ErrorKind, TooLong};
 
 /// See the module. The texts are Cassandra's where drivers or people know them by heart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,12 @@ pub enum CqlError {
     /// A fault of the server, not of the client.
     #[error("{0}")]
     Server(String),
+}
+
+impl From<TooLong> for CqlError {
+    fn from(error: TooLong) -> CqlError {
+        CqlError::Invalid(error.to_string())
+    }
 }
 
 impl CqlError {

@@ -51,6 +51,8 @@ impl SchemaEvent {
     }
 
     pub(crate) fn encode(&self, encoder: &ResponseEncoder<'_>, out: &mut Vec<u8>) {
-        encoder.schema_event(&self.event.wire(), out);
+        if let Err(error) = encoder.schema_event(&self.event.wire(), out) {
+            tracing::warn!(%error, "could not encode a schema event");
+        }
     }
 }

@@ -59,7 +59,7 @@ fn opcode_name(opcode: Opcode) -> &'static str {
 }
 
 impl Requests<'_> {
-    pub(super) fn options(&self, session: &Session, answer: &mut Answer<'_, '_>) {
+    pub(super) fn options(&self, session: &Session, answer: &mut Answer<'_, '_>) -> Result<()> {
         let versions = [Version::V3, Version::V4, Version::V5].map(|version| version.to_string());
         let versions = versions.each_ref().map(String::as_str);
         let compressions = [Compression::Snappy.name(), Compression::Lz4.name()];
@@ -74,7 +74,7 @@ impl Requests<'_> {
         let shards = shards.iter().flatten().map(|(name, value)| (*name, [value.as_str()]));
         let shards: Vec<_> = shards.collect();
         options.extend(shards.iter().map(|(name, value)| (*name, &value[..])));
-        answer.encoder.supported(answer.stream, &options, answer.out);
+        Ok(answer.encoder.supported(answer.stream, &options, answer.out)?)
     }
 
     /// Reactors as the drivers of `ScyllaDB` know shards. Each reactor can run everything, so a client that
@@ -130,10 +130,10 @@ impl Requests<'_> {
         };
         if is_asked {
             session.phase = Phase::Login;
-            answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out);
+            answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out)?;
         } else {
             session.phase = Phase::Ready;
-            answer.encoder.ready(answer.stream, answer.out);
+            answer.encoder.ready(answer.stream, answer.out)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Requests<'_> {
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         if session.phase == Phase::Ready {
-            answer.encoder.auth_success(answer.stream, answer.out);
+            answer.encoder.auth_success(answer.stream, answer.out)?;
             return Ok(Ran::Answered(Gate::OPEN));
         }
         let credentials = decode(token)?;
@@ -164,7 +164,7 @@ impl Requests<'_> {
             return Ok(Ran::Answered(Gate::OPEN));
         }
         session.phase = Phase::Ready;
-        answer.encoder.auth_success(answer.stream, answer.out);
+        answer.encoder.auth_success(answer.stream, answer.out)?;
         Ok(Ran::Answered(Gate::OPEN))
     }
 
@@ -206,7 +206,7 @@ impl Requests<'_> {
             return Err(CqlError::BadCredentials(format!("{user} is not permitted to log in")));
         }
         client.access = Some(Box::new(self.access(credentials.user)));
-        answer.encoder.auth_success(answer.stream, answer.out);
+        answer.encoder.auth_success(answer.stream, answer.out)?;
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Requests<'_> {
             }
         }
         session.events = wanted;
-        answer.encoder.ready(answer.stream, answer.out);
+        answer.encoder.ready(answer.stream, answer.out)?;
         Ok(())
     }
 }

@@ -509,7 +509,7 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         match request {
-            Request::Options => self.options(session, &mut answer),
+            Request::Options => self.options(session, &mut answer)?,
             Request::Startup(options) => self.startup(session, &options, &mut answer)?,
             Request::AuthResponse(token) => {
                 return self.auth_response(session, token, &mut answer);
@@ -538,7 +538,7 @@ impl Requests<'_> {
         let is_repeated = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
         let stub = if is_repeated { self.worker.settings.stub } else { 0 };
         if stub >= stub::HEADER {
-            return Ok(answer.void());
+            return answer.void();
         }
         if self.overload_odds > 0.0 && self.worker.random.random_bool(self.overload_odds) {
             return Err(CqlError::Overloaded("Server is under memory pressure".to_owned()));
@@ -546,7 +546,7 @@ impl Requests<'_> {
         let body = decompress_body(header, body, compression, &self.limits).map_err(malformed)?;
         let (request, _) = decode_request(header, &body).map_err(malformed)?;
         if stub >= stub::DECODED {
-            return Ok(answer.void());
+            return answer.void();
         }
         let is_stub = stub >= stub::PLANNED;
         let ran = if traces::is_traced(header) && !is_stub {
@@ -587,7 +587,7 @@ impl Requests<'_> {
                 let Processor { record, known } = processor;
                 let statement = self.learn(known, id)?;
                 if is_stub {
-                    return Ok(answer.void());
+                    return answer.void();
                 }
                 if takes_long(statement, client) && !may_take_long {
                     return Ok(Ran::TooLong);
@@ -601,7 +601,7 @@ impl Requests<'_> {
                     }
                 }
                 if is_stub {
-                    return Ok(answer.void());
+                    return answer.void();
                 }
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id);
@@ -664,7 +664,7 @@ impl Requests<'_> {
             processor.known.add(entry, &catalog);
         }
         let statement = processor.known.get(&id).ok_or_else(|| unprepared(&id))?;
-        answer.encoder.prepared(answer.stream, &statement.reply(), answer.out);
+        answer.encoder.prepared(answer.stream, &statement.reply(), answer.out)?;
         Ok(Ran::Answered(Gate::OPEN))
     }
 }
@@ -676,9 +676,9 @@ impl Answer<'_, '_> {
     }
 
     /// Done, and there is nothing to say.
-    fn void(&mut self) -> Ran {
-        self.encoder.void(self.stream, self.out);
-        Ran::Answered(Gate::OPEN)
+    fn void(&mut self) -> Result<Ran> {
+        self.encoder.void(self.stream, self.out)?;
+        Ok(Ran::Answered(Gate::OPEN))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::config::CqlAuthenticator;
 use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
 use crate::cql::error::CqlError;
 use crate::cql::execute::Paused;
-use crate::cql::value::{json, text::put_json};
+use crate::cql::value::{check_size, json, text::put_json};
 use crate::cql::walks::Walking;
 use crate::resp::LOG_FAILED;
 
@@ -163,10 +163,15 @@ impl<'a> Call<'a> {
                 raws.len()
             )));
         }
+        // A named value is repeated for each marker of its name.
+        let mut bytes = 0;
         let decode = |(raw, marker): (Option<&RawValue>, &crate::cql::expression::Marker)| {
             let missing = || CqlError::invalid(format!("no value for {}", marker.name));
-            json::decode_raw(raw.ok_or_else(missing)?, &marker.of)
-                .map_err(|error| CqlError::invalid(format!("{}: {error}", marker.name)))
+            let value = json::decode_raw(raw.ok_or_else(missing)?, &marker.of)
+                .map_err(|error| CqlError::invalid(format!("{}: {error}", marker.name)))?;
+            bytes += value.as_ref().map_or(0, Vec::len);
+            check_size(bytes)?;
+            Ok(value)
         };
         raws.into_iter().zip(&statement.values).map(decode).collect()
     }

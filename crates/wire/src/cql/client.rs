@@ -198,7 +198,8 @@ impl<'a> Metadata<'a> {
 mod tests {
     use super::super::compression::Compression;
     use super::super::envelope::{Direction, HEADER_BYTES};
-    use super::super::limits::Limits;
+    use super::super::limits::{Limits, TooLong};
+    use super::super::notation::Encoded;
     use super::super::request::Consistency;
     use super::super::response::{
         Column, Columns, ErrorKind, Notes, Prepared, ResponseEncoder, RowsMetadata, SchemaChange,
@@ -209,7 +210,10 @@ mod tests {
     const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
     /// What `encode` writes is read as `expected`, in every version; cut anywhere it is refused.
-    fn check(encode: impl Fn(&ResponseEncoder<'_>, &mut Vec<u8>), expected: &Response<'_>) {
+    fn check(
+        encode: impl Fn(&ResponseEncoder<'_>, &mut Vec<u8>) -> Encoded,
+        expected: &Response<'_>,
+    ) {
         for version in VERSIONS {
             check_in(version, &encode, expected);
         }
@@ -217,7 +221,7 @@ mod tests {
 
     fn check_in(
         version: Version,
-        encode: impl Fn(&ResponseEncoder<'_>, &mut Vec<u8>),
+        encode: impl Fn(&ResponseEncoder<'_>, &mut Vec<u8>) -> Encoded,
         expected: &Response<'_>,
     ) {
         let notes = Notes {
@@ -226,7 +230,7 @@ mod tests {
             custom_payload: &[("p", Some(b"v"))],
         };
         let mut out = Vec::new();
-        encode(&ResponseEncoder { version, compression: None, notes }, &mut out);
+        encode(&ResponseEncoder { version, compression: None, notes }, &mut out).unwrap();
         let header = decode_header(&out);
         let body = &out[HEADER_BYTES..];
         let (response, found) = decode_response(&header, body).unwrap();
@@ -242,7 +246,8 @@ mod tests {
         for compression in [Compression::Lz4, Compression::Snappy] {
             let mut out = Vec::new();
             let compression = Some(compression);
-            encode(&ResponseEncoder { version, compression, notes: Notes::default() }, &mut out);
+            let to = ResponseEncoder { version, compression, notes: Notes::default() };
+            encode(&to, &mut out).unwrap();
             let header = decode_header(&out);
             let body = super::super::decompress_body(
                 &header,
@@ -301,7 +306,11 @@ mod tests {
             ),
         ] {
             let expected = Response::Error { code: kind.code(), message: "why", details };
-            check(|to, out| to.error(1, kind, "why", out), &expected);
+            let encode = |to: &ResponseEncoder<'_>, out: &mut Vec<u8>| {
+                to.error(1, kind, "why", out);
+                Ok(())
+            };
+            check(encode, &expected);
         }
     }
 
@@ -313,6 +322,60 @@ mod tests {
         let (response, _) = decode_response(&decode_header(&out), &out[HEADER_BYTES..]).unwrap();
         let Response::Error { message: found, .. } = response else { panic!("{response:?}") };
         assert_eq!(found.len(), 65_534);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_no_message() {
+        let to = ResponseEncoder::plain(Version::V4);
+        let long = "x".repeat(70_000);
+        let mut out = b"before".to_vec();
+        assert_eq!(to.set_keyspace(1, &long, &mut out), Err(TooLong { count: 70_000, bits: 16 }));
+        let wide = ColumnType::Tuple(vec![ColumnType::Int; 70_000]);
+        let class = ColumnType::Custom(long.clone());
+        for column_type in [wide, class] {
+            let columns = [Column { name: "v".into(), column_type }];
+            let columns = Columns { keyspace: "k", table: "t", columns: &columns };
+            let metadata = RowsMetadata {
+                columns,
+                skip_columns: false,
+                paging_state: None,
+                new_metadata_id: None,
+            };
+            let mut rows = to.rows(1, &metadata, &mut out);
+            rows.cell(None);
+            rows.end_row();
+            assert_eq!(rows.finish(), Err(TooLong { count: 70_000, bits: 16 }));
+            let prepared = Prepared {
+                id: b"id",
+                result_metadata_id: b"",
+                markers: Columns { columns: &[], ..columns },
+                partition_key: &[],
+                result: Some(columns),
+            };
+            assert!(to.prepared(1, &prepared, &mut out).is_err());
+        }
+        assert_eq!(out, b"before");
+        let kind = ErrorKind::AlreadyExists { keyspace: &long, table: "" };
+        let mut out = Vec::new();
+        to.error(1, kind, "there", &mut out);
+        let (response, _) = decode_response(&decode_header(&out), &out[HEADER_BYTES..]).unwrap();
+        assert_eq!(response, Response::Error { code: 0, message: "there", details: b"" });
+    }
+
+    #[test]
+    fn warnings_are_cut_to_what_fits() {
+        let long = "ä".repeat(40_000);
+        let warnings = vec![&long[..]; 70_000];
+        let payload: &[(&str, Option<&[u8]>)] = &[(&long, None)];
+        let notes = Notes { tracing_id: None, warnings: &warnings, custom_payload: payload };
+        let mut out = Vec::new();
+        let to = ResponseEncoder { version: Version::V4, compression: None, notes };
+        to.void(1, &mut out).unwrap();
+        let (response, notes) =
+            decode_response(&decode_header(&out), &out[HEADER_BYTES..]).unwrap();
+        assert_eq!(response, Response::Void);
+        assert_eq!(notes.warnings, vec![&long[..65_534]; 64]);
+        assert!(notes.custom_payload.is_empty());
     }
 
     #[test]
@@ -346,14 +409,13 @@ mod tests {
                     rows.cell(Some(b"a"));
                     rows.cell(None);
                     rows.end_row();
-                    rows.cell_with(|cell| cell.extend_from_slice(b"bc"));
+                    rows.cell(Some(b"bc"));
                     rows.cell(Some(b""));
                     rows.end_row();
-                    assert_eq!(rows.rows(), 2);
-                    rows.finish();
+                    rows.finish()
                 };
                 let mut out = Vec::new();
-                encode(&ResponseEncoder::plain(version), &mut out);
+                encode(&ResponseEncoder::plain(version), &mut out).unwrap();
                 let header = decode_header(&out);
                 let (response, _) = decode_response(&header, &out[HEADER_BYTES..]).unwrap();
                 let Response::Rows(rows) = &response else { panic!("{response:?}") };
@@ -383,7 +445,7 @@ mod tests {
                     result,
                 };
                 let mut out = Vec::new();
-                ResponseEncoder::plain(version).prepared(1, &prepared, &mut out);
+                ResponseEncoder::plain(version).prepared(1, &prepared, &mut out).unwrap();
                 let header = decode_header(&out);
                 let (response, _) = decode_response(&header, &out[HEADER_BYTES..]).unwrap();
                 let Response::Prepared(found) = &response else { panic!("{response:?}") };
@@ -401,7 +463,7 @@ mod tests {
     #[test]
     fn counts_that_lie_are_found() {
         let mut out = Vec::new();
-        ResponseEncoder::plain(Version::V4).void(1, &mut out);
+        ResponseEncoder::plain(Version::V4).void(1, &mut out).unwrap();
         let header = decode_header(&out);
         // Rows: no metadata, no columns, two billion rows.
         let body = [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff];

@@ -29,13 +29,14 @@ impl Compression {
     pub(super) fn compress(self, body: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Lz4 => {
-                let length = u32::try_from(body.len()).expect("a body is far below 4 GiB");
+                let length =
+                    u32::try_from(body.len()).expect("a body is checked to be below 2 GiB");
                 out.extend_from_slice(&length.to_be_bytes());
                 out.extend_from_slice(&lz4_flex::block::compress(body));
             }
             Self::Snappy => {
                 let compressed = snap::raw::Encoder::new().compress_vec(body);
-                out.extend_from_slice(&compressed.expect("a body is far below 4 GiB"));
+                out.extend_from_slice(&compressed.expect("a body is checked to be below 2 GiB"));
             }
         }
     }

@@ -205,7 +205,7 @@ pub(super) fn begin(
 /// Fills in the length of the message that began at `start` and goes to the end of `out`.
 pub(super) fn end(out: &mut [u8], start: usize) {
     let body_bytes = out.len() - start - HEADER_BYTES;
-    let length = u32::try_from(body_bytes).expect("a body is far below 4 GiB");
+    let length = u32::try_from(body_bytes).expect("a body is checked to be below 2 GiB");
     out[start + HEADER_BYTES - 4..start + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
 }
 

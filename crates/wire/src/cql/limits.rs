@@ -119,3 +119,11 @@ pub enum MalformedBody {
     #[error("The message is not one that this side is sent")]
     WrongSide,
 }
+
+/// What a message was to carry and its length field cannot express. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("could not encode the response: a length of {count} does not fit {bits} bits")]
+pub struct TooLong {
+    pub count: usize,
+    pub bits: u32,
+}

@@ -27,8 +27,8 @@ use std::borrow::Cow;
 pub use client::{Metadata, PreparedReply, Response, ResponseNotes, Rows, decode_response};
 pub use compression::Compression;
 pub use envelope::{Direction, Flags, HEADER_BYTES, Header, Opcode, Version};
-pub use limits::{EnvelopeError, Limits, MalformedBody, SegmentError, TYPE_DEPTH_MAX};
-pub use notation::{BytesMap, Notation, Reader, Value};
+pub use limits::{EnvelopeError, Limits, MalformedBody, SegmentError, TYPE_DEPTH_MAX, TooLong};
+pub use notation::{BytesMap, Encoded, Notation, Reader, Value};
 pub use request::{
     Batch, BatchKind, BatchStatement, Consistency, Extras, Parameters, Request, Statements, Values,
     decode_request,

@@ -1,8 +1,10 @@
 //! The protocol's notation: how numbers, strings and lists stand in a body.
 
-use super::limits::MalformedBody;
+use super::limits::{MalformedBody, TooLong};
 
 type Result<T> = std::result::Result<T, MalformedBody>;
+/// The outcome of appending: an error leaves the message incomplete.
+pub type Encoded = std::result::Result<(), TooLong>;
 
 /// Names and what they stand for; null is none.
 pub type BytesMap<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
@@ -145,8 +147,8 @@ fn length(count: i32) -> Result<usize> {
 
 /// Appends the protocol's notation to a buffer.
 ///
-/// Lengths come from this program, never from a peer: one that does not fit its field is a bug, and
-/// panics.
+/// A string, list or value that does not fit its length field is refused; what was appended before
+/// it remains, and the caller removes it.
 pub trait Notation {
     fn put(&mut self, bytes: &[u8]);
 
@@ -167,69 +169,72 @@ pub trait Notation {
     }
 
     /// The length of a list, of a map, or of a string of up to 65,535 bytes.
-    fn put_short_count(&mut self, count: usize) {
-        self.put_short(u16::try_from(count).expect("a count of 16 bits"));
+    fn put_short_count(&mut self, count: usize) -> Encoded {
+        self.put_short(u16::try_from(count).map_err(|_| TooLong { count, bits: 16 })?);
+        Ok(())
     }
 
-    fn put_count(&mut self, count: usize) {
-        self.put_int(i32::try_from(count).expect("a count of 31 bits"));
+    fn put_count(&mut self, count: usize) -> Encoded {
+        self.put_int(i32::try_from(count).map_err(|_| TooLong { count, bits: 31 })?);
+        Ok(())
     }
 
-    fn put_string(&mut self, text: &str) {
-        self.put_short_bytes(text.as_bytes());
+    fn put_string(&mut self, text: &str) -> Encoded {
+        self.put_short_bytes(text.as_bytes())
     }
 
-    fn put_long_string(&mut self, text: &str) {
-        self.put_bytes(text.as_bytes());
+    fn put_long_string(&mut self, text: &str) -> Encoded {
+        self.put_bytes(text.as_bytes())
     }
 
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        self.put_count(bytes.len());
+    fn put_bytes(&mut self, bytes: &[u8]) -> Encoded {
+        self.put_count(bytes.len())?;
         self.put(bytes);
+        Ok(())
     }
 
-    fn put_short_bytes(&mut self, bytes: &[u8]) {
-        self.put_short_count(bytes.len());
+    fn put_short_bytes(&mut self, bytes: &[u8]) -> Encoded {
+        self.put_short_count(bytes.len())?;
         self.put(bytes);
+        Ok(())
     }
 
-    fn put_value(&mut self, value: Value<'_>) {
+    fn put_value(&mut self, value: Value<'_>) -> Encoded {
         match value {
             Value::Null => self.put_int(-1),
             Value::Unset => self.put_int(-2),
-            Value::Bytes(bytes) => self.put_bytes(bytes),
+            Value::Bytes(bytes) => self.put_bytes(bytes)?,
         }
+        Ok(())
     }
 
-    fn put_string_list(&mut self, list: &[&str]) {
-        self.put_short_count(list.len());
-        for text in list {
-            self.put_string(text);
-        }
+    fn put_string_list(&mut self, list: &[&str]) -> Encoded {
+        self.put_short_count(list.len())?;
+        list.iter().try_for_each(|text| self.put_string(text))
     }
 
-    fn put_string_map(&mut self, map: &[(&str, &str)]) {
-        self.put_short_count(map.len());
-        for (key, value) in map {
-            self.put_string(key);
-            self.put_string(value);
-        }
+    fn put_string_map(&mut self, map: &[(&str, &str)]) -> Encoded {
+        self.put_short_count(map.len())?;
+        map.iter().try_for_each(|(key, value)| {
+            self.put_string(key)?;
+            self.put_string(value)
+        })
     }
 
-    fn put_string_multimap(&mut self, map: &[(&str, &[&str])]) {
-        self.put_short_count(map.len());
-        for (key, values) in map {
-            self.put_string(key);
-            self.put_string_list(values);
-        }
+    fn put_string_multimap(&mut self, map: &[(&str, &[&str])]) -> Encoded {
+        self.put_short_count(map.len())?;
+        map.iter().try_for_each(|(key, values)| {
+            self.put_string(key)?;
+            self.put_string_list(values)
+        })
     }
 
-    fn put_bytes_map(&mut self, map: &[(&str, Option<&[u8]>)]) {
-        self.put_short_count(map.len());
-        for (key, value) in map {
-            self.put_string(key);
-            self.put_value(value.map_or(Value::Null, Value::Bytes));
-        }
+    fn put_bytes_map(&mut self, map: &[(&str, Option<&[u8]>)]) -> Encoded {
+        self.put_short_count(map.len())?;
+        map.iter().try_for_each(|(key, value)| {
+            self.put_string(key)?;
+            self.put_value(value.map_or(Value::Null, Value::Bytes))
+        })
     }
 }
 
@@ -250,15 +255,15 @@ mod tests {
         body.put_short(65_535);
         body.put_int(-5);
         body.put_long(i64::MIN);
-        body.put_string("häufig");
-        body.put_long_string("long");
-        body.put_bytes(b"");
-        body.put_value(Value::Null);
-        body.put_value(Value::Unset);
-        body.put_value(Value::Bytes(b"v"));
-        body.put_string_list(&["a", ""]);
-        body.put_string_multimap(&[("k", &["1", "2"])]);
-        body.put_bytes_map(&[("p", None), ("q", Some(b"x"))]);
+        body.put_string("häufig").unwrap();
+        body.put_long_string("long").unwrap();
+        body.put_bytes(b"").unwrap();
+        body.put_value(Value::Null).unwrap();
+        body.put_value(Value::Unset).unwrap();
+        body.put_value(Value::Bytes(b"v")).unwrap();
+        body.put_string_list(&["a", ""]).unwrap();
+        body.put_string_multimap(&[("k", &["1", "2"])]).unwrap();
+        body.put_bytes_map(&[("p", None), ("q", Some(b"x"))]).unwrap();
         let mut reader = Reader::new(&body);
         assert_eq!(reader.byte(), Ok(7));
         assert_eq!(reader.short(), Ok(65_535));
@@ -291,5 +296,27 @@ mod tests {
         assert_eq!(Reader::new(&[0x7f, 0xff, 0xff, 0xff]).bytes(), Err(MalformedBody::Truncated));
         assert_eq!(Reader::new(&[0xff, 0xff]).string_list(), Err(MalformedBody::Truncated));
         assert_eq!(Reader::new(b"xy").finish(), Err(MalformedBody::Trailing(2)));
+    }
+
+    #[test]
+    fn what_does_not_fit_its_length_is_refused() {
+        let long = "x".repeat(usize::from(u16::MAX));
+        let longer = "x".repeat(usize::from(u16::MAX) + 1);
+        let mut body = Vec::new();
+        assert_eq!(body.put_string(&long), Ok(()));
+        let refused = Err(TooLong { count: 65_536, bits: 16 });
+        assert_eq!(body.put_string(&longer), refused);
+        assert_eq!(body.put_short_bytes(longer.as_bytes()), refused);
+        assert_eq!(body.put_long_string(&longer), Ok(()));
+        let list = vec![""; usize::from(u16::MAX) + 1];
+        assert_eq!(body.put_string_list(&list[1..]), Ok(()));
+        assert_eq!(body.put_string_list(&list), refused);
+        assert_eq!(body.put_string_list(&["", &longer]), refused);
+        assert_eq!(body.put_string_map(&[("", &longer)]), refused);
+        assert_eq!(body.put_string_multimap(&[("", &list)]), refused);
+        assert_eq!(body.put_bytes_map(&[(&longer, None)]), refused);
+        assert_eq!(body.put_count(i32::MAX as usize), Ok(()));
+        let count = i32::MAX as usize + 1;
+        assert_eq!(body.put_count(count), Err(TooLong { count, bits: 31 }));
     }
 }

@@ -2,13 +2,18 @@
 
 use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
-use super::notation::{Notation, Value};
+use super::notation::{Encoded, Notation, Value};
 use super::request::{
     BatchKind, BatchStatement, KEYSPACE, NAMES, NOW_IN_SECONDS, PAGE_SIZE, PAGING_STATE,
     Parameters, SERIAL_CONSISTENCY, SKIP_METADATA, TIMESTAMP, VALUES,
 };
 
 /// Appends requests: the client's side.
+///
+/// # Panics
+///
+/// If a statement, a name, a value or a list of them is too long for its length field: requests are
+/// made of data of this program, which checks what it takes from elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEncoder {
     pub version: Version,
@@ -36,7 +41,7 @@ impl RequestEncoder {
 
     pub fn options(self, stream: i16, out: &mut Vec<u8>) {
         let plain = RequestEncoder { compression: None, ..self };
-        plain.message(stream, Opcode::Options, out, |_| {});
+        plain.message(stream, Opcode::Options, out, |_| Ok(()));
     }
 
     pub fn auth_response(self, stream: i16, token: &[u8], out: &mut Vec<u8>) {
@@ -55,20 +60,21 @@ impl RequestEncoder {
         out: &mut Vec<u8>,
     ) {
         self.message(stream, Opcode::Query, out, |body| {
-            body.put_long_string(statement);
-            self.put_parameters(with, body);
+            body.put_long_string(statement)?;
+            self.put_parameters(with, body)
         });
     }
 
     pub fn prepare(self, stream: i16, statement: &str, keyspace: Option<&str>, out: &mut Vec<u8>) {
         self.message(stream, Opcode::Prepare, out, |body| {
-            body.put_long_string(statement);
+            body.put_long_string(statement)?;
             if self.version == Version::V5 {
                 body.put_int(i32::from(keyspace.is_some()));
                 if let Some(keyspace) = keyspace {
-                    body.put_string(keyspace);
+                    body.put_string(keyspace)?;
                 }
             }
+            Ok(())
         });
     }
 
@@ -82,11 +88,11 @@ impl RequestEncoder {
         out: &mut Vec<u8>,
     ) {
         self.message(stream, Opcode::Execute, out, |body| {
-            body.put_short_bytes(id);
+            body.put_short_bytes(id)?;
             if self.version == Version::V5 {
-                body.put_short_bytes(result_metadata_id);
+                body.put_short_bytes(result_metadata_id)?;
             }
-            self.put_parameters(with, body);
+            self.put_parameters(with, body)
         });
     }
 
@@ -100,31 +106,31 @@ impl RequestEncoder {
     ) {
         self.message(stream, Opcode::Batch, out, |body| {
             body.put_byte(kind as u8);
-            body.put_short_count(statements.len());
+            body.put_short_count(statements.len())?;
             for (statement, values) in statements {
                 match statement {
                     BatchStatement::Text(text) => {
                         body.put_byte(0);
-                        body.put_long_string(text);
+                        body.put_long_string(text)?;
                     }
                     BatchStatement::Prepared(id) => {
                         body.put_byte(1);
-                        body.put_short_bytes(id);
+                        body.put_short_bytes(id)?;
                     }
                 }
-                body.put_short_count(values.len());
+                body.put_short_count(values.len())?;
                 for value in *values {
-                    body.put_value(*value);
+                    body.put_value(*value)?;
                 }
             }
             body.put_short(with.consistency as u16);
             self.put_flags(with.flags() & !(SKIP_METADATA | PAGE_SIZE | PAGING_STATE), body);
-            self.put_tail(with, body);
+            self.put_tail(with, body)
         });
     }
 
     // Source: native_protocol_v5.spec 4.1.4 "QUERY"
-    fn put_parameters(self, with: &ParametersToSend<'_>, body: &mut Vec<u8>) {
+    fn put_parameters(self, with: &ParametersToSend<'_>, body: &mut Vec<u8>) -> Encoded {
         let parameters = &with.parameters;
         let is_named = with.values.iter().any(|(name, _)| name.is_some());
         let mut flags = parameters.flags();
@@ -134,21 +140,21 @@ impl RequestEncoder {
         body.put_short(parameters.consistency as u16);
         self.put_flags(flags, body);
         if !with.values.is_empty() {
-            body.put_short_count(with.values.len());
+            body.put_short_count(with.values.len())?;
             for (name, value) in with.values {
                 if is_named {
-                    body.put_string(name.unwrap_or_default());
+                    body.put_string(name.unwrap_or_default())?;
                 }
-                body.put_value(*value);
+                body.put_value(*value)?;
             }
         }
         if let Some(page_size) = parameters.page_size {
             body.put_int(page_size);
         }
         if let Some(paging_state) = parameters.paging_state {
-            body.put_bytes(paging_state);
+            body.put_bytes(paging_state)?;
         }
-        self.put_tail(parameters, body);
+        self.put_tail(parameters, body)
     }
 
     fn put_flags(self, flags: u32, body: &mut Vec<u8>) {
@@ -160,7 +166,7 @@ impl RequestEncoder {
     }
 
     /// What queries and batches end with.
-    fn put_tail(self, parameters: &Parameters<'_>, body: &mut Vec<u8>) {
+    fn put_tail(self, parameters: &Parameters<'_>, body: &mut Vec<u8>) -> Encoded {
         if let Some(consistency) = parameters.serial_consistency {
             body.put_short(consistency as u16);
         }
@@ -169,12 +175,13 @@ impl RequestEncoder {
         }
         if self.version == Version::V5 {
             if let Some(keyspace) = parameters.keyspace {
-                body.put_string(keyspace);
+                body.put_string(keyspace)?;
             }
             if let Some(now) = parameters.now_in_seconds {
                 body.put_int(now);
             }
         }
+        Ok(())
     }
 
     fn message(
@@ -182,11 +189,11 @@ impl RequestEncoder {
         stream: i16,
         opcode: Opcode,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Vec<u8>) -> Encoded,
     ) {
         let flags = Flags::default();
         let start = envelope::begin(out, Direction::Request, self.version, flags, stream, opcode);
-        write(out);
+        write(out).expect("a request of this program fits its length fields");
         super::compress_body(out, start, self.compression);
         envelope::end(out, start);
     }

@@ -2,7 +2,8 @@
 
 use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
-use super::notation::{Notation, Value};
+use super::limits::TooLong;
+use super::notation::{Encoded, Notation, Value};
 use super::request::Consistency;
 use super::types::ColumnType;
 
@@ -87,24 +88,14 @@ pub enum SchemaTarget<'a> {
 
 impl SchemaChange<'_> {
     // Source: native_protocol_v5.spec 4.2.5.5 "Schema_change"
-    fn encode(&self, body: &mut Vec<u8>) {
-        body.put_string(self.change);
-        match self.target {
-            SchemaTarget::Keyspace(keyspace) => {
-                body.put_string("KEYSPACE");
-                body.put_string(keyspace);
-            }
-            SchemaTarget::Table { keyspace, name } => {
-                body.put_string("TABLE");
-                body.put_string(keyspace);
-                body.put_string(name);
-            }
-            SchemaTarget::Type { keyspace, name } => {
-                body.put_string("TYPE");
-                body.put_string(keyspace);
-                body.put_string(name);
-            }
-        }
+    fn encode(&self, body: &mut Vec<u8>) -> Encoded {
+        body.put_string(self.change)?;
+        let parts: &[&str] = match self.target {
+            SchemaTarget::Keyspace(keyspace) => &["KEYSPACE", keyspace],
+            SchemaTarget::Table { keyspace, name } => &["TABLE", keyspace, name],
+            SchemaTarget::Type { keyspace, name } => &["TYPE", keyspace, name],
+        };
+        parts.iter().try_for_each(|part| body.put_string(part))
     }
 }
 
@@ -125,13 +116,13 @@ pub struct Columns<'a> {
 
 impl Columns<'_> {
     /// Names and types, with the table said once.
-    fn encode(&self, version: Version, body: &mut Vec<u8>) {
-        body.put_string(self.keyspace);
-        body.put_string(self.table);
-        for column in self.columns {
-            body.put_string(&column.name);
-            column.column_type.encode(version, body);
-        }
+    fn encode(&self, version: Version, body: &mut Vec<u8>) -> Encoded {
+        body.put_string(self.keyspace)?;
+        body.put_string(self.table)?;
+        self.columns.iter().try_for_each(|column| {
+            body.put_string(&column.name)?;
+            column.column_type.encode(version, body)
+        })
     }
 }
 
@@ -182,109 +173,130 @@ impl ResponseEncoder<'_> {
         ResponseEncoder { version, compression: None, notes: Notes::default() }
     }
 
+    /// Appends an error. Its message is truncated to what fits; an error whose details do not fit
+    /// becomes a server error with the same message.
     pub fn error(&self, stream: i16, kind: ErrorKind<'_>, message: &str, out: &mut Vec<u8>) {
-        self.message(stream, Opcode::Error, out, |body| {
+        let encoded = self.message(stream, Opcode::Error, out, |body| {
             body.put_int(kind.code());
-            body.put_string(cut(message));
+            body.put_string(cut(message))?;
             match kind {
                 ErrorKind::Unavailable { consistency, required, alive } => {
                     body.put_short(consistency as u16);
                     body.put_int(required);
                     body.put_int(alive);
+                    Ok(())
                 }
                 ErrorKind::AlreadyExists { keyspace, table } => {
-                    body.put_string(keyspace);
-                    body.put_string(table);
+                    body.put_string(keyspace)?;
+                    body.put_string(table)
                 }
                 ErrorKind::Unprepared { id } => body.put_short_bytes(id),
                 ErrorKind::FunctionFailure { keyspace, function, arguments } => {
-                    body.put_string(keyspace);
-                    body.put_string(function);
+                    body.put_string(keyspace)?;
+                    body.put_string(function)?;
                     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                    body.put_string_list(&arguments);
+                    body.put_string_list(&arguments)
                 }
-                _ => {}
+                _ => Ok(()),
             }
         });
+        if encoded.is_err() {
+            self.error(stream, ErrorKind::Server, message, out);
+        }
     }
 
-    pub fn ready(&self, stream: i16, out: &mut Vec<u8>) {
-        self.message(stream, Opcode::Ready, out, |_| {});
+    pub fn ready(&self, stream: i16, out: &mut Vec<u8>) -> Encoded {
+        self.message(stream, Opcode::Ready, out, |_| Ok(()))
     }
 
     /// `authenticator` is a class name that drivers know.
-    pub fn authenticate(&self, stream: i16, authenticator: &str, out: &mut Vec<u8>) {
-        self.message(stream, Opcode::Authenticate, out, |body| body.put_string(authenticator));
+    pub fn authenticate(&self, stream: i16, authenticator: &str, out: &mut Vec<u8>) -> Encoded {
+        self.message(stream, Opcode::Authenticate, out, |body| body.put_string(authenticator))
     }
 
-    pub fn auth_success(&self, stream: i16, out: &mut Vec<u8>) {
-        self.message(stream, Opcode::AuthSuccess, out, |body| body.put_value(Value::Null));
+    pub fn auth_success(&self, stream: i16, out: &mut Vec<u8>) -> Encoded {
+        self.message(stream, Opcode::AuthSuccess, out, |body| body.put_value(Value::Null))
     }
 
-    pub fn supported(&self, stream: i16, options: &[(&str, &[&str])], out: &mut Vec<u8>) {
-        self.message(stream, Opcode::Supported, out, |body| body.put_string_multimap(options));
+    pub fn supported(
+        &self,
+        stream: i16,
+        options: &[(&str, &[&str])],
+        out: &mut Vec<u8>,
+    ) -> Encoded {
+        self.message(stream, Opcode::Supported, out, |body| body.put_string_multimap(options))
     }
 
-    pub fn void(&self, stream: i16, out: &mut Vec<u8>) {
-        self.message(stream, Opcode::Result, out, |body| body.put_int(1));
+    pub fn void(&self, stream: i16, out: &mut Vec<u8>) -> Encoded {
+        self.message(stream, Opcode::Result, out, |body| {
+            body.put_int(1);
+            Ok(())
+        })
     }
 
-    pub fn set_keyspace(&self, stream: i16, keyspace: &str, out: &mut Vec<u8>) {
+    pub fn set_keyspace(&self, stream: i16, keyspace: &str, out: &mut Vec<u8>) -> Encoded {
         self.message(stream, Opcode::Result, out, |body| {
             body.put_int(3);
-            body.put_string(keyspace);
-        });
+            body.put_string(keyspace)
+        })
     }
 
-    pub fn schema_changed(&self, stream: i16, change: &SchemaChange<'_>, out: &mut Vec<u8>) {
+    pub fn schema_changed(
+        &self,
+        stream: i16,
+        change: &SchemaChange<'_>,
+        out: &mut Vec<u8>,
+    ) -> Encoded {
         self.message(stream, Opcode::Result, out, |body| {
             body.put_int(5);
-            change.encode(body);
-        });
+            change.encode(body)
+        })
     }
 
-    pub fn schema_event(&self, change: &SchemaChange<'_>, out: &mut Vec<u8>) {
+    pub fn schema_event(&self, change: &SchemaChange<'_>, out: &mut Vec<u8>) -> Encoded {
         self.message(EVENT_STREAM, Opcode::Event, out, |body| {
-            body.put_string("SCHEMA_CHANGE");
-            change.encode(body);
-        });
+            body.put_string("SCHEMA_CHANGE")?;
+            change.encode(body)
+        })
     }
 
     // Source: native_protocol_v5.spec 4.2.5.4 "Prepared"
-    pub fn prepared(&self, stream: i16, prepared: &Prepared<'_>, out: &mut Vec<u8>) {
+    pub fn prepared(&self, stream: i16, prepared: &Prepared<'_>, out: &mut Vec<u8>) -> Encoded {
         self.message(stream, Opcode::Result, out, |body| {
             body.put_int(4);
-            body.put_short_bytes(prepared.id);
+            body.put_short_bytes(prepared.id)?;
             if self.version == Version::V5 {
-                body.put_short_bytes(prepared.result_metadata_id);
+                body.put_short_bytes(prepared.result_metadata_id)?;
             }
             let markers = prepared.markers;
             body.put_int(if markers.columns.is_empty() { 0 } else { GLOBAL_TABLE });
-            body.put_count(markers.columns.len());
+            body.put_count(markers.columns.len())?;
             if self.version >= Version::V4 {
-                body.put_count(prepared.partition_key.len());
+                body.put_count(prepared.partition_key.len())?;
                 for &index in prepared.partition_key {
                     body.put_short(index);
                 }
             }
             if !markers.columns.is_empty() {
-                markers.encode(self.version, body);
+                markers.encode(self.version, body)?;
             }
             match prepared.result {
                 None => {
                     body.put_int(NO_METADATA);
                     body.put_int(0);
+                    Ok(())
                 }
                 Some(columns) => {
                     body.put_int(GLOBAL_TABLE);
-                    body.put_count(columns.columns.len());
-                    columns.encode(self.version, body);
+                    body.put_count(columns.columns.len())?;
+                    columns.encode(self.version, body)
                 }
             }
-        });
+        })
     }
 
-    /// Begins a result with rows; its cells follow through the [`RowsEncoder`].
+    /// Begins a result with rows; its cells follow through the [`RowsEncoder`], whose
+    /// [`finish`](RowsEncoder::finish) reports what did not fit.
     pub fn rows<'o>(
         &self,
         stream: i16,
@@ -292,6 +304,13 @@ impl ResponseEncoder<'_> {
         out: &'o mut Vec<u8>,
     ) -> RowsEncoder<'o> {
         let start = self.begin(stream, Opcode::Result, out);
+        let encoded = self.put_rows_metadata(metadata, out);
+        let count_at = out.len();
+        out.put_int(0);
+        RowsEncoder { out, start, count_at, rows: 0, compression: self.compression, encoded }
+    }
+
+    fn put_rows_metadata(&self, metadata: &RowsMetadata<'_>, out: &mut Vec<u8>) -> Encoded {
         out.put_int(2);
         let new_id = metadata.new_metadata_id.filter(|_| self.version == Version::V5);
         let flags = [
@@ -301,42 +320,39 @@ impl ResponseEncoder<'_> {
             (METADATA_CHANGED, new_id.is_some()),
         ];
         out.put_int(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum());
-        out.put_count(metadata.columns.columns.len());
+        out.put_count(metadata.columns.columns.len())?;
         if let Some(paging_state) = metadata.paging_state {
-            out.put_bytes(paging_state);
+            out.put_bytes(paging_state)?;
         }
         if let Some(id) = new_id {
-            out.put_short_bytes(id);
+            out.put_short_bytes(id)?;
         }
         if !metadata.skip_columns {
-            metadata.columns.encode(self.version, out);
+            metadata.columns.encode(self.version, out)?;
         }
-        let count_at = out.len();
-        out.put_int(0);
-        RowsEncoder { out, start, count_at, rows: 0, compression: self.compression }
+        Ok(())
     }
 
+    /// Appends one message, or nothing if it does not fit.
     fn message(
         &self,
         stream: i16,
         opcode: Opcode,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+        write: impl FnOnce(&mut Vec<u8>) -> Encoded,
+    ) -> Encoded {
         let start = self.begin(stream, opcode, out);
-        write(out);
-        super::compress_body(out, start, self.compression);
-        envelope::end(out, start);
+        let written = write(out);
+        end(out, start, self.compression, written)
     }
 
-    /// Header and notes.
+    /// Header and notes. Warnings are truncated to what fits; a payload that does not fit is left out.
     fn begin(&self, stream: i16, opcode: Opcode, out: &mut Vec<u8>) -> usize {
         let Notes { tracing_id, warnings, custom_payload } = self.notes;
-        let flags = [
-            (Flags::TRACING, tracing_id.is_some()),
-            (Flags::WARNING, !warnings.is_empty()),
-            (Flags::CUSTOM_PAYLOAD, !custom_payload.is_empty()),
-        ];
+        let warnings: Vec<&str> =
+            warnings.iter().take(WARNINGS_MAX).map(|warning| cut(warning)).collect();
+        let flags =
+            [(Flags::TRACING, tracing_id.is_some()), (Flags::WARNING, !warnings.is_empty())];
         let flags = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).sum();
         let direction = Direction::Response;
         let start = envelope::begin(out, direction, self.version, Flags(flags), stream, opcode);
@@ -344,16 +360,43 @@ impl ResponseEncoder<'_> {
             out.put(&id);
         }
         if !warnings.is_empty() {
-            out.put_string_list(warnings);
+            out.put_string_list(&warnings).expect("the list and each of its strings were cut");
         }
         if !custom_payload.is_empty() {
-            out.put_bytes_map(custom_payload);
+            let payload_at = out.len();
+            match out.put_bytes_map(custom_payload) {
+                Ok(()) => envelope::set_flag(out, start, Flags::CUSTOM_PAYLOAD),
+                Err(_) => out.truncate(payload_at),
+            }
         }
         start
     }
 }
 
-/// Messages are strings of 16-bit length; statements that they quote are not.
+/// Warnings of one response; further ones are left out.
+const WARNINGS_MAX: usize = 64;
+
+/// Ends the message at `start`, or removes it if a part of it or its body is too long.
+fn end(
+    out: &mut Vec<u8>,
+    start: usize,
+    compression: Option<Compression>,
+    written: Encoded,
+) -> Encoded {
+    let count = out.len() - start - envelope::HEADER_BYTES;
+    let is_sendable = i32::try_from(count).is_ok();
+    let ended = written.and(if is_sendable { Ok(()) } else { Err(TooLong { count, bits: 31 }) });
+    match ended {
+        Ok(()) => {
+            super::compress_body(out, start, compression);
+            envelope::end(out, start);
+        }
+        Err(_) => out.truncate(start),
+    }
+    ended
+}
+
+/// Messages and warnings are strings of 16-bit length; statements and names that they quote are not.
 fn cut(message: &str) -> &str {
     &message[..message.floor_char_boundary(usize::from(u16::MAX))]
 }
@@ -366,6 +409,8 @@ pub struct RowsEncoder<'o> {
     count_at: usize,
     rows: usize,
     compression: Option<Compression>,
+    /// The first part that did not fit.
+    encoded: Encoded,
 }
 
 impl RowsEncoder<'_> {
@@ -377,17 +422,8 @@ impl RowsEncoder<'_> {
 
     /// One more cell of the row; as many as there are columns make it whole.
     pub fn cell(&mut self, bytes: Option<&[u8]>) {
-        self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));
-    }
-
-    /// A cell that `write` appends: its length is filled in afterwards.
-    pub fn cell_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let length_at = self.out.len();
-        self.out.put_int(0);
-        write(self.out);
-        let bytes = self.out.len() - length_at - 4;
-        let length = i32::try_from(bytes).expect("a cell is below 2 GiB");
-        self.out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+        let put = self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));
+        self.encoded = self.encoded.and(put);
     }
 
     /// All cells of a row were appended.
@@ -395,19 +431,13 @@ impl RowsEncoder<'_> {
         self.rows += 1;
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Bytes of the response so far.
-    pub fn bytes(&self) -> usize {
-        self.out.len() - self.start
-    }
-
-    pub fn finish(self) {
-        let rows = i32::try_from(self.rows).expect("a page is below 2^31 rows");
-        self.out[self.count_at..self.count_at + 4].copy_from_slice(&rows.to_be_bytes());
-        super::compress_body(self.out, self.start, self.compression);
-        envelope::end(self.out, self.start);
+    /// Completes the message, or removes all of it if a part did not fit.
+    pub fn finish(self) -> Encoded {
+        let RowsEncoder { out, start, count_at, rows, compression, encoded } = self;
+        let count = i32::try_from(rows).map_err(|_| TooLong { count: rows, bits: 31 });
+        if let Ok(count) = count {
+            out[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
+        }
+        end(out, start, compression, encoded.and(count.map(|_| ())))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::envelope::Version;
 use super::limits::{MalformedBody, TYPE_DEPTH_MAX};
-use super::notation::{Notation, Reader};
+use super::notation::{Encoded, Notation, Reader};
 
 /// The type of a column or of a bind marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -83,44 +83,43 @@ const CODES_OF_V4: [(u16, &str); 4] = [
 
 impl ColumnType {
     /// Appends the type as an option. What `version` has no code for goes as its class.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Encoded {
         if let Some((code, _)) = SIMPLE.iter().find(|(_, simple)| simple == self) {
-            return match class_instead(*code, version) {
-                Some(class) => encode_custom(class, out),
+            match class_instead(*code, version) {
+                Some(class) => encode_custom(class, out)?,
                 None => out.put_short(*code),
-            };
+            }
+            return Ok(());
         }
         match self {
             Self::Custom(class) => encode_custom(class, out),
             Self::List(element) => {
                 out.put_short(LIST);
-                element.encode(version, out);
+                element.encode(version, out)
             }
             Self::Set(element) => {
                 out.put_short(SET);
-                element.encode(version, out);
+                element.encode(version, out)
             }
             Self::Map(key, value) => {
                 out.put_short(MAP);
-                key.encode(version, out);
-                value.encode(version, out);
+                key.encode(version, out)?;
+                value.encode(version, out)
             }
             Self::UserDefined { keyspace, name, fields } => {
                 out.put_short(USER_DEFINED);
-                out.put_string(keyspace);
-                out.put_string(name);
-                out.put_short_count(fields.len());
-                for (name, field) in fields {
-                    out.put_string(name);
-                    field.encode(version, out);
-                }
+                out.put_string(keyspace)?;
+                out.put_string(name)?;
+                out.put_short_count(fields.len())?;
+                fields.iter().try_for_each(|(name, field)| {
+                    out.put_string(name)?;
+                    field.encode(version, out)
+                })
             }
             Self::Tuple(parts) => {
                 out.put_short(TUPLE);
-                out.put_short_count(parts.len());
-                for part in parts {
-                    part.encode(version, out);
-                }
+                out.put_short_count(parts.len())?;
+                parts.iter().try_for_each(|part| part.encode(version, out))
             }
             _ => unreachable!("simple types were written above"),
         }
@@ -168,9 +167,9 @@ fn class_instead(code: u16, version: Version) -> Option<&'static str> {
     CODES_OF_V4.iter().find(|(known, _)| is_missing && *known == code).map(|(_, class)| *class)
 }
 
-fn encode_custom(class: &str, out: &mut Vec<u8>) {
+fn encode_custom(class: &str, out: &mut Vec<u8>) -> Encoded {
     out.put_short(CUSTOM);
-    out.put_string(class);
+    out.put_string(class)
 }
 
 fn custom(class: &str) -> ColumnType {
@@ -208,7 +207,7 @@ mod tests {
         for version in [Version::V3, Version::V4, Version::V5] {
             for column_type in every_shape() {
                 let mut out = Vec::new();
-                column_type.encode(version, &mut out);
+                column_type.encode(version, &mut out).unwrap();
                 let mut reader = Reader::new(&out);
                 assert_eq!(ColumnType::decode(&mut reader), Ok(column_type.clone()), "{version}");
                 assert_eq!(reader.finish(), Ok(()));
@@ -219,10 +218,10 @@ mod tests {
     #[test]
     fn durations_are_classes_before_version_5() {
         let mut out = Vec::new();
-        ColumnType::Duration.encode(Version::V4, &mut out);
+        ColumnType::Duration.encode(Version::V4, &mut out).unwrap();
         assert_eq!(out[..2], [0, 0]);
         out.clear();
-        ColumnType::Duration.encode(Version::V5, &mut out);
+        ColumnType::Duration.encode(Version::V5, &mut out).unwrap();
         assert_eq!(out, [0, 0x15]);
     }
 

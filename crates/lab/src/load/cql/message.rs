@@ -145,14 +145,14 @@ mod tests {
                 encoder.cell(Some(b"v"));
                 encoder.end_row();
             }
-            encoder.finish();
+            encoder.finish().unwrap();
             message(&out).has_no_rows()
         };
         assert!(rows(0, false));
         assert!(!rows(1, false));
         assert!(!rows(0, true));
         let mut out = Vec::new();
-        encoder().void(1, &mut out);
+        encoder().void(1, &mut out).unwrap();
         assert!(!message(&out).has_no_rows());
     }
 

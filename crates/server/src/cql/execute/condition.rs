@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 use store::{Partition, RowKey, RowView, Seconds, Timestamp};
-use wire::cql::{Column as Shown, Columns, RowsMetadata};
+use wire::cql::{Column as Shown, Columns, Encoded, RowsMetadata};
 
 use super::filter::ordered;
 use super::keys::split;
@@ -197,13 +197,14 @@ impl<'r> Current<'r> {
     }
 
     /// The values that are shown where a condition does not hold, for each row that was read.
-    fn values(&self, shown: &[usize]) -> Vec<Vec<Option<Vec<u8>>>> {
+    fn values(&self, shown: &[usize]) -> Result<Vec<Vec<Option<Vec<u8>>>>, CqlError> {
         let table = self.table();
-        let values = |row: Option<RowView<'r>>| -> Vec<Option<Vec<u8>>> {
+        let values = |row: Option<RowView<'r>>| {
             self.with_row(row, |row| {
                 let value = |index: &usize| {
                     let is_read = self.has_read(&table.columns[*index]);
-                    row.value(*index).filter(|_| is_read).map(Cow::into_owned)
+                    let value = row.value(*index)?.filter(|_| is_read).map(Cow::into_owned);
+                    Ok(value)
                 };
                 shown.iter().map(value).collect()
             })
@@ -357,7 +358,7 @@ fn current<'r>(
     cx: &Cx<'_>,
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let column = &row.table.columns[condition.column];
-    let Some(value) = row.value(condition.column) else { return Ok(None) };
+    let Some(value) = row.value(condition.column)? else { return Ok(None) };
     let copied = |part: &[u8]| Cow::Owned(part.to_vec());
     match &condition.part {
         ConditionPart::Whole => Ok(Some(value)),
@@ -394,20 +395,24 @@ fn current<'r>(
 }
 
 /// The response to a conditional write that was carried out.
-pub(super) fn reply_applied(table: &Table, reply: &mut Reply<'_>) {
+pub(super) fn reply_applied(table: &Table, reply: &mut Reply<'_>) -> Encoded {
     let columns = [applied_column()];
     let mut rows = reply.encoder.rows(reply.stream, &metadata(table, &columns), reply.out);
     rows.cell(Some(&[1]));
     rows.end_row();
-    rows.finish();
+    rows.finish()
 }
 
 /// The response to one that was not: the values that are there instead.
 // Source: Cassandra 5.0, ModificationStatement.buildCasResultSet
-pub(super) fn reply_refused(current: &Current<'_>, is_batch: bool, reply: &mut Reply<'_>) {
+pub(super) fn reply_refused(
+    current: &Current<'_>,
+    is_batch: bool,
+    reply: &mut Reply<'_>,
+) -> Result<(), CqlError> {
     let table = current.table();
     let shown = shown_columns(current.writes, is_batch);
-    let found = current.values(&shown);
+    let found = current.values(&shown)?;
     let mut columns = vec![applied_column()];
     if !found.is_empty() {
         columns.extend(shown.iter().map(|index| {
@@ -427,7 +432,7 @@ pub(super) fn reply_refused(current: &Current<'_>, is_batch: bool, reply: &mut R
         }
         rows.end_row();
     }
-    rows.finish();
+    Ok(rows.finish()?)
 }
 
 /// Columns by their places in the table: all, or those that conditions name, static ones behind the

@@ -51,7 +51,7 @@ impl Engine<'_> {
             }
             rows.end_row();
         }
-        rows.finish();
+        rows.finish()?;
         Ok(Gate::OPEN)
     }
 }

@@ -39,11 +39,11 @@ impl Document {
 }
 
 impl Row for Document {
-    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
-        match self.values.get(index)? {
-            Evaluated::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
-            Evaluated::Null | Evaluated::Unset => None,
-        }
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
+        Ok(match self.values.get(index) {
+            Some(Evaluated::Bytes(bytes)) => Some(Cow::Borrowed(bytes)),
+            Some(Evaluated::Null | Evaluated::Unset) | None => None,
+        })
     }
 
     fn aggregate(&self, _: usize) -> Option<&[u8]> {

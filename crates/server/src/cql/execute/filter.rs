@@ -42,8 +42,13 @@ impl<'v> Filters<'v> {
         Some(term)
     }
 
-    pub(super) fn accept(&self, row: &RowCx<'_>) -> bool {
-        self.ready.iter().all(|ready| ready.accepts(row))
+    pub(super) fn accept(&self, row: &RowCx<'_>) -> Result<bool, CqlError> {
+        for ready in &self.ready {
+            if !ready.accepts(row)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -98,29 +103,29 @@ impl<'v> Ready<'v> {
         Ok(Ready { filter, of, wanted, key })
     }
 
-    fn accepts(&self, row: &RowCx<'_>) -> bool {
+    fn accepts(&self, row: &RowCx<'_>) -> Result<bool, CqlError> {
         if let FilterPart::Tuple(count) = self.filter.part {
             return self.accepts_tuple(row, count);
         }
-        let Some(value) = row.value(self.filter.column) else { return false };
-        match self.filter.operator {
+        let Some(value) = row.value(self.filter.column)? else { return Ok(false) };
+        Ok(match self.filter.operator {
             Comparison::Contains => self.contains(&value, row, false),
             Comparison::ContainsKey => self.contains(&value, row, true),
             operator => match &self.key {
                 None => self.compares(&ordered(&value, &self.of), operator),
                 Some(key) => self.entry(&value, row, key, operator),
             },
-        }
+        })
     }
 
-    fn accepts_tuple(&self, row: &RowCx<'_>, count: usize) -> bool {
+    fn accepts_tuple(&self, row: &RowCx<'_>, count: usize) -> Result<bool, CqlError> {
         let mut tuple = Vec::new();
         for index in self.filter.column..self.filter.column + count {
-            let Some(value) = row.value(index) else { return false };
+            let Some(value) = row.value(index)? else { return Ok(false) };
             crate::cql::value::collection::put_part(Some(&value), &mut tuple);
         }
         debug_assert!(fields(&tuple, count).is_ok());
-        self.compares(&ordered(&tuple, &self.of), self.filter.operator)
+        Ok(self.compares(&ordered(&tuple, &self.of), self.filter.operator))
     }
 
     fn compares(&self, own: &[u8], operator: Comparison) -> bool {

@@ -21,6 +21,8 @@ use crate::cql::value::text::put_json;
 const PAGE_BYTES_MAX: usize = 16 << 20;
 /// Of a result that is not paged. As Cassandra's largest message.
 const RESULT_BYTES_MAX: usize = 256 << 20;
+/// Of one row. A page that ends with it is not longer than a result may be.
+const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
 /// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
@@ -111,8 +113,9 @@ struct GroupRow<'g> {
 }
 
 impl Row for GroupRow<'_> {
-    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
-        self.first.get(index)?.as_deref().map(Cow::Borrowed)
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
+        let value = self.first.get(index).and_then(Option::as_deref);
+        Ok(value.map(Cow::Borrowed))
     }
 
     fn aggregate(&self, nth: usize) -> Option<&[u8]> {
@@ -255,7 +258,7 @@ impl<'s> Results<'s> {
     /// Shows a row if it is what was asked for. `key`: of its partition.
     pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         self.examined += 1;
-        if self.filters.accept(row) {
+        if self.filters.accept(row)? {
             let next =
                 if self.plan.is_grouped() { self.gather(key, row)? } else { self.show(key, row)? };
             if next != Next::GoOn {
@@ -347,7 +350,7 @@ impl<'s> Results<'s> {
             if self.in_partition >= self.per_partition_max {
                 return Ok(Next::PartitionDone);
             }
-            self.group = Some(self.start_group(key, prefix, Some(row)));
+            self.group = Some(self.start_group(key, prefix, Some(row))?);
         }
         // All rows as one are no page.
         let position = self.plan.group_by.is_some().then(|| self.position(key, row));
@@ -365,13 +368,22 @@ impl<'s> Results<'s> {
         Ok(Next::GoOn)
     }
 
-    fn start_group(&self, key: &[u8], prefix: Vec<u8>, row: Option<&RowCx<'_>>) -> Group {
+    fn start_group(
+        &self,
+        key: &[u8],
+        prefix: Vec<u8>,
+        row: Option<&RowCx<'_>>,
+    ) -> Result<Group, CqlError> {
         let columns = self.plan.table.columns.len() + self.plan.selection.extras.len();
-        let value = |index| row.and_then(|row| row.value(index)).map(Cow::into_owned);
+        let value = |index| match row {
+            None => Ok(None),
+            Some(row) => Ok(row.value(index)?.map(Cow::into_owned)),
+        };
+        let first = (0..columns).map(value).collect::<Result<_, CqlError>>()?;
         let first_key = row.and_then(|row| row.row).map(|row| row.key);
         let order = self.plan.sorted_columns.zip(first_key);
         let order = order.map(|(columns, key)| self.key_prefix(key, columns).to_vec());
-        Group {
+        Ok(Group {
             key: key.to_vec(),
             prefix,
             order: order.unwrap_or_default(),
@@ -382,9 +394,9 @@ impl<'s> Results<'s> {
                 .iter()
                 .map(|call| call.aggregate.start())
                 .collect(),
-            first: (0..columns).map(value).collect(),
+            first,
             last: PagingState::default(),
-        }
+        })
     }
 
     /// The part of a row's key that rows of its group have in common.
@@ -430,7 +442,7 @@ impl<'s> Results<'s> {
             match self.group.take() {
                 Some(group) => end = self.show_group(group)?,
                 None if self.plan.selection.is_aggregate() && self.plan.group_by.is_none() => {
-                    let group = self.start_group(&[], Vec::new(), None);
+                    let group = self.start_group(&[], Vec::new(), None)?;
                     end = self.show_group(group)?;
                 }
                 None => {}
@@ -476,14 +488,16 @@ fn write_row(
     if let Some(json) = &plan.selection.json {
         return write_json(plan, json, cx, row, out);
     }
+    let start = out.len();
     match &plan.selection.shown {
-        Shows::Columns(columns) => columns.iter().for_each(|index| {
-            out.put_value(row.column(*index).as_deref().map_or(Value::Null, Value::Bytes));
-        }),
+        Shows::Columns(columns) => {
+            for index in columns {
+                put_cell(row.column(*index)?.as_deref(), start, out)?;
+            }
+        }
         Shows::Expressions(expressions) => {
             for expression in expressions {
-                let value = computed(expression, cx, row)?;
-                out.put_value(value.as_deref().map_or(Value::Null, Value::Bytes));
+                put_cell(computed(expression, cx, row)?.as_deref(), start, out)?;
             }
         }
     }
@@ -511,7 +525,7 @@ fn write_json(
     let mut text = String::from("{");
     for (nth, (name, of)) in columns.iter().enumerate() {
         let value = match &plan.selection.shown {
-            Shows::Columns(columns) => row.column(columns[nth]),
+            Shows::Columns(columns) => row.column(columns[nth])?,
             Shows::Expressions(expressions) => computed(&expressions[nth], cx, row)?,
         };
         if nth > 0 {
@@ -523,8 +537,24 @@ fn write_json(
             None => text.push_str("null"),
             Some(bytes) => put_json(&bytes, of, &mut text),
         }
+        check_row(text.len())?;
     }
     text.push('}');
-    out.put_bytes(text.as_bytes());
-    Ok(())
+    Ok(out.put_bytes(text.as_bytes())?)
+}
+
+/// Appends a cell of the row that begins at `start`.
+fn put_cell(value: Option<&[u8]>, start: usize, out: &mut Vec<u8>) -> Result<(), CqlError> {
+    check_row(out.len() - start + value.map_or(0, <[u8]>::len))?;
+    Ok(out.put_value(value.map_or(Value::Null, Value::Bytes))?)
+}
+
+/// A row must fit a message.
+fn check_row(bytes: usize) -> Result<(), CqlError> {
+    if bytes <= ROW_BYTES_MAX {
+        return Ok(());
+    }
+    Err(CqlError::Overloaded(format!(
+        "A row of the result has more than {ROW_BYTES_MAX} bytes: ask for fewer columns"
+    )))
 }

@@ -1,6 +1,6 @@
 //! Statements on roles: who may do what.
 
-use wire::cql::{Column, Columns, Notes, ResponseEncoder, RowsMetadata};
+use wire::cql::{Column, Columns, Encoded, Notes, ResponseEncoder, RowsMetadata};
 
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::error::CqlError;
@@ -48,7 +48,7 @@ impl Engine<'_> {
         let changed = changer.change_roles(statement, keyspace, salted_hash.as_deref());
         let (warning, gate) = changed?;
         let warning: Vec<&str> = warning.as_deref().into_iter().collect();
-        warned(reply.encoder, &warning).void(reply.stream, reply.out);
+        warned(reply.encoder, &warning).void(reply.stream, reply.out)?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
@@ -68,8 +68,8 @@ impl Engine<'_> {
         };
         let catalog = self.shared.catalog.load();
         match roles::list(&performer, statement, &catalog, keyspace)? {
-            None => reply.encoder.void(reply.stream, reply.out),
-            Some(listed) => put_rows(&listed, reply),
+            None => reply.encoder.void(reply.stream, reply.out)?,
+            Some(listed) => put_rows(&listed, reply)?,
         }
         Ok(Gate::OPEN)
     }
@@ -84,7 +84,7 @@ pub(super) fn warned<'a>(
 }
 
 /// All rows at once: roles are bounded.
-fn put_rows(listed: &Listed, reply: &mut Reply<'_>) {
+fn put_rows(listed: &Listed, reply: &mut Reply<'_>) -> Encoded {
     let columns = listed.columns.iter();
     let columns: Vec<Column> = columns
         .map(|(name, of)| Column { name: (*name).to_owned(), column_type: of.wire() })
@@ -102,5 +102,5 @@ fn put_rows(listed: &Listed, reply: &mut Reply<'_>) {
         }
         rows.end_row();
     }
-    rows.finish();
+    rows.finish()
 }

@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 use store::{CellView, Expiry, RowView, Seconds};
 
 use super::item;
+use crate::cql::error::CqlError;
 use crate::cql::expression::Row;
 use crate::cql::plan::{Extra, ExtraKind};
 use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
 use crate::cql::types::CqlType;
 use crate::cql::value::collection::{put_count, put_part};
-use crate::cql::value::comparable;
+use crate::cql::value::{check_size, comparable};
 
 /// See the module.
 pub(super) struct RowCx<'r> {
@@ -65,18 +66,18 @@ impl<'r> RowCx<'r> {
     }
 
     /// The whole value of a column by its place in the table.
-    pub(super) fn value(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+    pub(super) fn value(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
         let keys = self.key.len();
         if index < keys {
-            return Some(Cow::Borrowed(self.key[index]));
+            return Ok(Some(Cow::Borrowed(self.key[index])));
         }
         let Some(column) = self.table.columns.get(index) else {
-            return self.extra(index - self.table.columns.len());
+            return Ok(self.extra(index - self.table.columns.len()));
         };
         match column.kind {
-            ColumnKind::PartitionKey { .. } => None,
+            ColumnKind::PartitionKey { .. } => Ok(None),
             ColumnKind::Clustering { position, .. } => {
-                self.clustering().get(position).map(|value| Cow::Borrowed(&value[..]))
+                Ok(self.clustering().get(position).map(|value| Cow::Borrowed(&value[..])))
             }
             ColumnKind::Static | ColumnKind::Regular => {
                 whole(self.cells(column), &column.column_type)
@@ -133,7 +134,7 @@ fn remaining(expiry: Option<Expiry>, now: Seconds) -> Option<Vec<u8>> {
 }
 
 impl Row for RowCx<'_> {
-    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
         self.value(index)
     }
 
@@ -146,39 +147,46 @@ impl Row for RowCx<'_> {
 pub(super) fn whole<'r>(
     cells: impl Iterator<Item = CellView<'r>>,
     of: &CqlType,
-) -> Option<Cow<'r, [u8]>> {
+) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let mut cells = cells.peekable();
-    let first = *cells.peek()?;
+    let Some(first) = cells.peek().copied() else { return Ok(None) };
     if first.item.is_none() {
-        return Some(Cow::Borrowed(first.bytes));
+        return Ok(Some(Cow::Borrowed(first.bytes)));
     }
     let mut count = 0;
     let mut parts = vec![0; 4];
     match of {
-        CqlType::List(_) => cells.for_each(|cell| {
-            put_part(Some(cell.bytes), &mut parts);
-            count += 1;
-        }),
-        CqlType::Set(item) => cells.for_each(|cell| {
-            if let Some(item) = item::set_item(cell, item) {
+        CqlType::List(_) => {
+            for cell in cells {
+                put_part(Some(cell.bytes), &mut parts);
+                count += 1;
+                check_size(parts.len())?;
+            }
+        }
+        CqlType::Set(item) => {
+            for item in cells.filter_map(|cell| item::set_item(cell, item)) {
                 put_part(Some(&item), &mut parts);
                 count += 1;
+                check_size(parts.len())?;
             }
-        }),
-        CqlType::Map(key, _) => cells.for_each(|cell| {
-            if let Some((key, value)) = item::map_entry(cell, key) {
+        }
+        CqlType::Map(key, _) => {
+            for (key, value) in cells.filter_map(|cell| item::map_entry(cell, key)) {
                 put_part(Some(&key), &mut parts);
                 put_part(Some(value), &mut parts);
                 count += 1;
+                check_size(parts.len())?;
             }
-        }),
-        CqlType::UserDefined(user) => return Some(Cow::Owned(fields(cells, user.fields.len()))),
-        _ => return Some(Cow::Borrowed(first.bytes)),
+        }
+        CqlType::UserDefined(user) => {
+            return fields(cells, user.fields.len()).map(|value| Some(Cow::Owned(value)));
+        }
+        _ => return Ok(Some(Cow::Borrowed(first.bytes))),
     }
     let mut number = Vec::with_capacity(4);
     put_count(count, &mut number);
     parts[..4].copy_from_slice(&number);
-    Some(Cow::Owned(parts))
+    Ok(Some(Cow::Owned(parts)))
 }
 
 /// What each field's cell is turned into. Fields are numbered in 2 bytes.
@@ -199,9 +207,35 @@ fn by_field<'r, T: Clone>(
 }
 
 /// A user-defined type from its fields.
-fn fields<'r>(cells: impl Iterator<Item = CellView<'r>>, count: usize) -> Vec<u8> {
+fn fields<'r>(
+    cells: impl Iterator<Item = CellView<'r>>,
+    count: usize,
+) -> Result<Vec<u8>, CqlError> {
     let found = by_field(cells, count, |cell| Some(cell.bytes));
     let mut value = Vec::new();
-    found.iter().for_each(|field| put_part(*field, &mut value));
-    value
+    for field in &found {
+        put_part(*field, &mut value);
+        check_size(value.len())?;
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cql::type_name::Native;
+    use crate::cql::value::VALUE_BYTES_MAX;
+
+    #[test]
+    fn values_of_many_cells_are_bounded() {
+        let list = CqlType::List(Box::new(CqlType::Native(Native::Blob)));
+        let item = vec![0; 16 << 20];
+        let cell =
+            CellView { column: 0, item: Some(b"i"), timestamp: 0, bytes: &item, expiry: None };
+        let fitting = VALUE_BYTES_MAX / item.len() - 1;
+        let found = whole(std::iter::repeat_n(cell, fitting), &list).unwrap().unwrap();
+        assert_eq!(found.len(), 4 + fitting * (4 + item.len()));
+        // An endless column is not read to its end.
+        assert!(whole(std::iter::repeat(cell), &list).is_err());
+    }
 }

@@ -111,7 +111,7 @@ impl Engine<'_> {
             Plan::Truncate(table) => self.truncate(client, table, reply),
             Plan::Use(keyspace) => {
                 client.keyspace = Some(keyspace.clone());
-                reply.encoder.set_keyspace(reply.stream, keyspace, reply.out);
+                reply.encoder.set_keyspace(reply.stream, keyspace, reply.out)?;
                 Ok(Gate::OPEN)
             }
             Plan::Other(other) if changes_schema(other) => {
@@ -158,9 +158,9 @@ impl Engine<'_> {
                     reply.stream,
                     &event.wire(),
                     reply.out,
-                );
+                )?;
             }
-            None => reply.encoder.void(reply.stream, reply.out),
+            None => reply.encoder.void(reply.stream, reply.out)?,
         }
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
@@ -300,7 +300,7 @@ impl Engine<'_> {
         let mutation = Mutation::Truncate { table: table_id(table) };
         unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         let gate = unit.commit(self.worker);
-        reply.encoder.void(reply.stream, reply.out);
+        reply.encoder.void(reply.stream, reply.out)?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 }

@@ -93,7 +93,7 @@ impl Engine<'_> {
         let encoder = ResponseEncoder { notes, ..reply.encoder };
         let mut rows = encoder.rows(reply.stream, &metadata, reply.out);
         rows.encoded(&walk.results.out, walk.results.count);
-        rows.finish();
+        rows.finish()?;
         self.record.keep_rows(std::mem::take(&mut walk.results.out));
         Ok(Outcome::Answered(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }

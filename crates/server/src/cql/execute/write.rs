@@ -254,7 +254,7 @@ impl Engine<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<Gate, CqlError> {
         if writes.is_empty() {
-            reply.encoder.void(reply.stream, reply.out);
+            reply.encoder.void(reply.stream, reply.out)?;
             return Ok(Gate::OPEN);
         }
         self.sample_writes(writes);
@@ -318,11 +318,11 @@ impl Engine<'_> {
         let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, unit.record_bytes()));
         let written = unit.commit(self.worker);
         if is_conditional {
-            reply_applied(&writes[0].plan.table, reply);
+            reply_applied(&writes[0].plan.table, reply)?;
         } else {
             let warnings = warnings.unwrap_or_default();
             let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
-            warned(reply.encoder, &warnings).void(reply.stream, reply.out);
+            warned(reply.encoder, &warnings).void(reply.stream, reply.out)?;
         }
         Ok(if is_gated(client.durability) { written.max(seen) } else { Gate::OPEN })
     }
@@ -362,7 +362,7 @@ fn check_conditions(
     };
     let current = Current::new(writes, partition)?;
     if !current.holds()? {
-        reply_refused(&current, is_batch, reply);
+        reply_refused(&current, is_batch, reply)?;
         return Ok(None);
     }
     Ok(Some(current.newest().unwrap_or(Timestamp::MIN)))

@@ -29,6 +29,7 @@ use super::error::CqlError;
 use super::function::{Call, Function};
 use super::types::CqlType;
 use super::value::check::check;
+use super::value::check_size;
 use super::value::collection::{put_count, put_part};
 use super::value::order::{canonical, sorted};
 use super::value::vector::{fixed_width, put_element};
@@ -95,7 +96,7 @@ impl<'a> Evaluated<'a> {
 /// A row that expressions read.
 pub trait Row {
     /// The whole value of a column, by its place in the table.
-    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>>;
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError>;
 
     /// What the nth aggregate of the selection came to. Only for rows that stand for groups.
     fn aggregate(&self, nth: usize) -> Option<&[u8]>;
@@ -139,7 +140,7 @@ impl Expression {
                 }
             },
             Expression::Column { index, .. } => {
-                let value = row.and_then(|row| row.column(*index));
+                let value = row.map(|row| row.column(*index)).transpose()?.flatten();
                 Ok(value.map_or(Evaluated::Null, Evaluated::Bytes))
             }
             Expression::Aggregate { nth, .. } => {
@@ -167,6 +168,7 @@ impl Expression {
                     given.iter().map(Option::as_deref).collect();
                 let call = Call { called, arguments: &given, types: &types, returns: of, moment };
                 let value = (function.run)(&call)?;
+                check_size(value.as_ref().map_or(0, Vec::len))?;
                 Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Owned(bytes))))
             }
         }
@@ -217,6 +219,7 @@ fn parts_value<'a>(
             }
             (absent, _) => return Err(absent_part(&absent, nth, of)),
         }
+        check_size(out.len())?;
     }
     match sorted(&out, of) {
         Cow::Borrowed(_) => Ok(out),

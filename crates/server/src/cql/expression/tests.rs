@@ -152,7 +152,7 @@ pub(crate) fn refused(term: &str, of: &str) -> String {
 struct TestRow;
 
 impl Row for TestRow {
-    fn column(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError> {
         let (term, of) = [
             ("1", "int"),
             ("'a'", "text"),
@@ -163,7 +163,7 @@ impl Row for TestRow {
             ("[2, 0]", "vector<float, 2>"),
         ][index];
         match bound_term(term, of).unwrap() {
-            Expression::Constant { bytes, .. } => Some(Cow::Owned(bytes)),
+            Expression::Constant { bytes, .. } => Ok(Some(Cow::Owned(bytes))),
             other => panic!("{other:?}"),
         }
     }

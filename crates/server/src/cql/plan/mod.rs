@@ -20,7 +20,7 @@ mod write;
 use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use wire::cql::{Column as Shown, Notation, Version};
+use wire::cql::{Column as Shown, Notation, TooLong, Version};
 
 pub(crate) use assign::Operation;
 pub(crate) use batch::{BatchPlan, NOT_A_WRITE, check_batch};
@@ -141,7 +141,7 @@ impl PreparedStatement {
             text: text.to_owned(),
             keyspace: keyspace.map(str::to_owned),
             is_qualified,
-            result_metadata_id: result_metadata_id(result.as_ref()),
+            result_metadata_id: result_metadata_id(result.as_ref())?,
             partition_key: plan.partition_key(&markers),
             markers: shown,
             values: markers,
@@ -221,13 +221,15 @@ fn plan(
 }
 
 /// Names and types of a result, as one number: clients keep it beside what they know of the columns.
-fn result_metadata_id(result: Option<&Description>) -> [u8; 16] {
+///
+/// Fails if the columns cannot be described to a client.
+fn result_metadata_id(result: Option<&Description>) -> Result<[u8; 16], TooLong> {
     let mut bytes = Vec::new();
     for column in result.iter().flat_map(|result| &result.columns) {
-        bytes.put_string(&column.name);
-        column.column_type.encode(Version::GREATEST, &mut bytes);
+        bytes.put_string(&column.name)?;
+        column.column_type.encode(Version::GREATEST, &mut bytes)?;
     }
     let mut hash = Md5::new();
     hash.update(&bytes);
-    hash.finalize().into()
+    Ok(hash.finalize().into())
 }

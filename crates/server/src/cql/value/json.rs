@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 use serde_json::value::RawValue;
 
+use super::check_size;
 use super::collection::{put_count, put_part};
 use super::constant::{self, encode};
 use super::number::{Decimal, float_text};
@@ -141,6 +142,7 @@ fn decode_structure(json: &Json<'_>, of: &CqlType) -> Result<Vec<u8>, String> {
                 let value =
                     decode_raw(member, value)?.ok_or("Invalid null value in map".to_owned())?;
                 put_part(Some(&value), &mut out);
+                check_length(&out)?;
             }
             Ok(sorted(&out, of).into_owned())
         }
@@ -197,8 +199,14 @@ fn decode_items(items: &[&RawValue], element: &CqlType, kind: &str) -> Result<Ve
         let bytes = decode_raw(item, element)?;
         let bytes = bytes.ok_or_else(|| format!("Invalid null element in {kind}"))?;
         put_part(Some(&bytes), &mut out);
+        check_length(&out)?;
     }
     Ok(out)
+}
+
+/// Short texts become long values where fields are missing.
+fn check_length(value: &[u8]) -> Result<(), String> {
+    check_size(value.len()).map_err(|error| error.to_string())
 }
 
 /// Fields that are missing are null.

@@ -16,3 +16,16 @@ pub mod text;
 pub mod time;
 pub mod timestamp;
 pub mod vector;
+
+use super::error::CqlError;
+
+/// Most bytes of one value: no message can carry a longer one.
+pub(crate) const VALUE_BYTES_MAX: usize = 256 << 20;
+
+/// Refuses a value that gets too long while it is put together from parts, cells or by a function.
+pub(crate) fn check_size(bytes: usize) -> Result<(), CqlError> {
+    if bytes <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(CqlError::invalid(format!("A value has more than {VALUE_BYTES_MAX} bytes")))
+}
