@@ -16,7 +16,7 @@ impl MonoNs {
     }
 }
 
-/// Both clocks, read once per turn of a reactor and passed down from there.
+/// Both clocks. A reactor reads them once per turn, and moves them on within a long turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub unix: UnixMs,
@@ -31,6 +31,14 @@ impl Now {
         let unix_us = unix_ns / 1000;
         let fraction_us = u16::try_from(unix_us % 1000).expect("below 1,000");
         Now { unix: UnixMs(unix_us / 1000), mono, fraction_us }
+    }
+
+    /// The time `ns` nanoseconds later, by both clocks.
+    #[must_use]
+    pub fn after(self, ns: u64) -> Now {
+        let unix_us = self.unix.0.saturating_mul(1000) + u64::from(self.fraction_us);
+        let unix_ns = unix_us.saturating_mul(1000).saturating_add(ns);
+        Now::new(unix_ns, MonoNs(self.mono.0.saturating_add(ns)))
     }
 
     /// Microseconds since the Unix epoch.

@@ -43,7 +43,7 @@ impl Cycle<'_> {
         let share = (self.worker.index..STRIPES).step_by(reactors);
         let (before, after): (Vec<usize>, Vec<usize>) = share.partition(|stripe| *stripe < from);
         for stripe in after.into_iter().chain(before) {
-            while self.shared.keyspace.has_due(stripe, self.params.now) {
+            while self.shared.keyspace.has_due(stripe, self.params.now()) {
                 if self.elapsed_ns(start) > budget_ns || !self.has_room() {
                     self.note_latency(start);
                     return stripe;
@@ -69,7 +69,7 @@ impl Cycle<'_> {
         let ns = self.elapsed_ns(start);
         if self.worker.is_latency_event(ns) {
             let mut events = self.shared.latency.lock();
-            events.note(LatencyEvent::ExpireCycle, self.params.now, ns / 1_000_000);
+            events.note(LatencyEvent::ExpireCycle, self.params.now(), ns / 1_000_000);
         }
     }
 

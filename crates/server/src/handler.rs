@@ -133,12 +133,19 @@ impl Server {
         }
     }
 
+    /// When the requests ran that were run since this was last asked.
+    #[cfg(test)]
+    pub(crate) fn take_times(&mut self) -> Vec<base::time::UnixMs> {
+        std::mem::take(&mut self.worker.times)
+    }
+
     /// Once per turn: the time, the settings, the log's position.
     fn refresh(&mut self, now: Now) {
         if now == self.now {
             return;
         }
         self.now = now;
+        self.worker.begin_turn(now);
         let settings = self.shared.settings.load();
         if !Arc::ptr_eq(&settings, &self.worker.settings) {
             self.worker.take_settings(&self.shared, Arc::clone(&settings));
@@ -151,7 +158,8 @@ impl Server {
         self.worker.has_new_settings = false;
         let random = self.worker.random();
         let seed = self.shared.keyspace.seed();
-        self.params = params(&self.worker.settings, self.now.unix, seed, random);
+        let now = self.worker.time(&self.params);
+        self.params = params(&self.worker.settings, now.unix, seed, random);
     }
 
     /// What every read of a connection begins with. Returns the cycle counter.

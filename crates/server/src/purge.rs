@@ -64,7 +64,7 @@ impl Cycle<'_> {
     }
 
     fn now(&self) -> Seconds {
-        Seconds::try_from(self.params.now.0 / 1000).unwrap_or(Seconds::MAX)
+        Seconds::try_from(self.params.now().0 / 1000).unwrap_or(Seconds::MAX)
     }
 
     /// Stored tables, and the time before which their deletions are forgotten.

@@ -252,7 +252,7 @@ pub(crate) fn params(settings: &Settings, now: UnixMs, seed: u64, random: u64) -
     } else {
         AccessRule::Lru
     };
-    Params { now, access: AccessClock::new(rule, now, random), compact: compact(settings, seed) }
+    Params::new(now, AccessClock::new(rule, now, random), compact(settings, seed))
 }
 
 fn compact(settings: &Settings, seed: u64) -> Compact {

@@ -21,7 +21,11 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use store::Params;
 use wire::resp::Args;
+
+/// Time is stored in milliseconds, so that a shorter part of a turn makes no difference.
+const TIME_STEP_NS: u64 = 1_000_000;
 
 /// State of a reactor that commands may use.
 #[derive(Debug)]
@@ -37,6 +41,11 @@ pub(crate) struct Worker {
     pub(crate) clock: CycleClock,
     /// The cycle counter when the last command ended, so that one reading serves two commands.
     pub(crate) stamp: u64,
+    /// When the turn began: by the clocks, and by the cycle counter.
+    turn_began: (Now, u64),
+    /// When each request of this turn ran.
+    #[cfg(test)]
+    pub(crate) times: Vec<base::time::UnixMs>,
     /// The log's durable position as this turn knows it.
     pub(crate) durable: Lsn,
     pub(crate) tally: Tally,
@@ -93,6 +102,9 @@ impl Worker {
             is_draining: false,
             has_new_settings: false,
             stamp: clock.now(),
+            turn_began: (Now::default(), clock.now()),
+            #[cfg(test)]
+            times: Vec::new(),
             clock,
             durable: Lsn::default(),
             tally: Tally::default(),
@@ -118,6 +130,28 @@ impl Worker {
         };
         worker.take_settings(shared, settings);
         worker
+    }
+
+    /// Every turn begins with this.
+    pub(crate) fn begin_turn(&mut self, now: Now) {
+        self.turn_began = (now, self.clock.now());
+    }
+
+    /// The time for the command that runs next. A turn has one time, unless it has lasted longer than
+    /// [`TIME_STEP_NS`]: then data expires, and deadlines begin, when the command runs. No clock is read
+    /// for it but the cycle counter, and that one when the last command ended.
+    #[inline]
+    pub(crate) fn time(&self, params: &Params) -> Now {
+        let (now, began) = self.turn_began;
+        let ns = self.clock.delta_ns(began, self.stamp);
+        if ns < TIME_STEP_NS { now } else { self.later_time(now, ns, params) }
+    }
+
+    #[cold]
+    fn later_time(&self, began: Now, ns: u64, params: &Params) -> Now {
+        let now = began.after(ns);
+        params.set_now(now.unix);
+        now
     }
 
     pub(crate) fn random(&mut self) -> u64 {

@@ -327,7 +327,7 @@ mod tests {
     fn params() -> Params {
         let now = UnixMs(1_000);
         let access = AccessClock::new(AccessRule::Lru, now, 1);
-        Params { now, access, compact: crate::types::Compact::default() }
+        Params::new(now, access, crate::types::Compact::default())
     }
 
     /// With zeros, as those are escaped.
@@ -464,7 +464,7 @@ mod tests {
                     prop_assert_eq!(found, Some(walked(&keyspace, &params, id, term)), "{} {}", id, term);
                 }
             }
-            prop_assert_eq!(grown, keyspace.stats(params.now).1.cast_signed());
+            prop_assert_eq!(grown, keyspace.stats(params.now()).1.cast_signed());
             let generation = keyspace.index_generation();
             keyspace.set_indexes(BTreeMap::new());
             prop_assert_ne!(keyspace.index_generation(), generation);
@@ -474,7 +474,7 @@ mod tests {
             before.iter().chain(&after).zip(1..).for_each(|(step, timestamp)| {
                 apply(&plain, &params, step, timestamp);
             });
-            prop_assert_eq!(keyspace.stats(params.now).1, plain.stats(params.now).1);
+            prop_assert_eq!(keyspace.stats(params.now()).1, plain.stats(params.now()).1);
         }
     }
 

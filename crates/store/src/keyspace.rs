@@ -1,5 +1,6 @@
 //! All stripes, and how a set of them is locked without ever waiting in a circle.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +34,28 @@ pub enum StoreError {
     Malformed,
 }
 
-/// What holds for a whole turn of a reactor: the time and the thresholds.
+/// What a reactor gives to every access of the data: the time and the thresholds.
 #[derive(Debug, Clone)]
 pub struct Params {
-    pub now: UnixMs,
+    now: Cell<UnixMs>,
     pub access: AccessClock,
     pub compact: Compact,
+}
+
+impl Params {
+    pub fn new(now: UnixMs, access: AccessClock, compact: Compact) -> Params {
+        Params { now: Cell::new(now), access, compact }
+    }
+
+    #[inline]
+    pub fn now(&self) -> UnixMs {
+        self.now.get()
+    }
+
+    /// Moves the time on between two commands of a long turn. What is locked sees the new time.
+    pub fn set_now(&self, now: UnixMs) {
+        self.now.set(now);
+    }
 }
 
 /// What one database holds.

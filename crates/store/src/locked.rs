@@ -165,7 +165,7 @@ impl<'a> Locked<'a> {
     #[inline]
     fn live(&self, db: u8, key: Key<'_>) -> Option<(&Stripe, &Entry)> {
         let stripe = self.stripe(key.hash);
-        let found = stripe.live(db, key, self.params.now).map(|entry| (stripe, entry));
+        let found = stripe.live(db, key, self.params.now()).map(|entry| (stripe, entry));
         let mut lookups = self.lookups.get();
         match found {
             Some(_) => lookups.hits += 1,
@@ -253,7 +253,7 @@ impl<'a> Locked<'a> {
     /// Is the key still there although its time has come? A write deletes it first.
     pub fn is_overdue(&self, db: u8, key: Key<'_>) -> bool {
         let stripe = self.stripe(key.hash);
-        stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now))
+        stripe.place(db, key).is_some_and(|at| stripe.entry(db, at).is_expired(self.params.now()))
     }
 
     /// The single writer: makes the change that `mutation` describes, at run time and in recovery. On
@@ -444,7 +444,7 @@ impl<'a> Locked<'a> {
         assert!(self.is_all(), "stats of all keys need every stripe");
         let mut sums = StatsSums::default();
         self.guards.iter().for_each(|guard| guard.stripe.add_stats(&mut sums));
-        sums.finish(self.params.now)
+        sums.finish(self.params.now())
     }
 
     /// Builds all data again from its snapshot form, as a restart would: the data is the same after,
@@ -472,7 +472,7 @@ impl<'a> Locked<'a> {
 
     /// Calls `visit` with every live key of a database in the locked stripes.
     pub fn for_each_key(&self, db: u8, mut visit: impl FnMut(&[u8])) {
-        let now = self.params.now;
+        let now = self.params.now();
         for guard in &self.guards {
             let table = &guard.stripe.dbs[db].table;
             table.iter().filter(|entry| !entry.is_expired(now)).for_each(|e| visit(e.key()));
@@ -484,7 +484,7 @@ impl<'a> Locked<'a> {
         let count = self.guards.len() as u64;
         let start = usize::try_from(random() % count).expect("below a length");
         let (before, after) = self.guards.split_at(start);
-        let now = self.params.now;
+        let now = self.params.now();
         after.iter().chain(before).find_map(|guard| {
             let table = &guard.stripe.dbs[db].table;
             let mut sample = table.sample(random());
@@ -522,7 +522,7 @@ impl<'a> Locked<'a> {
 
     fn scan_guard(&self, position: usize, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
         let table = &self.guards[position].stripe.dbs[db].table;
-        let now = self.params.now;
+        let now = self.params.now();
         table.scan(
             place,
             |key| self.keyspace.hash(key),
@@ -537,7 +537,7 @@ impl<'a> Locked<'a> {
     /// The database and key of something whose time has come in the first locked stripe. The
     /// caller deletes it before the next call.
     pub fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
-        let now = self.params.now;
+        let now = self.params.now();
         self.guards[0].stripe.next_expired(now)
     }
 }

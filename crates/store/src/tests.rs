@@ -14,16 +14,13 @@ use crate::{
 };
 
 fn params(now: u64) -> Params {
-    Params {
-        now: UnixMs(now),
-        access: AccessClock::new(AccessRule::Lru, UnixMs(now), 1),
-        compact: Compact {
-            hash_entries_max: 4,
-            set_entries_max: 4,
-            zset_entries_max: 4,
-            ..Compact::default()
-        },
-    }
+    let compact = Compact {
+        hash_entries_max: 4,
+        set_entries_max: 4,
+        zset_entries_max: 4,
+        ..Compact::default()
+    };
+    Params::new(UnixMs(now), AccessClock::new(AccessRule::Lru, UnixMs(now), 1), compact)
 }
 
 fn apply(

@@ -32,6 +32,8 @@ const READ_BUFFER_BYTES: u64 = 64 << 20;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "maxmemory with noeviction", suits_any_server: false, run: no_eviction },
     Check { name: "maxmemory with allkeys-lru", suits_any_server: false, run: eviction },
+    Check { name: "memory-limit and small writes", suits_any_server: false, run: small_writes },
+    Check { name: "maxmemory and large copies", suits_any_server: false, run: large_copies },
     Check { name: "FLUSHALL under load", suits_any_server: false, run: flush },
     Check { name: "read-buffer-memory-limit", suits_any_server: false, run: read_buffers },
 ];
@@ -92,6 +94,103 @@ fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     expect_bulk(&connection.call(&["GET", &last])?, &value)?;
     let resident_bytes = subject.resident_bytes()?;
     ensure!(resident_bytes < 4 * LIMIT_BYTES, "{} MiB resident", resident_bytes >> 20);
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(connection);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// A limit, and 10 % of it.
+fn with_tolerance(bytes: u64) -> u64 {
+    bytes + bytes / 10
+}
+
+/// Writes that are each too small to matter reach the limit of the whole server, too.
+fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
+    const LIMIT_BYTES: u64 = 128 << 20;
+    const VALUE_BYTES: u64 = 300;
+    const BATCH: u64 = 1000;
+    let subject = scene.start(&["--memory-limit", &LIMIT_BYTES.to_string()])?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let value = vec![b'v'; usize::try_from(VALUE_BYTES)?];
+    let mut connection = subject.connect()?;
+    let mut sent = 0;
+    let mut refused = 0;
+    while refused < BATCH {
+        ensure!(sent * VALUE_BYTES < 2 * LIMIT_BYTES, "memory-limit is not reached");
+        for number in sent..sent + BATCH {
+            let key = format!("key:{number}");
+            connection.send(&[b"SET".as_slice(), key.as_bytes(), &value])?;
+        }
+        sent += BATCH;
+        for _ in 0..BATCH {
+            match connection.read()? {
+                Value::Simple(_) => {}
+                Value::Error(text) => {
+                    ensure!(text.starts_with(b"OOM "), "refused by {}", text.escape_ascii());
+                    refused += 1;
+                }
+                other => anyhow::bail!("SET is answered {other:?}"),
+            }
+        }
+    }
+    let peak_bytes = subject.peak_bytes()?;
+    ensure!(peak_bytes <= with_tolerance(LIMIT_BYTES), "{} MiB resident", peak_bytes >> 20);
+    // Reads and removals go on, and make room again.
+    expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
+    for number in 0..50 * BATCH {
+        connection.send(&["DEL", &format!("key:{number}")])?;
+    }
+    for _ in 0..50 * BATCH {
+        expect_integer(&connection.read()?, 1)?;
+    }
+    super::until("there is room again", || {
+        let answer = connection.call(&[b"SET".as_slice(), b"again", &value])?;
+        Ok(answer == Value::Simple(b"OK".to_vec()))
+    })?;
+    bystander.completes(ROUNDS)?;
+    bystander.stop()?;
+    drop(connection);
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// A transaction of a few hundred bytes that asks for copies of a large value: each takes memory in the
+/// data, in the record, and on its way to the disk.
+fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
+    const LIMIT_BYTES: u64 = 256 << 20;
+    const LARGE_BYTES: usize = 48 << 20;
+    let subject = scene.start(&["--maxmemory", &LIMIT_BYTES.to_string()])?;
+    let before_bytes = subject.resident_bytes()?;
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let mut connection = subject.connect()?;
+    connection.call(&["SETRANGE", "large", &(LARGE_BYTES - 1).to_string(), "x"])?;
+    let mut refused = 0;
+    for round in 0..4 {
+        expect_simple(&connection.call(&["MULTI"])?, "OK")?;
+        for copy in 0..4 {
+            let name = format!("copy:{round}:{copy}");
+            expect_simple(&connection.call(&["COPY", "large", &name, "REPLACE"])?, "QUEUED")?;
+        }
+        let answers = match connection.call(&["EXEC"])? {
+            Value::Array(Some(answers)) => answers,
+            refusal => vec![refusal],
+        };
+        for answer in answers {
+            match answer {
+                Value::Scalar(one) if one == ":1" => {}
+                Value::Error(text) => {
+                    ensure!(text.starts_with(b"OOM "), "refused by {}", text.escape_ascii());
+                    refused += 1;
+                }
+                other => anyhow::bail!("COPY is answered {other:?}"),
+            }
+        }
+    }
+    ensure!(refused > 0, "16 copies of {} MiB were made", LARGE_BYTES >> 20);
+    let peak_bytes = subject.peak_bytes()? - before_bytes;
+    ensure!(peak_bytes <= with_tolerance(LIMIT_BYTES), "{} MiB resident", peak_bytes >> 20);
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
     drop(connection);

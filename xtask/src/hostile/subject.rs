@@ -119,15 +119,14 @@ impl Subject {
     /// Memory that the process holds.
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         match &self.running {
-            Some(running) => {
-                let path = format!("/proc/{}/status", running.child.id());
-                let text = fs::read_to_string(path).context("read the server's status")?;
-                let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-                let kib = line.context("no VmRSS")?.trim().trim_end_matches("kB").trim();
-                Ok(kib.parse::<u64>()? * 1024)
-            }
+            Some(running) => running.status_bytes("VmRSS:"),
             None => self.info_number("used_memory_rss"),
         }
+    }
+
+    /// The most memory that the process has held. Only of a server of our own.
+    pub(super) fn peak_bytes(&self) -> Result<u64> {
+        self.running.as_ref().context("not our server")?.status_bytes("VmHWM:")
     }
 
     /// Processor time that the process has used, in milliseconds. Only of a server of our own.
@@ -225,6 +224,15 @@ impl Subject {
 }
 
 impl Running {
+    /// A size from the process's status.
+    fn status_bytes(&self, name: &str) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = fs::read_to_string(path).context("read the server's status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.with_context(|| format!("no {name}"))?.trim().trim_end_matches("kB");
+        Ok(kib.trim().parse::<u64>()? * 1024)
+    }
+
     /// Waits for the end; a panic is an error whatever the status.
     fn wait(&mut self) -> Result<Ended> {
         let mut status = None;

@@ -202,6 +202,7 @@ fn run(
     let now = clock::now();
     worker.durable = shared.log.durable();
     worker.stamp = worker.clock.now();
+    worker.begin_turn(now);
     let (seed, random) = (shared.keyspace.seed(), worker.random());
     let params = params(&worker.settings, now.unix, seed, random);
     let before = client.keyspace.clone();

@@ -274,13 +274,9 @@ impl Requests<'_> {
         // The client needs the columns that it does not know.
         let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
         let parameters = Parameters { skip_metadata, ..*parameters };
-        let mut engine = Engine {
-            shared: self.shared,
-            params: self.params,
-            worker: self.worker,
-            record,
-            now: self.now,
-        };
+        let now = self.worker.time(self.params);
+        let mut engine =
+            Engine { shared: self.shared, params: self.params, worker: self.worker, record, now };
         let gate = engine.execute(client, statement, &parameters, &mut reply)?;
         if self.worker.walks.paused.is_some() {
             self.worker.walks.statement = Some(Arc::clone(statement));
@@ -605,12 +601,13 @@ impl Requests<'_> {
                 }
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id);
+                let now = self.worker.time(self.params);
                 let mut engine = Engine {
                     shared: self.shared,
                     params: self.params,
                     worker: self.worker,
                     record,
-                    now: self.now,
+                    now,
                 };
                 engine.batch(client, batch, &find, &mut answer.reply()).map(Ran::Answered)
             }
@@ -623,12 +620,13 @@ impl Requests<'_> {
     }
 
     fn engine<'e>(&'e mut self, processor: &'e mut Processor) -> Engine<'e> {
+        let now = self.worker.time(self.params);
         Engine {
             shared: self.shared,
             params: self.params,
             worker: self.worker,
             record: &mut processor.record,
-            now: self.now,
+            now,
         }
     }
 

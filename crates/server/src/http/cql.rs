@@ -199,8 +199,9 @@ impl Exchange<'_> {
             durability: self.durability(),
             local: self.local(),
         };
-        let Exchange { shared, params, worker, record, now, .. } = self;
-        let engine = Engine { shared, params, worker, record, now: *now };
+        let Exchange { shared, params, worker, record, .. } = self;
+        let now = worker.time(params);
+        let engine = Engine { shared, params, worker, record, now };
         let statement = engine.prepare(&call.statement, call.keyspace.as_deref())?;
         if statement.takes_long() {
             let text = "passwords of roles are hashed for too long to do it by HTTP";
@@ -235,10 +236,11 @@ impl Exchange<'_> {
         let CqlRequest::Query { parameters, .. } = request else {
             unreachable!("a query was encoded")
         };
-        let Exchange { shared, params, worker, record, scratch, now } = self;
+        let Exchange { shared, params, worker, record, scratch, .. } = self;
         worker.walks.begin();
         worker.walks.begun = begun;
-        let mut engine = Engine { shared, params, worker, record, now: *now };
+        let now = worker.time(params);
+        let mut engine = Engine { shared, params, worker, record, now };
         let encoder =
             ResponseEncoder { version: VERSION, compression: None, notes: Notes::default() };
         let out = &mut scratch.replies;

@@ -117,6 +117,9 @@ impl<'a> Executor<'a> {
         out: &mut Vec<u8>,
     ) -> Gate {
         let start = out.len();
+        self.now = self.worker.time(self.params);
+        #[cfg(test)]
+        self.worker.times.push(self.now.unix);
         session.commands += 1;
         let gate = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(id)) => self.run(session, id, prepared.hash, args, out),

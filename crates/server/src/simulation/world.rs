@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base::stages::CycleClock;
-use base::time::Now;
+use base::time::{Now, UnixMs};
 use binlog::{Disk, FaultDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -115,6 +115,8 @@ struct Noted {
     id: ConnId,
     consumed: usize,
     call: Call,
+    /// When each command ran.
+    times: Vec<UnixMs>,
 }
 
 type Journal = Rc<RefCell<VecDeque<Noted>>>;
@@ -158,7 +160,8 @@ impl Handler for Witness {
         }
         let now_ms = cx.now().unix.0;
         let call = Call { now_ms, before, after: self.shared.log.next().0, log_failed };
-        self.journal.borrow_mut().push_back(Noted { id, consumed: flow.consumed, call });
+        let times = self.server.take_times();
+        self.journal.borrow_mut().push_back(Noted { id, consumed: flow.consumed, call, times });
         flow
     }
 
@@ -275,6 +278,8 @@ struct Life {
     sim: Sim<Witness>,
     shared: Arc<Shared>,
     taker: Taker,
+    /// The cycle counter after the last turn of a reactor.
+    stepped: u64,
     /// Writes the log where syncs take time.
     slow_writer: Option<SlowWriter>,
 }
@@ -290,6 +295,8 @@ pub(super) struct World {
     pub(super) seen: Seen,
     life: Life,
     journal: Journal,
+    /// When the questions of clients that the oracle does not know were run.
+    asked: Vec<UnixMs>,
 }
 
 impl World {
@@ -300,7 +307,8 @@ impl World {
         let life = begin_life(&plan, &disk, &journal, Now::default(), &mut random).unwrap();
         let (clients, departed, oracle) = (Vec::new(), Vec::new(), Oracle::default());
         let seen = Seen::default();
-        World { random, disk, plan, clients, departed, oracle, seen, life, journal }
+        let asked = Vec::new();
+        World { random, disk, plan, clients, departed, oracle, seen, life, journal, asked }
     }
 
     pub(super) fn sim(&mut self) -> &mut Sim<Witness> {
@@ -349,24 +357,34 @@ impl World {
         client.sent.push_back((command, bytes.len()));
     }
 
-    /// One turn of a reactor if it is due. False if it is not.
+    /// One turn of a reactor if it is due. False if it is not. Time passes as the turn measures it.
     pub(super) fn step(&mut self, reactor: usize) -> bool {
         let worked = self.life.sim.step(reactor);
+        let cycles = &self.life.shared.cycles;
+        let began = std::mem::replace(&mut self.life.stepped, cycles.now());
+        let ns = cycles.delta_ns(began, self.life.stepped);
+        self.life.sim.advance(ns);
         self.read_journal();
         worked
     }
 
     fn read_journal(&mut self) {
-        while let Some(Noted { id, consumed, call }) = self.journal.borrow_mut().pop_front() {
+        while let Some(noted) = self.journal.borrow_mut().pop_front() {
+            let Noted { id, consumed, call, times } = noted;
             let mut clients = self.clients.iter_mut().chain(&mut self.departed);
-            // The one who asks after a crash is none of them.
-            let Some(client) = clients.find(|client| client.sim.id() == id) else { continue };
+            let Some(client) = clients.find(|client| client.sim.id() == id) else {
+                // The one that asks after a crash is none of them.
+                self.asked.extend(times);
+                continue;
+            };
             let mut left = consumed;
-            while left > 0 {
+            for now in times {
                 let (command, bytes) = client.sent.pop_front().expect("only what was sent is run");
                 left = left.checked_sub(bytes).expect("requests are run whole");
+                let call = Call { now_ms: now.0, ..call };
                 self.oracle.ran(&mut client.session, command, call);
             }
+            assert_eq!(left, 0, "every request was run at some time");
         }
     }
 
@@ -517,6 +535,7 @@ impl World {
         for question in questions.iter().chain([&command(&["KEYS", "*"])]) {
             encode(question, &mut bytes);
         }
+        self.asked.clear();
         let client = self.life.sim.connect();
         client.send(&bytes);
         for _ in 0..ROUNDS_MAX {
@@ -530,8 +549,9 @@ impl World {
         }
         let answers = client.received();
         client.close();
-        let now_ms = self.life.sim.now().unix.0;
-        let lost = self.oracle.recovered(end, |model| fits(model, &questions, &answers, now_ms));
+        let times = std::mem::take(&mut self.asked);
+        assert_eq!(times.len(), questions.len() + 1, "not all questions were answered");
+        let lost = self.oracle.recovered(end, |model| fits(model, &questions, &answers, &times));
         self.seen.losses += usize::from(lost > 0);
     }
 
@@ -643,7 +663,8 @@ fn begin_life(
     sim.links().wakers().for_each(|waker| waker.wake());
     let taker = shared.snapshots.taker();
     let slow_writer = (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));
-    Ok(Life { sim, shared, taker, slow_writer })
+    let stepped = shared.cycles.now();
+    Ok(Life { sim, shared, taker, stepped, slow_writer })
 }
 
 fn encode(command: &Command, bytes: &mut Bytes) {
@@ -652,12 +673,12 @@ fn encode(command: &Command, bytes: &mut Bytes) {
 }
 
 /// Whether a server with the data of the model would have answered so. The last answer names all
-/// keys, in any order.
-fn fits(model: &Model, questions: &[Command], answers: &[u8], now_ms: u64) -> bool {
+/// keys, in any order. `times`: when each question was asked, and the last one.
+fn fits(model: &Model, questions: &[Command], answers: &[u8], times: &[UnixMs]) -> bool {
     let mut expected = Vec::new();
     let mut model = model.clone();
-    for question in questions {
-        model.run(question, now_ms, &mut expected);
+    for (question, now) in questions.iter().zip(times) {
+        model.run(question, now.0, &mut expected);
     }
     let Some(rest) = answers.strip_prefix(expected.as_slice()) else { return false };
     let Ok(Some((Reply::Array(items), _))) = decode_reply(rest) else { return false };
@@ -665,5 +686,6 @@ fn fits(model: &Model, questions: &[Command], answers: &[u8], now_ms: u64) -> bo
         Reply::Bulk(name) => name,
         other => panic!("KEYS answered {other:?}"),
     });
-    names.collect::<BTreeSet<Bytes>>() == model.names(now_ms)
+    let asked = times.last().expect("for KEYS");
+    names.collect::<BTreeSet<Bytes>>() == model.names(asked.0)
 }

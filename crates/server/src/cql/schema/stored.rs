@@ -111,7 +111,7 @@ fn read(keyspace: &Keyspace, params: &Params, tables: &[&Table], newest: &mut i6
 }
 
 fn read_stripe(locked: &Locked<'_>, table: &Table, rows: &mut ItemRows, newest: &mut i64) {
-    let now = seconds(locked.params().now);
+    let now = seconds(locked.params().now());
     for (_, key, partition) in locked.partitions(table_id(table.id), Bound::Unbounded) {
         for row in partition.rows(Bound::Unbounded, Bound::Unbounded, now) {
             let (partition, clustering) = (key.to_vec(), Some(row.key.to_vec()));
@@ -217,7 +217,7 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
     let (id, _) = local_row(|row| row);
     let key = key_of(&id);
     let locked = keyspace.lock_one(key.hash(), params);
-    let row = locked.partition(key)?.row(&[], seconds(params.now))?;
+    let row = locked.partition(key)?.row(&[], seconds(params.now()))?;
     let cells = row.cells().map(|cell| (cell.column, cell.bytes.to_vec())).collect();
     let table = builtin_table("system", LOCAL);
     RowReader::stored(&table, &id, &cells).ok()?.uuid("host_id").ok()?
@@ -246,7 +246,7 @@ pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Resu
     let first = first_roles(shared, &settings)?;
     let first_rows: ItemRows =
         first.iter().flat_map(Roles::iter).flat_map(|(name, role)| role_rows(name, role)).collect();
-    let mut batch = Batch::new(last.timestamp, params.now);
+    let mut batch = Batch::new(last.timestamp, params.now());
     expected.iter().filter(|(id, cells)| stored.get(*id) != Some(*cells)).for_each(
         |(id, cells)| {
             batch.put(id, cells);

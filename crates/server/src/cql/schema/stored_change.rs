@@ -93,7 +93,7 @@ impl Changer<'_> {
     ) -> Result<(Option<Event>, Gate), CqlError> {
         let mut last = self.shared.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
-        let timestamp = last.next_timestamp(self.params.now);
+        let timestamp = last.next_timestamp(self.params.now());
         let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
         let Some(change) = change(&catalog, statement, &cx)? else {
@@ -107,7 +107,7 @@ impl Changer<'_> {
             .as_ref()
             .map(|after| RolesDifference::between(&before, after))
             .unwrap_or_default();
-        let mut batch = Batch::new(timestamp, self.params.now);
+        let mut batch = Batch::new(timestamp, self.params.now());
         change.written.iter().for_each(|(id, cells)| batch.put(id, cells));
         change.deleted.iter().for_each(|id| batch.delete(id));
         difference.put_into(&mut batch);
@@ -150,9 +150,9 @@ impl Changer<'_> {
         let Some(change) = roles::change(&before, statement, &cx)? else {
             return Ok((None, last.gate));
         };
-        let timestamp = last.next_timestamp(self.params.now);
+        let timestamp = last.next_timestamp(self.params.now());
         let difference = RolesDifference::between(&before, &change.roles);
-        let mut batch = Batch::new(timestamp, self.params.now);
+        let mut batch = Batch::new(timestamp, self.params.now());
         difference.put_into(&mut batch);
         // The newest timestamp stays readable when all rows of a change are deletions.
         let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));

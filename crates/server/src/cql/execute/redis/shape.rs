@@ -159,7 +159,7 @@ pub(in crate::cql::execute) fn partition(
 ) -> Option<Partition> {
     let shape = Shape::of(table);
     let value = locked.get(DB, key).filter(|value| value.kind() == shape.kind())?;
-    let now_ms = locked.params().now.0;
+    let now_ms = locked.params().now().0;
     let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
     let expiry = locked.expiry(DB, key).flatten().map(|at| {
         // What is left, rounded up: never more than was asked for, and not before the key is gone.

@@ -127,7 +127,7 @@ impl<'w> KeyChange<'_, '_> {
 
     /// When a key ends that is to live for so long.
     fn ends(&self, expiry: Option<Expiry>) -> Option<UnixMs> {
-        let now_ms = self.locked.params().now.0;
+        let now_ms = self.locked.params().now().0;
         expiry.map(|expiry| UnixMs(now_ms.saturating_add(u64::from(expiry.ttl) * 1000)))
     }
 

@@ -93,7 +93,8 @@ impl Server {
         let clock = CycleClock::stepping(100);
         let shared = Arc::new(build_shared(config, &dynamic, recovered, 1, now, clock));
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
-        let worker = Worker::new(&shared, 0);
+        let mut worker = Worker::new(&shared, 0);
+        worker.begin_turn(now);
         let client = ClientState {
             keyspace: None,
             access: None,
@@ -138,7 +139,8 @@ impl Server {
     pub(super) fn pass_ms(&mut self, ms: u64) {
         let mono = self.now.mono.0 + ms * 1_000_000;
         self.now = Now::new(START_NS + (mono - 1), MonoNs(mono));
-        self.params.now = self.now.unix;
+        self.params.set_now(self.now.unix);
+        self.worker.begin_turn(self.now);
     }
 
     /// Walks over all stripes once.
@@ -201,11 +203,13 @@ impl Server {
     /// Another reactor of the same server.
     pub(super) fn beside(&self) -> Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
+        let mut worker = Worker::new(&self.shared, 0);
+        worker.begin_turn(self.now);
         Server {
             shared: Arc::clone(&self.shared),
             disk: Arc::clone(&self.disk),
             params: self.params.clone(),
-            worker: Worker::new(&self.shared, 0),
+            worker,
             record: Record::default(),
             client: self.client.clone(),
             now: self.now,
@@ -217,13 +221,22 @@ impl Server {
         }
     }
 
+    /// The same turn goes on for so long.
+    pub(super) fn spend_ms(&mut self, ms: u64) {
+        let start = self.worker.clock.now();
+        while self.worker.clock.delta_ns(start, self.worker.stamp) < ms * 1_000_000 {
+            self.worker.stamp = self.worker.clock.now();
+        }
+    }
+
     fn engine(&mut self) -> Engine<'_> {
+        let now = self.worker.time(&self.params);
         Engine {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
-            now: self.now,
+            now,
         }
     }
 

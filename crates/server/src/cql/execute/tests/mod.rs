@@ -11,4 +11,5 @@ mod purging;
 mod reads;
 mod redis;
 mod refusals;
+mod units;
 mod writes;
