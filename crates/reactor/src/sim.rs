@@ -157,6 +157,11 @@ impl<H: Handler> Sim<H> {
         self.network.lock().advance(ns);
     }
 
+    /// Sets the wall clock back, as somebody may who corrects it.
+    pub fn set_clock_back(&mut self, ns: u64) {
+        self.network.lock().set_back(ns);
+    }
+
     /// What serving costs: each byte read moves the clocks by so much, within the turn. At first
     /// turns take no time, so there is no load.
     pub fn set_read_cost(&mut self, ns_per_byte: u64) {

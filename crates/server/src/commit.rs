@@ -18,7 +18,7 @@ use binlog::{AppendError, Lsn};
 use store::{Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
 
 use crate::gate::Gate;
-use crate::records::{MUTATIONS, RECORD_BYTES_MAX};
+use crate::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     written: Vec<(u8, u64)>,
     /// A database or table was emptied: every read must wait.
     is_flushed: bool,
+    /// The newest timestamp that the server has given to a write, if it gave one to these.
+    newest_timestamp: Option<i64>,
     /// CQL: rows of a result or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
@@ -54,6 +56,7 @@ impl Record {
         self.bytes.clear();
         self.written.clear();
         self.is_flushed = false;
+        self.newest_timestamp = None;
         if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
             self.bytes = Vec::new();
         }
@@ -169,6 +172,12 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
+    /// Puts a timestamp on the record, if the unit changes anything: after a restart the server gives
+    /// out greater ones. To be called when a write has taken one from the clock.
+    pub(crate) fn stamp(&mut self, newest_timestamp: i64) {
+        self.record.newest_timestamp = Some(newest_timestamp);
+    }
+
     /// Makes changes that were encoded by [`Mutation::encode`].
     pub(crate) fn change_encoded(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
         let keyspace = self.locked.keyspace();
@@ -229,9 +238,17 @@ impl<'a> Unit<'a> {
     #[inline]
     fn append(&mut self) -> Gate {
         if self.record.bytes.is_empty() {
+            self.record.newest_timestamp = None;
             return Gate::OPEN;
         }
-        let lsn = self.shared.log.append(self.lane, MUTATIONS, &self.record.bytes);
+        let kind = match self.record.newest_timestamp {
+            None => MUTATIONS,
+            Some(newest) => {
+                self.record.bytes.extend_from_slice(&newest.to_le_bytes());
+                STAMPED_MUTATIONS
+            }
+        };
+        let lsn = self.shared.log.append(self.lane, kind, &self.record.bytes);
         let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
         let position = gate.position();
         if self.record.is_flushed {

@@ -358,7 +358,7 @@ impl Handler for Server {
                     out,
                 );
             }
-            Mail::SnapshotDone { number, ok } => {
+            Mail::SnapshotDone { number, error } => {
                 let waiting = Some(Wait::Snapshot { number });
                 for (_, _, session, out) in connections.iter() {
                     let Session::Resp(session) = session else { continue };
@@ -369,7 +369,10 @@ impl Handler for Server {
                         &self.shared,
                         cx,
                         session,
-                        |writer| if ok { writer.ok() } else { writer.error("ERR snapshot failed") },
+                        |writer| match &error {
+                            None => writer.ok(),
+                            Some(error) => writer.error(&format!("ERR snapshot failed: {error}")),
+                        },
                         out,
                     );
                 }

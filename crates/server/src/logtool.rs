@@ -16,8 +16,11 @@ pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     binlog::dump(&disk, Lsn(from.unwrap_or(0)), &mut |record| {
         write!(out, "{} kind={} bytes={}", record.start, record.kind, record.payload.len())?;
-        let mut input = record.payload;
-        while record.kind == records::MUTATIONS && !input.is_empty() {
+        let (mut input, stamp) = records::mutations(&record).unwrap_or_default();
+        if let Some(stamp) = stamp {
+            write!(out, " newest={stamp}")?;
+        }
+        while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
                 Ok(mutation) => write!(out, " {mutation}")?,
                 Err(error) => {

@@ -1,9 +1,28 @@
 //! Kinds of records in the log. The numbers are part of the log's format.
 
+use binlog::Record;
+
 /// One or more mutations that happened as one: see `store::Mutation` for their bytes.
 pub(crate) const MUTATIONS: u8 = 1;
+
+/// The same, then eight bytes: the newest timestamp that the server had given to a write.
+pub(crate) const STAMPED_MUTATIONS: u8 = 2;
+
+const STAMP_BYTES: usize = size_of::<i64>();
 
 /// Longest record that a unit of work may make. Small in unit tests, so that they need not fill a
 /// gigabyte.
 pub(crate) const RECORD_BYTES_MAX: usize =
-    if cfg!(test) { 4 << 20 } else { binlog::PAYLOAD_BYTES_MAX };
+    if cfg!(test) { 4 << 20 } else { binlog::PAYLOAD_BYTES_MAX - STAMP_BYTES };
+
+/// The mutations of a record, and its timestamp if it has one. None for a record of another kind.
+pub(crate) fn mutations<'a>(record: &Record<'a>) -> Option<(&'a [u8], Option<i64>)> {
+    match record.kind {
+        MUTATIONS => Some((record.payload, None)),
+        STAMPED_MUTATIONS => {
+            let (mutations, stamp) = record.payload.split_last_chunk::<STAMP_BYTES>()?;
+            Some((mutations, Some(i64::from_le_bytes(*stamp))))
+        }
+        _ => None,
+    }
+}

@@ -7,7 +7,7 @@ use base::time::UnixMs;
 use binlog::{Disk, Log, Lsn, Options, Record, Span, SyncPolicy, Tail};
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
-use store::{Keyspace, Mutation, Params, STRIPES};
+use store::{Keyspace, Mutation, Params};
 
 use crate::clock;
 use crate::config::{Durability, Settings};
@@ -15,7 +15,7 @@ use crate::cql;
 use crate::cql::schema::Loaded;
 use crate::records;
 use crate::shared::{RecoveryReport, params};
-use crate::snapshots;
+use crate::snapshots::{self, Snapshot};
 
 /// Everything that a server starts from.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Recovered {
     /// The position of the snapshot, or of the log's first record.
     pub(crate) snapshot_position: u64,
     pub(crate) schema: Loaded,
+    /// No timestamp that the server gave to a write is greater.
+    pub(crate) newest_timestamp: i64,
 }
 
 pub(crate) fn sync_policy(settings: &Settings) -> SyncPolicy {
@@ -62,17 +64,20 @@ pub(crate) fn recover(
     let salt = SmallRng::seed_from_u64(random).next_u64();
     let loading = params(settings, now, random, random);
     let loaded = snapshots::load(&**disk, &loading).context("loading the snapshot")?;
-    let (keyspace, floors, snapshot_keys, snapshot_unix_ms) = match loaded {
-        Some(loaded) => (loaded.keyspace, loaded.floors, loaded.keys, loaded.taken_unix_ms),
-        None => (Keyspace::new(random), vec![0; STRIPES], 0, now.0),
-    };
+    let loaded = loaded.unwrap_or_else(|| Snapshot::none(random, now));
+    let Snapshot { keyspace, floors, keys: snapshot_keys, taken_unix_ms, .. } = loaded;
     // Each stripe was read at a position of its own. A log that does not reach the last of them
     // would give out positions that some stripe's block covers already.
     let from = Lsn(floors.iter().copied().min().unwrap_or(0));
     let reach = Lsn(floors.iter().copied().max().unwrap_or(0));
     let replaying = params(settings, now, keyspace.seed(), random);
     let options = log_options(settings, salt);
-    let mut replay = |record: Record<'_>| replay_record(&keyspace, &replaying, &floors, record);
+    let mut newest_timestamp = loaded.newest_timestamp;
+    let mut replay = |record: Record<'_>| {
+        let stamp = replay_record(&keyspace, &replaying, &floors, record)?;
+        newest_timestamp = newest_timestamp.max(stamp.unwrap_or(i64::MIN));
+        Ok(())
+    };
     let (log, recovered) =
         Log::open(Arc::clone(disk), options, lanes, Span { from, reach }, &mut replay)
             .context("recovering the log")?;
@@ -82,21 +87,44 @@ pub(crate) fn recover(
     let took_ms = clock::mono_now().since(start) / 1_000_000;
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
-    let snapshot_position = from.0;
+    warn_of_clock(newest_timestamp, now);
     let schema = cql::schema::load(&keyspace, &replaying).context("reading the CQL schema")?;
-    Ok(Recovered { keyspace, log, report, snapshot_unix_ms, snapshot_position, schema })
+    Ok(Recovered {
+        keyspace,
+        log,
+        report,
+        snapshot_unix_ms: taken_unix_ms,
+        snapshot_position: from.0,
+        schema,
+        newest_timestamp,
+    })
 }
 
-fn replay_record(
+/// The clock was set back while the server was down. Its own timestamps go on from the newest one, so
+/// that later writes win; those of clients may be older than what is there.
+fn warn_of_clock(newest_timestamp: i64, now: UnixMs) {
+    const LEAD_US: i64 = 1_000_000;
+    let now_us = i64::try_from(now.0).unwrap_or(i64::MAX).saturating_mul(1000);
+    let ahead_us = newest_timestamp.saturating_sub(now_us);
+    if ahead_us > LEAD_US {
+        tracing::warn!(
+            ahead_ms = ahead_us / 1000,
+            "the wall clock is behind the newest timestamp that this server has given to a CQL \
+             write: writes with timestamps of clients' clocks may lose to older ones"
+        );
+    }
+}
+
+/// Applies a record. Returns the newest timestamp of the server that it names.
+pub(crate) fn replay_record(
     keyspace: &Keyspace,
     params: &Params,
     floors: &[u64],
     record: Record<'_>,
-) -> Result<(), binlog::ReplayError> {
-    if record.kind != records::MUTATIONS {
+) -> Result<Option<i64>, binlog::ReplayError> {
+    let Some((mut input, stamp)) = records::mutations(&record) else {
         return Err(format!("a record of unknown kind {}", record.kind).into());
-    }
-    let mut input = record.payload;
+    };
     while !input.is_empty() {
         let mutation = Mutation::decode(&mut input, |key| keyspace.hash(key))
             .map_err(|error| error.to_string())?;
@@ -104,5 +132,5 @@ fn replay_record(
             .replay(&mutation, params, |stripe| record.start.0 < floors[stripe])
             .map_err(|error| error.to_string())?;
     }
-    Ok(())
+    Ok(stamp)
 }

@@ -139,7 +139,7 @@ pub(crate) fn build_shared(
         processors: Processors::new(settings.processor),
         pool: Pool::default(),
         password_pool: Pool::default(),
-        write_clock: WriteClock::default(),
+        write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),

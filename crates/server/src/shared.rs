@@ -46,7 +46,7 @@ pub(crate) enum Mail {
     /// CLIENT UNBLOCK; `error`: as an error reply.
     Unblock { id: ConnId, error: bool },
     /// A snapshot ended; those who wait for it are told how.
-    SnapshotDone { number: u64, ok: bool },
+    SnapshotDone { number: u64, error: Option<Arc<str>> },
     /// CQL's schema has changed.
     SchemaChanged(Arc<SchemaEvent>),
     /// The next part of a change stream; `is_last`: it ends with it.

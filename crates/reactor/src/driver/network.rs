@@ -45,6 +45,8 @@ pub(crate) type SharedNetwork = Arc<Mutex<Network>>;
 #[derive(Debug)]
 pub(crate) struct Network {
     now: Now,
+    /// The wall clock has been set back by so much.
+    behind_ns: u64,
     faults: Faults,
     read_cost_ns: u64,
     random: StdRng,
@@ -74,6 +76,7 @@ impl Network {
     pub(crate) fn new(faults: Faults, seed: u64) -> Network {
         Network {
             now: Now::new(UNIX_START_MS * 1_000_000, MonoNs(MONO_START_NS)),
+            behind_ns: 0,
             faults,
             read_cost_ns: 0,
             random: StdRng::seed_from_u64(seed),
@@ -110,7 +113,13 @@ impl Network {
     pub(crate) fn advance(&mut self, ns: u64) {
         self.now.mono.0 += ns;
         let passed_ns = self.now.mono.0.saturating_sub(MONO_START_NS);
-        self.now = Now::new(UNIX_START_MS * 1_000_000 + passed_ns, self.now.mono);
+        let unix_ns = (UNIX_START_MS * 1_000_000 + passed_ns).saturating_sub(self.behind_ns);
+        self.now = Now::new(unix_ns, self.now.mono);
+    }
+
+    pub(crate) fn set_back(&mut self, ns: u64) {
+        self.behind_ns += ns;
+        self.advance(0);
     }
 
     pub(crate) fn set_faults(&mut self, faults: Faults) {

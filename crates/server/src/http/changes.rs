@@ -65,7 +65,8 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
 /// HTTP knows no roles. Roles themselves, with the hashes of their passwords, are never shown.
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    for record in batch.records().filter(|record| record.kind == records::MUTATIONS) {
+    for record in batch.records() {
+        let Some((mut input, _)) = records::mutations(&record) else { continue };
         // Written one by one: a record may hold a million.
         let head = format!("event: change\nid: {}\ndata: {{\"changes\":[", record.end);
         out.extend_from_slice(head.as_bytes());
@@ -76,7 +77,6 @@ pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
             }
             serde_json::to_writer(&mut out, change).expect("memory takes all");
         };
-        let mut input = record.payload;
         while !input.is_empty() {
             match Mutation::decode(&mut input, |_| 0) {
                 Ok(mutation) if is_hidden(&mutation, hides_tables) => {}

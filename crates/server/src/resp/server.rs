@@ -201,6 +201,7 @@ fn shutdown(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         if cx.shared.snapshots.begin(position).is_err() {
             tracing::info!("SHUTDOWN SAVE: a snapshot is running already");
         }
+        cx.shared.snapshots.await_at_end();
     }
     tracing::info!("SHUTDOWN by a client");
     cx.shared.stopper.get().expect("set before the first connection").stop();

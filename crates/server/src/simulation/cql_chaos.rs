@@ -10,7 +10,7 @@ use wire::cql::Version;
 
 use super::chaos::{disk_faults, pick, recovery_faults};
 use super::cql_client::{Client, run_reactors};
-use super::cql_model::{Outcome, State, Statement, TABLES, creation, table};
+use super::cql_model::{LIVES, LONG_LIVES, Outcome, State, Statement, TABLES, creation, table};
 use super::tests::{Announce, seeds};
 use super::world::{Plan, Seen, World};
 use crate::config::Durability;
@@ -43,7 +43,11 @@ struct Writer {
     answered: usize,
     /// The log has failed: from then on nothing is as it was foreseen.
     is_refused: bool,
+    /// The log refused something and may have taken what came later: nothing is known of this life.
+    is_lost: bool,
     writes: usize,
+    /// What its cells may have.
+    lives: &'static [u32],
 }
 
 fn version(world: &mut World) -> Version {
@@ -68,7 +72,7 @@ fn ask(world: &mut World, client: &mut Client, text: &str) -> String {
 
 impl Writer {
     /// With tables on a disk that does what it says.
-    fn new(world: &mut World, number: usize) -> Writer {
+    fn new(world: &mut World, number: usize, lives: &'static [u32]) -> Writer {
         let version = version(world);
         let mut client = Client::start(world, version, None);
         let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -86,13 +90,15 @@ impl Writer {
             promised: 0,
             answered: 0,
             is_refused: false,
+            is_lost: false,
             writes: 0,
+            lives,
         }
     }
 
     fn talk(&mut self, random: &mut SmallRng) {
         for _ in 0..pick(random, &[1, 1, 2, 5, 20]) {
-            let statement = Statement::random(random, &self.state, &mut self.writes);
+            let statement = Statement::random(random, &self.state, self.lives, &mut self.writes);
             let outcome = self.state.apply(&statement);
             let stream = i16::try_from(self.sent.len()).expect("a life is short");
             self.client.query(stream, &statement.text(self.number));
@@ -100,15 +106,17 @@ impl Writer {
         }
     }
 
-    /// Judges what has arrived. `log_failed`: writes may be refused.
-    fn receive(&mut self, log_failed: bool) {
+    /// Judges what has arrived. Writes may be refused by a log that has failed, or was stalled.
+    fn receive(&mut self, log_failed: bool, log_stalled: bool) {
         for reply in self.client.replies() {
             let (stream, said) = reply.split_once(' ').expect("a stream stands before it");
             let at: usize = stream.parse().expect("a stream of this client");
             let (statement, outcome) = &self.sent[at];
             self.answered += 1;
-            self.is_refused |= log_failed && said.starts_with(FAILED);
-            if self.is_refused {
+            let is_refused = said.starts_with(FAILED);
+            self.is_refused |= log_failed && is_refused;
+            self.is_lost |= log_stalled && is_refused;
+            if self.is_refused || self.is_lost {
                 continue;
             }
             let expected: &[&str] = match (outcome, statement) {
@@ -137,6 +145,10 @@ impl Writer {
     fn check(&mut self, world: &mut World) {
         let version = version(world);
         self.client = Client::start(world, version, None);
+        if std::mem::take(&mut self.is_lost) {
+            self.begin_anew(world);
+            return;
+        }
         let shown = self.shown(world);
         let mut found = Vec::new();
         for base in &self.bases {
@@ -166,6 +178,20 @@ impl Writer {
         }
         self.state = found[0].clone();
         self.bases = found;
+        self.sent.clear();
+        (self.promised, self.answered, self.is_refused) = (0, 0, false);
+    }
+
+    fn begin_anew(&mut self, world: &mut World) {
+        let emptied =
+            TABLES[..3].iter().map(|(name, _)| format!("TRUNCATE {}", table(name, self.number)));
+        let spare = format!("DROP TABLE IF EXISTS {}", table("x", self.number));
+        for text in emptied.chain([spare]) {
+            let reply = ask(world, &mut self.client, &text);
+            assert!(reply == "VOID" || reply.starts_with("CHANGE "), "{text}: {reply}");
+        }
+        self.state = State::default();
+        self.bases = vec![State::default()];
         self.sent.clear();
         (self.promised, self.answered, self.is_refused) = (0, 0, false);
     }
@@ -200,15 +226,19 @@ fn run(seed: u64, durability: Durability) -> Seen {
         ..Plan::default()
     };
     let mut world = World::new(seed, plan);
-    let mut writers: Vec<_> = (0..CLIENTS).map(|number| Writer::new(&mut world, number)).collect();
+    // In some runs the clock is set back in each crash.
+    let is_set_back = random.random_bool(0.4);
+    let lives: &[u32] = if is_set_back { &LONG_LIVES } else { &LIVES };
+    let writer = |number| Writer::new(&mut world, number, lives);
+    let mut writers: Vec<_> = (0..CLIENTS).map(writer).collect();
     for _ in 0..random.random_range(1..=3) {
-        live(&mut world, &mut writers);
+        live(&mut world, &mut writers, is_set_back);
     }
     world.seen
 }
 
 /// One life: from a start to a crash and what it has left.
-fn live(world: &mut World, writers: &mut [Writer]) {
+fn live(world: &mut World, writers: &mut [Writer], is_set_back: bool) {
     let actions = world.random.random_range(10..=ACTIONS_MAX);
     let faults_from = world.random.random_range(0..actions);
     let faults = disk_faults(&mut world.random);
@@ -230,19 +260,25 @@ fn live(world: &mut World, writers: &mut [Writer]) {
         world.settle();
         run_reactors(world);
     }
-    let log_failed = world.log_failed();
+    let (log_failed, log_stalled) = (world.log_failed(), world.log_stalled);
     world.seen.failed_logs += usize::from(log_failed);
     let is_served = is_on && settles && !log_failed;
     for writer in &mut *writers {
-        writer.receive(log_failed);
+        writer.receive(log_failed, log_stalled);
         if is_served {
             assert_eq!(writer.answered, writer.sent.len(), "client {}", writer.number);
         }
     }
     let power_cut = !is_on || world.chance(0.8);
     let recovery_faults = recovery_faults(&mut world.random);
+    if is_set_back {
+        let ns = pick(&mut world.random, &[1_000_000, 5_000_000_000, 3_600_000_000_000]);
+        world.set_clock_back(ns);
+    }
     world.crash(power_cut, recovery_faults);
-    world.advance(LATER_NS);
+    if !is_set_back {
+        world.advance(LATER_NS);
+    }
     for writer in writers {
         writer.check(world);
     }
@@ -251,7 +287,7 @@ fn live(world: &mut World, writers: &mut [Writer]) {
 fn act(world: &mut World, writers: &mut [Writer]) {
     let nth = world.random.random_range(0..writers.len());
     let reactor = world.random.random_range(0..world.plan.reactors);
-    let log_failed = world.log_failed();
+    let (log_failed, log_stalled) = (world.log_failed(), world.log_stalled);
     let writer = &mut writers[nth];
     match world.random.random_range(0..100) {
         // A connection whose answers are held for ever is closed.
@@ -262,7 +298,7 @@ fn act(world: &mut World, writers: &mut [Writer]) {
         62..76 => {
             world.write_log();
         }
-        76..86 => writer.receive(log_failed),
+        76..86 => writer.receive(log_failed, log_stalled),
         86..91 => {
             let ns = pick(&mut world.random, &[1_000, 100_000, 3_000_000, 150_000_000]);
             world.advance(ns);

@@ -11,7 +11,9 @@ use crate::cql::execute::tests::model::{Step, row};
 const PARTITIONS: i32 = 3;
 const ROWS: i32 = 4;
 /// Lives in seconds: for ever, over when tables are looked at, longer than a run.
-const LIVES: [u32; 4] = [0, 0, 10, 10_000_000];
+pub(super) const LIVES: [u32; 4] = [0, 0, 10, 10_000_000];
+/// Those that a clock that is set back does not bring back.
+pub(super) const LONG_LIVES: [u32; 2] = [0, 10_000_000];
 /// Times of one client's writes: one place of these, and its number behind it.
 const TIMES: usize = 1 << 20;
 
@@ -149,14 +151,19 @@ impl State {
 
 impl Statement {
     /// What a client does next. `number`: of its next write; each takes one.
-    pub(super) fn random(random: &mut SmallRng, state: &State, number: &mut usize) -> Statement {
+    pub(super) fn random(
+        random: &mut SmallRng,
+        state: &State,
+        lives: &[u32],
+        number: &mut usize,
+    ) -> Statement {
         let p = random.random_range(0..PARTITIONS);
         let v = random.random_range(0..5);
         match random.random_range(0..30) {
-            0..11 => Statement::Write(timed(random, number)),
+            0..11 => Statement::Write(timed(random, lives, number)),
             11..15 => {
                 let count = random.random_range(2..6);
-                Statement::Batch((0..count).map(|_| timed(random, number)).collect())
+                Statement::Batch((0..count).map(|_| timed(random, lives, number)).collect())
             }
             15..18 => Statement::Count { p, by: random.random_range(1..10) },
             18..20 => Statement::InsertIfAbsent { p, v },
@@ -220,10 +227,10 @@ pub(super) fn creation(client: usize) -> [String; 3] {
     ]
 }
 
-fn timed(random: &mut SmallRng, number: &mut usize) -> Timed {
+fn timed(random: &mut SmallRng, lives: &[u32], number: &mut usize) -> Timed {
     let (p, c) = (random.random_range(0..PARTITIONS), random.random_range(0..ROWS));
     let v = random.random_bool(0.8).then(|| random.random_range(0..9));
-    let ttl = LIVES[random.random_range(0..LIVES.len())];
+    let ttl = lives[random.random_range(0..lives.len())];
     let step = match random.random_range(0..12) {
         0..4 => Step::Insert { p, c, v, ttl },
         4..8 => Step::Update { p, c, v, ttl },

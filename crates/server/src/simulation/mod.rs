@@ -8,7 +8,7 @@
 //! `http_pipelines` and `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
 //! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
 //! clients of `pubsub_client`; `groups` those of a log on a slow disk, `hostile` those that keep clients from
-//! harming others.
+//! harming others; `restore` starts from copied or missing files, `restart` with the clock set back, and takes snapshots on a full disk.
 
 mod behaviour;
 mod chaos;
@@ -31,6 +31,7 @@ mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;
 mod pubsub_log;
+mod restart;
 mod restore;
 mod roles;
 mod schema;

@@ -297,6 +297,10 @@ pub(super) struct World {
     journal: Journal,
     /// When the questions of clients that the oracle does not know were run.
     asked: Vec<UnixMs>,
+    /// The log could not grow at some time of this life: it refuses writes then, and takes later ones.
+    pub(super) log_stalled: bool,
+    /// By so much is the wall clock behind what it would show if nobody had set it.
+    behind_ns: u64,
 }
 
 impl World {
@@ -304,11 +308,23 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let disk = Arc::new(FaultDisk::new(random.next_u64()));
         let journal = Journal::default();
-        let life = begin_life(&plan, &disk, &journal, Now::default(), &mut random).unwrap();
+        let life = begin_life(&plan, &disk, &journal, Now::default(), 0, &mut random).unwrap();
         let (clients, departed, oracle) = (Vec::new(), Vec::new(), Oracle::default());
         let seen = Seen::default();
-        let asked = Vec::new();
-        World { random, disk, plan, clients, departed, oracle, seen, life, journal, asked }
+        World {
+            random,
+            disk,
+            plan,
+            clients,
+            departed,
+            oracle,
+            seen,
+            life,
+            journal,
+            asked: Vec::new(),
+            log_stalled: false,
+            behind_ns: 0,
+        }
     }
 
     pub(super) fn sim(&mut self) -> &mut Sim<Witness> {
@@ -407,12 +423,19 @@ impl World {
             return writer.run_until(now);
         }
         let outcome = self.life.shared.log.writer_step(&|| now);
+        self.log_stalled |= self.life.shared.log.stall().is_some();
         outcome.bytes_written > 0 || outcome.synced
     }
 
     /// Whether the log's writer waits for the disk.
     pub(super) fn is_syncing(&self) -> bool {
         self.life.slow_writer.as_ref().is_some_and(SlowWriter::is_syncing)
+    }
+
+    /// Somebody sets the wall clock back before the server starts again.
+    pub(super) fn set_clock_back(&mut self, ns: u64) {
+        self.behind_ns += ns;
+        self.life.sim.set_clock_back(ns);
     }
 
     pub(super) fn advance(&mut self, ns: u64) {
@@ -483,6 +506,7 @@ impl World {
         self.clients.clear();
         self.departed.clear();
         self.journal.borrow_mut().clear();
+        self.log_stalled = false;
         let now = self.life.sim.now();
         self.life.slow_writer = None;
         self.disk.set_faults(binlog::Faults::default());
@@ -490,8 +514,9 @@ impl World {
             self.disk.power_cut();
         }
         self.disk.set_faults(recovery_faults);
+        let behind_ns = self.behind_ns;
         let World { plan, disk, journal, random, seen, .. } = self;
-        let begun = begin_life(plan, disk, journal, now, random);
+        let begun = begin_life(plan, disk, journal, now, behind_ns, random);
         self.life = begun
             .or_else(|error| {
                 let text = format!("{error:#}");
@@ -502,7 +527,7 @@ impl World {
                 if recovery_faults.power_off_after.is_some() {
                     disk.power_cut();
                 }
-                begin_life(plan, disk, journal, now, random)
+                begin_life(plan, disk, journal, now, behind_ns, random)
             })
             .unwrap_or_else(|error| panic!("the server does not start again: {error:#}"));
         self.disk.set_faults(binlog::Faults::default());
@@ -521,8 +546,8 @@ impl World {
         self.journal.borrow_mut().clear();
         let now = self.life.sim.now();
         self.life.slow_writer = None;
-        let World { plan, disk, journal, random, .. } = self;
-        self.life = begin_life(plan, disk, journal, now, random)?;
+        let World { plan, disk, journal, random, behind_ns, .. } = self;
+        self.life = begin_life(plan, disk, journal, now, *behind_ns, random)?;
         Ok(())
     }
 
@@ -561,14 +586,15 @@ impl World {
         let names = self.disk.list().unwrap();
         let name = names.into_iter().filter(|name| name.starts_with("snapshot-")).max().unwrap();
         let bytes = self.disk.contents(&name).unwrap();
-        self.clients.clear();
-        self.departed.clear();
+        self.restore_snapshot(&name, &bytes);
+    }
+
+    /// The same with any snapshot.
+    pub(super) fn restore_snapshot(&mut self, name: &str, bytes: &[u8]) {
         self.oracle = Oracle::default();
-        let now = self.life.sim.now();
         self.disk = Arc::new(FaultDisk::new(self.random.next_u64()));
-        self.disk.put(&name, &bytes);
-        let World { plan, disk, journal, random, .. } = self;
-        self.life = begin_life(plan, disk, journal, now, random).unwrap();
+        self.disk.put(name, bytes);
+        self.restart().unwrap();
     }
 
     /// Returns what the server answers to raw requests of the Redis protocol.
@@ -618,6 +644,7 @@ fn begin_life(
     disk: &Arc<FaultDisk>,
     journal: &Journal,
     now: Now,
+    behind_ns: u64,
     random: &mut SmallRng,
 ) -> anyhow::Result<Life> {
     let mut config = Config::default();
@@ -660,6 +687,7 @@ fn begin_life(
     };
     let mut sim = Sim::new(&group, reactor::Faults::default(), random.next_u64(), witness);
     sim.advance(now.mono.since(sim.now().mono));
+    sim.set_clock_back(behind_ns);
     sim.links().wakers().for_each(|waker| waker.wake());
     let taker = shared.snapshots.taker();
     let slow_writer = (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));

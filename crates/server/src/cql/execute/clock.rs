@@ -16,6 +16,17 @@ pub(crate) struct WriteClock {
 const LEAD_US_MAX: i64 = 1_000_000;
 
 impl WriteClock {
+    /// One whose numbers are all above `newest`, whatever the time is.
+    pub(crate) fn above(newest: i64) -> WriteClock {
+        WriteClock { last: AtomicI64::new(newest) }
+    }
+
+    /// The newest number given to anybody. Numbers that only follow a client far ahead of the time do
+    /// not count.
+    pub(crate) fn newest(&self) -> i64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
     /// A number above `floor`, which a conditional write has read.
     ///
     /// Others continue after it, unless it is so far ahead of the clock that a client must have chosen
@@ -55,6 +66,18 @@ mod tests {
         assert_eq!(clock.take(90, 1), 104);
         assert_eq!(clock.take(200, 0), 200);
         assert_eq!(clock.take(200, 1), 201);
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_restart_whatever_the_time_is() {
+        let clock = WriteClock::default();
+        clock.take(5_000, 3);
+        let again = WriteClock::above(clock.newest());
+        assert_eq!(again.take(1_000, 1), 5_003);
+        // What was written before is above the time, but nothing that a client chose.
+        assert_eq!(again.take_above(5_001, 1_000), 5_004);
+        assert_eq!(again.take_above(1 << 50, 1_000), (1 << 50) + 1);
+        assert_eq!(again.newest(), 5_005);
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Engine<'_> {
             let mutation = Mutation::Partition { key, writes: packed.writes() };
             unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         }
+        unit.stamp(timestamp);
         unit.commit(self.worker);
         Ok(())
     }

@@ -284,6 +284,7 @@ impl Engine<'_> {
                 keyspace.lock(places.map(|(_, hash)| hash), self.params)
             }
         };
+        let newest_before = shared.write_clock.newest();
         let mut unit = Unit::new(shared, self.worker, self.record, locked);
         let current = shared.catalog.load();
         writes.iter().try_for_each(|write| write.check_table(&current))?;
@@ -314,6 +315,10 @@ impl Engine<'_> {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
             change(writes, &mut unit, clock, packed, room)?;
+        }
+        // Also of other reactors: no harm.
+        if clock.newest() > newest_before {
+            unit.stamp(clock.newest());
         }
         let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, unit.record_bytes()));
         let written = unit.commit(self.worker);

@@ -1,0 +1,230 @@
+//! Restarts with a clock that was set back, and snapshots that find no room or no time.
+
+use binlog::{Disk, Faults};
+use wire::cql::Version;
+
+use super::cql_client::{Client, with_options};
+use super::world::{Plan, World};
+use crate::snapshots::Progress;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Asks one statement after the other, each of which has one answer that begins so.
+#[track_caller]
+fn check(world: &mut World, talk: &[(&str, &str)]) {
+    let mut client = Client::start(world, Version::V4, None);
+    for (statement, expected) in talk {
+        client.query(1, statement);
+        let mut replies = client.ask(world);
+        while world.write_log() {
+            replies.extend(client.ask(world));
+        }
+        assert_eq!(replies.len(), 1, "{statement}: {replies:?}");
+        assert!(replies[0].starts_with(&format!("1 {expected}")), "{statement}: {replies:?}");
+    }
+    client.sim.close();
+}
+
+fn take_snapshot(world: &mut World) -> Progress {
+    world.begin_snapshot();
+    loop {
+        world.write_log();
+        let progress = world.go_on_with_snapshot(10_000);
+        if progress != Progress::WaitsForLog {
+            return progress;
+        }
+    }
+}
+
+fn names(world: &World, prefix: &str) -> Vec<String> {
+    let mut names = world.disk.list().unwrap();
+    names.retain(|name| name.starts_with(prefix));
+    names
+}
+
+const CREATE: [(&str, &str); 3] = [
+    (
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CHANGE",
+    ),
+    ("CREATE TABLE k.t (k int PRIMARY KEY, v int)", "CHANGE"),
+    ("CREATE TABLE k.l (k int PRIMARY KEY, l list<int>)", "CHANGE"),
+];
+
+/// Whether the newest timestamp comes from the log, from a snapshot, or from a snapshot and a log that
+/// adds nothing to it.
+fn check_clock_set_back(snapshot: bool) {
+    let mut world = World::new(3, with_options(&[]));
+    check(&mut world, &CREATE);
+    check(
+        &mut world,
+        &[
+            ("INSERT INTO k.t (k, v) VALUES (1, 1)", "VOID"),
+            ("INSERT INTO k.t (k, v) VALUES (2, 1)", "VOID"),
+            ("UPDATE k.l SET l = l + [1] WHERE k = 1", "VOID"),
+            ("DELETE FROM k.t WHERE k = 2", "VOID"),
+        ],
+    );
+    if snapshot {
+        assert_eq!(take_snapshot(&mut world), Progress::Idle);
+        assert_eq!(names(&world, "snapshot").len(), 1);
+    }
+    for round in 0..2 {
+        world.set_clock_back(HOUR_NS);
+        world.restart().unwrap();
+        let (old, new) = (round + 1, round + 2);
+        let one = "00000001";
+        check(
+            &mut world,
+            &[
+                ("SELECT v FROM k.t WHERE k = 1", &format!("ROWS 0000000{old}")),
+                (&format!("UPDATE k.t SET v = {new} WHERE k = 1"), "VOID"),
+                ("SELECT v FROM k.t WHERE k = 1", &format!("ROWS 0000000{new}")),
+                // It wins once: its row is above the deletion from before the restart.
+                ("INSERT INTO k.t (k, v) VALUES (2, 7) IF NOT EXISTS", "ROWS 01"),
+                ("INSERT INTO k.t (k, v) VALUES (2, 8) IF NOT EXISTS", "ROWS 00"),
+                ("SELECT v FROM k.t WHERE k = 2", "ROWS 00000007"),
+                ("DELETE FROM k.t WHERE k = 2", "VOID"),
+                ("SELECT v FROM k.t WHERE k = 2", "ROWS "),
+                // Items stay in the order in which they were appended.
+                (&format!("UPDATE k.l SET l = l + [{new}] WHERE k = 1"), "VOID"),
+                (&format!("INSERT INTO k.t (k, v) VALUES (3, {one})"), "VOID"),
+            ],
+        );
+    }
+    check(
+        &mut world,
+        &[(
+            "SELECT l FROM k.l WHERE k = 1",
+            "ROWS 00000003000000040000000100000004000000020000000400000003",
+        )],
+    );
+}
+
+#[test]
+fn writes_take_effect_after_a_restart_with_the_clock_set_back() {
+    check_clock_set_back(false);
+    check_clock_set_back(true);
+}
+
+/// A client with a clock far ahead harms only what it writes.
+#[test]
+fn a_clients_timestamp_does_not_move_the_servers_clock() {
+    let mut world = World::new(4, with_options(&[]));
+    check(&mut world, &CREATE);
+    check(
+        &mut world,
+        &[
+            ("INSERT INTO k.t (k, v) VALUES (1, 1) USING TIMESTAMP 9000000000000000", "VOID"),
+            ("UPDATE k.t SET v = 2 WHERE k = 1 IF v = 1", "ROWS 01"),
+            ("INSERT INTO k.t (k, v) VALUES (2, 1)", "VOID"),
+        ],
+    );
+    let newest = world.shared().write_clock.newest();
+    let now_us = world.sim().now().unix_us();
+    assert!(newest < now_us + 1_000_000, "{newest} {now_us}");
+    assert_eq!(take_snapshot(&mut world), Progress::Idle);
+    world.restart().unwrap();
+    assert_eq!(world.shared().write_clock.newest(), newest);
+}
+
+fn fill(world: &mut World, count: usize) {
+    let mut requests = Vec::new();
+    for number in 0..count {
+        let key = format!("key{number}");
+        wire::resp::encode_request(&[b"SET", key.as_bytes(), &[b'x'; 500]], &mut requests);
+    }
+    assert_eq!(world.ask(&requests), b"+OK\r\n".repeat(count));
+}
+
+fn used_bytes(world: &World) -> u64 {
+    let names = world.disk.list().unwrap();
+    names.iter().map(|name| world.disk.contents(name).unwrap().len() as u64).sum()
+}
+
+/// The disk has room for so much more.
+fn leave_room(world: &World, bytes: u64) {
+    let capacity_bytes = Some(used_bytes(world) + bytes);
+    world.disk.set_faults(Faults { capacity_bytes, ..Faults::default() });
+}
+
+#[test]
+fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
+    let plan = Plan { segment_bytes: 32 * 1024, ..Plan::default() };
+    let mut world = World::new(9, plan);
+    fill(&mut world, 2_000);
+    // With hardly any room it is not begun; with more it ends in the middle.
+    for room in [1_000, 600_000, 1_000_000] {
+        leave_room(&world, room);
+        let before = used_bytes(&world);
+        assert_eq!(take_snapshot(&mut world), Progress::Idle);
+        let status = world.shared().snapshots.status();
+        let error = status.last_error.unwrap();
+        assert!(!status.last_ok && error.contains("free bytes"), "{room}: {error}");
+        assert_eq!(names(&world, "snapshot"), [""; 0], "{room}");
+        assert_eq!(used_bytes(&world), before, "{room}");
+        assert!(!world.log_failed() && world.shared().log.stall().is_none());
+    }
+    // What is kept for the log is enough for it to go on.
+    fill(&mut world, 50);
+    assert!(world.shared().log.stall().is_none());
+    world.disk.set_faults(Faults::default());
+    assert_eq!(take_snapshot(&mut world), Progress::Idle);
+    assert!(world.shared().snapshots.status().last_ok);
+    assert_eq!(names(&world, "snapshot").len(), 1);
+    world.restart().unwrap();
+    assert_eq!(world.ask(b"DBSIZE\r\n"), b":2000\r\n");
+}
+
+#[test]
+fn a_failing_write_of_a_snapshot_leaves_nothing() {
+    let mut world = World::new(10, Plan::default());
+    fill(&mut world, 100);
+    world.begin_snapshot();
+    world.go_on_with_snapshot(100);
+    assert_eq!(names(&world, "snapshot"), ["snapshot.tmp"]);
+    world.disk.set_faults(Faults { write_error: 1.0, ..Faults::default() });
+    assert_eq!(world.go_on_with_snapshot(10_000), Progress::Idle);
+    assert_eq!(names(&world, "snapshot"), [""; 0]);
+    assert!(!world.shared().snapshots.status().last_ok);
+}
+
+#[test]
+fn a_server_that_ends_gives_up_its_snapshot_unless_it_was_asked_for_one() {
+    for is_awaited in [false, true] {
+        let mut world = World::new(11, Plan::default());
+        fill(&mut world, 100);
+        world.begin_snapshot();
+        world.go_on_with_snapshot(100);
+        if is_awaited {
+            world.shared().snapshots.await_at_end();
+        }
+        world.shared().snapshots.stop();
+        while world.go_on_with_snapshot(10_000) != Progress::Idle {
+            world.write_log();
+        }
+        assert_eq!(names(&world, "snapshot").len(), usize::from(is_awaited));
+        assert_eq!(names(&world, "snapshot.tmp"), [""; 0]);
+    }
+}
+
+/// Written by the version before the end of a snapshot had a timestamp.
+#[test]
+fn a_snapshot_of_version_1_is_read_and_replaced() {
+    let mut world = World::new(12, with_options(&[]));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/snapshot-v1.myr");
+    world.restore_snapshot("snapshot-00000000000000001748.myr", &std::fs::read(path).unwrap());
+    for round in 0..2 {
+        assert_eq!(
+            world.ask(b"GET text\r\nHGET hash f\r\nLLEN list\r\nZSCORE zset m\r\n"),
+            b"$2\r\nv1\r\n$1\r\nv\r\n:4\r\n$3\r\n1.5\r\n",
+            "round {round}"
+        );
+        check(&mut world, &[("SELECT v FROM k.t WHERE k = 1", "ROWS 6f6c64")]);
+        assert_eq!(take_snapshot(&mut world), Progress::Idle);
+        let names = names(&world, "snapshot-");
+        assert_eq!(names.len(), 1);
+        assert_eq!(world.disk.contents(&names[0]).unwrap()[7], 2, "its version");
+        world.restart().unwrap();
+    }
+}

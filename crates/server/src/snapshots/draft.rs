@@ -1,0 +1,228 @@
+//! A snapshot that is being written.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use binlog::{Disk, DiskFile, Lsn, write_all_at};
+use store::{Keyspace, STRIPES, SnapshotBlock};
+
+use super::format::{End, block_header, header};
+use super::{file_name, snapshot_names};
+use crate::shared::Shared;
+
+const TEMPORARY_NAME: &str = "snapshot.tmp";
+/// Bytes go to the disk in pieces of about this size. Between two it is looked whether there is room
+/// for more, and whether the server ends.
+const WRITE_BYTES: usize = 1 << 20;
+/// So much may wait for the sync at the end: who gives up a snapshot waits no longer than for this.
+const UNSYNCED_BYTES_MAX: u64 = 64 << 20;
+/// A snapshot leaves room for so many files of the log: without them writes would stop.
+const LOG_SEGMENTS_KEPT: u64 = 2;
+/// Small values take twice as much memory as they take bytes in a file, or less.
+const MEMORY_PER_BYTE: u64 = 2;
+
+/// Removes what an unfinished snapshot has written.
+pub(super) fn remove_leftover(disk: &dyn Disk) -> io::Result<()> {
+    if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
+        disk.remove(TEMPORARY_NAME)?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    pub(super) keys: u64,
+    pub(super) bytes: u64,
+}
+
+pub(super) enum Step {
+    More,
+    WaitsForLog,
+    Done(Written),
+}
+
+/// Bytes on their way into a file, in large pieces.
+#[derive(Debug)]
+struct Pieces {
+    file: Arc<dyn DiskFile>,
+    disk: Arc<dyn Disk>,
+    stop: Arc<AtomicBool>,
+    buffer: Vec<u8>,
+    offset: u64,
+    synced: u64,
+    /// Bytes of the disk that are not for a snapshot.
+    kept_bytes: u64,
+}
+
+impl Pieces {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() < WRITE_BYTES {
+            self.buffer.extend_from_slice(bytes);
+            return if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) };
+        }
+        self.flush()?;
+        bytes.chunks(WRITE_BYTES).try_for_each(|piece| self.write(piece))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer)?;
+        self.buffer = buffer;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        check_goes_on(&self.stop)?;
+        check_room(&*self.disk, bytes.len() as u64, self.kept_bytes)?;
+        write_all_at(&*self.file, self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        if self.offset - self.synced >= UNSYNCED_BYTES_MAX { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync()?;
+        self.synced = self.offset;
+        Ok(())
+    }
+}
+
+fn check_goes_on(stop: &AtomicBool) -> io::Result<()> {
+    if stop.load(Ordering::SeqCst) {
+        return Err(io::Error::new(ErrorKind::Interrupted, "the server ends"));
+    }
+    Ok(())
+}
+
+fn check_room(disk: &dyn Disk, needed: u64, kept: u64) -> io::Result<()> {
+    match disk.free_bytes()? {
+        Some(free) if free < needed.saturating_add(kept) => {
+            let text = format!(
+                "the disk has {free} free bytes: the snapshot needs {needed} more, and {kept} are \
+                 kept for the log"
+            );
+            Err(io::Error::new(ErrorKind::StorageFull, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A snapshot that is being written and has no name yet.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pieces: Pieces,
+    block: SnapshotBlock,
+    next_stripe: usize,
+    keys: u64,
+    /// Lowest and highest position of a stripe.
+    first: u64,
+    last: u64,
+    is_whole: bool,
+}
+
+/// Writes data that nobody changes, as of a position that is above all of the log.
+pub(crate) fn write_whole(
+    disk: &Arc<dyn Disk>,
+    keyspace: &Keyspace,
+    position: u64,
+    newest_timestamp: i64,
+) -> io::Result<u64> {
+    remove_leftover(&**disk)?;
+    let mut draft = Draft::begin(Arc::clone(disk), Arc::default(), keyspace.seed(), 0)?;
+    while draft.next_stripe < STRIPES {
+        draft.put_stripe(keyspace, || position)?;
+    }
+    draft.end(newest_timestamp)?;
+    draft.name()?;
+    Ok(draft.keys)
+}
+
+impl Draft {
+    pub(super) fn create(shared: &Shared) -> io::Result<Draft> {
+        let disk = Arc::clone(&shared.snapshots.disk);
+        let kept_bytes = LOG_SEGMENTS_KEPT * shared.settings.load().log_segment_bytes;
+        remove_leftover(&*disk)?;
+        // So that a snapshot that cannot fit is not even begun.
+        let expected_bytes = shared.memory.store.current_bytes() / MEMORY_PER_BYTE;
+        check_room(&*disk, expected_bytes, kept_bytes)?;
+        let stop = Arc::clone(&shared.snapshots.stop);
+        Self::begin(disk, stop, shared.keyspace.seed(), kept_bytes)
+    }
+
+    fn begin(
+        disk: Arc<dyn Disk>,
+        stop: Arc<AtomicBool>,
+        seed: u64,
+        kept_bytes: u64,
+    ) -> io::Result<Draft> {
+        let file = disk.create(TEMPORARY_NAME)?;
+        let buffer = header(seed, crate::clock::unix_now()).to_vec();
+        let pieces = Pieces { file, disk, stop, buffer, offset: 0, synced: 0, kept_bytes };
+        let block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
+        let (first, last) = (u64::MAX, 0);
+        Ok(Draft { pieces, block, next_stripe: 0, keys: 0, first, last, is_whole: false })
+    }
+
+    pub(super) fn step(&mut self, shared: &Shared) -> io::Result<Step> {
+        check_goes_on(&self.pieces.stop)?;
+        if self.next_stripe < STRIPES {
+            self.put_stripe(&shared.keyspace, || shared.log.next().0)?;
+            return Ok(Step::More);
+        }
+        if !self.is_whole {
+            // After the last block: no write in them has a newer one.
+            self.end(shared.write_clock.newest())?;
+            self.is_whole = true;
+        }
+        // Records below `last` may still be on their way into a lane; `next` counts them already.
+        if shared.log.durable().0 < self.last {
+            if let Some(cause) = shared.log.poisoned() {
+                return Err(io::Error::other(cause.to_string()));
+            }
+            shared.log.request_sync(Lsn(self.last));
+            return Ok(Step::WaitsForLog);
+        }
+        self.publish(shared)?;
+        Ok(Step::Done(Written { keys: self.keys, bytes: self.pieces.offset }))
+    }
+
+    fn put_stripe(
+        &mut self,
+        keyspace: &Keyspace,
+        position: impl FnOnce() -> u64,
+    ) -> io::Result<()> {
+        let Draft { block, pieces, .. } = self;
+        keyspace.snapshot_stripe(self.next_stripe, position, block);
+        pieces.put(&block_header(block))?;
+        pieces.put(&block.bytes)?;
+        self.next_stripe += 1;
+        self.keys += block.keys;
+        self.first = self.first.min(block.lsn);
+        self.last = self.last.max(block.lsn);
+        Ok(())
+    }
+
+    fn end(&mut self, newest_timestamp: i64) -> io::Result<()> {
+        self.pieces.put(&End { keys: self.keys, newest_timestamp }.encode())?;
+        self.pieces.flush()?;
+        self.pieces.sync()
+    }
+
+    /// From now on it counts.
+    fn name(&self) -> io::Result<()> {
+        self.pieces.disk.rename(TEMPORARY_NAME, &file_name(self.first))?;
+        self.pieces.disk.sync_dir()
+    }
+
+    /// Gives it its name; then what it replaces can go.
+    fn publish(&self, shared: &Shared) -> io::Result<()> {
+        self.name()?;
+        let disk = &*self.pieces.disk;
+        let names = snapshot_names(disk)?;
+        for (_, old) in names.into_iter().filter(|(position, _)| *position < self.first) {
+            disk.remove(&old)?;
+        }
+        shared.log.truncate_before(Lsn(self.first))
+    }
+}

@@ -1,0 +1,134 @@
+//! The bytes around the blocks of a snapshot: `docs/snapshot-format.md`.
+
+use base::time::UnixMs;
+use store::{STRIPES, SnapshotBlock};
+
+const MAGIC: &[u8; 7] = b"MYRSNAP";
+/// The version that is written.
+pub(super) const VERSION: u8 = 2;
+/// The oldest version that is read: its end has no clock.
+const VERSION_MIN: u8 = 1;
+const END_MAGIC: &[u8; 8] = b"MYRSNEND";
+pub(super) const HEADER_BYTES: usize = 40;
+pub(super) const BLOCK_HEADER_BYTES: usize = 32;
+
+pub(super) fn header(seed: u64, now: UnixMs) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..7].copy_from_slice(MAGIC);
+    bytes[7] = VERSION;
+    bytes[8..16].copy_from_slice(&seed.to_le_bytes());
+    bytes[16..24].copy_from_slice(&(STRIPES as u64).to_le_bytes());
+    bytes[24..32].copy_from_slice(&now.0.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..32]);
+    bytes[32..36].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// What a header says.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) version: u8,
+    pub(super) seed: u64,
+    pub(super) taken_unix_ms: u64,
+}
+
+/// An error is what is wrong with the bytes.
+pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, &'static str> {
+    let crc_fits = le32(&bytes[32..]) == crc32c::crc32c(&bytes[..32]);
+    if &bytes[..7] != MAGIC || !crc_fits {
+        return Err("not the header of a snapshot");
+    }
+    let version = bytes[7];
+    if !(VERSION_MIN..=VERSION).contains(&version) {
+        return Err("a version that this program does not read");
+    }
+    if le64(&bytes[16..]) != STRIPES as u64 {
+        return Err("another number of stripes");
+    }
+    Ok(Header { version, seed: le64(&bytes[8..]), taken_unix_ms: le64(&bytes[24..]) })
+}
+
+pub(super) fn block_header(block: &SnapshotBlock) -> [u8; BLOCK_HEADER_BYTES] {
+    let mut bytes = [0; BLOCK_HEADER_BYTES];
+    let stripe = u32::try_from(block.stripe).expect("STRIPES fits u32");
+    bytes[..4].copy_from_slice(&stripe.to_le_bytes());
+    bytes[8..16].copy_from_slice(&block.lsn.to_le_bytes());
+    bytes[16..24].copy_from_slice(&block.keys.to_le_bytes());
+    bytes[24..32].copy_from_slice(&(block.bytes.len() as u64).to_le_bytes());
+    let crc = block_crc(&bytes, &block.bytes);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+pub(super) fn block_crc(header: &[u8; BLOCK_HEADER_BYTES], content: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&header[8..]), content);
+    crc32c::crc32c_append(crc, &header[..4])
+}
+
+/// What the end of a snapshot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) keys: u64,
+    /// No timestamp that the server gave to a write in the blocks is greater.
+    pub(super) newest_timestamp: i64,
+}
+
+impl End {
+    pub(super) fn bytes_of(version: u8) -> usize {
+        if version == 1 { 24 } else { 32 }
+    }
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut bytes = END_MAGIC.to_vec();
+        bytes.extend_from_slice(&self.keys.to_le_bytes());
+        bytes.extend_from_slice(&self.newest_timestamp.to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.resize(End::bytes_of(VERSION), 0);
+        bytes
+    }
+
+    /// None if these are not the bytes of an end. `bytes` are as many as its version has.
+    pub(super) fn decode(bytes: &[u8]) -> Option<End> {
+        let (content, crc) = bytes.split_at(bytes.len() - 8);
+        let crc_fits = le32(crc) == crc32c::crc32c(content);
+        let (magic, numbers) = content.split_at(8);
+        let newest = numbers.get(8..).filter(|bytes| !bytes.is_empty());
+        let newest_timestamp = newest.map_or(0, |bytes| le64(bytes).cast_signed());
+        let end = End { keys: le64(numbers), newest_timestamp };
+        (magic == END_MAGIC && crc_fits).then_some(end)
+    }
+}
+
+pub(super) fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+pub(super) fn le64(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_header_and_end_is_checked() {
+        let bytes = header(7, UnixMs(9));
+        let read = read_header(&bytes).unwrap();
+        assert_eq!((read.version, read.seed, read.taken_unix_ms), (VERSION, 7, 9));
+        for at in 0..36 {
+            let mut flipped = bytes;
+            flipped[at] ^= 4;
+            assert!(read_header(&flipped).is_err(), "byte {at}");
+        }
+        let end = End { keys: 5, newest_timestamp: -3 };
+        let bytes = end.encode();
+        assert_eq!(bytes.len(), End::bytes_of(VERSION));
+        assert_eq!(End::decode(&bytes), Some(end));
+        for at in 0..28 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 4;
+            assert_eq!(End::decode(&flipped), None, "byte {at}");
+        }
+    }
+}
