@@ -10,7 +10,7 @@
 //! `docs/binlog-format.md`.
 //!
 //! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `gathering`,
-//! `scan`, `open`, [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
+//! `scan`, `open`, [`salvage`](salvage()), [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.
 #![forbid(unsafe_code)]
 
 mod aligned;
@@ -27,6 +27,7 @@ mod manifest;
 mod open;
 mod options;
 mod record;
+mod salvage;
 mod scan;
 mod segment;
 mod shelf;
@@ -43,6 +44,7 @@ pub use log::{AppendError, Log, Poisoned};
 pub use open::{OpenError, Recovered, ReplayError};
 pub use options::{Options, OptionsError, SyncPolicy};
 pub use record::{KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record};
+pub use salvage::{Salvage, salvage};
 pub use scan::{Damage, Fault, ScanError, Span, Tail};
 pub use segment::SEGMENT_HEADER_BYTES;
 pub use stats::{GroupSizes, LogStats, SYNC_LATENCY_BUCKETS};

@@ -81,25 +81,14 @@ impl Log {
         options.check(lanes)?;
         let files = Files::load(&*disk)?;
         let mut records = 0;
-        let scan = files.scan(span, &mut |record| {
-            if record.start < span.from || record.kind == KIND_MARK {
-                return Ok(());
-            }
-            records += 1;
-            replay(record).map_err(|source| {
-                let (file, offset) = files.place_of(record.start);
-                OpenError::Replay { file, offset, at: record.start, source }
-            })
-        })?;
-        let Some(scan) = scan else {
+        let Some(scan) = replay_from(&files, span, replay, &mut records)? else {
             return start_new(disk, options, lanes, span.reach, &files);
         };
         if let Tail::Damaged(damage) = scan.tail {
             return Err(OpenError::Damaged(damage));
         }
-        if scan.end < span.reach {
-            let (file, offset) = files.place_of(scan.end);
-            return Err(OpenError::EndsBefore { file, offset, end: scan.end, reach: span.reach });
+        if let Some(error) = ends_before(&files, &scan, span) {
+            return Err(error);
         }
         cut_tail(&*disk, &scan)?;
         let manifest = confirm(&*disk, &files, &scan)?;
@@ -118,6 +107,33 @@ impl Log {
             Start { disk, options, lanes, salt, segments, next_number, at, carried, manifest };
         Ok((Arc::new(Log::new(start)), recovered))
     }
+}
+
+/// Replays what starts at or after `span.from`, and counts it. None if there is no log yet.
+pub(crate) fn replay_from(
+    files: &Files,
+    span: Span,
+    replay: &mut dyn FnMut(Record<'_>) -> Result<(), ReplayError>,
+    records: &mut u64,
+) -> Result<Option<Scan>, OpenError> {
+    files.scan(span, &mut |record| {
+        if record.start < span.from || record.kind == KIND_MARK {
+            return Ok(());
+        }
+        replay(record).map_err(|source| {
+            let (file, offset) = files.place_of(record.start);
+            OpenError::Replay { file, offset, at: record.start, source }
+        })?;
+        *records += 1;
+        Ok(())
+    })
+}
+
+/// Why a log that was read is too short for its caller's snapshot, if it is.
+pub(crate) fn ends_before(files: &Files, scan: &Scan, span: Span) -> Option<OpenError> {
+    let (end, reach) = (scan.end, span.reach);
+    let (file, offset) = files.place_of(end);
+    (end < reach).then_some(OpenError::EndsBefore { file, offset, end, reach })
 }
 
 /// Records in the manifest what has been recovered, all of which is durable now.

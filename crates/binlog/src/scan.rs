@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::manifest::{self, MANIFEST_NAME, Manifest};
+use crate::open::OpenError;
 use crate::record::{self, Checksum, Header, Lsn, MARK_BYTES, Record, Seal};
 use crate::segment::{
     FORMAT_VERSION, FORMAT_VERSION_MIN, HeaderState, SEGMENT_HEADER_BYTES, Segment, SegmentHeader,
@@ -240,6 +241,32 @@ impl Files {
             found.push(load_file(disk, number)?);
         }
         Ok(Self { found, manifest })
+    }
+
+    /// The same for a log that may be damaged, with what [`Files::load`] would refuse. Files of
+    /// another log count as unused.
+    pub(crate) fn load_leniently(disk: &dyn Disk) -> Result<(Self, Option<OpenError>), ScanError> {
+        let (manifest, fault) = match Self::load_manifest(disk) {
+            Err(error @ ScanError::Manifest) => (None, Some(error)),
+            loaded => (loaded?, None),
+        };
+        let mut files = Self::load_segments(disk, manifest)?;
+        let fault = fault.or(files.check_same_log().err());
+        let salt = manifest.map(|manifest| manifest.salt);
+        let salt = salt.or(files.active().next().map(|(_, header)| header.salt));
+        for found in &mut files.found {
+            found.header = found.header.filter(|header| Some(header.salt) == salt);
+        }
+        Ok((files, fault.map(OpenError::Scan)))
+    }
+
+    /// Not below any position that the files have room for or speak of.
+    pub(crate) fn newest_position(&self) -> Lsn {
+        let stated = self.manifest.map_or(0, |manifest| manifest.durable.0);
+        let ends = self.found.iter().filter_map(|found| Some((found.header?, found.size_bytes)));
+        let ends =
+            ends.map(|(header, size)| header.base.max(header.durable).0.saturating_add(size));
+        Lsn(ends.fold(stated, u64::max))
     }
 
     fn check_same_log(&self) -> Result<(), ScanError> {

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser};
 use server::config::{self, Arguments, ArgumentsError, Config};
+use server::repair;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,6 +25,7 @@ Usage:
   myriad serve [OPTIONS]        Serve the data of a directory
   myriad log dump DIR           Print the records of a log
   myriad log verify DIR         Check a log without changing it
+  myriad log repair DIR         Keep what can be read of a directory that the server refuses
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
   myriad lab COMMAND            Measure servers: see myriad lab --help
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
@@ -51,8 +53,12 @@ Usage:
   myriad log dump DIR [--from LSN]   Print the records of the log in DIR, one per line, to standard
                                      output, from the record at or after LSN (a byte position)
   myriad log verify DIR              Check every record of the log in DIR; fails at the first damage
+  myriad log repair DIR [--apply]    Say what can be kept of a directory that the server refuses to
+                                     start with, and keep it with --apply: a new snapshot of all data
+                                     up to the first damage. The old files move to a directory in DIR
 
-DIR is the server's `dir`. The log is only read; the server may be running.
+DIR is the server's `dir`. dump and verify only read, also while the server is running; repair refuses
+then. Exit status of repair: 0 if the server can start with DIR now, else 1.
 ";
 
 const CONFIG_HELP: &str = "\
@@ -86,6 +92,10 @@ enum Command {
     LogVerify {
         dir: PathBuf,
     },
+    LogRepair {
+        dir: PathBuf,
+        mode: repair::Mode,
+    },
     /// The lab reads the rest of the command line itself.
     Lab,
     /// The same of the pipeline.
@@ -95,28 +105,32 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let mut parser = Parser::from_env();
-    let command = match parse(&mut parser) {
+    ExitCode::from(status(&mut Parser::from_env()))
+}
+
+/// Does what the command line asks for, and returns the exit status.
+fn status(parser: &mut Parser) -> u8 {
+    let command = match parse(parser) {
         Ok(command) => command,
         Err(error) => {
             complain(&error.to_string());
-            return ExitCode::from(2);
+            return 2;
         }
     };
-    match run(command, &mut parser) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+    match run(command, parser) {
+        Ok(()) => 0,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error)
             if error.is::<lexopt::Error>()
                 || error.is::<UsageError>()
                 || error.is::<web::UsageError>() =>
         {
             complain(&error.to_string());
-            ExitCode::from(2)
+            2
         }
         Err(error) => {
             complain(&format!("{error:#}"));
-            ExitCode::FAILURE
+            1
         }
     }
 }
@@ -131,6 +145,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::Serve(config) => server::serve(*config),
         Command::LogDump { dir, from } => server::logtool::dump(&dir, from),
         Command::LogVerify { dir } => server::logtool::verify(&dir),
+        Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
         Command::Web => web::run(parser),
         Command::Lab => {
             lab::measure::set_build(build());
@@ -183,6 +198,7 @@ fn parse_serve(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut words = Vec::new();
     let mut from = None;
+    let mut mode = repair::Mode::Try;
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Print(LOG_HELP.to_owned())),
@@ -191,18 +207,26 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
                 let lsn = lsn.to_str().and_then(|text| text.parse().ok());
                 from = Some(lsn.ok_or_else(|| usage("--from wants an LSN: a byte position"))?);
             }
+            Arg::Long("apply") => mode = repair::Mode::Apply,
             Arg::Value(word) if words.len() < 2 => words.push(word),
             other => return Err(other.unexpected().into()),
         }
     }
     let mut words = words.into_iter();
     let (action, dir) = (words.next(), words.next().map(PathBuf::from));
-    match (action.as_ref().and_then(|word| word.to_str()), dir, from) {
+    let action = action.as_ref().and_then(|word| word.to_str());
+    match (action, dir, from) {
+        (Some("dump" | "verify"), _, _) if mode == repair::Mode::Apply => {
+            Err(usage("only log repair takes --apply"))
+        }
         (Some("dump"), Some(dir), from) => Ok(Command::LogDump { dir, from }),
         (Some("verify"), Some(dir), None) => Ok(Command::LogVerify { dir }),
-        (Some("verify"), Some(_), Some(_)) => Err(usage("log verify reads the whole log")),
-        (Some("dump" | "verify"), None, _) => Err(usage("the directory of the log is missing")),
-        _ => Err(usage("myriad log wants dump DIR or verify DIR")),
+        (Some("repair"), Some(dir), None) => Ok(Command::LogRepair { dir, mode }),
+        (Some("verify" | "repair"), Some(_), Some(_)) => Err(usage("only log dump takes --from")),
+        (Some("dump" | "verify" | "repair"), None, _) => {
+            Err(usage("the directory of the log is missing"))
+        }
+        _ => Err(usage("myriad log wants dump DIR, verify DIR or repair DIR")),
     }
 }
 
@@ -291,6 +315,38 @@ mod tests {
             Ok(Command::LogVerify { dir }) => assert_eq!(dir, PathBuf::from("data")),
             other => panic!("{other:?}"),
         }
+        for (arguments, expected) in [
+            (&["log", "repair", "data"][..], repair::Mode::Try),
+            (&["log", "repair", "data", "--apply"], repair::Mode::Apply),
+        ] {
+            match parsed(arguments) {
+                Ok(Command::LogRepair { dir, mode }) => {
+                    assert_eq!((dir, mode), (PathBuf::from("data"), expected));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_repair_says_by_its_exit_status_whether_the_server_can_start() {
+        let dir = std::env::temp_dir().join(format!("myriad-log-status-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        // A log was there, and neither copy of its manifest is valid.
+        std::fs::write(dir.join("log.manifest"), [0; 8192]).unwrap();
+        let path = dir.to_str().unwrap();
+        for (arguments, expected) in [
+            (&["log", "repair"][..], 2),
+            (&["log", "verify", path], 1),
+            (&["log", "repair", path], 1),
+            (&["log", "repair", path, "--apply"], 0),
+            (&["log", "repair", path], 0),
+            (&["log", "verify", path], 0),
+            (&["log", "repair", "no such directory", "--apply"], 1),
+        ] {
+            assert_eq!(status(&mut Parser::from_args(arguments)), expected, "{arguments:?}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
@@ -302,10 +358,13 @@ mod tests {
             &["serve", "--hz", "x"],
             "--hz: argument couldn't be parsed into an integer (number, 1 to 500)",
         );
-        check_fault(&["log"], "myriad log wants dump DIR or verify DIR; see myriad --help");
+        check_fault(
+            &["log"],
+            "myriad log wants dump DIR, verify DIR or repair DIR; see myriad --help",
+        );
         check_fault(
             &["log", "cut", "data"],
-            "myriad log wants dump DIR or verify DIR; see myriad --help",
+            "myriad log wants dump DIR, verify DIR or repair DIR; see myriad --help",
         );
         check_fault(&["log", "dump"], "the directory of the log is missing; see myriad --help");
         check_fault(
@@ -314,8 +373,13 @@ mod tests {
         );
         check_fault(
             &["log", "verify", "data", "--from", "1"],
-            "log verify reads the whole log; see myriad --help",
+            "only log dump takes --from; see myriad --help",
         );
+        check_fault(
+            &["log", "verify", "data", "--apply"],
+            "only log repair takes --apply; see myriad --help",
+        );
+        check_fault(&["log", "repair"], "the directory of the log is missing; see myriad --help");
         check_fault(&["log", "dump", "data", "more"], "unexpected argument \"more\"");
         check_fault(&["config"], "myriad config wants --markdown; see myriad --help");
         check_fault(&["config", "--markdown", "x"], "unexpected argument \"x\"");

@@ -31,6 +31,7 @@ mod pubsub;
 mod purge;
 mod records;
 mod recovery;
+pub mod repair;
 mod resp;
 mod serve;
 mod shared;

@@ -1,0 +1,64 @@
+//! Reading what is left of a log that cannot be opened.
+
+use crate::disk::Disk;
+use crate::open::{OpenError, ReplayError, ends_before, replay_from};
+use crate::record::{Lsn, Record};
+use crate::scan::{Files, ScanError, Span, Tail};
+
+/// A file that is missing may have held positions that no other file knows of. None is larger.
+const MISSING_BYTES_MAX: u64 = 4 << 30;
+
+/// What can be read of a log, whatever its state.
+#[derive(Debug)]
+pub struct Salvage {
+    /// Users' records that were shown.
+    pub records: u64,
+    /// Where reading ended.
+    pub end: Lsn,
+    /// Above every position that the log has ever given out.
+    pub above: Lsn,
+    /// Why the log would not be opened. None: it would be.
+    pub fault: Option<OpenError>,
+}
+
+/// Shows the records that [`Log::open`](crate::Log::open) would show, up to the first place that it
+/// would refuse. Changes nothing. Fails only if the files cannot be read.
+///
+/// Without a snapshot (`span` is zero) a log whose beginning is missing is shown from where it starts;
+/// with one, what follows a gap is not shown.
+pub fn salvage(
+    disk: &dyn Disk,
+    span: Span,
+    replay: &mut dyn FnMut(Record<'_>) -> Result<(), ReplayError>,
+) -> Result<Salvage, OpenError> {
+    let (files, mut fault) = Files::load_leniently(disk)?;
+    let mut records = 0;
+    let mut scanned = replay_from(&files, span, replay, &mut records);
+    if let Err(OpenError::Scan(ScanError::StartsAfter { first, .. })) = scanned
+        && span.reach == Lsn(0)
+    {
+        fault = fault.or(scanned.err());
+        scanned = replay_from(&files, first.into(), replay, &mut records);
+    }
+    let (end, found) = match scanned {
+        Ok(None) => (span.reach, None),
+        Ok(Some(scan)) => {
+            let too_short = ends_before(&files, &scan, span);
+            let damaged = match scan.tail {
+                Tail::Damaged(damage) => Some(OpenError::Damaged(damage)),
+                Tail::Clean | Tail::Torn { .. } => None,
+            };
+            (scan.end, damaged.or(too_short))
+        }
+        Err(OpenError::Replay { file, offset, at, source }) => {
+            (at, Some(OpenError::Replay { file, offset, at, source }))
+        }
+        Err(error @ OpenError::Scan(ScanError::Io { .. } | ScanError::Version { .. })) => {
+            return Err(error);
+        }
+        Err(error) => (span.reach, Some(error)),
+    };
+    let newest = files.newest_position().max(end).max(span.reach);
+    let above = Lsn(newest.0.saturating_add(MISSING_BYTES_MAX));
+    Ok(Salvage { records, end, above, fault: fault.or(found) })
+}
