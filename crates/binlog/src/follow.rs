@@ -124,6 +124,18 @@ impl Batch {
         Self::default()
     }
 
+    /// Memory that it holds for the next records.
+    pub fn bytes_held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Gives the memory of a large record back. What the batch holds is gone.
+    pub fn shrink(&mut self) {
+        if self.bytes.capacity() > to_usize(BATCH_BYTES) {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Where the first record starts.
     pub fn start(&self) -> Lsn {
         self.start
@@ -282,13 +294,42 @@ impl Follower {
                 return Ok(());
             }
             // Nothing whole: either one record larger than a batch, or no record at all.
-            let bytes = Header::decode(&batch.bytes).map_or(0, Header::record_bytes);
-            if bytes <= want || bytes as u64 > available {
+            let header = Header::decode(&batch.bytes);
+            let bytes = header.map_or(0, Header::record_bytes);
+            let is_longer = bytes > want && bytes as u64 <= available;
+            if !is_longer || !self.is_record(header, segment, batch.start)? {
                 let file = file_name(segment.number);
                 return Err(FollowError::Damaged { at: batch.start, file });
             }
             want = bytes;
         }
+    }
+
+    /// Whether a long record stands here. Its length may be any bytes of another record, where a
+    /// position was guessed: no memory is taken for it before the checksum of all of it is right.
+    fn is_record(
+        &self,
+        header: Option<Header>,
+        segment: &Segment,
+        at: Lsn,
+    ) -> Result<bool, FollowError> {
+        let Some(header) = header else { return Ok(false) };
+        let mut piece = vec![0; to_usize(BATCH_BYTES)];
+        let mut crc = self.log.checksum.of_payload(&[]);
+        let mut offset = segment.offset(at) + RECORD_HEADER_BYTES as u64;
+        let mut left = header.payload_bytes;
+        while left > 0 {
+            let want = left.min(piece.len());
+            let count = read_full_at(&*segment.file, offset, &mut piece[..want])
+                .map_err(|source| FollowError::Read { file: file_name(segment.number), source })?;
+            if count < want {
+                return Ok(false);
+            }
+            crc = record::append_payload(crc, &piece[..want]);
+            offset += want as u64;
+            left -= want;
+        }
+        Ok(header.fits(at, crc))
     }
 
     /// Bytes of the leading valid records. A bad record further on is met by the next batch.

@@ -74,6 +74,11 @@ impl Checksum {
     }
 }
 
+/// The checksum of a payload of which this is the next part.
+pub(crate) fn append_payload(payload_crc: u32, part: &[u8]) -> u32 {
+    crc32c::crc32c_append(payload_crc, part)
+}
+
 /// Completes the checksum of a payload with the record's place, length and kind.
 #[inline]
 fn finish(payload_crc: u32, start: Lsn, length: u32, kind: u8) -> u32 {
@@ -114,6 +119,12 @@ impl Header {
         let crc = u32::from_le_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
         let plausible = kind != KIND_NONE && payload_bytes <= PAYLOAD_BYTES_MAX;
         plausible.then_some(Self { payload_bytes, kind, crc })
+    }
+
+    /// Whether this is the header of a record at `start` with a payload of this checksum.
+    pub(crate) fn fits(self, start: Lsn, payload_crc: u32) -> bool {
+        let length = u32::try_from(self.payload_bytes);
+        length.is_ok_and(|length| finish(payload_crc, start, length, self.kind) == self.crc)
     }
 
     pub(crate) fn record_bytes(self) -> usize {

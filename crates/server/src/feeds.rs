@@ -143,6 +143,7 @@ impl Feeds {
                 }
                 Err(error) => (changes::encode_end(&error.to_string()), true),
             };
+            batch.shrink();
             // Before it is sent: the answer may come at once.
             if is_last {
                 self.close(id);

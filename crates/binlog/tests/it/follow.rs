@@ -134,6 +134,31 @@ fn a_position_inside_a_record_is_an_error() {
     assert!(matches!(read, Err(FollowError::Damaged { at: Lsn(1), .. })));
 }
 
+/// Bytes inside of a large record that look like the header of another one, as long as the rest: no
+/// memory is taken for it.
+#[test]
+fn a_length_inside_a_record_is_not_believed() {
+    let log = new_log();
+    let mut payload = vec![7; 3_000_000];
+    let length = 2_900_000_u32;
+    payload[1000..1004].copy_from_slice(&length.to_le_bytes());
+    let mut kept = Vec::new();
+    append(&log, &mut kept, 0, &payload);
+    sync(&log);
+    let at = Lsn(kept[0].start.0 + 9 + 1000);
+    let mut follower = log.follow(at, Scope::Durable).unwrap();
+    let mut batch = Batch::new();
+    let error = follower.next_batch(&mut batch).unwrap_err();
+    assert!(matches!(error, FollowError::Damaged { .. }), "{error}");
+    assert!(batch.bytes_held() <= 1 << 20, "{}", batch.bytes_held());
+    let mut follower = log.follow(Lsn(0), Scope::Durable).unwrap();
+    assert!(follower.next_batch(&mut batch).unwrap());
+    assert_eq!(batch.records().next().unwrap().payload, payload);
+    assert!(batch.bytes_held() > 1 << 20);
+    batch.shrink();
+    assert_eq!(batch.bytes_held(), 0);
+}
+
 #[test]
 fn is_woken_once_per_question() {
     let log = new_log();
