@@ -56,7 +56,7 @@ pub use driver::{Faults, Trigger, Watcher};
 pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};
 pub use limits::{Limit, Limits};
-pub use listener::{BACKLOG, Listener, bind, listen};
+pub use listener::{BACKLOG, Listener, begin_listening, bind, listen};
 pub use mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
 pub use output::Output;
 pub use placement::Placement;

@@ -1,7 +1,7 @@
 //! Sockets that connections come from.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,12 @@ impl Listener {
         Ok(())
     }
 
+    /// Has a socket from [`bind`] listen, if it does not yet.
+    pub fn from_bound(socket: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
+        begin_listening(&socket)?;
+        Listener::from_fd(socket, refusal)
+    }
+
     fn from_fd(fd: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
         // Accepted sockets inherit this and the keep-alive options: no call per connection.
         sockopt::set_tcp_nodelay(&fd, true)?;
@@ -58,12 +64,6 @@ impl Listener {
 
     pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {
         self.tls.as_ref()
-    }
-
-    /// Takes a socket that listens already, for example one inherited from a parent process.
-    pub fn from_std(listener: TcpListener, refusal: &[u8]) -> io::Result<Listener> {
-        listener.set_nonblocking(true)?;
-        Listener::from_fd(OwnedFd::from(listener), refusal)
     }
 
     /// Where it listens; the port is the real one also when 0 was asked for.
@@ -101,6 +101,12 @@ pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Resul
     let fd = bind(address, shares_port)?;
     rustix::net::listen(&fd, backlog)?;
     Ok(fd)
+}
+
+/// Has a socket from [`bind`] take connections: the kernel completes them from now on.
+pub fn begin_listening(socket: &OwnedFd) -> io::Result<()> {
+    rustix::net::listen(socket, BACKLOG)?;
+    Ok(())
 }
 
 /// The same before it listens: the address is taken, and the kernel gives it no connection yet.

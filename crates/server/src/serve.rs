@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
@@ -70,8 +71,10 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     };
     let started = clock::now();
     let tls = open_tls(&settings)?;
-    let http = listen_http(&settings)?;
-    let early = Early::start(&http).context("starting the thread of early HTTP")?;
+    let sockets = bind_all(&settings)?;
+    let early = early_listeners(&settings, &sockets)
+        .and_then(|listeners| Early::start(&listeners))
+        .context("starting the thread of early HTTP")?;
     let recovered = recovery::recover(&disk, &settings, reactors, started.unix, rand::random())
         .with_context(|| format!("recovering the data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
@@ -86,7 +89,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     drop(early);
-    let group = start_group(&shared, &settings, reactors, http)?;
+    let group = start_group(&shared, &settings, reactors, sockets)?;
     shared.snapshots.start(&shared).context("starting the snapshot thread")?;
     Feeds::start(&shared).context("starting the thread of change streams")?;
     start_pool(&shared, &settings)?;
@@ -196,39 +199,53 @@ fn open_tls(settings: &Settings) -> anyhow::Result<Option<Arc<Tls>>> {
     }
 }
 
-/// Binds the addresses of HTTP: they answer before the data is there.
-fn listen_http(settings: &Settings) -> anyhow::Result<Vec<TcpListener>> {
-    let listen = |address: &SocketAddr| {
-        let socket = reactor::listen(*address, reactor::BACKLOG, false);
-        socket.map(TcpListener::from).with_context(|| format!("listening on {address}"))
+/// Takes the addresses, so that one in use is reported before the data is read. In the order in which
+/// the handler counts them.
+fn bind_all(settings: &Settings) -> anyhow::Result<Vec<OwnedFd>> {
+    let bind = |endpoint: Endpoint| {
+        let address = endpoint.address;
+        let taken = reactor::bind(address, false).and_then(|socket| {
+            if answers_early(&endpoint) {
+                reactor::begin_listening(&socket)?;
+            }
+            Ok(socket)
+        });
+        taken.with_context(|| format!("listening on {address}"))
     };
-    settings.http.iter().map(listen).collect()
+    settings.endpoints().map(bind).collect()
+}
+
+/// Whether it answers before the data is there.
+fn answers_early(endpoint: &Endpoint) -> bool {
+    endpoint.protocol == ClientProtocol::Http && !endpoint.is_tls
+}
+
+/// The sockets of those that answer early, once more.
+fn early_listeners(settings: &Settings, sockets: &[OwnedFd]) -> std::io::Result<Vec<TcpListener>> {
+    let all = settings.endpoints().zip(sockets);
+    let early = all.filter(|(endpoint, _)| answers_early(endpoint));
+    early.map(|(_, socket)| socket.try_clone().map(TcpListener::from)).collect()
 }
 
 fn start_group(
     shared: &Arc<Shared>,
     settings: &Settings,
     reactors: usize,
-    http: Vec<TcpListener>,
+    sockets: Vec<OwnedFd>,
 ) -> anyhow::Result<Group<Mail>> {
     let limits = Arc::new(Limits::default());
     apply_limits(&limits, settings);
     let mut listeners = Vec::new();
-    let mut http = http.into_iter();
-    // In the order in which the handler counts them.
-    for Endpoint { protocol, is_tls, address, .. } in settings.endpoints() {
+    for (endpoint, socket) in settings.endpoints().zip(sockets) {
+        let Endpoint { protocol, is_tls, address, .. } = endpoint;
         let refusal = match protocol {
             ClientProtocol::Resp => REFUSAL,
             // It has not asked anything yet: there is no stream to answer on.
             ClientProtocol::Cql => &[],
             ClientProtocol::Http => REFUSAL_HTTP,
         };
-        let listens = if protocol == ClientProtocol::Http && !is_tls { http.next() } else { None };
-        let listener = match listens {
-            Some(socket) => Listener::from_std(socket, refusal),
-            None => Listener::bind(address, refusal),
-        };
-        let listener = listener.with_context(|| format!("listening on {address}"))?;
+        let listener = Listener::from_bound(socket, refusal)
+            .with_context(|| format!("listening on {address}"))?;
         listeners.push(match shared.tls.get() {
             Some(tls) if is_tls => listener.with_tls(Arc::clone(tls)),
             _ => listener,
@@ -358,5 +375,29 @@ fn reload_tls(shared: &Shared) {
             let option = tls::option_of(&error);
             tracing::error!(option, %error, "the certificates stay as they were");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_before_anything_is_read_from_them() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let settings = Settings { resp: vec![any], http: vec![any], ..Settings::default() };
+        let sockets = bind_all(&settings).unwrap();
+        let early = early_listeners(&settings, &sockets).unwrap();
+        let [http] = &early[..] else { panic!("{early:?}") };
+        TcpStream::connect(http.local_addr().unwrap()).unwrap();
+        let resp = TcpListener::from(sockets[0].try_clone().unwrap()).local_addr().unwrap();
+        TcpStream::connect(resp).unwrap_err();
+
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let resp = vec![other.local_addr().unwrap()];
+        let error = bind_all(&Settings { resp, ..settings }).unwrap_err();
+        assert!(error.to_string().starts_with("listening on 127.0.0.1:"), "{error}");
     }
 }
