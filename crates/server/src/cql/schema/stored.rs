@@ -267,7 +267,10 @@ pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Resu
     let mut record = Record::default();
     // A record for each: the next start finds what a crash has left out.
     for mutation in batch.mutations() {
-        let locked = shared.keyspace.lock_all(params);
+        let Mutation::Partition { key, .. } = &mutation else {
+            unreachable!("a batch writes partitions")
+        };
+        let locked = shared.keyspace.lock_one(key.hash(), params);
         let mut unit = Unit::new(shared, &worker, &mut record, locked);
         unit.change(&mutation)?;
         last.gate = unit.commit(&mut worker);
