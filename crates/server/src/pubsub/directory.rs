@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::message::{Body, Kind, Message, Name, Post};
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::gate::Gate;
-use crate::resp::glob;
+use crate::resp::glob::Steps;
 
 /// Locks that channels share: so many that reactors seldom meet at one.
 const PARTS: usize = 64;
@@ -20,6 +20,11 @@ const PARTS: usize = 64;
 pub(super) const PATTERNS_MAX: usize = 10_000;
 /// Bytes of one pattern: to match one takes a step per byte of it and of the channel, under locks.
 const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Steps to compare one message with all patterns, some 5 ms. Each of them has the same share.
+const PATTERN_STEPS_MAX: u64 = 1 << 22;
+/// A usual pattern and a usual channel take no more.
+const _: () = assert!(PATTERN_STEPS_MAX / PATTERNS_MAX as u64 > 400);
 
 /// Bytes of messages that wait for one reactor. A connection that publishes more waits until half of them are
 /// handed out, so that each connection exceeds the limit by one request at most; other connections are served.
@@ -148,8 +153,9 @@ impl Receivers {
         if let Some(places) = part.of(post.kind).get(post.channel) {
             receivers.add(places);
         }
+        let count = patterns.map_or(0, BTreeMap::len).max(1) as u64;
         for (pattern, places) in patterns.into_iter().flatten() {
-            if glob::matches(pattern, post.channel) {
+            if Steps::new(PATTERN_STEPS_MAX / count).matches(pattern, post.channel) {
                 receivers.add(places);
                 receivers.patterns.push(Name::clone(pattern));
             }
@@ -431,15 +437,17 @@ impl Directory {
         self.part(channel).lock().of(kind).get(channel).map_or(0, Places::sum)
     }
 
-    /// Channels that somebody has subscribed to by name, in order; of these those that fit.
-    pub(crate) fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Name> {
-        let fits = |name: &&Name| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+    /// Channels that somebody has subscribed to by name, in order; of these those that fit. None: it takes
+    /// too long to compare them.
+    pub(crate) fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Option<Vec<Name>> {
+        let steps = Steps::default();
+        let fits = |name: &&Name| pattern.is_none_or(|pattern| steps.matches(pattern, name));
         let mut names = Vec::new();
         for part in &self.parts {
             names.extend(part.lock().of(kind).names().filter(fits).cloned());
         }
         names.sort_unstable();
-        names
+        (!steps.is_exhausted()).then_some(names)
     }
 }
 
@@ -513,8 +521,8 @@ mod tests {
             directory.remove(kind, b"unknown", 1);
             assert_eq!(directory.names(kind), 1);
         }
-        assert_eq!(directory.channels(Kind::Channel, None), [name("y")]);
-        assert_eq!(directory.channels(Kind::ShardChannel, Some(b"x*")), []);
+        assert_eq!(directory.channels(Kind::Channel, None).unwrap(), [name("y")]);
+        assert_eq!(directory.channels(Kind::ShardChannel, Some(b"x*")).unwrap(), []);
         assert_eq!(directory.subscribers(Kind::Channel, b"y"), 1);
         assert_eq!(directory.subscribers(Kind::Channel, b"x"), 0);
     }

@@ -44,7 +44,13 @@ const GET: Command = Command {
     ..Command::EMPTY
 };
 
+/// Names and patterns of one CONFIG GET: each may name all options.
+const NAMES_MAX: usize = 256;
+
 fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
+    if args.len() - 2 > NAMES_MAX {
+        return Err(Fail::text("ERR too many parameters"));
+    }
     let patterns: Vec<&[u8]> = args.iter().skip(2).collect();
     let found = cx.shared.config.lock().get(&patterns);
     cx.reply.map(found.len());

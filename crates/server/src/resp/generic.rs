@@ -12,7 +12,7 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
-use super::glob;
+use super::glob::Steps;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::gate::Gate;
 use crate::worker::is_gated;
@@ -341,14 +341,15 @@ fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let pattern = Some(args.get(1)).filter(|pattern| *pattern != b"*");
     cx.spend(cx.locked.len(cx.db))?;
     let start = cx.reply.out.len();
+    let steps = Steps::default();
     let mut found = 0;
     cx.locked.for_each_key(cx.db, |key| {
-        if reply_has_room(cx.reply.out) && pattern.is_none_or(|pattern| glob::matches(pattern, key))
-        {
+        if reply_has_room(cx.reply.out) && pattern.is_none_or(|it| steps.matches(it, key)) {
             cx.reply.bulk(key);
             found += 1;
         }
     });
+    steps.check()?;
     let body_end = cx.reply.out.len();
     cx.reply.array(found);
     head_first(cx.reply.out, start, body_end);
@@ -357,7 +358,7 @@ fn keys(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// Swaps the elements of a reply, which lie from `start` to `body_end`, with their header behind
 /// them: the number of elements is known only when they are written.
-fn head_first(out: &mut [u8], start: usize, body_end: usize) {
+pub(super) fn head_first(out: &mut [u8], start: usize, body_end: usize) {
     let header_bytes = out.len() - body_end;
     out[start..].rotate_right(header_bytes);
 }
@@ -421,6 +422,7 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         let (next, position) = keyspace.scan(db, cursor, options.count, cx.locked.params(), visit);
         (next, Gate::from_store(position))
     };
+    options.steps.check()?;
     let body_end = cx.reply.out.len();
     cx.reply.array(2);
     cx.reply.bulk(itoa::Buffer::new().format(next.0).as_bytes());

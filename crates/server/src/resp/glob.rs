@@ -7,14 +7,120 @@
 //! give more bytes away: O(pattern x text) at worst, whatever the pattern is.
 // Source: Redis 7.2 `util.c`, `stringmatchlen` behaviour
 
-/// Whether the whole text fits the pattern.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    matches_folded(pattern, text, |byte| byte)
+use std::cell::Cell;
+
+use super::command::Done;
+use super::fail::Fail;
+
+/// Steps that one command may take to compare names with patterns, some 50 ms.
+pub(crate) const STEPS_MAX: u64 = 1 << 25;
+
+pub(crate) const TOO_LONG: Fail = Fail::text("ERR it takes too long to compare the pattern");
+
+/// Bytes that a search for one byte passes in the time of a step.
+const SEARCHED_BYTES_PER_STEP: usize = 16;
+
+/// Steps that are left to compare names with a pattern. A pattern and a name of a megabyte each can take
+/// 10^12 of them. When none are left nothing fits any more: see [`Steps::is_exhausted`].
+#[derive(Debug)]
+pub(crate) struct Steps {
+    left: Cell<u64>,
 }
 
-/// The same for ASCII letters of any case.
-pub(crate) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
-    matches_folded(pattern, text, |byte| byte.to_ascii_lowercase())
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps::new(STEPS_MAX)
+    }
+}
+
+impl Steps {
+    pub(crate) fn new(count: u64) -> Steps {
+        Steps { left: Cell::new(count) }
+    }
+
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// Fails if something was not compared.
+    pub(crate) fn check(&self) -> Done {
+        if self.is_exhausted() {
+            return Err(TOO_LONG);
+        }
+        Ok(())
+    }
+
+    /// False if there are not so many left.
+    #[inline]
+    fn take(&self, count: usize) -> bool {
+        let left = self.left.get().saturating_sub(count as u64);
+        self.left.set(left);
+        left > 0
+    }
+
+    /// Whether the whole text fits the pattern.
+    #[inline]
+    pub(crate) fn matches(&self, pattern: &[u8], text: &[u8]) -> bool {
+        self.matches_folded(pattern, text, |byte| byte, memchr::memchr)
+    }
+
+    /// The same for ASCII letters of any case.
+    pub(crate) fn matches_ignoring_case(&self, pattern: &[u8], text: &[u8]) -> bool {
+        let find = |wanted: u8, text: &[u8]| {
+            text.iter().position(|byte| byte.eq_ignore_ascii_case(&wanted))
+        };
+        self.matches_folded(pattern, text, |byte| byte.to_ascii_lowercase(), find)
+    }
+
+    fn matches_folded(
+        &self,
+        pattern: &[u8],
+        text: &[u8],
+        fold: impl Fn(u8) -> u8,
+        find: impl Fn(u8, &[u8]) -> Option<usize>,
+    ) -> bool {
+        let (mut pattern_at, mut text_at) = (0, 0);
+        let mut retry: Option<Retry> = None;
+        loop {
+            if pattern.get(pattern_at) == Some(&b'*') {
+                pattern_at += 1;
+                if pattern_at == pattern.len() {
+                    return self.take(1);
+                }
+                retry = Some(Retry { pattern_at, text_at });
+                if !self.take(1) {
+                    return false;
+                }
+                continue;
+            }
+            let Some(byte) = text.get(text_at) else {
+                return pattern_at == pattern.len() && self.take(1);
+            };
+            let (fits, seen_len) = match_one(&pattern[pattern_at..], *byte, &fold);
+            if !self.take(seen_len.max(1)) {
+                return false;
+            }
+            if fits {
+                pattern_at += seen_len;
+                text_at += 1;
+                continue;
+            }
+            let Some(newest) = &mut retry else { return false };
+            newest.text_at += 1;
+            // A literal behind the star is where it stands next, or nowhere.
+            if let Some(literal) = literal(&pattern[newest.pattern_at..]) {
+                let Some(passed) = find(literal, text.get(newest.text_at..).unwrap_or_default())
+                else {
+                    return false;
+                };
+                newest.text_at += passed;
+                if !self.take(passed / SEARCHED_BYTES_PER_STEP) {
+                    return false;
+                }
+            }
+            (pattern_at, text_at) = (newest.pattern_at, newest.text_at);
+        }
+    }
 }
 
 /// Where to go on when a match fails: behind a `*`, which swallows the text before `text_at`.
@@ -23,45 +129,29 @@ struct Retry {
     text_at: usize,
 }
 
-fn matches_folded(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
-    let (mut pattern_at, mut text_at) = (0, 0);
-    let mut retry: Option<Retry> = None;
-    loop {
-        if pattern.get(pattern_at) == Some(&b'*') {
-            pattern_at += 1;
-            if pattern_at == pattern.len() {
-                return true;
-            }
-            retry = Some(Retry { pattern_at, text_at });
-            continue;
-        }
-        let Some(byte) = text.get(text_at) else { return pattern_at == pattern.len() };
-        if let Some(len) = match_one(&pattern[pattern_at..], *byte, &fold) {
-            pattern_at += len;
-            text_at += 1;
-            continue;
-        }
-        let Some(newest) = &mut retry else { return false };
-        newest.text_at += 1;
-        (pattern_at, text_at) = (newest.pattern_at, newest.text_at);
-    }
+/// The pattern's first byte, if it stands for itself.
+fn literal(pattern: &[u8]) -> Option<u8> {
+    pattern.first().copied().filter(|byte| !matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
-/// The length of the pattern's first part, which is no `*`, if it takes this byte.
-fn match_one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+/// Whether the pattern's first part, which is no `*`, takes this byte, and how long that part is.
+fn match_one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, usize) {
     let is = |wanted: u8| fold(wanted) == fold(byte);
     match pattern {
-        [] => None,
-        [b'?', ..] => Some(1),
-        [b'[', class @ ..] => match_class(class, byte, fold).map(|len| len + 1),
-        [b'\\', escaped, ..] => is(*escaped).then_some(2),
-        [literal, ..] => is(*literal).then_some(1),
+        [] => (false, 0),
+        [b'?', ..] => (true, 1),
+        [b'[', class @ ..] => {
+            let (fits, len) = match_class(class, byte, fold);
+            (fits, len + 1)
+        }
+        [b'\\', escaped, ..] => (is(*escaped), 2),
+        [literal, ..] => (is(*literal), 1),
     }
 }
 
-/// The length of a class behind its `[`, if the byte is in it. A class without `]` ends with the
-/// pattern.
-fn match_class(class: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize> {
+/// Whether the byte is in the class behind its `[`, and the length of the class. One without `]` ends
+/// with the pattern.
+fn match_class(class: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let wanted = fold(byte);
     let mut at = usize::from(negated);
@@ -88,12 +178,20 @@ fn match_class(class: &[u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<usize
             }
         }
     }
-    (is_in != negated).then_some(at)
+    (is_in != negated, at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        Steps::default().matches(pattern, text)
+    }
+
+    fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
+        Steps::default().matches_ignoring_case(pattern, text)
+    }
 
     #[track_caller]
     fn check(pattern: &str, fits: &[&str], fits_not: &[&str]) {
@@ -167,5 +265,27 @@ mod tests {
         let text = [b'a'; 2000];
         assert!(matches(&pattern, &text));
         assert!(!matches(&[&pattern[..], b"b"].concat(), &text));
+    }
+
+    #[test]
+    fn steps_are_limited_and_counted() {
+        let text = [b'a'; 10_000];
+        for pattern in
+            [&b"*aaaaaaaaaaaaaaaaaaab"[..], b"*[aaaaaaaaaaaaaaaaaaaa]b", b"*?????a?????b"]
+        {
+            let steps = Steps::new(50_000);
+            assert!(!steps.matches(pattern, &text));
+            assert!(steps.is_exhausted() && steps.check().is_err());
+            assert!(!steps.matches(b"a", b"a"), "nothing fits any more");
+        }
+        // Stars alone take steps, too.
+        let steps = Steps::new(1_000);
+        assert!(!steps.matches(&[b'*'; 2_000], b"x"));
+        assert!(steps.is_exhausted());
+        // What is searched for takes few.
+        let steps = Steps::new(1_000);
+        assert!(!steps.matches(b"*b*", &text));
+        assert!(steps.matches(b"*aaa", b"bbbbbbbbbbbbbbbbbbbbbbaaa"));
+        assert_eq!(steps.check(), Ok(()));
     }
 }

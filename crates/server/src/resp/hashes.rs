@@ -11,6 +11,7 @@ use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
+use super::generic::head_first;
 use super::scan::{ScanOptions, parse_cursor};
 use super::strings::{count, float_sum};
 
@@ -529,25 +530,26 @@ fn hscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     };
     let options = ScanOptions::parse(args, 3)?;
     options.refuse_type()?;
-    // The cursor and the number of elements stand before the elements, but are known after them.
-    let mut elements = Vec::new();
-    let mut writer = ReplyWriter::new(&mut elements, cx.reply.protocol);
+    let start = cx.reply.out.len();
+    let reply = &mut cx.reply;
     let mut len = 0;
     let next = hash.scan(cursor, options.count, |field, value| {
-        if !options.accepts(field) {
+        if !reply_has_room(reply.out) || !options.accepts(field) {
             return;
         }
-        writer.bulk(field);
+        reply.bulk(field);
         len += 1;
         if !options.no_values {
-            writer.bulk(value);
+            reply.bulk(value);
             len += 1;
         }
     });
+    options.steps.check()?;
+    let body_end = cx.reply.out.len();
     cx.reply.array(2);
     cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
     cx.reply.array(len);
-    cx.reply.out.extend_from_slice(&elements);
+    head_first(cx.reply.out, start, body_end);
     Ok(())
 }
 

@@ -13,8 +13,9 @@ pub(super) use self::syntax::{Argument, arguments};
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec};
 use super::cx::{Cx, is_option};
 use super::fail::Fail;
+use super::glob::Steps;
+use super::help;
 use super::registry::{CommandId, REGISTRY};
-use super::{glob, help};
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 /// Redis documents these with the server, and counts them to connections.
@@ -453,7 +454,9 @@ impl<'a> Filter<'a> {
                 .categories()
                 .iter()
                 .any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(wanted)),
-            Filter::Pattern(pattern) => glob::matches_ignoring_case(pattern, full_name.as_bytes()),
+            Filter::Pattern(pattern) => {
+                Steps::default().matches_ignoring_case(pattern, full_name.as_bytes())
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
+use super::glob;
 use super::help;
 use super::registry::{CommandId, REGISTRY};
 use super::session::Session;
@@ -329,11 +330,15 @@ const SHARDCHANNELS: Command = Command {
     ..Command::EMPTY
 };
 
+/// A channel that is listed: the names are sorted.
+const CHANNEL_COST: usize = 4;
+
 fn list_channels(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     if args.len() > 3 {
         return Err(too_many_arguments("PUBSUB", args));
     }
-    let names = cx.shared.pubsub.channels(kind, args.try_get(2));
+    cx.spend(cx.shared.pubsub.names(kind).saturating_mul(CHANNEL_COST))?;
+    let names = cx.shared.pubsub.channels(kind, args.try_get(2)).ok_or(glob::TOO_LONG)?;
     cx.reply.array(names.len());
     for name in names {
         cx.reply.bulk(&name);

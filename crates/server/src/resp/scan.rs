@@ -5,7 +5,7 @@ use wire::resp::Args;
 use super::command::Done;
 use super::cx::{integer, is_option};
 use super::fail::Fail;
-use super::glob;
+use super::glob::Steps;
 
 const COUNT_DEFAULT: usize = 10;
 
@@ -13,7 +13,7 @@ const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: usize = 1 << 16;
 
 /// The options of a scan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct ScanOptions<'a> {
     /// MATCH, unless it is `*`: then there is nothing to compare.
     pub(crate) pattern: Option<&'a [u8]>,
@@ -23,14 +23,21 @@ pub(crate) struct ScanOptions<'a> {
     pub(crate) type_name: Option<&'a [u8]>,
     /// NOVALUES: HSCAN only, see [`Self::refuse_no_values`].
     pub(crate) no_values: bool,
+    /// For MATCH; to be checked behind the scan.
+    pub(crate) steps: Steps,
 }
 
 impl<'a> ScanOptions<'a> {
     /// Reads the arguments from `from` on.
     // Source: Redis 7.2 `db.c`, `scanGenericCommand`; NOVALUES is of 7.4
     pub(crate) fn parse(args: Args<'a>, from: usize) -> Result<ScanOptions<'a>, Fail> {
-        let mut options =
-            ScanOptions { pattern: None, count: COUNT_DEFAULT, type_name: None, no_values: false };
+        let mut options = ScanOptions {
+            pattern: None,
+            count: COUNT_DEFAULT,
+            type_name: None,
+            no_values: false,
+            steps: Steps::default(),
+        };
         let mut rest = args.skip(from).iter();
         while let Some(name) = rest.next() {
             if is_option(name, "NOVALUES") {
@@ -54,7 +61,7 @@ impl<'a> ScanOptions<'a> {
     /// Whether MATCH lets this key, field or member through.
     #[inline]
     pub(crate) fn accepts(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+        self.pattern.is_none_or(|pattern| self.steps.matches(pattern, name))
     }
 
     /// The check of all but SCAN: elements of a collection have no types.

@@ -34,6 +34,11 @@ impl Copies {
         self.ends.push(self.bytes.len());
     }
 
+    /// Whether a reply of what was copied would have room for more.
+    pub(super) fn has_room(&self) -> bool {
+        reply_has_room(&self.bytes)
+    }
+
     pub(super) fn slices(&self) -> Slices<'_> {
         let starts = std::iter::once(&0).chain(&self.ends);
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end]).collect()
@@ -454,11 +459,12 @@ fn sscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         let options = element_scan_options(args)?;
         next = set.scan(cursor, options.count, |member| {
             member.with_bytes(|bytes| {
-                if options.accepts(bytes) {
+                if found.has_room() && options.accepts(bytes) {
                     found.push(bytes);
                 }
             });
         });
+        options.steps.check()?;
     }
     reply_scan(&mut cx.reply, next, &found);
     Ok(())

@@ -473,13 +473,14 @@ fn zscan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         let options = element_scan_options(args)?;
         let mut text = Vec::new();
         next = zset.scan(cursor, options.count, |member, score| {
-            if options.accepts(member) {
+            if found.has_room() && options.accepts(member) {
                 text.clear();
                 double_text(score, &mut text);
                 found.push(member);
                 found.push(&text);
             }
         });
+        options.steps.check()?;
     }
     reply_scan(&mut cx.reply, next, &found);
     Ok(())
