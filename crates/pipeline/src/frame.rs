@@ -38,8 +38,9 @@ pub const CONTROL_BYTES_MAX: usize = 1 << 20;
 pub const HELLO_BYTES_MAX: usize = 16 << 10;
 /// A reason for people. It may quote what a peer sent, so senders cut it.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
-/// A status: the largest names 64 missing ranges and 64 wrong ids. A monitor keeps one for each part.
-pub const STATUS_BYTES_MAX: usize = 64 << 10;
+/// A status: the largest names 64 missing ranges and 64 wrong ids. A monitor keeps one for each part, and
+/// shows all of them on a page.
+pub const STATUS_BYTES_MAX: usize = 16 << 10;
 /// A welcome names all ranges of collected ids: as many as there may be gaps, each in up to 43
 /// characters.
 pub const WELCOME_BYTES_MAX: usize = 8 << 20;

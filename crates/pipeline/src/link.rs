@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::frame::{
     CONTROL_BYTES_MAX, FrameError, HEADER_BYTES, Header, Kind, REASON_BYTES_MAX, WELCOME_BYTES_MAX,
 };
+use crate::message::Hello;
 
 /// For a connection to be made, and for all that is heard in the handshake: one who sends a byte now
 /// and then is cut off too.
@@ -24,6 +25,9 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_QUESTIONS: u32 = 3;
+
+/// Memory for a payload grows with what has arrived of it. A length that is only promised takes this much.
+const PROMISED_BYTES_MAX: usize = 64 << 10;
 
 /// Why a connection is of no use any more.
 #[derive(Debug, Error)]
@@ -44,6 +48,8 @@ pub enum LinkError {
     Damaged,
     #[error("the other side refused: {0}")]
     Refused(String),
+    #[error("{0}")]
+    Strange(String),
     #[error("a message that is not understood: {0}")]
     Message(#[from] serde_json::Error),
 }
@@ -270,6 +276,16 @@ impl Link {
         Ok(serde_json::from_slice(bytes)?)
     }
 
+    /// The first message of a peer. One that cannot be served is refused.
+    pub fn receive_hello(&mut self) -> Result<Hello, LinkError> {
+        let hello: Hello = self.receive_message(Kind::Hello, &mut Vec::new())?;
+        if let Err(reason) = hello.check() {
+            self.refuse(&reason);
+            return Err(LinkError::Strange(reason));
+        }
+        Ok(hello)
+    }
+
     /// Ends this direction and waits until the other side, having read everything, ends the
     /// connection.
     pub fn finish(&mut self, timeout: Duration) -> io::Result<()> {
@@ -309,12 +325,16 @@ pub(crate) fn read_frame(
     if bytes > payload_bytes_max {
         return Err(LinkError::TooLong { bytes, max: payload_bytes_max });
     }
-    if payload.len() < bytes {
-        payload.resize(bytes, 0);
+    let mut filled = 0;
+    while filled < bytes {
+        let end = bytes.min(payload.len().max(2 * filled).max(PROMISED_BYTES_MAX));
+        if payload.len() < end {
+            payload.resize(end, 0);
+        }
+        read_exact(from, &mut payload[filled..end])?;
+        filled = end;
     }
-    let payload = &mut payload[..bytes];
-    read_exact(from, payload)?;
-    if header.matches(payload) {
+    if header.matches(&payload[..bytes]) {
         return Ok(Received::Frame(header));
     }
     Ok(Received::Damaged(header))
@@ -370,6 +390,39 @@ mod tests {
         link.close();
         drop(link);
         slow.join().unwrap();
+    }
+
+    #[test]
+    fn a_promised_payload_takes_no_memory() {
+        let mut header = Header::control(Kind::Data, 1, 1);
+        (header.count, header.payload_bytes) = (1, 64 << 20);
+        let mut payload = Vec::new();
+        let promised = read_frame(&mut &header.encode()[..], 64 << 20, &mut payload);
+        assert!(matches!(promised, Err(LinkError::Closed)), "{promised:?}");
+        assert!(payload.capacity() <= PROMISED_BYTES_MAX, "{}", payload.capacity());
+        // Twice of what has arrived.
+        let mut input = header.encode().to_vec();
+        input.resize(HEADER_BYTES + 5 * PROMISED_BYTES_MAX, 7);
+        let broken = read_frame(&mut &input[..], 64 << 20, &mut payload);
+        assert!(matches!(broken, Err(LinkError::Closed)), "{broken:?}");
+        assert!(payload.capacity() <= 10 * PROMISED_BYTES_MAX, "{}", payload.capacity());
+    }
+
+    #[test]
+    fn payloads_of_every_length_arrive_whole() {
+        let mut payload = Vec::new();
+        for bytes in
+            [0, 1, PROMISED_BYTES_MAX - 1, PROMISED_BYTES_MAX, 3 * PROMISED_BYTES_MAX + 1, 9]
+        {
+            let sent: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let mut header = Header::control(Kind::Data, 1, 1);
+            header.count = 1;
+            let header = header.with_payload(&sent);
+            let input = [&header.encode()[..], &sent].concat();
+            let received = read_frame(&mut &input[..], 1 << 20, &mut payload).unwrap();
+            assert_eq!(received, Received::Frame(header));
+            assert_eq!(payload[..bytes], sent);
+        }
     }
 
     /// A reason may quote a peer's own text, which is longer when it is escaped.

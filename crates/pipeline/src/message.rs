@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::BATCH_MAX;
 
+/// Bytes of a part's name. Names are shown and logged, and a monitor keeps them.
+pub const NAME_BYTES_MAX: usize = 128;
+
 /// The first message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -19,6 +22,23 @@ pub enum Hello {
     Executor { stream: Option<u64>, name: String },
     /// To a monitor. Reports with the same `instance` are of one process, on any connection.
     Reporter { stage: String, name: String, instance: u64 },
+}
+
+impl Hello {
+    /// Whether a peer that sends it can be served.
+    pub fn check(&self) -> Result<(), String> {
+        let name = match self {
+            Self::Generator { .. } => return Ok(()),
+            Self::Executor { name, .. } | Self::Reporter { name, .. } => name,
+        };
+        if name.len() > NAME_BYTES_MAX {
+            return Err(format!(
+                "a name of {} bytes: at most {NAME_BYTES_MAX} are possible",
+                name.len()
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// All that defines the tasks of a stream: whoever knows it can compute each input again.

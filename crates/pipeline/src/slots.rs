@@ -6,15 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// [`crate::link::HANDSHAKE_TIMEOUT`]. More wait in the kernel's queue.
 pub(crate) const GREETINGS_MAX: usize = 64;
 
-/// Places, each taken by one at a time.
+/// Places, or bytes, each taken by one at a time.
 #[derive(Debug)]
 pub(crate) struct Slots {
     free: AtomicUsize,
 }
 
-/// A place that is taken, until it is dropped.
+/// What is taken, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot<'a>(&'a Slots);
+pub(crate) struct Slot<'a> {
+    slots: &'a Slots,
+    count: usize,
+}
 
 impl Slots {
     pub(crate) const fn new(count: usize) -> Self {
@@ -23,15 +26,20 @@ impl Slots {
 
     /// `None`: all are taken.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
-        let less_one = |free: usize| free.checked_sub(1);
-        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one);
-        taken.is_ok().then(|| Slot(self))
+        self.take_some(1)
+    }
+
+    /// `None`: fewer are free.
+    pub(crate) fn take_some(&self, count: usize) -> Option<Slot<'_>> {
+        let less = |free: usize| free.checked_sub(count);
+        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.is_ok().then(|| Slot { slots: self, count })
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.0.free.fetch_add(1, Ordering::Relaxed);
+        self.slots.free.fetch_add(self.count, Ordering::Relaxed);
     }
 }
 
@@ -47,5 +55,10 @@ mod tests {
         drop(first);
         let third = slots.take();
         assert!(third.is_some() && slots.take().is_none());
+        drop((second, third));
+        let both = slots.take_some(2);
+        assert!(both.is_some() && slots.take().is_none() && slots.take_some(0).is_some());
+        drop(both);
+        assert!(slots.take_some(3).is_none() && slots.take().is_some());
     }
 }

@@ -60,13 +60,14 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
     if let Some(stream) = shared.stream(id) {
         return Ok(stream);
     }
-    let made = Stream::new(shared, id, plan, StreamLedger::default());
-    let made = made.map_err(|error| format!("{error:#}"))?;
-    let mut state = shared.state.lock();
-    if state.streams.len() >= STREAMS_MAX {
+    // Nothing else adds streams: `making` is held.
+    if shared.state.lock().streams.len() >= STREAMS_MAX {
         return Err(format!("there are {STREAMS_MAX} streams already"));
     }
-    Ok(Arc::clone(state.streams.entry(id).or_insert_with(|| Arc::new(made))))
+    let made = Stream::new(shared, id, plan, StreamLedger::default());
+    let made = Arc::new(made.map_err(|error| format!("{error:#}"))?);
+    shared.state.lock().streams.insert(id, Arc::clone(&made));
+    Ok(made)
 }
 
 /// Waits for the generator's end.

@@ -22,7 +22,6 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
-use crate::frame::Kind;
 use crate::link::{Link, LinkError};
 use crate::message::{Account, Hello};
 use crate::meter::Meter;
@@ -42,6 +41,8 @@ pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
 pub const STREAMS_MAX: usize = 64;
 /// Connections of executors and generators.
 pub const CONNECTIONS_MAX: usize = 512;
+/// Bytes of the largest results of all connected executors: each connection keeps one batch.
+pub const RESULTS_BYTES_MAX: usize = 4 << 30;
 /// Results that an executor may have under way.
 pub const CREDITS: u32 = 16;
 
@@ -79,6 +80,8 @@ struct Shared {
     clock: Clock,
     meter: Meter,
     greetings: Slots,
+    /// Bytes of [`RESULTS_BYTES_MAX`] that no connection has.
+    results_bytes: Slots,
     /// Tasks that the log contained at the start.
     recovered: u64,
     /// Held while a stream is made, which may take long and opens files: each is made once.
@@ -169,6 +172,7 @@ pub fn run(
         clock,
         meter: Meter::default(),
         greetings: Slots::new(GREETINGS_MAX),
+        results_bytes: Slots::new(RESULTS_BYTES_MAX),
         recovered: recovered_tasks,
         making: Mutex::new(()),
         state: Mutex::new(State {
@@ -288,7 +292,7 @@ fn serve<'scope>(
 
 fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link, Hello), LinkError> {
     let mut link = Link::new(stream)?;
-    let hello = link.receive_message(Kind::Hello, &mut Vec::new())?;
+    let hello = link.receive_hello()?;
     let mut state = shared.state.lock();
     if state.links.len() >= CONNECTIONS_MAX {
         drop(state);

@@ -20,12 +20,15 @@ pub(super) fn serve(
     let Some(stream) = stream.and_then(|id| shared.stream(id)) else {
         return refuse(link, "no generator of this stream has come yet");
     };
+    let batch = usize::try_from(stream.batch()).expect("32 bits fit");
+    let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
+    let Some(_room) = shared.results_bytes.take_some(bytes_max) else {
+        return refuse(link, "too many executors for results of this size");
+    };
     link.send_message(
         Header::control(Kind::Welcome, stream.id, 0),
         &CollectorWelcome { credits: CREDITS },
     )?;
-    let batch = usize::try_from(stream.batch()).expect("32 bits fit");
-    let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
     link.open_for(bytes_max)?;
     shared.state.lock().executors += 1;
     tracing::info!(name, "an executor joined");

@@ -12,6 +12,9 @@ use crate::intervals::Intervals;
 use crate::link::{Link, LinkError, Reachability, Received};
 use crate::message::{GeneratorWelcome, Hello, Plan};
 
+/// Ids of collected tasks are below this: more than any run reaches, and new ones never overflow.
+const IDS_END_MAX: u64 = 1 << 63;
+
 /// Between two attempts to reach the collector.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,6 +54,9 @@ fn greet(
     let welcome: GeneratorWelcome = link.receive_message(Kind::Welcome, &mut Vec::new())?;
     let collected = Intervals::from_ranges(welcome.collected.clone())
         .ok_or_else(|| LinkError::Refused("its list of collected ids is in disorder".into()))?;
+    if collected.end() > IDS_END_MAX {
+        return Err(LinkError::Refused("its list of collected ids ends too high".into()));
+    }
     link.open_for(0)?;
     Ok((link, welcome, collected))
 }

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::link::Link;
-use crate::message::{Account, Plan};
+use crate::message::{Account, NAMED_MAX, Plan};
 use crate::meter::Meter;
 use crate::slots::{GREETINGS_MAX, Slots};
 use crate::status::{GeneratorStatus, Latency, Verdict};
@@ -343,7 +343,8 @@ fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
     }
     if account.verified_wrong > 0 {
         let checked = account.verified_right.saturating_add(account.verified_wrong);
-        let ids = account.wrong_ids.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let ids = account.wrong_ids.iter().take(NAMED_MAX).map(u64::to_string);
+        let ids = ids.collect::<Vec<_>>().join(", ");
         faults.push(format!(
             "{} of {checked} checked results are wrong: ids {ids}",
             account.verified_wrong
@@ -361,14 +362,18 @@ fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
 }
 
 fn name_ranges(ranges: &[(u64, u64)]) -> String {
-    let names =
-        ranges.iter().map(|(start, end)| format!("ids {start} to {}", end.saturating_sub(1)));
+    let ranges = ranges.iter().take(NAMED_MAX);
+    let names = ranges.map(|(start, end)| format!("ids {start} to {}", end.saturating_sub(1)));
     names.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::STATUS_BYTES_MAX;
+    use crate::message::NAME_BYTES_MAX;
+    use crate::monitor::REASON_BYTES_MAX;
+    use crate::status::{CollectorStatus, ExecutorStatus, PartState, Report, Status};
 
     fn even() -> (GeneratorStatus, Account) {
         let status = GeneratorStatus { next_id: 100, generated: 100, ..Default::default() };
@@ -397,6 +402,28 @@ mod tests {
                 "2 of 7 checked results are wrong: ids 7, 9",
             ]
         );
+    }
+
+    /// The longest status that a part of this program sends.
+    #[test]
+    fn statuses_fit() {
+        let mut account = Account::default();
+        account.missing = vec![(u64::MAX, u64::MAX); NAMED_MAX];
+        account.wrong_ids = vec![u64::MAX; NAMED_MAX];
+        account.sample_positions = vec![u64::MAX; uniform::CLASSES];
+        let collector = CollectorStatus { account: account.clone(), ..Default::default() };
+        let verdict =
+            Verdict { faults: faults(&GeneratorStatus::default(), &account), ..Default::default() };
+        let generator = GeneratorStatus { verdict: Some(verdict), ..Default::default() };
+        let executor = ExecutorStatus { name: "\0".repeat(NAME_BYTES_MAX), ..Default::default() };
+        for status in
+            [Status::Collector(collector), Status::Generator(generator), Status::Executor(executor)]
+        {
+            let state = PartState::Failed { reason: "\0".repeat(REASON_BYTES_MAX) };
+            let report = Report { state, status };
+            let bytes = serde_json::to_vec(&report).unwrap().len();
+            assert!(bytes <= STATUS_BYTES_MAX - 2_000, "{bytes}");
+        }
     }
 
     /// All samples from the first twentieth of each window, as a sample of the first that come is.

@@ -73,7 +73,7 @@ fn serve<'scope>(
 
 fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link), LinkError> {
     let mut link = Link::new(stream)?;
-    let hello = link.receive_message(Kind::Hello, &mut Vec::new())?;
+    let hello = link.receive_hello()?;
     let Hello::Executor { name, .. } = hello else {
         link.refuse("this is a generator: it wants executors");
         return Err(LinkError::Unexpected { found: Kind::Hello, expected: "an executor" });

@@ -388,6 +388,7 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::STATUS_BYTES_MAX;
     use crate::status::{CollectorStatus, ExecutorStatus, GeneratorStatus, Verdict};
 
     fn running(status: Status) -> Report {
@@ -476,6 +477,20 @@ mod tests {
         assert!(text.contains("myriad_pipeline_shed_tasks_total 500\n"), "{text}");
         assert!(text.contains("myriad_pipeline_lost_tasks_total 1000\n"), "{text}");
         assert!(text.contains("myriad_pipeline_parts{state=\"finished\"} 64\n"), "{text}");
+    }
+
+    /// A hostile reporter can make up parts, and the longest statuses.
+    #[test]
+    fn parts_and_their_page_are_bounded() {
+        let mut board = Board::default();
+        let status = |instance: usize| executor(&format!("{instance:x>14000}"), 1);
+        for instance in 0..PARTS_MAX + 10 {
+            board.take(1, u64::try_from(instance).unwrap(), running(status(instance)));
+        }
+        assert_eq!(board.parts.len(), PARTS_MAX);
+        assert!(board.json().unwrap().len() < PARTS_MAX * STATUS_BYTES_MAX);
+        board.disconnect(1);
+        assert_eq!(board.parts.len(), ENDED_MAX);
     }
 
     /// Source: promtool check metrics: counters end in `_total`, units are not abbreviated.

@@ -20,14 +20,15 @@ use crate::clock::Clock;
 use crate::frame::Kind;
 use crate::link::{Link, LinkError, Received};
 use crate::message::Hello;
+use crate::slots::{Slot, Slots};
 use crate::status::Report;
 use board::{Board, Totals};
 use minutes::Minutes;
 
 pub use minutes::Layout;
-pub use reporter::Reporter;
+pub use reporter::{REASON_BYTES_MAX, Reporter};
 
-/// Parts that report at once.
+/// Connections of parts, each with a thread. More wait in the kernel's queue.
 pub const REPORTERS_MAX: usize = 512;
 const TURN: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -48,6 +49,7 @@ pub struct MonitorOptions {
 struct Shared {
     clock: Clock,
     board: Mutex<Board>,
+    slots: Slots,
     links: Mutex<Vec<(u64, Link)>>,
     is_over: AtomicBool,
 }
@@ -58,6 +60,7 @@ pub fn run(options: MonitorOptions, stop: &AtomicBool) -> Result<()> {
     let shared = Shared {
         clock,
         board: Mutex::new(Board::default()),
+        slots: Slots::new(REPORTERS_MAX),
         links: Mutex::new(Vec::new()),
         is_over: AtomicBool::new(false),
     };
@@ -88,17 +91,23 @@ fn hear_all<'scope>(
     let mut second_ns = SECOND_NS;
     let mut minute_ns = MINUTE_NS;
     let mut number = 0;
+    let mut has_warned = false;
     while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) if shared.links.lock().len() < REPORTERS_MAX => {
+        match shared.slots.take().map(|slot| (listener.accept(), slot)) {
+            Some((Ok((stream, _)), slot)) => {
                 number += 1;
                 let id = number;
-                scope.spawn(move || serve(shared, id, stream));
+                scope.spawn(move || serve(shared, id, stream, slot));
             }
-            Ok(_) => tracing::warn!("there are {REPORTERS_MAX} parts already"),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TURN),
-            Err(error) => {
+            Some((Err(error), _)) if error.kind() != io::ErrorKind::WouldBlock => {
                 tracing::warn!(%error, "a part could not be taken in");
+                thread::sleep(TURN);
+            }
+            Some(_) => thread::sleep(TURN),
+            None => {
+                if !std::mem::replace(&mut has_warned, true) {
+                    tracing::warn!("{REPORTERS_MAX} parts are connected: more have to wait");
+                }
                 thread::sleep(TURN);
             }
         }
@@ -130,7 +139,7 @@ fn totals(shared: &Shared) -> (Totals, u64) {
     (board.totals(), board.waiting())
 }
 
-fn serve(shared: &Shared, id: u64, stream: TcpStream) {
+fn serve(shared: &Shared, id: u64, stream: TcpStream, slot: Slot<'_>) {
     let outcome = Link::new(stream).map_err(LinkError::from).and_then(|mut link| {
         shared.links.lock().push((id, link.try_clone()?));
         let outcome = receive_reports(shared, id, &mut link);
@@ -140,6 +149,7 @@ fn serve(shared: &Shared, id: u64, stream: TcpStream) {
         outcome
     });
     shared.links.lock().retain(|(other, _)| *other != id);
+    drop(slot);
     match outcome {
         Ok(()) | Err(LinkError::Closed) => {}
         Err(error) => tracing::warn!(%error, "the connection of a part ended"),
@@ -147,13 +157,12 @@ fn serve(shared: &Shared, id: u64, stream: TcpStream) {
 }
 
 fn receive_reports(shared: &Shared, id: u64, link: &mut Link) -> Result<(), LinkError> {
-    let mut payload = Vec::new();
-    let hello = link.receive_message(Kind::Hello, &mut payload)?;
-    let Hello::Reporter { instance, .. } = hello else {
+    let Hello::Reporter { instance, .. } = link.receive_hello()? else {
         link.refuse("this is a monitor: it accepts only reports");
         return Err(LinkError::Unexpected { found: Kind::Hello, expected: "a reporter" });
     };
     link.open_for(0)?;
+    let mut payload = Vec::new();
     loop {
         let Received::Frame(header) = link.receive(&mut payload)? else {
             return Err(LinkError::Damaged);

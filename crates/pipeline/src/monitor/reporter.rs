@@ -19,6 +19,9 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Final reports are sent again on a new connection if the first one broke.
 const FINAL_ATTEMPTS: u32 = 2;
 
+/// Bytes of the reason why a part failed. It may quote what a peer sent.
+pub const REASON_BYTES_MAX: usize = 512;
+
 /// Between two attempts to reach a monitor.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -83,7 +86,8 @@ impl Reporter {
                     state.put(status, PartState::Finished);
                 }
             }
-            Err(reason) => {
+            Err(mut reason) => {
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 for (_, report) in std::mem::take(&mut state.newest).into_values() {
                     state.put(report.status, PartState::Failed { reason: reason.clone() });
                 }

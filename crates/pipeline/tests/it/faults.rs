@@ -22,7 +22,7 @@ use pipeline::task::{BatchTask, Ids, Kernel, Maker, TaskError};
 
 use crate::proxy::{Faults, Proxy};
 
-const STREAM: u64 = 7;
+pub(crate) const STREAM: u64 = 7;
 pub(crate) const TASKS: u64 = 30_000;
 const BATCH: u32 = 100;
 

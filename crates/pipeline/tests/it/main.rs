@@ -6,3 +6,4 @@ mod carrier;
 mod corpus;
 mod faults;
 mod proxy;
+mod strangers;
