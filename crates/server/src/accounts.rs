@@ -12,6 +12,9 @@ use crate::config::MemoryTrackers;
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
 
+/// Copies of an answer of HTTP while it is made: the reply of the command, the content, the output.
+const ANSWER_COPIES: u64 = 3;
+
 /// What one connection is charged for, beyond being there. Moves with it between reactors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Charges {
@@ -194,9 +197,10 @@ impl Buffers {
         }
     }
 
-    /// Whether there is memory for an answer of this size. It is charged when it is there.
-    pub(crate) fn check_output(&mut self, bytes: usize) -> Result<(), LimitReached> {
-        let bytes = self.charged(bytes);
+    /// Whether there is memory for an answer of this size, copies included that exist while it is made. It is
+    /// charged when it is there.
+    pub(crate) fn check_answer(&mut self, bytes: usize) -> Result<(), LimitReached> {
+        let bytes = ANSWER_COPIES * self.charged(bytes);
         self.output.try_consume(bytes)?;
         self.output.release(bytes);
         Ok(())

@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::ask::{connect, expect_integer, read_to_end, request, shown};
+use super::ask::{connect, expect_integer, read_to_end, request, reset, shown};
 use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene};
@@ -25,7 +26,15 @@ const NOISE_MS: u64 = 20;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "HTTP pipelines of long commands", suits_any_server: false, run: pipelines },
     Check { name: "JSON bodies of many values", suits_any_server: false, run: bodies },
+    Check { name: "HTTP answers that nobody reads", suits_any_server: false, run: unread },
 ];
+
+/// `memory-limit` of the check of unread answers.
+const LIMIT_BYTES: u64 = 512 << 20;
+/// More than what the kernel takes for a client that does not read.
+const VALUE_BYTES: usize = 16 << 20;
+/// Their answers take some three times the limit.
+const UNREAD: usize = 100;
 
 /// Sends one request and reads its whole answer.
 fn ask(subject: &Subject, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>> {
@@ -108,6 +117,57 @@ fn bodies(scene: &Scene<'_>) -> Result<Outcome> {
             &body[..40]
         );
     }
+    subject.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// Clients that ask for large values and read nothing: their answers stay within the limit, and one that
+/// reads gets its own afterwards.
+fn unread(scene: &Scene<'_>) -> Result<Outcome> {
+    let limit = LIMIT_BYTES.to_string();
+    let subject = scene.start(&[OPTIONS, &["--memory-limit", &limit]].concat())?;
+    let value = vec![b'v'; VALUE_BYTES];
+    subject.connect()?.call(&[b"SET".as_slice(), b"a", &value])?;
+    let address = subject.http_address.as_ref().context("no HTTP")?.clone();
+    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let before_bytes = subject.resident_bytes()?;
+    let get = r#"["GET","a"]"#;
+    for (method, path, body) in [
+        ("GET", "/kv/a", String::new()),
+        ("POST", "/", get.to_owned()),
+        ("POST", "/pipeline", format!("[{get},{get},{get}]")),
+        ("POST", "/multi-exec", format!("[{get}]")),
+    ] {
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}");
+        let request = format!("{head}\r\n\r\n{body}");
+        let mut streams = Vec::new();
+        let mut most_bytes = 0;
+        for _ in 0..UNREAD {
+            let mut stream = connect(&address)?;
+            set_socket_recv_buffer_size(&stream, 4 << 10)?;
+            stream.write_all(request.as_bytes())?;
+            streams.push(stream);
+            most_bytes = most_bytes.max(subject.resident_bytes()?);
+        }
+        bystander.completes(ROUNDS)?;
+        most_bytes = most_bytes.max(subject.resident_bytes()?);
+        let held_bytes = most_bytes.saturating_sub(before_bytes);
+        ensure!(
+            held_bytes <= LIMIT_BYTES + LIMIT_BYTES / 10,
+            "{path}: unread answers take {} MiB of {} MiB",
+            held_bytes >> 20,
+            LIMIT_BYTES >> 20
+        );
+        ensure!(held_bytes > LIMIT_BYTES / 3, "{path}: the answers took {} MiB", held_bytes >> 20);
+        streams.into_iter().try_for_each(reset)?;
+        super::until("answers are given again", || {
+            Ok(ask(&subject, "GET", "/kv/a", b"")?.len() > VALUE_BYTES)
+        })?;
+    }
+    bystander.stop()?;
+    subject.until_flat(before_bytes)?;
     subject.stop()?;
     Ok(Outcome::Passed)
 }

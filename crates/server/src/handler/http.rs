@@ -261,7 +261,7 @@ impl Server {
         let scratch = &mut self.http.scratch;
         if !has_begun
             && !outcome.is_stream()
-            && let Err(reached) = self.worker.accounts.http.check_output(scratch.body.len())
+            && let Err(reached) = self.worker.accounts.http.check_answer(scratch.body.len())
         {
             // The request has done its work: its log position still counts.
             let refused = Outcome::error(503, &format!("OOM {reached}"), &mut scratch.body);
@@ -278,6 +278,7 @@ impl Server {
             return Gate::OPEN;
         }
         terms.write(&outcome, &scratch.body, &date.text, out.buffer());
+        self.http.scratch.clear();
         if let Some(mut pipeline) = outcome.pipeline.take() {
             pipeline.terms = terms;
             pipeline.ns = self.spend(started);

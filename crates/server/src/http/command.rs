@@ -87,7 +87,14 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
     }
     let gate = exchange.run(args)?;
     let scratch = &mut *exchange.scratch;
-    let status = if reply::error(&scratch.replies).is_some() { 400 } else { 200 };
+    let status = match reply::error(&scratch.replies) {
+        Some(text) if scratch.has_no_room => {
+            let text = String::from_utf8_lossy(text).into_owned();
+            return Ok(exchange.fail(503, &text).gated(gate));
+        }
+        Some(_) => 400,
+        None => 200,
+    };
     if request.header("upstash-response-format").is_some_and(|form| form == b"resp2") {
         std::mem::swap(&mut scratch.replies, &mut scratch.body);
         return Ok(Outcome::new(status, BYTES).gated(gate));
@@ -135,8 +142,10 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
     let gate = exchange.run_words(&[b"EXEC"])?;
     let scratch = &mut *exchange.scratch;
     let Some((count, mut rest)) = reply::elements(&scratch.replies) else {
-        reply::write_result(&scratch.replies, encoding, &mut scratch.body);
-        return Ok(Outcome::new(400, JSON).gated(gate));
+        let text = reply::error(&scratch.replies).unwrap_or_default();
+        let text = String::from_utf8_lossy(text);
+        let status = if scratch.has_no_room { 503 } else { 400 };
+        return Ok(Outcome::error(status, &text, &mut scratch.body).gated(gate));
     };
     scratch.body.push(b'[');
     for index in 0..count {

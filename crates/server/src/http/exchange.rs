@@ -39,6 +39,8 @@ pub(crate) struct Scratch {
     pub(super) replies: Vec<u8>,
     /// The content of the answer.
     pub(crate) body: Vec<u8>,
+    /// Whether there was no memory for a reply: an error stands in its place.
+    pub(super) has_no_room: bool,
 }
 
 impl Scratch {
@@ -52,15 +54,22 @@ impl Scratch {
             Durability::default(),
         );
         runner.is_lent = true;
-        Scratch { runner, args: OwnedArgs::new(), replies: Vec::new(), body: Vec::new() }
+        let (replies, body) = (Vec::new(), Vec::new());
+        Scratch { runner, args: OwnedArgs::new(), replies, body, has_no_room: false }
     }
 
-    /// Forgets the last request and prepares for one of this connection.
-    pub(crate) fn begin(&mut self, session: &Session, worker: &mut Worker, durability: Durability) {
+    /// Forgets the content of the last answer, and returns the memory of a large one.
+    pub(crate) fn clear(&mut self) {
         for buffer in [&mut self.replies, &mut self.body] {
             buffer.clear();
             buffer.shrink_to(SCRATCH_BYTES_KEPT_MAX);
         }
+    }
+
+    /// Forgets the last request and prepares for one of this connection.
+    pub(crate) fn begin(&mut self, session: &Session, worker: &mut Worker, durability: Durability) {
+        self.clear();
+        self.has_no_room = false;
         if self.args.memory_bytes() > SCRATCH_BYTES_KEPT_MAX {
             self.args = OwnedArgs::new();
         }
@@ -168,9 +177,10 @@ pub(crate) struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Runs one command and appends its reply to [`Scratch::replies`]. Returns the log position that
-    /// must be durable before the reply is shown.
+    /// must be durable before the reply is shown. A reply that the memory does not suffice for becomes an
+    /// error; the command has done its work.
     pub(super) fn run(&mut self, args: &OwnedArgs) -> Result<Gate, Postponed> {
-        let Scratch { runner, replies, .. } = &mut *self.scratch;
+        let Scratch { runner, replies, body, has_no_room, .. } = &mut *self.scratch;
         let mut executor = Executor {
             shared: self.shared,
             params: self.params,
@@ -195,6 +205,13 @@ impl Exchange<'_> {
         if executor.is_lost(gate) {
             executor.reply_lost(runner, gate_before, start, replies);
             return Ok(Gate::OPEN);
+        }
+        let answer_bytes = body.len() + replies.len() - start;
+        if let Err(reached) = self.worker.accounts.http.check_answer(answer_bytes) {
+            replies.truncate(start);
+            replies.shrink_to(SCRATCH_BYTES_KEPT_MAX);
+            ReplyWriter::new(replies, Protocol::Resp2).error(&format!("OOM {reached}"));
+            *has_no_room = true;
         }
         if replies.len() == start {
             // SHUTDOWN says nothing.

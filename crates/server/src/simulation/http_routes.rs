@@ -69,10 +69,14 @@ fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
     let mut client = Client::connect(&mut world);
     assert_eq!(client.ask(&mut world, "PUT /kv/a", &"v".repeat(VALUE_BYTES)).status, 201);
     let greedy: Vec<_> = (0..20)
-        .map(|_| {
+        .map(|number| {
             let client = Client::connect(&mut world);
             client.sim.set_window(0);
-            client.sim.send(request("GET /kv/a", "").as_bytes());
+            let (head, body) = match number % 2 {
+                0 => ("GET /kv/a", ""),
+                _ => ("POST /pipeline", r#"[["PING"],["GET","a"],["PING"]]"#),
+            };
+            client.sim.send(request(head, body).as_bytes());
             run(&mut world);
             client
         })
@@ -82,6 +86,20 @@ fn answers_that_are_not_taken_are_bounded_by_the_memory_limit() {
     let refused = client.ask(&mut world, "GET /kv/a", "");
     assert_eq!((refused.status, refused.line("Retry-After")), (503, Some("1")));
     assert!(refused.body.starts_with(r#"{"error":"OOM "#), "{}", refused.body);
+    for (head, body) in [
+        ("GET /get/a", ""),
+        ("POST /", r#"["MGET","b","a"]"#),
+        ("POST /multi-exec", r#"[["SET","done","1"],["GET","a"]]"#),
+    ] {
+        let refused = client.ask(&mut world, head, body);
+        assert_eq!(refused.status, 503, "{head}");
+        assert!(refused.body.starts_with(r#"{"error":"OOM "#), "{head}: {}", refused.body);
+    }
+    assert_eq!(client.ask(&mut world, "GET /get/done", "").body, r#"{"result":"1"}"#);
+    let partly = client.ask(&mut world, "POST /pipeline", r#"[["GET","a"],["PING"]]"#);
+    assert_eq!(partly.status, 200);
+    assert!(partly.body.starts_with(r#"[{"error":"OOM "#), "{}", partly.body);
+    assert!(partly.body.ends_with(r#"{"result":"PONG"}]"#), "{}", partly.body);
     assert_eq!(client.ask(&mut world, "GET /ping", "").status, 200, "small answers are given");
     for client in &greedy {
         client.sim.reset();
