@@ -120,11 +120,7 @@ fn status(parser: &mut Parser) -> u8 {
     match run(command, parser) {
         Ok(()) => 0,
         Err(error) if is_broken_pipe(&error) => 0,
-        Err(error)
-            if error.is::<lexopt::Error>()
-                || error.is::<UsageError>()
-                || error.is::<web::UsageError>() =>
-        {
+        Err(error) if error.is::<lexopt::Error>() || error.is::<UsageError>() => {
             complain(&error.to_string());
             2
         }

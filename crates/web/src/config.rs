@@ -384,7 +384,7 @@ impl Source {
 impl Given {
     fn read_file(&mut self, path: &Path) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(path)
-            .with_context(|| format!("could not read {}", path.display()))?;
+            .map_err(|error| UsageError(format!("could not read {}: {error}", path.display())))?;
         let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
         let place_of = |at: usize| format!("{}:{}", path.display(), line_of(at));
         let broken = |error: toml::de::Error| {
