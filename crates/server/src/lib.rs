@@ -20,6 +20,7 @@ mod handler;
 mod hot_keys;
 mod http;
 mod janitor;
+mod json_limits;
 mod latency;
 mod line_writer;
 mod logging;
@@ -43,5 +44,6 @@ mod tls;
 mod worker;
 
 pub use cql::markdown as cql_markdown;
+pub use http::check as http_check;
 pub use resp::commands_markdown;
 pub use serve::serve;

@@ -11,6 +11,7 @@
 
 mod address;
 mod channel;
+pub mod check;
 mod config;
 mod content;
 mod counters;

@@ -46,7 +46,7 @@ pub enum Native {
 
 /// Names of native types. `varchar` is another name of `text`, and stands behind it.
 // Source: Cassandra's CQL documentation, "Native types"
-pub(super) const NATIVES: [(&str, Native); 21] = [
+pub(crate) const NATIVES: [(&str, Native); 21] = [
     ("ascii", Native::Ascii),
     ("bigint", Native::Bigint),
     ("blob", Native::Blob),

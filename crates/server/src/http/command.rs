@@ -10,16 +10,16 @@ use wire::http::{Method, Request};
 use wire::resp::{Args, OwnedArgs};
 
 use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, durability};
-use super::json;
 use super::pipeline::Pipeline;
 use super::reply::{self, Encoding};
 use super::target;
+use crate::json_limits;
 use crate::resp::command::{Flags, Group};
 use crate::resp::registry::REGISTRY;
 
 /// Commands of one pipeline or transaction. A transaction runs them in one go, like EXEC, and 10,000 short ones
 /// take some ten milliseconds; a pipeline keeps them in memory until it has run them.
-const COMMANDS_MAX: usize = 10_000;
+pub(super) const COMMANDS_MAX: usize = 10_000;
 
 const NOT_PARSED: &str = "ERR failed to parse command";
 const PIPELINE_NOT_PARSED: &str = "ERR failed to parse pipeline request";
@@ -49,7 +49,10 @@ pub(super) fn from_path(exchange: &mut Exchange<'_>, request: &Request<'_>) -> A
     answered
 }
 
-fn push_path(request: &Request<'_>, args: &mut OwnedArgs) -> Result<(), target::BadEscape> {
+pub(super) fn push_path(
+    request: &Request<'_>,
+    args: &mut OwnedArgs,
+) -> Result<(), target::BadEscape> {
     let path = request.path();
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut word = Vec::new();
@@ -169,18 +172,18 @@ fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<Encoding,
     }
 }
 
-type Parsed<T> = std::result::Result<T, Cow<'static, str>>;
+pub(super) type Parsed<T> = std::result::Result<T, Cow<'static, str>>;
 
 /// Appends the arguments of one command. The text of the error is for the client.
-fn parse_one(body: &[u8], args: &mut OwnedArgs) -> Parsed<()> {
-    json::check(body).map_err(|error| format!("ERR {error}"))?;
+pub(super) fn parse_one(body: &[u8], args: &mut OwnedArgs) -> Parsed<()> {
+    json_limits::check(body).map_err(|error| format!("ERR {error}"))?;
     let words = serde_json::from_slice::<Vec<&RawValue>>(body).ok();
     words.and_then(|words| push_words(&words, args)).ok_or(Cow::Borrowed(NOT_PARSED))
 }
 
 /// Commands from a two-dimensional array. The text of the error is for the client.
-fn parse_all(body: &[u8]) -> Parsed<Vec<OwnedArgs>> {
-    json::check_commands(body, COMMANDS_MAX).map_err(|error| format!("ERR {error}"))?;
+pub(super) fn parse_all(body: &[u8]) -> Parsed<Vec<OwnedArgs>> {
+    json_limits::check_commands(body, COMMANDS_MAX).map_err(|error| format!("ERR {error}"))?;
     let rows = serde_json::from_slice::<Vec<Vec<&RawValue>>>(body).ok();
     let parse = |words: &Vec<&RawValue>| {
         let mut args = OwnedArgs::new();

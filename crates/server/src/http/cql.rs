@@ -26,6 +26,7 @@ use crate::cql::error::CqlError;
 use crate::cql::execute::Paused;
 use crate::cql::value::{check_size, json, text::put_json};
 use crate::cql::walks::Walking;
+use crate::json_limits;
 use crate::resp::LOG_FAILED;
 
 /// Rows of a page where the request does not say it, as drivers have it.
@@ -39,7 +40,7 @@ type Result<T> = std::result::Result<T, CqlError>;
 
 /// What the body says. Unknown members are an error, so that a misspelt one is not lost.
 #[derive(Debug, Default)]
-struct Call<'a> {
+pub(super) struct Call<'a> {
     statement: String,
     values: Given<'a>,
     keyspace: Option<String>,
@@ -62,7 +63,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Ok(None) => {}
         Err(text) => return Ok(exchange.fail(400, text)),
     }
-    let ran = super::json::check(request.body())
+    let ran = json_limits::check(request.body())
         .map_err(|error| bad(error.to_string()))
         .and_then(|()| Call::parse(request.body()))
         .and_then(|call| exchange.run_cql(&call));
@@ -117,7 +118,7 @@ fn bad(text: impl Into<String>) -> CqlError {
 }
 
 impl<'a> Call<'a> {
-    fn parse(body: &'a [u8]) -> Result<Call<'a>> {
+    pub(super) fn parse(body: &'a [u8]) -> Result<Call<'a>> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
             .map_err(|error| bad(format!("the body is no JSON object: {error}")))?;
         let mut call = Call::default();
@@ -140,6 +141,15 @@ impl<'a> Call<'a> {
             return Err(bad("no statement"));
         }
         Ok(call)
+    }
+
+    /// The values as they are written.
+    pub(super) fn raws(&self) -> Vec<&'a RawValue> {
+        match &self.values {
+            Given::None => Vec::new(),
+            Given::InOrder(raws) => raws.clone(),
+            Given::Named(members) => members.values().copied().collect(),
+        }
     }
 
     /// The values in the order and the form of the statement's markers.

@@ -2,17 +2,18 @@
 //!
 //! Reading order: `session` (what a connection remembers), `exchange` (one request and its answer),
 //! `route` (the table of everything that can be asked for), `access` (who may ask), `target` (paths and
-//! queries), `json` (limits of bodies); then what is answered: `command` (one command or several, by the REST
+//! queries); then what is answered: `command` (one command or several, by the REST
 //! dialect of hosted Redis; `pipeline` runs those that may pause), `reply` (RESP to JSON), `kv` (values as they are), `cql` (statements; `column` their types),
 //! `changes` (the log as events), `subscribe` (channels as events),
 //! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
 //!
 //! A connection serves one request after the other and remembers nothing of them: commands run in a
-//! session that belongs to the reactor, which is made anew for each request.
+//! session that belongs to the reactor, which is made anew for each request. `check` is what fuzzers ask of both.
 
 mod access;
 mod api;
 pub(crate) mod changes;
+pub mod check;
 mod column;
 mod command;
 mod console;
@@ -20,7 +21,6 @@ mod cql;
 pub(crate) mod early;
 mod exchange;
 mod health;
-mod json;
 mod kv;
 mod metrics;
 mod pipeline;

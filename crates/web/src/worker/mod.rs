@@ -33,6 +33,7 @@ use crate::{door, logging, serial};
 
 pub(crate) use answer::{Answer, Opened, Site};
 pub(crate) use client::Terms;
+pub(crate) use proxy::encode_for_check;
 
 /// Output above which a connection is not read; its peer takes it slower than it comes.
 const OUTPUT_PAUSE_BYTES: u64 = 256 * 1024;

@@ -994,6 +994,13 @@ fn encode(request: &Request<'_>, origin: Origin, id: &[u8], is_websocket: bool) 
     out
 }
 
+/// What the upstream gets for a request of some client.
+pub(crate) fn encode_for_check(request: &Request<'_>) -> Vec<u8> {
+    let remote = Some(IpAddr::from([10, 0, 0, 1]));
+    let origin = Origin { client: ConnId(1), remote, scheme: Scheme::Http };
+    encode(request, origin, b"id-1", asks_for_websocket(request))
+}
+
 /// A socket that is about to be connected.
 fn begin_connecting(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

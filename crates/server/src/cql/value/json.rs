@@ -18,6 +18,7 @@ use super::vector::{fixed_width, put_element};
 use crate::cql::term::Constant;
 use crate::cql::type_name::Native;
 use crate::cql::types::{CqlType, UserType};
+use crate::json_limits;
 
 /// The value of a document; None is null. The error is Cassandra's.
 pub fn decode(text: &str, of: &CqlType) -> Result<Option<Vec<u8>>, String> {
@@ -114,6 +115,8 @@ fn decode_json(json: &Json<'_>, of: &CqlType) -> Result<Vec<u8>, String> {
         structure => match json {
             // A key of an object can be a text only: what is inside is read once more.
             Json::String(text) => {
+                // The limits of the document did not count what is inside its texts.
+                json_limits::check(text.as_bytes()).map_err(|error| error.to_string())?;
                 let raw: &RawValue = serde_json::from_str(text)
                     .map_err(|error| format!("Could not decode JSON string '{text}': {error}"))?;
                 match Json::new(raw.get())? {

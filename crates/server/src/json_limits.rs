@@ -1,4 +1,4 @@
-//! Limits on JSON bodies, checked before anything is parsed.
+//! Limits on JSON of clients, checked before anything is parsed.
 //!
 //! A parser allocates for every value and reads nested ones once per level, so that a body within
 //! `http-body-bytes-max` could occupy a reactor for seconds. The check is one pass over the bytes, without an
@@ -7,14 +7,14 @@
 use memchr::memchr2;
 
 /// Values of one body; a member of an object counts once, with its name. Parsing that many takes some 50 ms.
-pub(super) const JSON_VALUES_MAX: usize = 1 << 17;
+pub(crate) const JSON_VALUES_MAX: usize = 1 << 17;
 
 /// Levels of arrays and objects. CQL documents are read once per level, so this also bounds that.
-pub(super) const JSON_DEPTH_MAX: usize = 32;
+pub(crate) const JSON_DEPTH_MAX: usize = 32;
 
 /// The limit that a body exceeds. The text is for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TooComplex {
+pub(crate) enum TooComplex {
     #[error("the request has more than {JSON_VALUES_MAX} JSON values")]
     Values,
     #[error("the request is nested deeper than {JSON_DEPTH_MAX} levels")]
@@ -23,13 +23,13 @@ pub(super) enum TooComplex {
     Commands(usize),
 }
 
-/// Checks a body against the limits of every route. Malformed JSON may pass: the parser rejects it.
-pub(super) fn check(body: &[u8]) -> Result<(), TooComplex> {
+/// Checks JSON against the limits of every route. Malformed JSON may pass: the parser rejects it.
+pub(crate) fn check(body: &[u8]) -> Result<(), TooComplex> {
     scan(body, usize::MAX)
 }
 
 /// The same for an array of commands, with a limit on its elements.
-pub(super) fn check_commands(body: &[u8], commands_max: usize) -> Result<(), TooComplex> {
+pub(crate) fn check_commands(body: &[u8], commands_max: usize) -> Result<(), TooComplex> {
     scan(body, commands_max)
 }
 
