@@ -176,6 +176,33 @@ fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
     assert_eq!(world.ask(b"DBSIZE\r\n"), b":2000\r\n");
 }
 
+/// The log's growth is a reason for another try, but not at once.
+#[test]
+fn a_snapshot_that_failed_is_tried_again_after_a_while() {
+    let options = vec![("snapshot-log-bytes", "10kb".to_owned())];
+    let mut world = World::new(13, Plan { options, ..Plan::default() });
+    fill(&mut world, 100);
+    leave_room(&world, 10);
+    let tried = |world: &mut World| {
+        for _ in 0..20 {
+            world.advance(200_000_000);
+            world.settle();
+            world.take_snapshot_request();
+            world.go_on_with_snapshot(10_000);
+            world.write_log();
+        }
+        world.shared().snapshots.status().finished
+    };
+    assert_eq!(tried(&mut world), 1);
+    world.disk.set_faults(Faults::default());
+    assert_eq!(tried(&mut world), 1);
+    world.advance(60_000_000_000);
+    assert_eq!(tried(&mut world), 2);
+    assert!(world.shared().snapshots.status().last_ok);
+    world.advance(60_000_000_000);
+    assert_eq!(tried(&mut world), 2, "the log has not grown");
+}
+
 #[test]
 fn a_failing_write_of_a_snapshot_leaves_nothing() {
     let mut world = World::new(10, Plan::default());

@@ -450,6 +450,12 @@ impl World {
         }
     }
 
+    /// Begins the snapshot that the server has asked for, if it has.
+    pub(super) fn take_snapshot_request(&mut self) {
+        let Life { shared, taker, .. } = &mut self.life;
+        taker.take_request(shared);
+    }
+
     /// Takes the next parts of a snapshot that has begun.
     pub(super) fn go_on_with_snapshot(&mut self, steps: usize) -> Progress {
         let Life { shared, taker, .. } = &mut self.life;

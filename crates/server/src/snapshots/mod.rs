@@ -45,9 +45,16 @@ pub(crate) struct SnapshotStatus {
     pub(crate) began: MonoNs,
     /// Records in the log when the last good one began: what it may not contain came after.
     pub(crate) records_before: u64,
-    /// The log's position when the last one began.
+    /// The log's position when the last good one began.
     log_position: u64,
+    /// The same of the one that runs.
+    running_position: u64,
+    /// After one that failed: when the log's growth is a reason for another one.
+    retry_at: Option<MonoNs>,
 }
+
+/// A snapshot that failed because of the disk would most likely fail again at once.
+const RETRY_NS: u64 = 60_000_000_000;
 
 /// A snapshot is running already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,21 +144,30 @@ impl Snapshots {
         sender.try_send(number).map_err(|_| AlreadyRunning)?;
         status.running = Some(number);
         status.last_number = number;
-        status.log_position = log_position;
+        status.running_position = log_position;
+        status.retry_at = None;
         Ok(number)
     }
 
     /// Begins one when enough log has gathered since the last.
-    pub(crate) fn consider(&self, shared: &Shared, settings: &Settings) {
+    pub(crate) fn consider(&self, shared: &Shared, settings: &Settings, now: MonoNs) {
         let limit_bytes = settings.snapshot_log_bytes;
         let next = shared.log.next().0;
         let gathered_bytes = next.saturating_sub(self.status.lock().log_position);
-        if limit_bytes > 0 && gathered_bytes >= limit_bytes && shared.log.poisoned().is_none() {
-            // Another one may have begun in between: then there is nothing to do.
-            if let Ok(number) = self.begin(next) {
-                tracing::info!(number, gathered_bytes, "the log has grown: taking a snapshot");
-            }
+        let is_due = limit_bytes > 0 && gathered_bytes >= limit_bytes;
+        if !is_due || shared.log.poisoned().is_some() || !self.may_try(now) {
+            return;
         }
+        // Another one may have begun in between: then there is nothing to do.
+        if let Ok(number) = self.begin(next) {
+            tracing::info!(number, gathered_bytes, "the log has grown: taking a snapshot");
+        }
+    }
+
+    /// Whether the last one was good, or failed some time ago.
+    fn may_try(&self, now: MonoNs) -> bool {
+        let mut status = self.status.lock();
+        status.last_ok || now >= *status.retry_at.get_or_insert(MonoNs(now.0 + RETRY_NS))
     }
 }
 
@@ -257,6 +273,7 @@ impl Running {
         match ended {
             Ok(written) => {
                 status.succeeded += 1;
+                status.log_position = status.running_position;
                 status.records_before = self.records_before;
                 status.last_unix_ms = crate::clock::unix_now().0;
                 status.last_bytes = written.bytes;
