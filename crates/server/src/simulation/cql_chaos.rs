@@ -257,7 +257,9 @@ fn live(world: &mut World, writers: &mut [Writer], is_set_back: bool) {
     }
     if is_on && settles {
         world.disk.set_faults(DiskFaults::default());
-        world.settle();
+        // A log that found no room tries again after a tenth of a second.
+        let times = if world.log_stalled { 10 } else { 1 };
+        (0..times).for_each(|_| world.settle());
         run_reactors(world);
     }
     let (log_failed, log_stalled) = (world.log_failed(), world.log_stalled);
