@@ -568,8 +568,8 @@ mod tests {
             ("((1", None),
             ("[1", None),
             ("1 ", None),
-            ("(", None),
-            ("", None),
+            ("(", Some(Bound::Excluded(0.0))),
+            ("", Some(Bound::Included(0.0))),
         ] {
             assert_eq!(score_bound(text.as_bytes()).ok(), expected, "{text:?}");
         }
