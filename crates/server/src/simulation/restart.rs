@@ -154,7 +154,8 @@ fn a_snapshot_without_room_leaves_nothing_and_the_log_goes_on() {
     let mut world = World::new(9, plan);
     fill(&mut world, 2_000);
     // With hardly any room it is not begun; with more it ends in the middle.
-    for room in [1_000, 600_000, 1_000_000] {
+    let kept = 2 * world.shared().settings.load().log_segment_bytes;
+    for room in [1_000, kept + 600_000, kept + 1_100_000] {
         leave_room(&world, room);
         let before = used_bytes(&world);
         assert_eq!(take_snapshot(&mut world), Progress::Idle);
