@@ -251,7 +251,7 @@ fn value_of(random: &mut SmallRng) -> Bytes {
     number.repeat(repeats).into_bytes()
 }
 
-fn random_command(random: &mut SmallRng) -> Command {
+pub(super) fn random_command(random: &mut SmallRng) -> Command {
     let member = pick(random, &MEMBERS).as_bytes().to_vec();
     let small = random.random_range(1..300).to_string().into_bytes();
     let value = value_of(random);

@@ -7,10 +7,12 @@
 //! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http`,
 //! `http_pipelines` and `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
 //! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
-//! clients of `pubsub_client`; `groups` those of a log on a slow disk, `hostile` those that keep clients from
-//! harming others; `restore` starts from copied or missing files, `restart` with the clock set back, and takes snapshots on a full disk.
+//! clients of `pubsub_client`; `groups` those of a log on a slow disk; `busy` those of a reactor that takes no
+//! turns; `hostile` those that keep clients from harming others; `restore` starts from copied or missing
+//! files, `restart` with the clock set back, and takes snapshots on a full disk.
 
 mod behaviour;
+mod busy;
 mod chaos;
 mod cql;
 mod cql_chaos;
