@@ -12,6 +12,7 @@ mod bytes;
 mod cql;
 mod cql_bytes;
 mod cql_requests;
+mod cql_schemas;
 mod crowds;
 mod disk;
 mod http;
@@ -97,7 +98,7 @@ impl fmt::Display for Verdict {
 }
 
 fn checks() -> impl Iterator<Item = &'static Check> {
-    let lists: [&[Check]; 10] = [
+    let lists: [&[Check]; 11] = [
         bytes::CHECKS,
         crowds::CHECKS,
         replies::CHECKS,
@@ -108,6 +109,7 @@ fn checks() -> impl Iterator<Item = &'static Check> {
         http::CHECKS,
         cql_bytes::CHECKS,
         cql_requests::CHECKS,
+        cql_schemas::CHECKS,
     ];
     lists.into_iter().flatten()
 }

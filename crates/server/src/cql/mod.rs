@@ -14,6 +14,8 @@
 //! and MONITOR see), `request_lines` (a line per request), `traces` (what became of a request).
 
 pub(crate) mod auth;
+#[doc(hidden)]
+pub mod check;
 pub(crate) mod engine;
 pub mod error;
 pub(crate) mod events;
@@ -43,6 +45,7 @@ pub mod term;
 pub mod token;
 pub(crate) mod traces;
 pub mod type_name;
+pub mod type_size;
 pub mod types;
 pub mod value;
 pub(crate) mod virtual_tables;

@@ -100,8 +100,8 @@ const OLDER_CLASSES: [(&str, Native); 2] =
 
 pub const CLASS_PACKAGE: &str = "org.apache.cassandra.db.marshal.";
 
-/// Most dimensions of a vector.
-const DIMENSIONS_MAX: i64 = 8192;
+/// Most dimensions of a vector: one of floats has 4 MiB then.
+const DIMENSIONS_MAX: i64 = 1 << 20;
 
 impl Native {
     pub fn name(self) -> &'static str {
@@ -281,7 +281,7 @@ mod tests {
         for (text, expected) in [
             ("map<int>", "line 1:0 map has another number of parts than 1"),
             ("bag<int>", "line 1:0 no type bag has parts"),
-            ("vector<float, 0>", "line 1:14 a vector has 1 to 8192 dimensions"),
+            ("vector<float, 0>", "line 1:14 a vector has 1 to 1048576 dimensions"),
         ] {
             assert_eq!(parsed(text).unwrap_err().to_string(), expected);
         }

@@ -7,6 +7,7 @@ use wire::cql::ColumnType;
 
 use super::parser::quoted_if_needed;
 use super::type_name::{CLASS_PACKAGE, Native, TypeName};
+use super::type_size::TypeSize;
 use super::value::text::hex;
 
 /// See the module.
@@ -29,6 +30,19 @@ pub struct UserType {
     pub keyspace: String,
     pub name: String,
     pub fields: Vec<(String, CqlType)>,
+    size: TypeSize,
+}
+
+impl UserType {
+    pub fn new(keyspace: String, name: String, fields: Vec<(String, CqlType)>) -> UserType {
+        let size = TypeSize::of_fields(&keyspace, &name, &fields);
+        UserType { keyspace, name, fields, size }
+    }
+
+    /// Known from the beginning: to compute it again would cost as much as the type is large.
+    pub fn size(&self) -> TypeSize {
+        self.size
+    }
 }
 
 /// Why a type cannot be. The texts are Cassandra's.
@@ -56,6 +70,8 @@ pub enum TypeError {
     FrozenNative(String),
     #[error("Custom types are not supported: {0}")]
     Custom(String),
+    #[error("The type is too large: {0}")]
+    TooLarge(String),
 }
 
 impl CqlType {
@@ -71,7 +87,17 @@ impl CqlType {
         keyspace: &str,
         find: &dyn Fn(&str) -> Option<Arc<UserType>>,
     ) -> Result<CqlType, TypeError> {
-        let part = |name: &TypeName| Self::resolve(name, keyspace, find);
+        let found = Self::resolve_any(name, keyspace, find)?;
+        TypeSize::of(&found).excess().map_or(Ok(found), |excess| Err(TypeError::TooLarge(excess)))
+    }
+
+    /// The same for types of any size.
+    pub(super) fn resolve_any(
+        name: &TypeName,
+        keyspace: &str,
+        find: &dyn Fn(&str) -> Option<Arc<UserType>>,
+    ) -> Result<CqlType, TypeError> {
+        let part = |name: &TypeName| Self::resolve_any(name, keyspace, find);
         match name {
             TypeName::Native(native) => Ok(CqlType::Native(*native)),
             TypeName::List(element) => {
@@ -135,13 +161,13 @@ impl CqlType {
             TypeName::List(_) | TypeName::Set(_) | TypeName::Map(..) | TypeName::UserDefined(_) => {
                 Self::resolve_frozen(name, keyspace, find)
             }
-            _ => Self::resolve(name, keyspace, find),
+            _ => Self::resolve_any(name, keyspace, find),
         };
         let inner = match name {
             TypeName::List(element) => CqlType::List(Box::new(part(element)?)),
             TypeName::Set(element) => CqlType::Set(Box::new(part(element)?)),
             TypeName::Map(key, value) => CqlType::Map(Box::new(part(key)?), Box::new(part(value)?)),
-            _ => Self::resolve(name, keyspace, find)?,
+            _ => Self::resolve_any(name, keyspace, find)?,
         };
         Ok(inner.frozen())
     }
@@ -313,11 +339,8 @@ mod tests {
 
     fn resolved(text: &str) -> Result<CqlType, TypeError> {
         let name = TypeName::parse(&mut Parser::new(text).unwrap()).unwrap();
-        let user = Arc::new(UserType {
-            keyspace: "k".into(),
-            name: "u".into(),
-            fields: vec![("a".into(), CqlType::INT)],
-        });
+        let fields = vec![("a".into(), CqlType::INT)];
+        let user = Arc::new(UserType::new("k".into(), "u".into(), fields));
         CqlType::resolve(&name, "k", &|name| (name == "u").then(|| Arc::clone(&user)))
     }
 

@@ -21,7 +21,9 @@ pub(super) fn of_wire(column: &ColumnType) -> CqlType {
         ColumnType::UserDefined { keyspace, name, fields } => {
             let fields = fields.iter().map(|(name, of)| (name.clone(), of_wire(of))).collect();
             let (keyspace, name) = (keyspace.clone(), name.clone());
-            return CqlType::UserDefined(std::sync::Arc::new(UserType { keyspace, name, fields }));
+            return CqlType::UserDefined(std::sync::Arc::new(UserType::new(
+                keyspace, name, fields,
+            )));
         }
         ColumnType::Ascii => Native::Ascii,
         ColumnType::Bigint => Native::Bigint,

@@ -24,7 +24,7 @@ pub(crate) const NOW_US: i64 = 1_700_000_000_123_000;
 
 fn user_type() -> Arc<UserType> {
     let fields = vec![("a".to_owned(), CqlType::INT), ("b".to_owned(), CqlType::TEXT)];
-    Arc::new(UserType { keyspace: "k".into(), name: "u".into(), fields })
+    Arc::new(UserType::new("k".into(), "u".into(), fields))
 }
 
 /// A type of keyspace `k`, which has a type `u` of fields `a int` and `b text`.

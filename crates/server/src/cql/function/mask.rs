@@ -8,6 +8,7 @@ use super::{Call, Function, Parameter, Shape};
 use crate::cql::error::CqlError;
 use crate::cql::type_name::Native;
 use crate::cql::types::CqlType;
+use crate::cql::value::check_size;
 use crate::cql::value::collection::{put_count, put_part};
 use crate::cql::value::constant::encode_days;
 use crate::cql::value::number::Decimal;
@@ -44,7 +45,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         &[Parameter::Any],
         FIRST,
         "The same for all values of a type: `****`, zero, false, 1970, an empty collection.",
-        |call| Ok(Some(masked(call.returns))),
+        |call| masked(call.returns).map(Some),
     ),
     row(
         "mask_replace",
@@ -127,30 +128,33 @@ fn hash(call: &Call<'_>) -> Outcome {
 
 /// What stands for all values of a type.
 // Source: Cassandra 5.0, AbstractType.getMaskedValue of each type
-fn masked(of: &CqlType) -> Vec<u8> {
+fn masked(of: &CqlType) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();
     match of.unfrozen() {
-        CqlType::Native(native) => return masked_native(*native),
+        CqlType::Native(native) => return Ok(masked_native(*native)),
         CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => put_count(0, &mut out),
         CqlType::Tuple(parts) => {
             for part in parts {
-                put_part(Some(&masked(part)), &mut out);
+                put_part(Some(&masked(part)?), &mut out);
+                check_size(out.len())?;
             }
         }
         CqlType::UserDefined(user) => {
             for (_, part) in &user.fields {
-                put_part(Some(&masked(part)), &mut out);
+                put_part(Some(&masked(part)?), &mut out);
+                check_size(out.len())?;
             }
         }
         CqlType::Vector(element, dimensions) => {
-            let part = masked(element);
+            let part = masked(element)?;
             for _ in 0..*dimensions {
                 put_element(&part, fixed_width(element), &mut out);
+                check_size(out.len())?;
             }
         }
         CqlType::Frozen(_) => unreachable!("frozen types are never nested directly"),
     }
-    out
+    Ok(out)
 }
 
 fn masked_native(native: Native) -> Vec<u8> {

@@ -4,7 +4,8 @@ use super::change::{ChangeContext, Outcome, Verb};
 use super::names::{Deed, guard, keyspace_of};
 use super::table::{Column, ColumnKind, DroppedColumn, Table};
 use super::tables::{
-    COLUMNS_MAX, STATICS_NEED_CLUSTERING, event, has_nested_cells, refuse_mask, resolve,
+    COLUMNS_MAX, STATICS_NEED_CLUSTERING, check_description, event, has_nested_cells, refuse_mask,
+    resolve,
 };
 use super::{Catalog, Keyspace};
 use crate::cql::error::CqlError;
@@ -51,6 +52,10 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterTable, cx: &ChangeContext<'_
     }
     if keyspace.tables.get(name).is_some_and(|before| **before == table) {
         return Ok(None);
+    }
+    let adds_names = matches!(alter.change, TableChange::Add { .. } | TableChange::Rename { .. });
+    if adds_names {
+        check_description(&table)?;
     }
     let event = event(Verb::Updated, keyspace_name, name);
     Ok(Some((catalog.with_keyspace(keyspace.with_table(table)), event)))

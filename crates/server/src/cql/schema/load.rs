@@ -11,8 +11,9 @@ use super::table::{
     Column, ColumnKind, DroppedColumn, Index, IndexTarget, Table, TableOptions, TableSource,
 };
 use super::{Catalog, Keyspace};
-use crate::cql::parser::Parser;
-use crate::cql::type_name::TypeName;
+use crate::cql::parser::{DEPTH_MAX, Parser};
+use crate::cql::type_name::{Native, TypeName};
+use crate::cql::type_size::{TypeSize, reduced, reduced_user};
 use crate::cql::types::{CqlType, UserType};
 
 /// Why stored rows are no schema.
@@ -123,8 +124,11 @@ fn load_types(rows: &Rows, keyspaces: &mut BTreeMap<String, Keyspace>) -> Result
                 continue;
             };
             let fields = names.into_iter().zip(types).collect();
-            let user = UserType { keyspace: keyspace_name, name: name.clone(), fields };
-            keyspace.types.insert(name, Arc::new(user));
+            let user = UserType::new(keyspace_name, name.clone(), fields);
+            if let Some(excess) = user.size().excess() {
+                tracing::warn!(keyspace = user.keyspace, name, excess, "type read as blobs");
+            }
+            keyspace.types.insert(name, Arc::new(reduced_user(user)));
         }
         if left.len() == before {
             let keyspace = left[0].0.clone();
@@ -142,11 +146,34 @@ fn type_of(text: &str, keyspace: &Keyspace, object: &str) -> Result<CqlType, Loa
         object: object.to_owned(),
         text: text.to_owned(),
     };
+    // Of a column that was dropped: user-defined types are written out, which took no end once.
+    if brackets(text) >= DEPTH_MAX {
+        tracing::warn!(keyspace = keyspace.name, object, "type read as a blob");
+        return Ok(CqlType::Native(Native::Blob));
+    }
     let mut parser = Parser::new(text).map_err(|_| refused())?;
     let name = TypeName::parse(&mut parser).map_err(|_| refused())?;
     parser.expect_end().map_err(|_| refused())?;
     let find = |name: &str| keyspace.types.get(name).map(Arc::clone);
-    CqlType::resolve(&name, &keyspace.name, &find).map_err(|_| refused())
+    let found = CqlType::resolve_any(&name, &keyspace.name, &find).map_err(|_| refused())?;
+    if let Some(excess) = TypeSize::of(&found).excess() {
+        tracing::warn!(keyspace = keyspace.name, object, excess, "type read as a blob");
+    }
+    Ok(reduced(found))
+}
+
+/// How many brackets are open at once.
+fn brackets(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'<' => open += 1,
+            b'>' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 /// Tables by keyspace and name.

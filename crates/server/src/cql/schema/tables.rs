@@ -14,6 +14,7 @@ use crate::cql::error::CqlError;
 use crate::cql::parser::QualifiedName;
 use crate::cql::statements::CreateTable;
 use crate::cql::type_name::{Native, TypeName};
+use crate::cql::type_size::{DESCRIPTION_BYTES_MAX, TypeSize};
 use crate::cql::types::CqlType;
 
 /// Most tables of all keyspaces: clients read all of them whenever one changes.
@@ -142,6 +143,30 @@ pub(super) fn resolve(keyspace: &Keyspace, name: &TypeName) -> Result<CqlType, C
         .map_err(|error| CqlError::Invalid(error.to_string()))
 }
 
+/// Refuses a table whose columns cannot be described in one response, or one of whose columns has got
+/// too large by a type within it.
+pub(super) fn check_description(table: &Table) -> Result<(), CqlError> {
+    let mut bytes = 0;
+    for column in &table.columns {
+        let size = TypeSize::of(&column.column_type);
+        if let Some(excess) = size.excess() {
+            return Err(CqlError::Invalid(format!(
+                "The type of column {} of table {} is too large: {excess}",
+                column.name, table.name
+            )));
+        }
+        bytes += column.name.len() + size.description_bytes();
+    }
+    if bytes > DESCRIPTION_BYTES_MAX {
+        return Err(CqlError::Invalid(format!(
+            "Names and types of the columns of table {} have {bytes} bytes, at most \
+             {DESCRIPTION_BYTES_MAX} are possible",
+            table.name
+        )));
+    }
+    Ok(())
+}
+
 /// A user-defined type whose fields are cells has no fields that have cells of their own.
 pub(super) fn has_nested_cells(of: &CqlType) -> bool {
     let CqlType::UserDefined(user) = of else { return false };
@@ -208,6 +233,7 @@ pub(super) fn table_of(
     for (number, column) in (0..).zip(&mut table.columns) {
         column.number = number;
     }
+    check_description(&table)?;
     Ok(table)
 }
 

@@ -1,12 +1,12 @@
 //! CREATE, ALTER and DROP TYPE.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::change::{ChangeContext, Event, Outcome, Target, Verb};
 use super::names::{Deed, existing, guard, keyspace_of};
 use super::table::Table;
-use super::tables::resolve;
+use super::tables::{check_description, resolve};
 use super::{Catalog, Keyspace};
 use crate::cql::error::CqlError;
 use crate::cql::parser::{QualifiedName, quoted_if_needed};
@@ -54,10 +54,18 @@ pub(super) fn create(catalog: &Catalog, create: &CreateType, cx: &ChangeContext<
         }
         fields.push((field.clone(), checked_field(resolve(keyspace, type_name)?)?));
     }
-    let user = UserType { keyspace: keyspace_name.to_owned(), name: name.clone(), fields };
+    let user = UserType::new(keyspace_name.to_owned(), name.clone(), fields);
+    check_size(&user)?;
     let mut keyspace = Keyspace::clone(keyspace);
     keyspace.types.insert(name.clone(), Arc::new(user));
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Created, keyspace_name, name))))
+}
+
+/// Refuses a type that has got too large, by its fields or by those of a type within it.
+fn check_size(user: &UserType) -> Result<(), CqlError> {
+    user.size().excess().map_or(Ok(()), |excess| {
+        refuse(format!("Type {}.{} is too large: {excess}", user.keyspace, shown(user)))
+    })
 }
 
 fn checked_field(of: CqlType) -> Result<CqlType, CqlError> {
@@ -81,7 +89,7 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>
         }
         return refuse(format!("Type {keyspace_name}.{name} doesn't exist"));
     };
-    let mut changed = UserType::clone(user);
+    let mut fields = user.fields.clone();
     match &alter.change {
         TypeChange::Add { if_not_exists, field, field_type } => {
             if user.fields.iter().any(|(known, _)| known == field) {
@@ -95,14 +103,17 @@ pub(super) fn alter(catalog: &Catalog, alter: &AlterType, cx: &ChangeContext<'_>
             }
             let of = checked_field(resolve(keyspace, field_type)?)?;
             check_addition(keyspace, user, field, &of)?;
-            changed.fields.push((field.clone(), of));
+            fields.push((field.clone(), of));
         }
-        TypeChange::Rename { if_exists, fields } => rename(&mut changed, fields, *if_exists)?,
+        TypeChange::Rename { if_exists, fields: renamed } => {
+            rename(user, &mut fields, renamed, *if_exists)?;
+        }
     }
-    if changed == **user {
+    if fields == user.fields {
         return Ok(None);
     }
-    let keyspace = with_type(keyspace, &changed);
+    let changed = UserType::new(user.keyspace.clone(), user.name.clone(), fields);
+    let keyspace = with_type(keyspace, changed)?;
     Ok(Some((catalog.with_keyspace(keyspace), event(Verb::Updated, keyspace_name, name))))
 }
 
@@ -117,7 +128,8 @@ fn check_addition(
     field: &str,
     of: &CqlType,
 ) -> Result<(), CqlError> {
-    if refers_to(of, &user.name) {
+    let dependents = dependents(keyspace, &user.name);
+    if uses(of, &dependents) {
         return refuse(format!(
             "Cannot add new field {field} of type {of} to user type {} as it would create a \
              circular reference",
@@ -125,7 +137,7 @@ fn check_addition(
         ));
     }
     let in_key = |table: &Table| {
-        table.partition_key().iter().any(|column| refers_to(&column.column_type, &user.name))
+        table.partition_key().iter().any(|column| uses(&column.column_type, &dependents))
     };
     let tables = keyspace.tables.values().filter(|table| in_key(table));
     let tables: Vec<String> = tables
@@ -150,21 +162,21 @@ fn check_addition(
 }
 
 fn rename(
-    user: &mut UserType,
-    fields: &[(String, String)],
+    user: &UserType,
+    fields: &mut [(String, CqlType)],
+    renamed: &[(String, String)],
     if_exists: bool,
 ) -> Result<(), CqlError> {
-    let before = user.fields.clone();
-    for (old, new) in fields {
-        match before.iter().position(|(known, _)| known == old) {
-            Some(at) => user.fields[at].0.clone_from(new),
+    for (old, new) in renamed {
+        match user.fields.iter().position(|(known, _)| known == old) {
+            Some(at) => fields[at].0.clone_from(new),
             None if if_exists => {}
             // Spelled so.
             None => return refuse(format!("Unkown field {old} in user type {}", shown(user))),
         }
     }
-    for (nth, (name, _)) in user.fields.iter().enumerate() {
-        if user.fields[..nth].iter().any(|(other, _)| other == name) {
+    for (nth, (name, _)) in fields.iter().enumerate() {
+        if fields[..nth].iter().any(|(other, _)| other == name) {
             return refuse(format!("Duplicate field name {name} in type {}", user.keyspace));
         }
     }
@@ -187,10 +199,10 @@ pub(super) fn drop(
         }
         return refuse(format!("Type '{keyspace_name}.{name}' doesn't exist"));
     };
-    let types = keyspace.types.values();
-    let types = types.filter(|user| user.fields.iter().any(|(_, field)| refers_to(field, name)));
-    refuse_used(keyspace_name, name, "user types", types.map(|user| user.name.as_str()))?;
-    let uses = |table: &Table| table.columns.iter().any(|c| refers_to(&c.column_type, name));
+    let dependents = dependents(keyspace, name);
+    let types = dependents.iter().copied().filter(|other| other != name);
+    refuse_used(keyspace_name, name, "user types", types)?;
+    let uses = |table: &Table| table.columns.iter().any(|c| uses(&c.column_type, &dependents));
     let tables = keyspace.tables.values().filter(|table| uses(table));
     refuse_used(keyspace_name, name, "tables", tables.map(|table| table.name.as_str()))?;
     let mut without = Keyspace::clone(keyspace);
@@ -214,60 +226,81 @@ fn refuse_used<'a>(
     ))
 }
 
-/// Whether a value of the type has a value of the user-defined type within.
-fn refers_to(of: &CqlType, name: &str) -> bool {
+/// Whether one of these user-defined types is part of the type, other than within another one.
+fn uses(of: &CqlType, names: &BTreeSet<&str>) -> bool {
     match of {
         CqlType::Native(_) => false,
-        CqlType::List(part) | CqlType::Set(part) | CqlType::Vector(part, _) => {
-            refers_to(part, name)
+        CqlType::List(part) | CqlType::Set(part) | CqlType::Vector(part, _) => uses(part, names),
+        CqlType::Map(key, value) => uses(key, names) || uses(value, names),
+        CqlType::Tuple(parts) => parts.iter().any(|part| uses(part, names)),
+        CqlType::UserDefined(user) => names.contains(user.name.as_str()),
+        CqlType::Frozen(inner) => uses(inner, names),
+    }
+}
+
+fn uses_any(user: &UserType, names: &BTreeSet<&str>) -> bool {
+    user.fields.iter().any(|(_, field)| uses(field, names))
+}
+
+/// The user-defined type, and all that have values of it within. Each round reaches one level further.
+fn dependents<'k>(keyspace: &'k Keyspace, name: &'k str) -> BTreeSet<&'k str> {
+    let mut found = BTreeSet::from([name]);
+    loop {
+        let is_new = |(other, user): &(&String, &Arc<UserType>)| {
+            !found.contains(other.as_str()) && uses_any(user, &found)
+        };
+        let new: Vec<&str> =
+            keyspace.types.iter().filter(is_new).map(|(other, _)| other.as_str()).collect();
+        if new.is_empty() {
+            return found;
         }
-        CqlType::Map(key, value) => refers_to(key, name) || refers_to(value, name),
-        CqlType::Tuple(parts) => parts.iter().any(|part| refers_to(part, name)),
-        CqlType::UserDefined(user) => {
-            user.name == name || user.fields.iter().any(|(_, field)| refers_to(field, name))
-        }
-        CqlType::Frozen(inner) => refers_to(inner, name),
+        found.extend(new);
     }
 }
 
 /// The keyspace with this type, and whatever refers to it with its new form.
-fn with_type(keyspace: &Keyspace, user: &UserType) -> Keyspace {
-    let mut changed = keyspace.clone();
-    let mut types = BTreeMap::from([(user.name.clone(), Arc::new(user.clone()))]);
-    // Types within types: each round reaches one level further, and a type is in no circle.
-    loop {
-        let mut is_done = true;
-        for (name, known) in &keyspace.types {
-            let refers =
-                known.fields.iter().any(|(_, field)| types.keys().any(|t| refers_to(field, t)));
-            if *name == user.name || !refers {
-                continue;
-            }
+fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> {
+    check_size(&user)?;
+    let name = user.name.clone();
+    let dependents = dependents(keyspace, &name);
+    let mut waiting: BTreeSet<&str> = dependents.clone();
+    waiting.remove(name.as_str());
+    let mut types = BTreeMap::from([(name.clone(), Arc::new(user))]);
+    // Those within others first: a type is in no circle.
+    while !waiting.is_empty() {
+        let is_ready =
+            |name: &&str| keyspace.types.get(*name).is_some_and(|known| !uses_any(known, &waiting));
+        let ready: Vec<&str> = waiting.iter().copied().filter(is_ready).collect();
+        for name in &ready {
+            let Some(known) = keyspace.types.get(*name) else { continue };
             let fields = known.fields.iter();
             let fields = fields.map(|(name, field)| (name.clone(), replaced(field, &types)));
-            let rebuilt = UserType { fields: fields.collect(), ..UserType::clone(known) };
-            if types.get(name).is_none_or(|before| **before != rebuilt) {
-                types.insert(name.clone(), Arc::new(rebuilt));
-                is_done = false;
-            }
+            let rebuilt =
+                UserType::new(known.keyspace.clone(), known.name.clone(), fields.collect());
+            check_size(&rebuilt)?;
+            types.insert(rebuilt.name.clone(), Arc::new(rebuilt));
         }
-        if is_done {
-            break;
+        if ready.is_empty() {
+            return refuse(format!("Types of keyspace {} need each other", keyspace.name));
         }
+        ready.iter().for_each(|name| {
+            waiting.remove(name);
+        });
     }
+    let mut changed = keyspace.clone();
     for table in keyspace.tables.values() {
-        let refers = |of: &CqlType| types.keys().any(|name| refers_to(of, name));
-        if !table.columns.iter().any(|column| refers(&column.column_type)) {
+        if !table.columns.iter().any(|column| uses(&column.column_type, &dependents)) {
             continue;
         }
         let mut table = Table::clone(table);
         for column in &mut table.columns {
             column.column_type = replaced(&column.column_type, &types);
         }
+        check_description(&table)?;
         changed.tables.insert(table.name.clone(), Arc::new(table));
     }
     changed.types.extend(types);
-    changed
+    Ok(changed)
 }
 
 /// The type with user-defined ones in their new form.

@@ -546,7 +546,7 @@ mod tests {
 
     fn user_type(fields: usize) -> CqlType {
         let fields = (0..fields).map(|nth| (format!("f{nth}"), CqlType::INT)).collect();
-        let user = UserType { keyspace: "k".into(), name: "u".into(), fields };
+        let user = UserType::new("k".into(), "u".into(), fields);
         CqlType::UserDefined(Arc::new(user)).frozen()
     }
 
@@ -569,11 +569,8 @@ mod tests {
         put_part(Some(value), &mut set);
         let mut map = set.clone();
         put_part(Some(value), &mut map);
-        let user = UserType {
-            keyspace: "k".into(),
-            name: "outer".into(),
-            fields: vec![("inner".into(), of.clone()), ("n".into(), CqlType::INT)],
-        };
+        let fields = vec![("inner".into(), of.clone()), ("n".into(), CqlType::INT)];
+        let user = UserType::new("k".into(), "outer".into(), fields);
         let mut vector = Vec::new();
         put_element(value, None, &mut vector);
         vec![

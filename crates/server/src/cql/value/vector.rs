@@ -32,7 +32,8 @@ pub fn split_vector(
         let whole = bytes.len() == width.checked_mul(dimensions)?;
         return whole.then(|| bytes.chunks(width).collect());
     }
-    let mut found = Vec::with_capacity(dimensions);
+    // Every element takes a byte at least.
+    let mut found = Vec::with_capacity(dimensions.min(bytes.len()));
     for _ in 0..dimensions {
         let length = take_length(&mut bytes)?;
         let (part, rest) = bytes.split_at_checked(length)?;

@@ -463,11 +463,8 @@ fn cql_type(of: &ColumnType) -> CqlType {
         ColumnType::Tuple(parts) => CqlType::Tuple(parts.iter().map(cql_type).collect()),
         ColumnType::UserDefined { keyspace, name, fields } => {
             let fields = fields.iter().map(|(name, of)| (name.clone(), cql_type(of)));
-            CqlType::UserDefined(Arc::new(UserType {
-                keyspace: keyspace.clone(),
-                name: name.clone(),
-                fields: fields.collect(),
-            }))
+            let user = UserType::new(keyspace.clone(), name.clone(), fields.collect());
+            CqlType::UserDefined(Arc::new(user))
         }
     }
 }
