@@ -15,7 +15,7 @@
 use std::ops::Deref;
 
 use binlog::{AppendError, Lsn};
-use store::{Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
+use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
 
 use crate::gate::Gate;
 use crate::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
@@ -92,6 +92,8 @@ pub(crate) struct Unit<'a> {
     lane: usize,
     durable: Lsn,
     is_committed: bool,
+    /// See [`Unit::move_from`].
+    moved_from: Option<(u8, Box<[u8]>)>,
 }
 
 /// Reads see the unit's stripes; only [`Unit::change`] changes them.
@@ -114,7 +116,7 @@ impl<'a> Unit<'a> {
     ) -> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         let (lane, durable) = (worker.index, worker.durable);
-        Unit { locked, record, shared, lane, durable, is_committed: false }
+        Unit { locked, record, shared, lane, durable, is_committed: false, moved_from: None }
     }
 
     /// Bytes of the changes so far.
@@ -156,7 +158,7 @@ impl<'a> Unit<'a> {
     pub(crate) fn change(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
         let start = self.record.bytes.len();
         mutation.encode(&mut self.record.bytes);
-        if let Err(error) = self.locked.apply_mutation(mutation) {
+        if let Err(error) = self.apply(mutation) {
             self.record.bytes.truncate(start);
             return Err(error);
         }
@@ -176,6 +178,25 @@ impl<'a> Unit<'a> {
     /// out greater ones. To be called when a write has taken one from the clock.
     pub(crate) fn stamp(&mut self, newest_timestamp: i64) {
         self.record.newest_timestamp = Some(newest_timestamp);
+    }
+
+    /// The next [`Change::Put`] carries the collection of this key, which is deleted behind it (RENAME,
+    /// MOVE): in memory the collection is moved, which takes no time.
+    pub(crate) fn move_from(&mut self, db: u8, key: Key<'_>) {
+        self.moved_from = Some((db, key.bytes.into()));
+    }
+
+    #[inline]
+    fn apply(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
+        if let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
+            && let Some((from_db, name)) = self.moved_from.take()
+        {
+            let from = self.locked.key(&name);
+            if self.locked.move_collection((from_db, from), (*db, *key), *expiry) {
+                return Ok(());
+            }
+        }
+        self.locked.apply_mutation(mutation)
     }
 
     /// Makes changes that were encoded by [`Mutation::encode`].

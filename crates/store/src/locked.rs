@@ -307,6 +307,34 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Makes the change of a [`Mutation::Key`] whose `Put` carries the collection of another key, which is
+    /// to be deleted next: the collection itself is moved instead of built again. False: there is none,
+    /// and nothing has changed.
+    pub fn move_collection(
+        &mut self,
+        (from_db, from): (u8, Key<'_>),
+        (db, key): (u8, Key<'_>),
+        expiry: Option<UnixMs>,
+    ) -> bool {
+        let position = self.position(from.hash);
+        let stripe = &mut *self.guards[position].stripe;
+        let before = stripe.bytes.cast_signed();
+        let Some(object) = stripe.take_object(from_db, from) else { return false };
+        self.grown_bytes += stripe.bytes.cast_signed() - before;
+        let position = self.position(key.hash);
+        let stripe = &mut *self.guards[position].stripe;
+        let before = stripe.bytes.cast_signed();
+        let keyspace = self.keyspace;
+        let mut cx = Applying {
+            params: self.params,
+            hash_of: &|bytes| keyspace.hash(bytes),
+            trash: &mut self.trash,
+        };
+        stripe.put_object(db, key, object, expiry, &mut cx);
+        self.grown_bytes += stripe.bytes.cast_signed() - before;
+        true
+    }
+
     fn change_partition(
         &mut self,
         key: PartitionKey<'_>,

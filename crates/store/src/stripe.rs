@@ -350,6 +350,37 @@ impl Stripe {
         self.bytes = self.bytes + table.table_bytes() - before;
     }
 
+    /// Takes the collection of a key away and leaves an empty one, with which the key is to be deleted.
+    pub(crate) fn take_object(&mut self, db: u8, key: Key<'_>) -> Option<Object> {
+        let place = self.place(db, key)?;
+        let index = self.dbs[db].table.entry(place).collection_index()?;
+        let object = self.objects.get_mut(index);
+        let empty = match object.kind() {
+            Kind::Hash => Object::Hash(Hash::new()),
+            Kind::List => Object::List(List::new()),
+            Kind::Set => Object::Set(Set::new()),
+            Kind::ZSet => Object::ZSet(ZSet::new()),
+        };
+        self.bytes = self.bytes + empty.heap_bytes() - object.heap_bytes();
+        Some(std::mem::replace(object, empty))
+    }
+
+    /// Gives a key a collection, whatever it held.
+    pub(crate) fn put_object(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        object: Object,
+        expiry: Option<UnixMs>,
+        cx: &mut Applying<'_>,
+    ) {
+        self.remove(db, key, cx);
+        self.insert_object(db, key, object, expiry, cx);
+        if !self.watches.is_empty() {
+            self.watches.touch(db, key, true);
+        }
+    }
+
     fn edit(
         &mut self,
         db: u8,

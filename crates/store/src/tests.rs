@@ -444,6 +444,43 @@ fn eviction_takes_what_the_policy_says() {
 }
 
 #[test]
+fn a_collection_is_moved_as_it_would_be_built_again() {
+    let store = Keyspace::new(1);
+    let add = |key: &[u8], count: i32| {
+        for number in 0..count {
+            let (score, member) = (f64::from(number), number.to_string());
+            let members = [(score, member.as_bytes())];
+            let change = Change::ZSetAdd { members: Scored::Slice(&members) };
+            apply(&store, 0, 0, key, change).unwrap();
+        }
+    };
+    add(b"to", 10);
+    apply(&store, 0, 0, b"string", Change::Set { value: b"v", expiry: None }).unwrap();
+    // Tables keep the place of a key that was there.
+    add(b"from", 1);
+    apply(&store, 0, 0, b"from", Change::Delete).unwrap();
+    let before_bytes = accounted_bytes(&store);
+    add(b"from", 1000);
+    let (from, to) = (store.key(b"from"), store.key(b"to"));
+    let params = params(0);
+    let mut locked = store.lock_all(&params);
+    let flag = WatchFlag::default();
+    locked.watch(0, to, &flag);
+    assert!(!locked.move_collection((0, store.key(b"string")), (0, to), None));
+    assert!(!locked.move_collection((0, store.key(b"none")), (0, to), None));
+    assert!(!flag.is_raised());
+    assert!(locked.move_collection((0, from), (0, to), None));
+    assert!(flag.is_raised());
+    locked.apply_mutation(&Mutation::Key { db: 0, key: from, change: Change::Delete }).unwrap();
+    assert_eq!(locked.zset(0, to).unwrap().map(|zset| zset.len()), Some(1000));
+    assert!(!locked.contains(0, from));
+    drop(locked);
+    apply(&store, 0, 0, b"to", Change::Delete).unwrap();
+    add(b"to", 10);
+    assert_eq!(accounted_bytes(&store), before_bytes);
+}
+
+#[test]
 fn a_reload_keeps_uses_watches_and_gates() {
     let store = Keyspace::new(1);
     apply(&store, 5_000, 1, b"k", Change::Set { value: b"v", expiry: None }).expect("fits");

@@ -61,8 +61,11 @@ pub(crate) fn reply_has_room(out: &[u8]) -> bool {
 pub(crate) const SET_COST: usize = 4;
 /// The same of a sorted set.
 pub(crate) const ZSET_COST: usize = 8;
-/// An argument: it may be a key, whose stripe is locked, whose entry is found and changed.
+/// An argument.
 pub(crate) const ARGUMENT_COST: usize = 4;
+/// An argument that may be a key, whose stripe is locked, whose entry is found and changed, or a member
+/// of a sorted set.
+pub(crate) const LARGE_ARGUMENT_COST: usize = 8;
 /// A queued command.
 pub(crate) const QUEUED_COST: usize = 8;
 

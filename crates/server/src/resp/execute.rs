@@ -8,7 +8,7 @@ use store::{Change, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
-use super::cx::{ARGUMENT_COST, Cx, QUEUED_COST, check_elements};
+use super::cx::{Cx, QUEUED_COST, check_elements};
 use super::fail::Fail;
 use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
@@ -198,7 +198,7 @@ impl<'a> Executor<'a> {
         }
         if args.len() > ARGUMENTS_FREE {
             let elements_max = self.worker.settings.elements_per_command_max;
-            check_elements(args.len().saturating_mul(ARGUMENT_COST), elements_max)?;
+            check_elements(args.len().saturating_mul(command.argument_cost()), elements_max)?;
         }
         session.last_command = id;
         if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
@@ -241,7 +241,7 @@ impl<'a> Executor<'a> {
         let transaction = session.transaction.as_mut().expect("checked by the caller");
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         let limit = self.worker.settings.client_query_buffer_limit_bytes;
-        let work = transaction.queued_work + QUEUED_COST + args.len() * ARGUMENT_COST;
+        let work = transaction.queued_work + QUEUED_COST + args.len() * command.argument_cost();
         let work_max = self.worker.settings.elements_per_command_max;
         let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX
             || check_elements(work, work_max).is_err();

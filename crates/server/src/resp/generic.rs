@@ -6,11 +6,11 @@ mod object;
 mod wait;
 
 use base::time::UnixMs;
-use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Value};
+use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Value, ValueKind};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option, reply_has_room};
+use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::glob::Steps;
 use super::scan::{ScanOptions, parse_cursor};
@@ -136,8 +136,12 @@ struct Copied {
 }
 
 impl Copied {
-    /// Costs O(N) in the size of the value.
-    fn of(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<Copied>, Fail> {
+    /// Costs O(N) in the size of the value. `element_cost`: of one element of a collection.
+    fn of(
+        cx: &Cx<'_>,
+        key: Key<'_>,
+        element_cost: fn(ValueKind) -> usize,
+    ) -> Result<Option<Copied>, Fail> {
         let Some(expiry) = cx.locked.expiry(cx.db, key) else { return Ok(None) };
         let mut bytes = Vec::new();
         let kind = match cx.locked.get(cx.db, key) {
@@ -147,7 +151,7 @@ impl Copied {
                 None
             }
             Some(collection) => {
-                cx.spend(collection.len())?;
+                cx.spend(collection.len().saturating_mul(element_cost(collection.kind())))?;
                 cx.locked.encode_collection(cx.db, key, &mut bytes)
             }
         };
@@ -222,7 +226,8 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// Both changes are in one record. The new key comes first: a change that fails leaves all as it
 /// was.
 fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
-    let value = Copied::of(cx, from)?.ok_or(Fail::NoSuchKey)?;
+    let value = Copied::of(cx, from, |_| 1)?.ok_or(Fail::NoSuchKey)?;
+    cx.locked.move_from(cx.db, from);
     cx.change(to, value.change())?;
     cx.change(from, Change::Delete)
 }
@@ -245,6 +250,15 @@ pub(crate) const COPY: Command = Command {
     ..Command::EMPTY
 };
 
+/// What it costs to build an element of a collection again.
+fn copy_cost(kind: ValueKind) -> usize {
+    match kind {
+        ValueKind::String | ValueKind::List => 1,
+        ValueKind::Hash | ValueKind::Set => SET_COST,
+        ValueKind::ZSet => ZSET_COST,
+    }
+}
+
 fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (mut db, mut replace) = (cx.db, false);
     let mut options = args.skip(3).iter();
@@ -262,7 +276,7 @@ fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Err(SAME_KEY);
     }
     let may_copy = cx.locked.contains(cx.db, from) && (replace || is_free_in(cx, db, to));
-    if may_copy && let Some(value) = Copied::of(cx, from)? {
+    if may_copy && let Some(value) = Copied::of(cx, from, copy_cost)? {
         cx.change_in(db, to, value.change())?;
     }
     cx.reply.integer(i64::from(may_copy));
@@ -291,7 +305,8 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let key = cx.key(args.get(1));
     let may_move = cx.locked.contains(cx.db, key) && is_free_in(cx, db, key);
-    if may_move && let Some(value) = Copied::of(cx, key)? {
+    if may_move && let Some(value) = Copied::of(cx, key, |_| 1)? {
+        cx.locked.move_from(cx.db, key);
         cx.change_in(db, key, value.change())?;
         cx.change(key, Change::Delete)?;
     }

@@ -9,7 +9,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, integer, is_option, reply_has_room};
+use super::cx::{Cx, SET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::generic::head_first;
 use super::scan::{ScanOptions, parse_cursor};
@@ -408,7 +408,9 @@ fn hrandfield(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let wanted = count.unsigned_abs();
     let chosen = if count < 0 { wanted } else { wanted.min(hash.len() as u64) };
     if count > 0 || wanted <= RANDOM_FIELDS_MAX {
-        cx.spend(usize::try_from(chosen).unwrap_or(usize::MAX))?;
+        let is_all = count > 0 && chosen == hash.len() as u64;
+        let cost = if is_all { 1 } else { SET_COST };
+        cx.spend(usize::try_from(chosen).unwrap_or(usize::MAX).saturating_mul(cost))?;
     }
     let mut writer = RandomFields { reply: &mut cx.reply, with_values };
     if count < 0 {

@@ -418,7 +418,8 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64) -> Done {
         return Ok(());
     };
     let chosen = chosen_len(set.len(), count)?;
-    cx.spend(chosen)?;
+    let is_all = count > 0 && chosen == set.len();
+    cx.spend(chosen.saturating_mul(if is_all { 1 } else { SET_COST }))?;
     cx.reply.array(chosen);
     choose(
         set.len(),

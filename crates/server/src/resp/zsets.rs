@@ -7,7 +7,7 @@ use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, is_option, reply_has_room};
+use super::cx::{Cx, SET_COST, ZSET_COST, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::parse_cursor;
 use super::sets::{
@@ -432,7 +432,7 @@ fn random_many(cx: &mut Cx<'_>, key: Key<'_>, count: i64, shape: RowShape) -> Do
         return Ok(());
     };
     let chosen = chosen_len(zset.len(), count)?;
-    cx.spend(chosen.saturating_mul(SET_COST))?;
+    cx.spend(chosen.saturating_mul(ZSET_COST))?;
     shape.header(&mut cx.reply, chosen);
     choose(
         zset.len(),
