@@ -94,6 +94,8 @@ pub struct FileDisk {
 const LOCK_NAME: &str = "LOCK";
 /// The files hold everybody's data, and hashes of passwords.
 const FILE_MODE: u32 = 0o600;
+/// Everybody else's part of a mode.
+const OTHERS_MODE: u32 = 0o077;
 /// Of a directory that is made here. One that exists stays as its owner wants it.
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -172,7 +174,7 @@ impl FileDisk {
 
 /// Takes a file away from other users: an earlier version, or a copy, may have left it to them.
 fn hide(file: &File) -> io::Result<()> {
-    if file.metadata()?.permissions().mode() & 0o077 == 0 {
+    if file.metadata()?.permissions().mode() & OTHERS_MODE == 0 {
         return Ok(());
     }
     match file.set_permissions(Permissions::from_mode(FILE_MODE)) {
