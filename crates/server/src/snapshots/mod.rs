@@ -281,10 +281,16 @@ impl Running {
                 let (keys, bytes) = (written.keys, written.bytes);
                 tracing::info!(number, keys, bytes, took_ms, "snapshot taken");
             }
+            Err(_) if shared.snapshots.stop.load(Ordering::SeqCst) => {
+                tracing::info!(number, "gave the snapshot up: the server ends");
+            }
             Err(error) => tracing::error!(number, %error, "snapshot failed"),
         }
         drop(status);
-        shared.broadcast(&Mail::SnapshotDone { number, error });
+        // At the end of the server no reactor is there any more.
+        if shared.snapshots.requests.lock().is_some() {
+            shared.broadcast(&Mail::SnapshotDone { number, error });
+        }
     }
 }
 
