@@ -180,7 +180,7 @@ impl<'a> Unit<'a> {
         self.record.newest_timestamp = Some(newest_timestamp);
     }
 
-    /// The next [`Change::Put`] carries the collection of this key, which is deleted behind it (RENAME,
+    /// The next change is a [`Change::Put`] that carries the collection of this key, which is deleted behind it (RENAME,
     /// MOVE): in memory the collection is moved, which takes no time.
     pub(crate) fn move_from(&mut self, db: u8, key: Key<'_>) {
         self.moved_from = Some((db, key.bytes.into()));
@@ -188,8 +188,8 @@ impl<'a> Unit<'a> {
 
     #[inline]
     fn apply(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
-        if let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
-            && let Some((from_db, name)) = self.moved_from.take()
+        if let Some((from_db, name)) = self.moved_from.take()
+            && let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
         {
             let from = self.locked.key(&name);
             if self.locked.move_collection((from_db, from), (*db, *key), *expiry) {

@@ -158,6 +158,13 @@ impl Copied {
         Ok(Some(Copied { kind, bytes, expiry }))
     }
 
+    /// The next change gives this value to another key, and the one behind it deletes this key.
+    fn moves_from(&self, cx: &mut Cx<'_>, key: Key<'_>) {
+        if self.kind.is_some() {
+            cx.locked.move_from(cx.db, key);
+        }
+    }
+
     fn change(&self) -> Change<'_> {
         let expiry = self.expiry;
         match self.kind {
@@ -227,7 +234,7 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// was.
 fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     let value = Copied::of(cx, from, |_| 1)?.ok_or(Fail::NoSuchKey)?;
-    cx.locked.move_from(cx.db, from);
+    value.moves_from(cx, from);
     cx.change(to, value.change())?;
     cx.change(from, Change::Delete)
 }
@@ -306,7 +313,7 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let may_move = cx.locked.contains(cx.db, key) && is_free_in(cx, db, key);
     if may_move && let Some(value) = Copied::of(cx, key, |_| 1)? {
-        cx.locked.move_from(cx.db, key);
+        value.moves_from(cx, key);
         cx.change_in(db, key, value.change())?;
         cx.change(key, Change::Delete)?;
     }
