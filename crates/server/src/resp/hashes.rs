@@ -278,7 +278,7 @@ pub(crate) const HGETALL: Command = Command {
 fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let hash = cx.locked.hash(cx.db, key)?;
-    cx.spend(hash.map_or(0, Hash::len))?;
+    cx.spend(hash.map_or(0, Hash::len).saturating_mul(2))?;
     cx.reply.map(hash.map_or(0, Hash::len));
     for (field, value) in hash.into_iter().flat_map(Hash::iter) {
         cx.reply.bulk(field);

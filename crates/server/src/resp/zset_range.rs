@@ -338,7 +338,8 @@ fn range(cx: &mut Cx<'_>, args: Args<'_>, form: Form) -> Done {
         RowShape::Members
     };
     let rows = zset.iter_range(query.ranks(zset));
-    cx.spend(rows.len())?;
+    let parts = if query.with_scores { 2 } else { 1 };
+    cx.spend(rows.len().saturating_mul(parts))?;
     shape.header(&mut cx.reply, rows.len());
     query.direction.each(rows, |(member, score)| {
         if reply_has_room(cx.reply.out) {
