@@ -20,6 +20,7 @@ mod memory;
 mod refusals;
 mod replies;
 mod requests;
+mod stalls;
 mod subject;
 
 use std::fmt;
@@ -98,7 +99,7 @@ impl fmt::Display for Verdict {
 }
 
 fn checks() -> impl Iterator<Item = &'static Check> {
-    let lists: [&[Check]; 11] = [
+    let lists: [&[Check]; 12] = [
         bytes::CHECKS,
         crowds::CHECKS,
         replies::CHECKS,
@@ -110,6 +111,7 @@ fn checks() -> impl Iterator<Item = &'static Check> {
         cql_bytes::CHECKS,
         cql_requests::CHECKS,
         cql_schemas::CHECKS,
+        stalls::CHECKS,
     ];
     lists.into_iter().flatten()
 }

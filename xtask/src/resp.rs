@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// The longest bulk string that is accepted.
 const BULK_BYTES_MAX: i64 = 64 << 20;
 /// The most elements of one aggregate that are accepted.
-const ELEMENTS_MAX: i64 = 1 << 20;
+const ELEMENTS_MAX: i64 = 1 << 22;
 /// The deepest nesting of aggregates that is accepted.
 const DEPTH_MAX: usize = 16;
 

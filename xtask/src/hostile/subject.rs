@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -138,6 +138,18 @@ impl Subject {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |at: usize| -> Result<u64> { Ok(fields.get(at).context("short")?.parse()?) };
         Ok((ticks(11)? + ticks(12)?) * 1000 / TICKS_PER_S)
+    }
+
+    /// The directory in `/proc` of one of its threads. Only of a server of our own.
+    pub(super) fn thread(&self, name: &str) -> Result<PathBuf> {
+        let running = self.running.as_ref().context("not our server")?;
+        for thread in fs::read_dir(format!("/proc/{}/task", running.child.id()))? {
+            let path = thread?.path();
+            if fs::read_to_string(path.join("comm"))?.trim_end() == name {
+                return Ok(path);
+            }
+        }
+        bail!("the server has no thread {name}")
     }
 
     /// Takes descriptors away: only `left` more than the process has open now.

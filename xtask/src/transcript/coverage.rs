@@ -13,6 +13,11 @@ const SUBCOMMANDS_INDEX: usize = 9;
 /// Names of commands without a transcript, in order: `getdel`, `config|get`. A command that has
 /// subcommands is covered by theirs.
 pub(crate) fn missing(address: &str, files: &[PathBuf]) -> Result<Vec<String>> {
+    Ok(uncovered(names(address)?, files))
+}
+
+/// Names of all commands in order, of subcommands instead of the commands that have some.
+pub(crate) fn names(address: &str) -> Result<Vec<String>> {
     let reply = Connection::open(address)?.call(&["COMMAND"])?;
     let Value::Array(Some(entries)) = reply else {
         bail!("COMMAND does not answer with an array");
@@ -22,7 +27,7 @@ pub(crate) fn missing(address: &str, files: &[PathBuf]) -> Result<Vec<String>> {
         collect_names(entry, &mut names)?;
     }
     names.sort();
-    Ok(uncovered(names, files))
+    Ok(names)
 }
 
 /// The names of one entry: those of its subcommands, if it has any, else its own.

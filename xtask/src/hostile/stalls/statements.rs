@@ -1,0 +1,118 @@
+//! Statements of CQL and requests of HTTP at their limits.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::ask::{connect, read_to_end, shown};
+use super::super::subject::Subject;
+use super::{Probe, Stall};
+use crate::cql::connection::{Connection, Manner};
+
+/// Digits of a number: nearly as many as a request has bytes.
+const DIGITS: usize = 1_000_000;
+const ROWS: usize = 20_000;
+const ROWS_PER_BATCH: usize = 1_000;
+
+/// Statements that build what the others read.
+const SCHEMA: &[&str] = &[
+    "CREATE KEYSPACE stalls WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE TABLE stalls.t (p int, c int, v text, n varint, l list<int>, PRIMARY KEY (p, c))",
+];
+
+const STATEMENTS: &[&str] = &[
+    "SELECT * FROM stalls.t",
+    "SELECT count(*) FROM stalls.t",
+    "SELECT * FROM stalls.t WHERE p = 1",
+    "SELECT * FROM stalls.t WHERE p = 1 ORDER BY c DESC",
+    "SELECT * FROM stalls.t WHERE v = 'nosuch' ALLOW FILTERING",
+    "SELECT sum(c), max(v) FROM stalls.t",
+    "DELETE FROM stalls.t WHERE p = 1 AND c > 10",
+    "SELECT CAST(n AS text) FROM stalls.t WHERE p = 2",
+    "SELECT * FROM redis.zsets LIMIT 10",
+    "SELECT * FROM redis.hashes WHERE key = 0x68617368 LIMIT 10",
+    "SELECT count(*) FROM redis.strings",
+    "SELECT * FROM system_schema.columns",
+    "TRUNCATE stalls.t",
+];
+
+/// Beginnings of statements that take longer, and are only reported: they look at a whole key of the Redis
+/// protocol, or at a number of a megabyte, without a pause.
+const KNOWN: &[&str] = &[
+    "SELECT CAST(n AS text)",
+    "SELECT * FROM redis.zsets",
+    "SELECT * FROM redis.hashes",
+    "INSERT INTO stalls.t (p, c, n)",
+];
+
+pub(super) fn is_known(name: &str) -> bool {
+    KNOWN.iter().any(|known| name.starts_with(known))
+}
+
+/// Path and body of POST requests.
+const POSTS: &[(&str, &str, usize)] = &[
+    ("/", r#"["SMEMBERS","set"]"#, 0),
+    ("/pipeline", r#"["LPOS","list","nosuch"]"#, 100),
+    ("/pipeline", r#"["PING"]"#, 10_000),
+    ("/multi-exec", r#"["INCR","n"]"#, 10_000),
+];
+
+const GETS: &[&str] =
+    &["/metrics", "/api/v1/overview", "/api/v1/connections", "/api/v1/requests", "/api/v1/memory"];
+
+pub(super) fn run(subject: &Subject, probe: &mut Probe, stalls: &mut Vec<Stall>) -> Result<()> {
+    let address = subject.cql_address.as_ref().context("no CQL")?;
+    let mut connection = Connection::open(address)?;
+    fill(&mut connection)?;
+    let varint = format!("INSERT INTO stalls.t (p, c, n) VALUES (2, 0, {})", "7".repeat(DIGITS));
+    for statement in std::iter::once(varint.as_str()).chain(STATEMENTS.iter().copied()) {
+        let name: String = statement.chars().take(70).collect();
+        let time = probe.shortest(|probe| {
+            probe.measure(|| {
+                let lines = connection.query(statement, Manner::paged(Some(5_000)))?;
+                ensure!(!lines.iter().any(|it| it.starts_with("error")), "{:?}", lines.first());
+                Ok(())
+            })
+        });
+        stalls.push(Stall { time: time.with_context(|| name.clone())?, name });
+    }
+    for (path, command, times) in POSTS {
+        let body = match times {
+            0 => (*command).to_owned(),
+            times => format!("[{}]", vec![*command; *times].join(",")),
+        };
+        let name = format!("POST {path} {command} x {times}");
+        let time = probe.shortest(|probe| probe.measure(|| http(subject, "POST", path, &body)));
+        stalls.push(Stall { time: time.with_context(|| name.clone())?, name });
+    }
+    for path in GETS {
+        let name = format!("GET {path}");
+        let time = probe.shortest(|probe| probe.measure(|| http(subject, "GET", path, "")));
+        stalls.push(Stall { time: time.with_context(|| name.clone())?, name });
+    }
+    Ok(())
+}
+
+fn fill(connection: &mut Connection) -> Result<()> {
+    SCHEMA.iter().try_for_each(|statement| connection.must(statement))?;
+    for first in (0..ROWS).step_by(ROWS_PER_BATCH) {
+        let inserts: Vec<String> = (first..first + ROWS_PER_BATCH)
+            .map(|c| format!("INSERT INTO stalls.t (p, c, v) VALUES (1, {c}, 'v{c}');"))
+            .collect();
+        connection.must(&format!("BEGIN UNLOGGED BATCH {} APPLY BATCH", inserts.concat()))?;
+    }
+    Ok(())
+}
+
+fn http(subject: &Subject, method: &str, path: &str, body: &str) -> Result<()> {
+    let mut stream = connect(subject.http_address.as_ref().context("no HTTP")?)?;
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes())?;
+    let answer = read_to_end(&mut stream)?;
+    ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", shown(&answer));
+    Ok(())
+}
