@@ -57,7 +57,7 @@ pub fn check_body(body: &[u8]) {
     }
     if let Ok(commands) = command::parse_all(body) {
         assert!((1..=COMMANDS_MAX).contains(&commands.len()));
-        let again = Value::from_iter(commands.iter().map(words));
+        let again: Value = commands.iter().map(words).collect();
         let again = serde_json::to_vec(&again).expect("texts in lists");
         assert_eq!(command::parse_all(&again).as_deref(), Ok(&commands[..]));
     }
@@ -96,7 +96,7 @@ fn measure(value: &Value) -> (usize, usize) {
 /// Arguments of JSON are texts.
 fn words(args: &OwnedArgs) -> Value {
     let word = |arg: &[u8]| json!(std::str::from_utf8(arg).expect("JSON is UTF-8"));
-    Value::from_iter(args.as_args().iter().map(word))
+    args.as_args().iter().map(word).collect()
 }
 
 /// What is read as a value of some type is written as JSON again.
@@ -132,6 +132,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use proptest::prelude::*;
+
     /// A corpus with fewer files has been lost, and its test would pass on nothing.
     const FILES_MIN: usize = 20;
 
@@ -155,5 +157,96 @@ mod tests {
     #[test]
     fn the_corpus_of_bodies() {
         replay("json_body", super::check_body);
+    }
+
+    /// Pieces of bodies, in any order.
+    const PIECES: [&str; 24] = [
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        " ",
+        "1",
+        "-",
+        ".5",
+        "e9",
+        "true",
+        "null",
+        "\"a\"",
+        "\"[1]\"",
+        "\"\\u0000\"",
+        "\\ud800",
+        "\"statement\":\"x\"",
+        "\"values\":",
+        "[\"GET\",\"a\"]",
+        "\u{e9}",
+        "\"0xff\"",
+    ];
+    /// Values without structure, as types of CQL read them.
+    const LEAVES: [&str; 20] = [
+        "0",
+        "-1",
+        "1.5",
+        "-0.0",
+        "1e400",
+        "1e-400",
+        "true",
+        "null",
+        "\"\"",
+        "\"a\\n\"",
+        "\"0xff\"",
+        "9223372036854775808",
+        "\"NaN\"",
+        "\"-Infinity\"",
+        "\"2026-02-28\"",
+        "\"-5877641-06-23\"",
+        "\"23:59:59.999999999\"",
+        "\"-1y2mo3d\"",
+        "\"::1\"",
+        "\"1e10\"",
+    ];
+
+    fn json() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            prop::sample::select(&LEAVES[..]).prop_map(str::to_owned),
+            any::<i64>().prop_map(|number| number.to_string()),
+            any::<f64>()
+                .prop_filter("JSON has only numbers", |number| number.is_finite())
+                .prop_map(|number| number.to_string()),
+            any::<String>().prop_map(|text| serde_json::to_string(&text).unwrap()),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            let list = prop::collection::vec(inner.clone(), 0..4);
+            let members = prop::collection::vec((0..9_u8, inner.clone()), 0..4);
+            prop_oneof![
+                list.prop_map(|items| format!("[{}]", items.join(","))),
+                members.prop_map(|members| {
+                    let member = |(name, value): &(u8, String)| format!("\"{name}\":{value}");
+                    format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+                }),
+                inner.prop_map(|value| serde_json::to_string(&value).unwrap()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_pieces_of_bodies(
+            pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..40),
+        ) {
+            super::check_body(pieces.concat().as_bytes());
+        }
+
+        #[test]
+        fn any_values(values in prop::collection::vec(json(), 0..4)) {
+            let values = values.join(",");
+            super::check_body(format!("[{values}]").as_bytes());
+            let call = format!("{{\"statement\":\"x\",\"values\":[{values}]}}");
+            super::check_body(call.as_bytes());
+        }
     }
 }

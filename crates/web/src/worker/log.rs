@@ -189,7 +189,7 @@ impl Ledger {
     }
 
     /// A request was answered, or never will be.
-    pub(crate) fn note(&mut self, entry: Entry, sent: Sent, now: Now) {
+    pub(crate) fn note(&mut self, entry: &Entry, sent: Sent, now: Now) {
         self.count(sent);
         if let (Some(log), Some(words)) = (&mut self.log, &entry.words) {
             let duration_ns = log.since(entry.began);

@@ -100,6 +100,7 @@ enum Stage {
 
 /// A request that the upstream answers.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact about the request")]
 struct Exchange {
     stage: Stage,
     terms: Terms,
@@ -727,7 +728,7 @@ impl Proxy {
             }
         }
         for (entry, sent) in std::mem::take(&mut self.unanswered) {
-            ledger.note(entry, sent, cx.now());
+            ledger.note(&entry, sent, cx.now());
         }
         loop {
             self.pump(cx);
@@ -741,7 +742,7 @@ impl Proxy {
                 let noted = delivery.noted.take();
                 let failure = delivery.hand_over(cx, connections, site);
                 if let Some((entry, sent)) = noted {
-                    ledger.note(entry, failure.unwrap_or(sent), cx.now());
+                    ledger.note(&entry, failure.unwrap_or(sent), cx.now());
                 }
             }
         }

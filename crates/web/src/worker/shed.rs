@@ -12,7 +12,7 @@ pub(super) struct Shed {
     pub(super) descriptors: u64,
     /// Files that the disk is asked for.
     pub(super) files: u64,
-    /// Requests at the upstream and in the queue for it, or WebSockets.
+    /// Requests at the upstream and in the queue for it, or opening a WebSocket.
     pub(super) upstream: u64,
     /// Requests that waited too long in that queue.
     pub(super) queue_timeouts: u64,

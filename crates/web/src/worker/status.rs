@@ -12,6 +12,9 @@ use crate::table::{ABSENT, Slot};
 
 const PREFIX: &str = "myriad_web_";
 
+/// Makes a page of the workers as they are now.
+type Make = fn(&Places, &[Slot], MonoNs) -> String;
+
 /// Appends the answer to a question of the operator.
 pub(super) fn answer(
     site: &Site,
@@ -25,7 +28,7 @@ pub(super) fn answer(
     if !matches!(request.method(), Method::Get | Method::Head) {
         return site.words(405, terms, out);
     }
-    let (kind, make): (&str, fn(&Places, &[Slot], MonoNs) -> String) = match request.path() {
+    let (kind, make): (&str, Make) = match request.path() {
         b"/" => ("text/html; charset=utf-8", page),
         b"/metrics" => ("text/plain; version=0.0.4; charset=utf-8", metrics),
         _ => return site.words(404, terms, out),

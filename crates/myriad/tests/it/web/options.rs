@@ -77,7 +77,7 @@ fn workers_have_no_more_rights_than_their_user() {
         if name.ends_with("txt") {
             fs::write(&path, "secret").unwrap();
         }
-        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     }
     let (log, old) = (folder.path("access.log"), folder.path("old.log"));
     let file = folder.path("web.toml");
@@ -174,7 +174,9 @@ fn several_addresses_are_served_reloaded_and_passed_on() {
         let next = replace(before.0, addresses[1]);
         assert_eq!(server.next_ready().len(), loads_kept);
         wait_until("the old master has ended", || !is_running(before.0));
-        loads.iter().for_each(|load| load.go_on(20));
+        for load in &loads {
+            load.go_on(20);
+        }
         for load in loads {
             assert_eq!(load.stop(), Vec::<String>::new(), "{accept}");
         }

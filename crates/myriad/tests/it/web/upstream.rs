@@ -1,4 +1,4 @@
-//! What is passed on: queues, names, WebSockets, and what the log has of it.
+//! What is passed on: queues, names, upgraded connections, and what the log has of it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -172,7 +172,7 @@ fn a_websocket_passes_both_ways_until_one_side_ends() {
     let refused = ask_all(server.address, GET_SOCKET.replace("keep-alive", "close").as_bytes());
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     // More than all buffers on the way hold: both sides have to wait for each other.
-    let sent: Vec<u8> = (0..BYTES).map(|at| (at * at / 7 % 251) as u8).collect();
+    let sent: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at * at / 7 % 251).unwrap()).collect();
     let (mut writer, whole) = (stream.try_clone().unwrap(), sent.clone());
     let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
     let mut echo = vec![0; BYTES];
