@@ -178,7 +178,9 @@ mod tests {
     fn several_transactions_watch_one_key() {
         let mut watches = Watches::default();
         let flags: Vec<WatchFlag> = (0..3).map(|_| WatchFlag::default()).collect();
-        flags.iter().for_each(|flag| watches.add(0, key(b"a"), flag, LIVE));
+        for flag in &flags {
+            watches.add(0, key(b"a"), flag, LIVE);
+        }
         watches.remove(0, key(b"a"), &flags[1]);
         watches.touch(0, key(b"a"), false);
         let raised: Vec<bool> = flags.iter().map(WatchFlag::is_raised).collect();

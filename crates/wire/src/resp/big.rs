@@ -1,10 +1,11 @@
 //! Integers of any size: as much arithmetic as reading and writing numbers takes.
 
 use std::cmp::Ordering;
+use std::fmt::Write as _;
 
 /// Digits that one step of [`Big::decimal_text`] splits off.
 const CHUNK_DIGITS: usize = 19;
-const CHUNK: u64 = 10u64.pow(CHUNK_DIGITS as u32);
+const CHUNK: u64 = 10u64.pow(19);
 
 /// Not negative; 64 bits a limb, the lowest first, none of them zero at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +54,8 @@ impl Big {
     /// O(exponent^2).
     pub(super) fn power_of_ten(exponent: u64) -> Big {
         let chunk_digits = CHUNK_DIGITS as u64;
-        let mut power = Big::from(10u64.pow((exponent % chunk_digits) as u32));
+        let rest = u32::try_from(exponent % chunk_digits).expect("less than a chunk");
+        let mut power = Big::from(10u64.pow(rest));
         for _ in 0..exponent / chunk_digits {
             power.multiply_and_add(CHUNK, 0);
         }
@@ -176,7 +178,7 @@ impl Big {
         }
         let mut text = chunks.pop().unwrap_or(0).to_string();
         for chunk in chunks.iter().rev() {
-            text.push_str(&format!("{chunk:0CHUNK_DIGITS$}"));
+            write!(text, "{chunk:0CHUNK_DIGITS$}").expect("a String takes every write");
         }
         text
     }
@@ -189,8 +191,14 @@ mod tests {
     use super::*;
 
     fn big(number: u128) -> Big {
-        let mut big = Big { limbs: vec![number as u64, (number >> 64) as u64] };
-        big.trim();
+        let [low, high] = [number & u128::from(u64::MAX), number >> 64];
+        let mut big = Big::from(u64::try_from(high).unwrap());
+        big.shift_left(64);
+        let low = Big::from(u64::try_from(low).unwrap());
+        if big.is_zero() {
+            return low;
+        }
+        big.limbs[0] = low.limbs.first().copied().unwrap_or(0);
         big
     }
 
@@ -228,7 +236,8 @@ mod tests {
             let (mantissa, is_more, exponent) = number.leading();
             prop_assert!(!is_more);
             prop_assert_eq!(mantissa, a << a.leading_zeros());
-            prop_assert_eq!(i64::from(exponent), shift as i64 - i64::from(a.leading_zeros()));
+            let shift = i64::try_from(shift).unwrap();
+            prop_assert_eq!(i64::from(exponent), shift - i64::from(a.leading_zeros()));
         }
     }
 

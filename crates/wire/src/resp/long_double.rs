@@ -10,7 +10,7 @@ use super::big::Big;
 const TEXT_BYTES_MAX: usize = 5 * 1024;
 /// Decimal places of [`LongDouble::fixed_text`].
 const DECIMALS: usize = 17;
-const ONE: u128 = 10u128.pow(DECIMALS as u32);
+const ONE: u128 = 10u128.pow(17);
 
 /// Precision and range of a binary format: numbers are an integer of `bits` times a power of two.
 #[derive(Debug, Clone, Copy)]
@@ -204,14 +204,14 @@ impl LongDouble {
     }
 
     /// The sum, rounded to the format. None: it is infinite, or no number.
-    pub fn add(self, other: LongDouble) -> Option<LongDouble> {
+    pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
+        const ROOM: u32 = u64::BITS - 1;
         let (mut large, mut small) = ((self, self.magnitude?), (other, other.magnitude?));
         if large.1.mantissa == 0 || (small.1.mantissa > 0 && small.1.exponent > large.1.exponent) {
             std::mem::swap(&mut large, &mut small);
         }
         // The smaller one is moved until both have the same unit; what falls off its end only counts as
         // being there.
-        const ROOM: u32 = u64::BITS - 1;
         let distance = large.1.exponent.abs_diff(small.1.exponent);
         let distance = if small.1.mantissa == 0 { 0 } else { distance };
         let (up, down) = (distance.min(ROOM), distance.saturating_sub(ROOM));
@@ -275,7 +275,7 @@ mod tests {
 
     fn sum(a: &str, b: &str) -> String {
         let [a, b] = [a, b].map(|text| LongDouble::parse(text.as_bytes()).expect("a number"));
-        let text = a.add(b).map_or(b"none".to_vec(), LongDouble::fixed_text);
+        let text = a.checked_add(b).map_or(b"none".to_vec(), LongDouble::fixed_text);
         String::from_utf8(text).unwrap()
     }
 
@@ -354,8 +354,8 @@ mod tests {
         assert!(LongDouble::parse(&[b'0'; TEXT_BYTES_MAX - 1]).is_some());
         assert!(LongDouble::parse(b"-Infinity").is_some_and(|it| !it.is_finite()));
         let [plus, minus] = [&b"inf"[..], b"-inf"].map(|text| LongDouble::parse(text).unwrap());
-        assert_eq!(plus.add(minus), None);
-        assert_eq!(plus.add(plus), None);
+        assert_eq!(plus.checked_add(minus), None);
+        assert_eq!(plus.checked_add(plus), None);
     }
 
     #[test]

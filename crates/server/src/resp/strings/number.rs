@@ -106,6 +106,7 @@ fn incrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 /// The text of a sum, as it is stored and replied.
 // Source: Redis 7.2 `t_string.c`, `incrbyfloatCommand`
 pub(crate) fn float_sum(old: LongDouble, by: LongDouble) -> Result<Vec<u8>, Fail> {
-    let sum = old.add(by).ok_or(Fail::text("ERR increment would produce NaN or Infinity"))?;
+    let sum =
+        old.checked_add(by).ok_or(Fail::text("ERR increment would produce NaN or Infinity"))?;
     Ok(sum.fixed_text())
 }
