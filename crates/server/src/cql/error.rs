@@ -30,6 +30,10 @@ pub enum CqlError {
     /// A function that could not be computed for its arguments.
     #[error("{message}")]
     Failed { function: String, arguments: Vec<String>, message: String },
+    /// A write was planned for a table that was altered before it took its locks. Nothing was done: it is
+    /// planned again.
+    #[error("The table was altered while the statement ran: try again")]
+    TableAltered,
     /// A fault of the server, not of the client.
     #[error("{0}")]
     Server(String),
@@ -60,7 +64,7 @@ impl CqlError {
             CqlError::Unprepared(_) => "CQL_UNPREPARED",
             CqlError::Unavailable { .. } => "CQL_UNAVAILABLE",
             CqlError::Failed { .. } => "CQL_FUNCTION_FAILURE",
-            CqlError::Server(_) => "CQL_SERVER",
+            CqlError::Server(_) | CqlError::TableAltered => "CQL_SERVER",
         }
     }
 
@@ -86,7 +90,7 @@ impl CqlError {
             CqlError::Failed { function, arguments, .. } => {
                 ErrorKind::FunctionFailure { keyspace: "system", function, arguments }
             }
-            CqlError::Server(_) => ErrorKind::Server,
+            CqlError::Server(_) | CqlError::TableAltered => ErrorKind::Server,
         }
     }
 }

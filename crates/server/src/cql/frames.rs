@@ -14,8 +14,10 @@ pub(crate) struct Framing {
     pub(crate) segments: Option<SegmentFormat>,
     /// The front of a message that takes several segments.
     assembly: Vec<u8>,
+    /// Bytes that are still to come of a message that was refused because it is too large.
+    skipped_bytes: u32,
     /// Payload of the first segment of the input that was done with in an earlier call.
-    done_bytes: usize,
+    done_bytes: u32,
 }
 
 /// What became of a message that was shown.
@@ -72,6 +74,9 @@ pub(crate) trait Reader {
 
     /// The body is as it was sent, compressed or not.
     fn message(&mut self, header: &Header, body: &[u8]) -> Step;
+
+    /// A message in several segments that is too large. It is answered now; its body is skipped.
+    fn oversized(&mut self, header: &Header, error: EnvelopeError);
 }
 
 impl Framing {
@@ -183,10 +188,10 @@ fn take_envelopes(
 ) -> Result<Taken, FrameError> {
     let payload = segment.payload.bytes();
     let framing = reader.framing();
-    if framing.kept_bytes() != 0 {
+    if framing.kept_bytes() != 0 || framing.skipped_bytes != 0 {
         return Err(SegmentError::Containment.into());
     }
-    let mut done = std::mem::take(&mut framing.done_bytes);
+    let mut done = std::mem::take(&mut framing.done_bytes) as usize;
     let mut ahead = done;
     while done < payload.len() {
         let rest = &payload[done..];
@@ -201,11 +206,11 @@ fn take_envelopes(
             Step::Next => done += end,
             Step::Stop if done + end == payload.len() => return Ok(Taken::Last(bytes)),
             Step::Stop => {
-                reader.framing().done_bytes = done + end;
+                reader.framing().done_bytes = within_segment(done + end);
                 return Ok(Taken::NotNow);
             }
             Step::NotNow => {
-                reader.framing().done_bytes = done;
+                reader.framing().done_bytes = within_segment(done);
                 return Ok(Taken::NotNow);
             }
         }
@@ -220,10 +225,20 @@ fn take_piece(
     bytes: usize,
     limits: Limits,
 ) -> Result<Taken, FrameError> {
+    let skipped_bytes = reader.framing().skipped_bytes;
+    if skipped_bytes > 0 {
+        let left = skipped_bytes.checked_sub(within_segment(piece.len()));
+        let left = left.filter(|_| !piece.is_empty());
+        reader.framing().skipped_bytes = left.ok_or(SegmentError::Containment)?;
+        return Ok(Taken::Whole(bytes));
+    }
     let mut assembly = std::mem::take(&mut reader.framing().assembly);
     let before = assembly.len();
     assembly.extend_from_slice(piece);
-    let header = decode_header(&assembly, reader.framing(), limits)?;
+    let header = match decode_header(&assembly, reader.framing(), limits) {
+        Err(error @ EnvelopeError::TooLarge { .. }) => return skip(reader, piece, bytes, error),
+        decoded => decoded?,
+    };
     // The first piece has the whole header, and none goes on behind the message's end.
     let header = header.ok_or(SegmentError::Containment)?;
     if assembly.len() > header.envelope_bytes() || piece.is_empty() {
@@ -239,6 +254,28 @@ fn take_piece(
         reader.framing().assembly = assembly;
     }
     Ok(Taken::after(step, bytes))
+}
+
+fn within_segment(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a segment is far below 4 GiB")
+}
+
+/// Has a message refused that is too large, by its first piece. Segments have their own lengths, so the
+/// connection continues.
+// Source: Cassandra 5.0, CQLMessageHandler.processTooLargeRequest
+fn skip(
+    reader: &mut impl Reader,
+    piece: &[u8],
+    bytes: usize,
+    error: EnvelopeError,
+) -> Result<Taken, FrameError> {
+    const ANY: Limits = Limits { body_bytes_max: usize::MAX };
+    let header = decode_header(piece, reader.framing(), ANY)?.ok_or(SegmentError::Containment)?;
+    let left = header.envelope_bytes().checked_sub(piece.len());
+    let left = left.and_then(|left| u32::try_from(left).ok());
+    reader.framing().skipped_bytes = left.ok_or(SegmentError::Containment)?;
+    reader.oversized(&header, error);
+    Ok(Taken::Whole(bytes))
 }
 
 #[cfg(test)]
@@ -259,6 +296,8 @@ mod tests {
         /// Bytes to look ahead at a time, and how often that was done.
         window: usize,
         looks: usize,
+        /// Streams of messages that are too large.
+        refused: Vec<i16>,
     }
 
     impl Reader for Witness {
@@ -280,6 +319,11 @@ mod tests {
                 self.seen.push((header.stream, body.len()));
             }
             step
+        }
+
+        fn oversized(&mut self, header: &Header, error: EnvelopeError) {
+            assert!(error.to_string().starts_with("Request is too big"), "{error}");
+            self.refused.push(header.stream);
         }
     }
 
@@ -403,6 +447,22 @@ mod tests {
             let End::Broken(error) = end else { panic!("{end:?}") };
             assert_eq!((bytes, error.stream()), (0, 7));
             assert!(error.to_string().starts_with("Request is too big"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_connection_continues_after_a_large_message_in_segments() {
+        let sizes = [8, 3 * PAYLOAD_BYTES_MAX, 30];
+        let (bytes, expected) = messages(&sizes);
+        let limits = Limits { body_bytes_max: 2 * PAYLOAD_BYTES_MAX };
+        for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
+            let input = in_format(&bytes, Some(format));
+            let mut witness = witness(Some(format), &[]);
+            let (consumed, end) = read(&mut witness, &input, limits);
+            assert_eq!((consumed, end), (input.len(), End::Unfinished { needed: 0 }));
+            assert_eq!(witness.seen, [expected[0], expected[2]]);
+            assert_eq!(witness.refused, [expected[1].0]);
+            assert_eq!(witness.framing.kept_bytes(), 0);
         }
     }
 

@@ -6,8 +6,9 @@ use base::time::Now;
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
-    BatchStatement, Compression, Direction, Flags, HEADER_BYTES, Header, Limits, MalformedBody,
-    Notes, Opcode, Parameters, Request, ResponseEncoder, Version, decode_request, decompress_body,
+    BatchStatement, Compression, Direction, EnvelopeError, Flags, HEADER_BYTES, Header, Limits,
+    MalformedBody, Notes, Opcode, Parameters, Request, ResponseEncoder, Version, decode_request,
+    decompress_body,
 };
 
 use super::auth::Credentials;
@@ -65,6 +66,9 @@ pub(super) struct Answer<'e, 'o> {
 
 /// Statements with passwords that may wait for a thread: a minute of work for one.
 const PASSWORDS_WAITING_MAX: usize = 1024;
+
+/// How often a request is planned: each time more a table was altered within microseconds.
+const PLANS_MAX: usize = 8;
 
 /// What `stub` says: how early prepared statements and batches are answered. Queries are always run:
 /// by them a client makes its tables, and a driver finds out about the server.
@@ -488,6 +492,16 @@ impl Requests<'_> {
         encoder.error(header.stream, error.kind(), &error.to_string(), out);
     }
 
+    /// Answers a message whose body is skipped.
+    pub(crate) fn refuse_oversized(
+        &mut self,
+        header: &Header,
+        error: EnvelopeError,
+        out: &mut Vec<u8>,
+    ) {
+        self.refuse(header, None, &CqlError::Invalid(error.to_string()), out);
+    }
+
     /// Appends the response to what is no statement. Returns the log position that it waits for;
     /// 0: none.
     fn handshake(
@@ -556,7 +570,25 @@ impl Requests<'_> {
         })
     }
 
+    /// Runs a request; again if a table is altered between planning and the locks.
     pub(super) fn run(
+        &mut self,
+        client: &mut ClientState,
+        processor: &mut Processor,
+        request: &Request<'_>,
+        is_stub: bool,
+        answer: &mut Answer<'_, '_>,
+    ) -> Result<Ran> {
+        for _ in 0..PLANS_MAX {
+            let ran = self.run_planned(client, processor, request, is_stub, answer);
+            if ran != Err(CqlError::TableAltered) {
+                return ran;
+            }
+        }
+        Err(CqlError::TableAltered)
+    }
+
+    fn run_planned(
         &mut self,
         client: &mut ClientState,
         processor: &mut Processor,

@@ -13,7 +13,7 @@ use crate::shared::Mail;
 use base::memory::Tracker;
 use base::stages::CycleClock;
 use reactor::{ConnId, Connections, Context, Flow, Next, Output};
-use wire::cql::{Header, Limits, encode_segments};
+use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
 use super::{SERVED_NS_MAX, Server, Session as AnySession};
 
@@ -108,6 +108,10 @@ impl frames::Reader for Serving<'_> {
             return Step::Next;
         };
         Step::Stop
+    }
+
+    fn oversized(&mut self, header: &Header, error: EnvelopeError) {
+        self.requests.refuse_oversized(header, error, self.replies);
     }
 }
 

@@ -66,7 +66,11 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     let ran = json_limits::check(request.body())
         .map_err(|error| bad(error.to_string()))
         .and_then(|()| Call::parse(request.body()))
-        .and_then(|call| exchange.run_cql(&call));
+        .and_then(|call| match exchange.run_cql(&call) {
+            // It is planned for the table as it is now.
+            Err(CqlError::TableAltered) => exchange.run_cql(&call),
+            ran => ran,
+        });
     Ok(ran.unwrap_or_else(|error| fail(exchange, &error)))
 }
 

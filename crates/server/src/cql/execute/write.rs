@@ -125,18 +125,20 @@ impl<'w> Ready<'w> {
         })
     }
 
-    /// Refuses what was planned before its table was dropped. Asked under the locks: a table is dropped
-    /// under all of them, so what gets through is there to be dropped with it.
+    /// Refuses what was planned before its table was dropped, and what was planned for the columns that it
+    /// had before it was altered. Asked under the locks: a table is dropped under all of them, so what gets
+    /// through is there to be dropped with it.
     fn check_table(&self, current: &Arc<Catalog>) -> Result<(), CqlError> {
         if Arc::ptr_eq(self.catalog, current) {
             return Ok(());
         }
         let table = &self.plan.table;
         let found = current.table(&table.keyspace, &table.name);
-        if found.is_some_and(|found| found.id == table.id) {
-            return Ok(());
+        match found.filter(|found| found.id == table.id) {
+            Some(found) if Arc::ptr_eq(found, table) => Ok(()),
+            Some(_) => Err(CqlError::TableAltered),
+            None => Err(CqlError::invalid(format!("table {} does not exist", table.name))),
         }
-        Err(CqlError::invalid(format!("table {} does not exist", table.name)))
     }
 
     /// What becomes of one of its partitions.

@@ -4,6 +4,7 @@ use store::TableId;
 
 use super::harness::{Asked, Server};
 use crate::cql::engine::PreparedStatement;
+use crate::cql::error::CqlError;
 
 /// Partitions of a table that may be gone.
 fn kept(server: &Server, statement: &PreparedStatement) -> usize {
@@ -29,6 +30,39 @@ fn a_write_that_was_planned_before_leaves_nothing_behind() {
     assert_eq!(error.to_string(), "table t does not exist");
     assert_eq!(kept(&server, &statement), 0);
     server.check("> SELECT * FROM t");
+}
+
+/// Columns have numbers, which a plan has taken from the table as it was.
+#[test]
+fn a_write_that_was_planned_before_an_alteration_is_planned_again() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int PRIMARY KEY, v int, w int)");
+    let texts = [
+        "INSERT INTO t (p, v) VALUES (1, 1)",
+        "UPDATE t SET v = 2 WHERE p = 1 IF EXISTS",
+        "BEGIN BATCH INSERT INTO t (p, v) VALUES (1, 3); APPLY BATCH",
+    ];
+    for change in [
+        "ALTER TABLE t DROP v",
+        "ALTER TABLE t ADD v int",
+        "ALTER TABLE t RENAME p TO q",
+        "ALTER TABLE t RENAME q TO p",
+    ] {
+        let planned: Vec<_> = texts.iter().filter_map(|text| server.prepare(text).ok()).collect();
+        server.change_schema(change);
+        for statement in &planned {
+            let error = server.execute(statement, Asked::default()).unwrap_err();
+            assert_eq!(error, CqlError::TableAltered, "{change}: {}", statement.text);
+        }
+    }
+    server.check("> SELECT * FROM t");
+    for text in texts {
+        server.run(text).unwrap();
+    }
+    server.check(
+        "> SELECT p, v FROM t
+         1 | 3",
+    );
 }
 
 #[test]
