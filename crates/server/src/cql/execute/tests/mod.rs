@@ -1,6 +1,7 @@
 //! Statements on a real server's data, in process: a script says what is asked and what comes back.
 
 mod ahead;
+mod conditional;
 mod dropping;
 mod growing;
 mod harness;

@@ -1,0 +1,157 @@
+//! Conditional writes beside writes whose timestamps are of clocks that are ahead: a write that is reported
+//! as applied has its effect, and whether it is applied depends on what a read has shown before.
+
+use proptest::prelude::*;
+
+use super::harness::Server;
+
+/// Microseconds that a client's clock is ahead.
+const AHEAD_US: u64 = 60_000_000;
+
+fn server() -> (Server, u64) {
+    let mut server = Server::new();
+    server.check(
+        "
+        > CREATE TABLE t (p int, c int, v int, s set<int>, PRIMARY KEY (p, c))
+        > CREATE TABLE keys (p int, c int, PRIMARY KEY (p, c))
+        ",
+    );
+    let ahead = u64::try_from(server.now.unix_us()).unwrap() + AHEAD_US;
+    (server, ahead)
+}
+
+#[test]
+fn rows_are_inserted_over_deletions_of_the_future() {
+    for deleted in ["", "AND c = 1", "AND c > 0", "AND c < 5"] {
+        let (mut server, ahead) = server();
+        server.check(&format!(
+            "
+            > DELETE FROM t USING TIMESTAMP {ahead} WHERE p = 1 {deleted}
+            > INSERT INTO t (p, c, v) VALUES (1, 1, 7) IF NOT EXISTS
+            true
+            > SELECT v FROM t WHERE p = 1 AND c = 1
+            7
+            > INSERT INTO t (p, c, v) VALUES (1, 1, 8) IF NOT EXISTS
+            false | 1 | 1 | null | 7
+            "
+        ));
+    }
+}
+
+#[test]
+fn rows_of_the_future_are_deleted() {
+    let (mut server, ahead) = server();
+    server.check(&format!(
+        "
+        > INSERT INTO keys (p, c) VALUES (1, 1) USING TIMESTAMP {ahead}
+        > DELETE FROM keys WHERE p = 1 AND c = 1 IF EXISTS
+        true
+        > SELECT * FROM keys
+        > DELETE FROM keys WHERE p = 1 AND c = 1 IF EXISTS
+        false
+        "
+    ));
+}
+
+#[test]
+fn cells_are_written_over_deletions_of_the_future() {
+    let (mut server, ahead) = server();
+    server.check(&format!(
+        "
+        > INSERT INTO t (p, c, v, s) VALUES (1, 1, 1, {{1, 2}})
+        > DELETE v, s FROM t USING TIMESTAMP {ahead} WHERE p = 1 AND c = 1
+        > UPDATE t SET v = 7, s = s + {{3}} WHERE p = 1 AND c = 1 IF v = null
+        true
+        > SELECT v, s FROM t
+        7 | [3]
+        "
+    ));
+}
+
+/// What is done to the one row; timestamps so many microseconds ahead.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Insert(u64),
+    DeleteRow(u64),
+    DeleteRange(u64),
+    DeletePartition(u64),
+    DeleteCell(u64),
+    InsertIfNotExists,
+    UpdateIfValue,
+    UpdateIfExists,
+    DeleteIfExists,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ahead = || prop_oneof![Just(0), 0..AHEAD_US];
+    let step = prop_oneof![
+        ahead().prop_map(Step::Insert),
+        ahead().prop_map(Step::DeleteRow),
+        ahead().prop_map(Step::DeleteRange),
+        ahead().prop_map(Step::DeletePartition),
+        ahead().prop_map(Step::DeleteCell),
+        Just(Step::InsertIfNotExists),
+        Just(Step::UpdateIfValue),
+        Just(Step::UpdateIfExists),
+        Just(Step::DeleteIfExists),
+    ];
+    proptest::collection::vec(step, 1..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Each step's condition is judged by a read before it, and its effect by one behind it.
+    #[test]
+    fn conditional_writes_are_linear(steps in steps()) {
+        let (mut server, start) = server();
+        let start = start - AHEAD_US;
+        for (nth, step) in steps.into_iter().enumerate() {
+            let read = |server: &mut Server| {
+                server.run("SELECT v FROM t WHERE p = 1 AND c = 1").unwrap().rows.pop()
+            };
+            let before = read(&mut server);
+            let at = |ahead: u64| format!("USING TIMESTAMP {}", start + ahead);
+            let row = "WHERE p = 1 AND c = 1";
+            // The statement; of a condition whether it holds, and what is there behind it.
+            let (text, expected) = match step {
+                Step::Insert(ahead) => {
+                    (format!("INSERT INTO t (p, c, v) VALUES (1, 1, {nth}) {}", at(ahead)), None)
+                }
+                Step::DeleteRow(ahead) => (format!("DELETE FROM t {} {row}", at(ahead)), None),
+                Step::DeleteRange(ahead) => {
+                    (format!("DELETE FROM t {} WHERE p = 1 AND c >= 0", at(ahead)), None)
+                }
+                Step::DeletePartition(ahead) => {
+                    (format!("DELETE FROM t {} WHERE p = 1", at(ahead)), None)
+                }
+                Step::DeleteCell(ahead) => (format!("DELETE v FROM t {} {row}", at(ahead)), None),
+                Step::InsertIfNotExists => (
+                    format!("INSERT INTO t (p, c, v) VALUES (1, 1, {nth}) IF NOT EXISTS"),
+                    Some((before.is_none(), Some(nth.to_string()))),
+                ),
+                Step::UpdateIfValue => {
+                    let value = before.clone().unwrap_or("null".to_owned());
+                    (
+                        format!("UPDATE t SET v = {nth} {row} IF v = {value}"),
+                        Some((true, Some(nth.to_string()))),
+                    )
+                }
+                Step::UpdateIfExists => (
+                    format!("UPDATE t SET v = {nth} {row} IF EXISTS"),
+                    Some((before.is_some(), Some(nth.to_string()))),
+                ),
+                Step::DeleteIfExists => {
+                    (format!("DELETE FROM t {row} IF EXISTS"), Some((before.is_some(), None)))
+                }
+            };
+            let answer = server.run(&text).unwrap();
+            if let Some((holds, after)) = expected {
+                let is_applied = answer.rows[0].starts_with("true");
+                prop_assert_eq!(is_applied, holds, "{}", text);
+                let after = if holds { after } else { before };
+                prop_assert_eq!(read(&mut server), after, "{}", text);
+            }
+        }
+    }
+}
