@@ -42,6 +42,10 @@ impl<'v> Filters<'v> {
         Some(term)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
     pub(super) fn accept(&self, row: &RowCx<'_>) -> Result<bool, CqlError> {
         for ready in &self.ready {
             if !ready.accepts(row)? {

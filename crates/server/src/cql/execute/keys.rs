@@ -23,6 +23,8 @@ pub(super) struct Key {
 
 /// Most partitions that one statement may name.
 const KEYS_MAX: usize = 65_536;
+/// Most bytes of combinations of values that IN names: some milliseconds of a reactor's time.
+const PRODUCT_BYTES_MAX: usize = 16 << 20;
 /// Of the serialized key, as in Cassandra.
 pub(super) const KEY_BYTES_MAX: usize = 65_535;
 
@@ -137,7 +139,10 @@ fn named_keys(
     let mut found: Vec<Ordered<'_>> = vec![(Vec::new(), Vec::new())];
     for (choices, column) in choices.iter().zip(columns) {
         let values = cx.choose(choices, &column.name)?;
-        check_count(found.len().saturating_mul(values.len()))?;
+        let prefix_bytes = found
+            .iter()
+            .map(|(order, parts)| order.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        check_product(prefix_bytes, values.iter().map(|value| 2 * value.len()))?;
         found = product(&found, &values, column);
     }
     let sorted: BTreeMap<Vec<u8>, Vec<Cow<'_, [u8]>>> = found.into_iter().collect();
@@ -165,12 +170,24 @@ fn product<'v>(
     found
 }
 
-/// What IN multiplies must stay small.
-pub(super) fn check_count(count: usize) -> Result<(), CqlError> {
-    if count <= KEYS_MAX {
-        return Ok(());
+/// What IN multiplies must stay small, in number and in bytes; of each prefix and each value the bytes.
+pub(super) fn check_product(
+    prefixes: impl ExactSizeIterator<Item = usize>,
+    values: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), CqlError> {
+    let counts = [prefixes.len(), values.len()];
+    let count = counts[0].saturating_mul(counts[1]);
+    if count > KEYS_MAX {
+        return Err(CqlError::invalid(format!(
+            "The IN restrictions name {count} combinations of values, more than {KEYS_MAX}"
+        )));
     }
-    Err(CqlError::invalid(format!(
-        "The IN restrictions name {count} combinations of values, more than {KEYS_MAX}"
-    )))
+    let (prefixes, values): (usize, usize) = (prefixes.sum(), values.sum());
+    let bytes = prefixes.saturating_mul(counts[1]).saturating_add(values.saturating_mul(counts[0]));
+    if counts[0] > 1 && counts[1] > 1 && bytes > PRODUCT_BYTES_MAX {
+        return Err(CqlError::invalid(format!(
+            "The IN restrictions name combinations of {bytes} bytes, more than {PRODUCT_BYTES_MAX}"
+        )));
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::keys::{KEY_BYTES_MAX, check_count, too_long};
+use super::keys::{KEY_BYTES_MAX, check_product, too_long};
 use super::values::Cx;
 use crate::cql::error::CqlError;
 use crate::cql::plan::{Choices, ClusteringRestriction, Edge};
@@ -176,7 +176,7 @@ fn extend<'v>(
         return add(&cx.known(value, name)?, prefix);
     }
     let values = cx.choose(choices, name)?;
-    check_count(prefixes.len().saturating_mul(values.len()))?;
+    check_product(prefixes.iter().map(Vec::len), values.iter().map(|value| value.len()))?;
     let mut found = Keys::with_capacity(prefixes.len() * values.len());
     for prefix in &*prefixes {
         for value in &values {

@@ -23,6 +23,8 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 const RESULT_BYTES_MAX: usize = 256 << 20;
 /// Of one row. A page that ends with it is not longer than a result may be.
 const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
+/// Bytes of a row that count as those of one row for the turn of a walk.
+const ROW_BYTES_USUAL: usize = 256;
 /// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
@@ -198,6 +200,28 @@ impl<'s> Results<'s> {
         Next::Pause
     }
 
+    /// The same behind keys that show nothing; `last`: the last of a stripe.
+    pub(super) fn pass_keys(&mut self, count: usize, last: &[u8]) -> Next {
+        if count == 0 {
+            return Next::GoOn;
+        }
+        self.turn_rows = self.turn_rows.saturating_sub(count).max(1);
+        self.pass_partition(last)
+    }
+
+    /// Rows of a partition that are shown at most, where each row that is looked at is shown. `is_begun`:
+    /// some were shown before.
+    pub(super) fn rows_taken(&self, is_begun: bool) -> Option<usize> {
+        let shows_each = self.filters.is_empty()
+            && !self.plan.is_grouped()
+            && !self.plan.is_distinct
+            && self.plan.sorted_columns.is_none();
+        let in_partition = if is_begun { self.in_partition } else { 0 };
+        let limit = self.remaining.min(self.per_partition_max.saturating_sub(in_partition));
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        shows_each.then(|| self.page_rows_max.map_or(limit, |page| limit.min(page)))
+    }
+
     /// Takes what is there of a walk that pauses, and where it goes on.
     pub(super) fn pause(&mut self) -> (PagingState, Progress) {
         let at = self.full_at.take().expect("a walk pauses behind a row");
@@ -258,6 +282,7 @@ impl<'s> Results<'s> {
     /// Shows a row if it is what was asked for. `key`: of its partition.
     pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         self.examined += 1;
+        let bytes_before = self.out.len();
         if self.filters.accept(row)? {
             let next =
                 if self.plan.is_grouped() { self.gather(key, row)? } else { self.show(key, row)? };
@@ -270,7 +295,9 @@ impl<'s> Results<'s> {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::PageFull);
         }
-        self.turn_rows = self.turn_rows.saturating_sub(1);
+        // A long row takes as long as several.
+        let bytes = self.out.len().saturating_sub(bytes_before);
+        self.turn_rows = self.turn_rows.saturating_sub(1 + bytes / ROW_BYTES_USUAL);
         if self.turn_rows == 0 && self.pauses_inside {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::Pause);

@@ -81,7 +81,10 @@ impl Walk<'_> {
             let at = keys.iter().position(|key| key.bytes == state.key).ok_or_else(|| {
                 CqlError::Protocol("Invalid value for the paging state".to_owned())
             })?;
-            keys = &keys[at..];
+            // Behind the last row of a key the next one follows.
+            let is_done = state.row.is_none();
+            keys = &keys[at + usize::from(is_done)..];
+            resume = resume.filter(|_| !is_done);
         }
         for (nth, key) in keys.iter().enumerate() {
             let next = visit(self, key, resume.take())?;
@@ -92,6 +95,9 @@ impl Walk<'_> {
             }
             if next.ends_walk() {
                 return Ok(next);
+            }
+            if self.results.pass_partition(&key.bytes) == Next::Pause {
+                return Ok(Next::Pause);
             }
         }
         Ok(Next::GoOn)

@@ -362,7 +362,7 @@ fn check_conditions(
     let made;
     let partition = if first.is_redis() {
         let key = locked.key(&first.keys[0].bytes);
-        made = redis::partition(locked, table, key, &Rows::All);
+        made = redis::partition(locked, table, key, redis::Pick::ALL);
         made.as_ref()
     } else {
         locked.partition(first.keys[0].place(table_id(table)))

@@ -31,6 +31,7 @@ use super::types::CqlType;
 use super::value::check::check;
 use super::value::check_size;
 use super::value::collection::{put_count, put_part};
+use super::value::number::check_number;
 use super::value::order::{canonical, sorted};
 use super::value::vector::{fixed_width, put_element};
 
@@ -169,6 +170,9 @@ impl Expression {
                 let call = Call { called, arguments: &given, types: &types, returns: of, moment };
                 let value = (function.run)(&call)?;
                 check_size(value.as_ref().map_or(0, Vec::len))?;
+                if let (Some(bytes), CqlType::Native(native)) = (&value, of) {
+                    check_number(bytes, *native).map_err(CqlError::Invalid)?;
+                }
                 Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Owned(bytes))))
             }
         }

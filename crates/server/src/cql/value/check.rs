@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::collection::{fields, items};
 use super::constant::is_time_based;
-use super::number::Decimal;
+use super::number::check_number;
 use super::time::{Duration, NS_PER_DAY};
 use super::vector::{fixed_width, split_vector};
 use crate::cql::type_name::Native;
@@ -105,8 +105,8 @@ fn check_native(bytes: &[u8], native: Native) -> Result<(), String> {
         Native::Bigint | Native::Counter => expected("8 or 0 byte long"),
         Native::Timestamp => expected("8 or 0 byte long for date"),
         Native::Double => expected("8 or 0 byte value for a double"),
-        Native::Varint => Ok(()),
-        Native::Decimal if Decimal::decode(bytes).is_some() => Ok(()),
+        Native::Varint => check_number(bytes, native),
+        Native::Decimal if length > 4 => check_number(bytes, native),
         Native::Decimal => expected("0 or at least 5 bytes for a decimal"),
         Native::Inet if length == 4 || length == 16 => Ok(()),
         Native::Inet => expected("4 or 16 byte inetaddress"),

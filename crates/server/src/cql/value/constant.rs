@@ -2,12 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use num_bigint::BigInt;
 use uuid::Uuid;
 
 use super::calendar::CivilDay;
 use super::collection::put_part;
-use super::number::Decimal;
+use super::number::{Decimal, parse_integer};
 use super::time::{self, Duration};
 use super::timestamp;
 use crate::cql::term::Constant;
@@ -170,8 +169,8 @@ fn encode_integer(digits: &str, native: Native) -> Result<Vec<u8>, String> {
             days.map_err(|_| format!("Unable to make unsigned int (for date) from: '{digits}'"))
         }
         Native::Varint => {
-            let value = digits.parse::<BigInt>().map(|value| value.to_signed_bytes_be());
-            value.map_err(|_| format!("unable to make int from '{digits}'"))
+            let value = parse_integer(digits).map(|value| value.to_signed_bytes_be());
+            value.ok_or_else(|| format!("unable to make int from '{digits}'"))
         }
         Native::Decimal | Native::Float | Native::Double => encode_float(digits, native),
         _ => Err(wrong_kind(&Constant::Integer(digits.to_owned()), native)),

@@ -6,13 +6,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use num_bigint::BigInt;
 use serde_json::value::RawValue;
 
 use super::check_size;
 use super::collection::{put_count, put_part};
 use super::constant::{self, encode};
-use super::number::{Decimal, float_text};
+use super::number::{Decimal, float_text, parse_integer};
 use super::order::sorted;
 use super::vector::{fixed_width, put_element};
 use crate::cql::term::Constant;
@@ -338,8 +337,8 @@ fn number_of_text(text: &str, native: Native) -> Result<Vec<u8>, String> {
 }
 
 fn varint(text: &str) -> Result<Vec<u8>, String> {
-    let number = text.parse::<BigInt>().map(|number| number.to_signed_bytes_be());
-    number.map_err(|_| format!("Value '{text}' is not a valid representation of a varint value"))
+    let number = parse_integer(text).map(|number| number.to_signed_bytes_be());
+    number.ok_or_else(|| format!("Value '{text}' is not a valid representation of a varint value"))
 }
 
 fn decimal(text: &str) -> Result<Vec<u8>, String> {

@@ -2,6 +2,8 @@
 
 use num_bigint::BigInt;
 
+use crate::cql::type_name::Native;
+
 /// A decimal: `unscaled / 10^scale`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decimal {
@@ -11,6 +13,33 @@ pub struct Decimal {
 
 /// Largest scale or exponent of a decimal in text: more would make a short text a long number.
 const SCALE_MAX: i64 = 10_000;
+
+/// Most digits of a number in text: the time to read or write them grows with their square.
+pub const DIGITS_MAX: usize = 10_000;
+
+/// Most bytes of a varint, or of a decimal behind its scale: those of so many digits.
+pub const NUMBER_BYTES_MAX: usize = 4_160;
+const _: () = assert!(NUMBER_BYTES_MAX * 8 > DIGITS_MAX * 33_220 / 10_000);
+
+/// A number of any sign, if it has not too many digits.
+pub fn parse_integer(text: &str) -> Option<BigInt> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits.len() > DIGITS_MAX { None } else { text.parse().ok() }
+}
+
+/// Refuses a varint or decimal that is too long to be shown as text.
+pub fn check_number(bytes: &[u8], native: Native) -> Result<(), String> {
+    let bytes_max = match native {
+        Native::Varint => NUMBER_BYTES_MAX,
+        Native::Decimal => 4 + NUMBER_BYTES_MAX,
+        _ => return Ok(()),
+    };
+    if bytes.len() <= bytes_max {
+        return Ok(());
+    }
+    let name = native.name();
+    Err(format!("A {name} of {} bytes is longer than the maximum of {bytes_max}", bytes.len()))
+}
 
 impl Decimal {
     /// `12.50`, `-3e10`.
@@ -23,7 +52,7 @@ impl Decimal {
         if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let unscaled = format!("{whole}{fraction}").parse().ok()?;
+        let unscaled = parse_integer(&format!("{whole}{fraction}"))?;
         let scale = i64::try_from(fraction.len()).ok()? - exponent;
         if scale.abs() > SCALE_MAX {
             return None;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::calendar::CivilDay;
 use super::collection::{fields, items};
 use super::constant::decode_days;
-use super::number::{Decimal, float_text};
+use super::number::{Decimal, check_number, float_text};
 use super::time::{Duration, format_time, format_timestamp};
 use super::vector::{fixed_width, split_vector};
 use crate::cql::type_name::Native;
@@ -139,6 +139,10 @@ pub fn native_to_text(bytes: &[u8], native: Native) -> Option<String> {
         Native::Blob => Some(format!("0x{}", hex(bytes))),
         Native::Tinyint | Native::Smallint | Native::Int | Native::Bigint | Native::Counter => {
             integer(bytes).map(|value| value.to_string())
+        }
+        // Stored by a version without the limit.
+        Native::Varint | Native::Decimal if check_number(bytes, native).is_err() => {
+            Some(format!("0x{}", hex(bytes)))
         }
         Native::Varint => {
             (!bytes.is_empty()).then(|| BigInt::from_signed_bytes_be(bytes).to_string())

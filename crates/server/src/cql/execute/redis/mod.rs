@@ -10,7 +10,7 @@ mod shape;
 mod walk;
 mod write;
 
-pub(super) use shape::partition;
+pub(super) use shape::{Pick, partition};
 pub(super) use write::KeyChange;
 
 /// The database whose values are shown.

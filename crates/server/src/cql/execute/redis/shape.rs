@@ -1,5 +1,7 @@
 //! A value of the Redis protocol as a partition.
 
+use std::collections::BTreeSet;
+
 use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
 
 use super::DB;
@@ -119,6 +121,13 @@ fn one_row(value: Value<'_>, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
     }
 }
 
+/// Whether a value has a row.
+pub(super) fn has_row(value: Value<'_>, row: &[u8]) -> bool {
+    let mut is_there = false;
+    one_row(value, row, |_| is_there = true);
+    is_there
+}
+
 /// Puts rows into a partition.
 struct Maker {
     shape: Shape,
@@ -149,13 +158,59 @@ impl Maker {
     }
 }
 
-/// The rows of a key in this table, if it is of its type: those with these keys, or all. O(value)
-/// unless the rows are named.
+/// Which rows of a value are made.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cql::execute) struct Pick<'p> {
+    pub(in crate::cql::execute) rows: &'p Rows,
+    /// The row behind which they begin.
+    pub(in crate::cql::execute) after: Option<&'p [u8]>,
+    pub(in crate::cql::execute) is_reversed: bool,
+    /// The first of them in their order; None: all.
+    pub(in crate::cql::execute) rows_max: Option<usize>,
+}
+
+impl Pick<'_> {
+    pub(in crate::cql::execute) const ALL: Pick<'static> =
+        Pick { rows: &Rows::All, after: None, is_reversed: false, rows_max: None };
+
+    fn holds(&self, row: &[u8]) -> bool {
+        let is_left =
+            self.after.is_none_or(|after| if self.is_reversed { row < after } else { row > after });
+        is_left && self.rows.holds(row)
+    }
+
+    /// The keys of the first rows of a value, in no order: what is kept is as many as are made.
+    fn first(&self, value: Value<'_>, shape: Shape, rows_max: usize) -> Vec<Vec<u8>> {
+        let mut first: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut row = Vec::new();
+        each_row(value, |key, _| {
+            shape.row_key(key, &mut row);
+            let is_full = first.len() >= rows_max;
+            let farthest = if self.is_reversed { first.first() } else { first.last() };
+            let is_near =
+                farthest.is_none_or(|far| if self.is_reversed { row > *far } else { row < *far });
+            if (is_full && !is_near) || !self.holds(&row) {
+                return;
+            }
+            first.insert(row.clone());
+            if is_full {
+                if self.is_reversed {
+                    first.pop_first()
+                } else {
+                    first.pop_last()
+                };
+            }
+        });
+        first.into_iter().collect()
+    }
+}
+
+/// The rows of a key in this table, if it is of its type. O(value) unless the rows are named.
 pub(in crate::cql::execute) fn partition(
     locked: &Locked<'_>,
     table: &Table,
     key: Key<'_>,
-    rows: &Rows,
+    pick: Pick<'_>,
 ) -> Option<Partition> {
     let shape = Shape::of(table);
     let value = locked.get(DB, key).filter(|value| value.kind() == shape.kind())?;
@@ -168,11 +223,15 @@ pub(in crate::cql::execute) fn partition(
     });
     let column = table.cells().first().map_or(0, |column| column.number);
     let mut maker = Maker { shape, column, expiry, partition: Partition::new(), row: Vec::new() };
-    match rows {
-        Rows::Points(points) if shape != Shape::Strings => {
-            for key in points.iter().filter_map(|point| shape.row_value(point)) {
-                one_row(value, &key, |cell| maker.add(&key, cell));
-            }
+    let mut add_named = |rows: &[Vec<u8>]| {
+        for key in rows.iter().filter_map(|row| shape.row_value(row)) {
+            one_row(value, &key, |cell| maker.add(&key, cell));
+        }
+    };
+    match (pick.rows, pick.rows_max) {
+        (Rows::Points(points), _) if shape != Shape::Strings => add_named(points),
+        (_, Some(rows_max)) if rows_max < value.len() && shape != Shape::Strings => {
+            add_named(&pick.first(value, shape, rows_max));
         }
         _ => each_row(value, |key, cell| maker.add(key, cell)),
     }

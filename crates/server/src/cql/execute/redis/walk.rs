@@ -2,10 +2,11 @@
 
 use store::STRIPES;
 
-use super::{DB, partition};
+use super::{DB, Pick, partition};
 use crate::cql::engine::Engine;
 use crate::cql::error::CqlError;
 use crate::cql::execute::keys::Key;
+use crate::cql::execute::paging::PagingState;
 use crate::cql::execute::result::Next;
 use crate::cql::execute::ring::Ring;
 use crate::cql::execute::walk::Walk;
@@ -24,11 +25,24 @@ impl Walk<'_> {
             let found = engine.shared.keyspace.key(&key.bytes);
             let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
             *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
-            match partition(&locked, &walk.plan.table, found, &walk.rows) {
+            let pick = walk.pick(resume.as_ref());
+            match partition(&locked, &walk.plan.table, found, pick) {
                 Some(partition) => walk.visit(&key.bytes, &partition, resume),
                 None => Ok(Next::GoOn),
             }
         })
+    }
+
+    /// The rows of a value that are made: where rows are shown as they are, no more than the page takes and
+    /// one that says that there are more.
+    fn pick<'p>(&'p self, resume: Option<&'p PagingState>) -> Pick<'p> {
+        let after = resume.and_then(|state| state.row.as_deref());
+        Pick {
+            rows: &self.rows,
+            after,
+            is_reversed: self.plan.is_reversed,
+            rows_max: self.results.rows_taken(after.is_some()).map(|rows| rows.saturating_add(1)),
+        }
     }
 
     /// All keys of some tokens: stripe by stripe as SCAN goes, in a stripe by their bytes. A key that is
@@ -47,28 +61,41 @@ impl Walk<'_> {
             let locked = keyspace.lock_stripe(stripe, engine.params);
             *gate = (*gate).max(Gate::of_all(&locked));
             let mut keys: Vec<Vec<u8>> = Vec::new();
+            let mut last: Vec<u8> = Vec::new();
+            let mut others = 0;
             locked.for_each_key(DB, |key| {
+                if *key > last[..] {
+                    last = key.to_vec();
+                }
                 let is_shown = resume.as_ref().is_some_and(|state| {
                     *key < state.key[..] || *key == state.key[..] && state.row.is_none()
                 });
                 if !is_shown && tokens.holds(token(key)) {
                     keys.push(key.to_vec());
+                } else if !is_shown {
+                    others += 1;
                 }
             });
             keys.sort_unstable();
             for key in &keys {
-                let found = partition(&locked, &self.plan.table, keyspace.key(key), &self.rows);
-                let Some(partition) = found else { continue };
                 let state = resume.take().filter(|state| state.key[..] == key[..]);
-                let next = self.visit(key, &partition, state)?;
-                if next.ends_walk() {
-                    return Ok(next);
+                let pick = self.pick(state.as_ref());
+                let found = partition(&locked, &self.plan.table, keyspace.key(key), pick);
+                if let Some(partition) = found {
+                    let next = self.visit(key, &partition, state)?;
+                    if next.ends_walk() {
+                        return Ok(next);
+                    }
                 }
+                // Keys of other types take their time, too.
                 if self.results.pass_partition(key) == Next::Pause {
                     return Ok(Next::Pause);
                 }
             }
             resume = None;
+            if self.results.pass_keys(others, &last) == Next::Pause {
+                return Ok(Next::Pause);
+            }
         }
         Ok(Next::GoOn)
     }

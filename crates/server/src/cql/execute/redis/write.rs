@@ -8,7 +8,7 @@ use store::{
 };
 
 use super::DB;
-use super::shape::{Shape, each_row, list_place};
+use super::shape::{Shape, each_row, has_row, list_place};
 use crate::cql::error::CqlError;
 use crate::cql::schema::Table;
 use crate::records::RECORD_BYTES_MAX;
@@ -213,14 +213,24 @@ impl<'w> KeyChange<'_, '_> {
             }
             return;
         }
+        let points: BTreeSet<&[u8]> = deeds
+            .iter()
+            .filter_map(|deed| if let Deed::Remove(row) = deed { Some(*row) } else { None })
+            .collect();
+        let ranges = merged_ranges(deeds);
         let mut gone: Vec<Vec<u8>> = Vec::new();
-        let mut key = Vec::new();
-        each_row(value, |row, _| {
-            shape.row_key(row, &mut key);
-            if deeds.iter().any(|deed| deed.removes(&key)) {
-                gone.push(row.to_vec());
-            }
-        });
+        if ranges.is_empty() {
+            let named = points.iter().filter_map(|row| shape.row_value(row));
+            gone.extend(named.filter(|row| has_row(value, row)));
+        } else {
+            let mut key = Vec::new();
+            each_row(value, |row, _| {
+                shape.row_key(row, &mut key);
+                if points.contains(&key[..]) || is_in(&ranges, &key) {
+                    gone.push(row.to_vec());
+                }
+            });
+        }
         if gone.is_empty() {
             return;
         }
@@ -265,6 +275,35 @@ impl Deed<'_> {
     }
 }
 
+/// Where rows go: from a key on and below another; None: to the last.
+type Span<'w> = (&'w [u8], Option<&'w [u8]>);
+
+/// The ranges that are removed, in order and apart from each other.
+fn merged_ranges<'w>(deeds: &[Deed<'w>]) -> Vec<Span<'w>> {
+    let ranges = deeds.iter().filter_map(|deed| match deed {
+        Deed::RemoveRange(start, end) => Some((*start, *end)),
+        _ => None,
+    });
+    let mut ranges: Vec<Span<'w>> = ranges.collect();
+    ranges.sort_unstable();
+    let mut found: Vec<Span<'w>> = Vec::new();
+    for (start, end) in ranges {
+        match found.last_mut() {
+            Some((_, last)) if last.is_none_or(|last| start <= last) => {
+                *last = last.zip(end).map(|(last, end)| last.max(end));
+            }
+            _ => found.push((start, end)),
+        }
+    }
+    found
+}
+
+fn is_in(ranges: &[Span<'_>], row: &[u8]) -> bool {
+    let behind = ranges.partition_point(|(start, _)| *start <= row);
+    let before = behind.checked_sub(1).and_then(|at| ranges.get(at));
+    before.is_some_and(|(_, end)| end.is_none_or(|end| row < end))
+}
+
 /// Bytes that differ from all of these: they have the smallest length that none of them has, which is
 /// at most the root of twice the bytes of all.
 fn unlike_any<'i>(items: impl Iterator<Item = &'i [u8]>) -> Vec<u8> {
@@ -276,6 +315,26 @@ fn unlike_any<'i>(items: impl Iterator<Item = &'i [u8]>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_of_many_deletions_are_one_list() {
+        let range = |start: &'static [u8], end| Deed::RemoveRange(start, end);
+        let deeds = [
+            range(b"m", Some(&b"p"[..])),
+            range(b"b", Some(b"d")),
+            range(b"a", Some(b"c")),
+            Deed::Remove(b"x"),
+            range(b"y", None),
+            range(b"z", Some(b"zz")),
+        ];
+        let merged = merged_ranges(&deeds);
+        assert_eq!(merged.len(), 3);
+        for row in [&b"a"[..], b"c", b"d", b"m", b"o", b"p", b"x", b"y", b"zzz"] {
+            let expected =
+                deeds.iter().any(|deed| matches!(deed, Deed::RemoveRange(..)) && deed.removes(row));
+            assert_eq!(is_in(&merged, row), expected, "{row:?}");
+        }
+    }
 
     #[test]
     fn a_mark_differs_from_all_items() {

@@ -391,3 +391,98 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+/// Rows that are not shown are not made, and which are is the same.
+#[test]
+fn pages_of_large_values_have_the_first_rows() {
+    let mut server = server("");
+    for at in 0..60 {
+        server.resp(&format!("HSET h {at:02} {at}"));
+        server.resp(&format!("SADD s {at:02}"));
+        server.resp(&format!("ZADD z {} {at:02}", 100 - at));
+        server.resp(&format!("RPUSH l {at:02}"));
+    }
+    let tables = [
+        ("hashes", "field", "h"),
+        ("sets", "member", "s"),
+        ("zsets", "member", "z"),
+        ("lists", "\"index\"", "l"),
+    ];
+    for (table, row, key) in tables {
+        let key = format!("key = textAsBlob('{key}')");
+        for order in ["ASC", "DESC"] {
+            let all = format!("SELECT {row} FROM {table} WHERE {key} ORDER BY {row} {order}");
+            let expected = server.run(&all).unwrap().rows;
+            assert_eq!(expected.len(), 60);
+            for limit in [1, 7, 59, 60, 61] {
+                let found = server.run(&format!("{all} LIMIT {limit}")).unwrap().rows;
+                assert_eq!(found[..], expected[..limit.min(60)], "{all} {limit}");
+            }
+            for page in [1, 7, 30, 60] {
+                let mut found = Vec::new();
+                let mut state: Option<Vec<u8>> = None;
+                loop {
+                    let asked = Asked {
+                        page_size: Some(page),
+                        paging_state: state.as_deref(),
+                        ..Asked::default()
+                    };
+                    let answer = server.ask(&all, asked).unwrap();
+                    found.extend(answer.rows);
+                    state = answer.paging_state;
+                    if state.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(found, expected, "{all} in pages of {page}");
+            }
+        }
+        let cut = format!("SELECT {row} FROM {table} WHERE {key} AND {row} > ");
+        let from = if table == "lists" { "40" } else { "textAsBlob('40')" };
+        let found = server.run(&format!("{cut}{from} LIMIT 5")).unwrap().rows;
+        assert_eq!(found, server.run(&format!("{cut}{from}")).unwrap().rows[..5]);
+        let each = format!("SELECT {row} FROM {table} PER PARTITION LIMIT 2");
+        assert_eq!(server.run(&each).unwrap().rows.len(), 2);
+    }
+}
+
+/// A walk counts keys of other types and of other tokens.
+#[test]
+fn walks_over_keys_that_show_nothing_pause() {
+    let mut server = server("");
+    for at in 0..2000 {
+        server.resp(&format!("SET k{at} v"));
+    }
+    server.resp("ZADD z 1 m");
+    server.turn_rows = 100;
+    for question in
+        ["SELECT * FROM zsets", "SELECT * FROM strings WHERE token(key) > 9223372036854775800"]
+    {
+        server.pauses = 0;
+        server.run(question).unwrap();
+        assert!(server.pauses >= 15, "{question}: {}", server.pauses);
+    }
+    server.pauses = 0;
+    let names: Vec<String> = (0..1000).map(|at| format!("0x{at:04x}")).collect();
+    server.run(&format!("SELECT * FROM strings WHERE key IN ({})", names.join(", "))).unwrap();
+    assert!(server.pauses >= 9, "{}", server.pauses);
+}
+
+#[test]
+fn many_rows_of_a_large_value_are_removed_at_once() {
+    let mut server = server("");
+    for at in 0..300 {
+        server.resp(&format!("HSET h {at:03} v"));
+    }
+    let names: Vec<String> = (0..200).map(|at| format!("textAsBlob('{at:03}')")).collect();
+    let names = names.join(", ");
+    server
+        .run(&format!("DELETE FROM hashes WHERE key = 0x68 AND field IN ({names}, 0xff)"))
+        .unwrap();
+    assert_eq!(server.resp("HLEN h"), ":100");
+    server.check(
+        "> BEGIN BATCH DELETE FROM hashes WHERE key = 0x68 AND field >= textAsBlob('250') AND field < textAsBlob('260'); DELETE FROM hashes WHERE key = 0x68 AND field > textAsBlob('255') AND field < textAsBlob('270'); DELETE FROM hashes WHERE key = 0x68 AND field = textAsBlob('299'); APPLY BATCH
+         # HLEN h
+         :79",
+    );
+}

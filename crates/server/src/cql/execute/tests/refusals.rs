@@ -1,6 +1,8 @@
 //! Statements that mean nothing, in Cassandra's words.
 
-use super::harness::{Server, check};
+use wire::cql::Value;
+
+use super::harness::{Asked, Server, check};
 
 #[test]
 fn restrictions_must_be_possible() {
@@ -171,4 +173,55 @@ fn names_need_a_keyspace() {
         ",
     );
     assert_eq!(server.client.keyspace.as_deref(), Some("k"));
+}
+
+#[test]
+fn combinations_of_long_values_are_refused() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (a text, b text, c text, d text, PRIMARY KEY ((a, b), c, d))");
+    let values = |count: usize| {
+        let value = |nth: usize| format!("'{nth}{}'", "x".repeat(20_000));
+        (0..count).map(value).collect::<Vec<_>>().join(", ")
+    };
+    let (many, few) = (values(40), values(3));
+    for (first, second, is_refused) in [(&many, &many, true), (&few, &few, false)] {
+        for names in [["a", "b", "c", "d"], ["c", "d", "a", "b"]] {
+            let [x, y, z, w] = names;
+            let text = format!(
+                "SELECT a FROM t WHERE {x} IN ({first}) AND {y} IN ({second}) AND {z} = '' AND {w} = ''"
+            );
+            let refused = server.run(&text).err().map(|error| error.to_string());
+            let is_too_long = refused.as_ref().is_some_and(|text| text.contains("combinations of"));
+            assert_eq!(is_too_long, is_refused, "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn numbers_whose_text_takes_long_are_refused() {
+    let mut server = Server::new();
+    server.check("> CREATE TABLE t (p int PRIMARY KEY, v varint, d decimal)");
+    let digits = |count: usize| "7".repeat(count);
+    let (fitting, long) = (digits(10_000), digits(10_001));
+    server.run(&format!("INSERT INTO t (p, v) VALUES (1, {fitting})")).unwrap();
+    assert!(server.run("SELECT v * v FROM t").is_err());
+    for column in ["v", "d"] {
+        server.run(&format!("INSERT INTO t (p, {column}) VALUES (1, -{fitting})")).unwrap();
+        for text in [
+            format!("INSERT INTO t (p, {column}) VALUES (1, {long})"),
+            format!("INSERT INTO t JSON '{{\"p\": 1, \"{column}\": {long}}}'"),
+        ] {
+            let shown: String = text.chars().take(40).collect();
+            assert!(server.run(&text).is_err(), "{shown}");
+        }
+        let found = server.run(&format!("SELECT CAST({column} AS text) FROM t")).unwrap().rows;
+        assert!(found[0].trim_start_matches('-').len() >= 10_000);
+        let prepared =
+            server.prepare(&format!("INSERT INTO t (p, {column}) VALUES (1, ?)")).unwrap();
+        let bytes = vec![1; 5_000];
+        let values = [Value::Bytes(&bytes)];
+        let asked = Asked { values: &values, ..Asked::default() };
+        let error = server.execute(&prepared, asked).unwrap_err().to_string();
+        assert!(error.contains("is longer than the maximum of"), "{error}");
+    }
 }
