@@ -407,10 +407,12 @@ mod tests {
     /// The longest status that a part of this program sends.
     #[test]
     fn statuses_fit() {
-        let mut account = Account::default();
-        account.missing = vec![(u64::MAX, u64::MAX); NAMED_MAX];
-        account.wrong_ids = vec![u64::MAX; NAMED_MAX];
-        account.sample_positions = vec![u64::MAX; uniform::CLASSES];
+        let account = Account {
+            missing: vec![(u64::MAX, u64::MAX); NAMED_MAX],
+            wrong_ids: vec![u64::MAX; NAMED_MAX],
+            sample_positions: vec![u64::MAX; uniform::CLASSES],
+            ..Default::default()
+        };
         let collector = CollectorStatus { account: account.clone(), ..Default::default() };
         let verdict =
             Verdict { faults: faults(&GeneratorStatus::default(), &account), ..Default::default() };

@@ -57,7 +57,7 @@ fn first_words() -> Vec<Vec<u8>> {
 /// Sends, and waits for the end of the connection. It may be reset: not all was read.
 fn is_disconnected(address: SocketAddr, words: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let _ = stream.write_all(words);
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());
