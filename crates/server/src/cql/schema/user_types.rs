@@ -283,9 +283,9 @@ fn with_type(keyspace: &Keyspace, user: UserType) -> Result<Keyspace, CqlError> 
         if ready.is_empty() {
             return refuse(format!("Types of keyspace {} need each other", keyspace.name));
         }
-        ready.iter().for_each(|name| {
+        for name in ready {
             waiting.remove(name);
-        });
+        }
     }
     let mut changed = keyspace.clone();
     for table in keyspace.tables.values() {
