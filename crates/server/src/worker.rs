@@ -83,6 +83,13 @@ pub(crate) struct Worker {
     pub(crate) request_lines: RequestLines,
 }
 
+#[cold]
+fn later_time(began: Now, ns: u64, params: &Params) -> Now {
+    let now = began.after(ns);
+    params.set_now(now.unix);
+    now
+}
+
 #[derive(Debug)]
 pub(crate) struct LogWait {
     pub(crate) gate: Gate,
@@ -144,14 +151,7 @@ impl Worker {
     pub(crate) fn time(&self, params: &Params) -> Now {
         let (now, began) = self.turn_began;
         let ns = self.clock.delta_ns(began, self.stamp);
-        if ns < TIME_STEP_NS { now } else { self.later_time(now, ns, params) }
-    }
-
-    #[cold]
-    fn later_time(&self, began: Now, ns: u64, params: &Params) -> Now {
-        let now = began.after(ns);
-        params.set_now(now.unix);
-        now
+        if ns < TIME_STEP_NS { now } else { later_time(now, ns, params) }
     }
 
     pub(crate) fn random(&mut self) -> u64 {

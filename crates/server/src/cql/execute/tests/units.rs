@@ -63,8 +63,8 @@ fn cql_write() -> impl Strategy<Value = String> {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let batch = proptest::collection::vec(cql_write(), 2..4).prop_map(|all| {
         let plain = all.into_iter().filter(|one| !one.contains(" IF "));
-        let statements = plain.map(|one| format!("{one}; ")).collect::<String>();
-        Step::Cql(format!("BEGIN UNLOGGED BATCH {statements}APPLY BATCH"))
+        let statements = plain.collect::<Vec<_>>().join("; ");
+        Step::Cql(format!("BEGIN UNLOGGED BATCH {statements}; APPLY BATCH"))
     });
     let step = prop_oneof![
         4 => resp_write(),
