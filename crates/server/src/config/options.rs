@@ -750,7 +750,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::YesNo { field: field!(active_expire) },
         "yes",
         Change::Running,
-        "Remove expired keys in the background. An expired key is never seen in either case; with no its memory is only freed when it is touched.",
+        "Remove expired keys in the background. An expired key is never seen in either case; with no its memory is only freed by a command that writes to it, DEL, and eviction.",
     ),
     option(
         Section::Expiry,

@@ -9,8 +9,8 @@ use super::super::subject::Subject;
 use super::{Probe, Stall};
 use crate::cql::connection::{Connection, Manner};
 
-/// Digits of a number: nearly as many as a request has bytes.
-const DIGITS: usize = 1_000_000;
+/// Digits of a number, at their limit.
+const DIGITS: usize = 10_000;
 const ROWS: usize = 20_000;
 const ROWS_PER_BATCH: usize = 1_000;
 
@@ -35,19 +35,6 @@ const STATEMENTS: &[&str] = &[
     "SELECT * FROM system_schema.columns",
     "TRUNCATE stalls.t",
 ];
-
-/// Beginnings of statements that take longer, and are only reported: they look at a whole key of the Redis
-/// protocol, or at a number of a megabyte, without a pause.
-const KNOWN: &[&str] = &[
-    "SELECT CAST(n AS text)",
-    "SELECT * FROM redis.zsets",
-    "SELECT * FROM redis.hashes",
-    "INSERT INTO stalls.t (p, c, n)",
-];
-
-pub(super) fn is_known(name: &str) -> bool {
-    KNOWN.iter().any(|known| name.starts_with(known))
-}
 
 /// Path and body of POST requests.
 const POSTS: &[(&str, &str, usize)] = &[

@@ -68,6 +68,46 @@ fn cells_are_written_over_deletions_of_the_future() {
     ));
 }
 
+/// Threads that use a row as a lock: whoever was told that the row is theirs finds it so until they delete
+/// it.
+#[test]
+fn locks_have_one_winner() {
+    const THREADS: usize = 4;
+    const ATTEMPTS: usize = 500;
+    let mut server = Server::new();
+    server.check("> CREATE TABLE locks (k int PRIMARY KEY, owner int)");
+    let attempts = |mut server: Server, owner: usize| {
+        let mut won = 0;
+        for attempt in 0..ATTEMPTS {
+            let key = attempt % 2;
+            let insert =
+                format!("INSERT INTO locks (k, owner) VALUES ({key}, {owner}) IF NOT EXISTS");
+            let look = format!("SELECT owner FROM locks WHERE k = {key}");
+            let delete = format!("DELETE FROM locks WHERE k = {key} IF owner = {owner}");
+            let taken = server.run(&insert).unwrap().rows.concat();
+            if taken == "true" {
+                assert_eq!(server.run(&look).unwrap().rows, [owner.to_string()], "after {insert}");
+                assert_eq!(server.run(&delete).unwrap().rows, ["true"], "after {insert}");
+                won += 1;
+            } else {
+                let own = format!("false | {key} | {owner}");
+                assert_ne!(taken, own, "it was deleted, and the deletion was applied");
+            }
+        }
+        won
+    };
+    let servers: Vec<Server> = (0..THREADS).map(|_| server.beside()).collect();
+    let won: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = servers
+            .into_iter()
+            .enumerate()
+            .map(|(owner, server)| scope.spawn(move || attempts(server, owner)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(won >= ATTEMPTS, "only {won} attempts took the lock");
+}
+
 /// What is done to the one row; timestamps so many microseconds ahead.
 #[derive(Debug, Clone, Copy)]
 enum Step {
