@@ -1,52 +1,19 @@
 //! Schemas that are accepted, statement by statement, and add up to what no response can carry.
 
 use anyhow::{Result, ensure};
-use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
+use wire::cql::Version;
 
-use super::cql::{Stage, encoder, nothing, refused, said};
+use super::cql::{Stage, encoder, nothing, refused};
 use super::{Check, Outcome, Scene};
 use crate::cql::connection::{Connection, Manner};
 
 const SYNTAX_ERROR: i32 = 0x2000;
 const INVALID: i32 = 0x2200;
-/// Tables of a batch: their names have more bytes than a warning can.
-const TABLES: usize = 720;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "CQL: long warnings", suits_any_server: false, run: warnings },
     Check { name: "CQL: types that grow by their names", suits_any_server: false, run: types },
     Check { name: "CQL: empty tuples, long numbers", suits_any_server: false, run: terms },
 ];
-
-fn warnings(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
-    let mut connection = Connection::open(&stage.address)?;
-    let keyspace = "k".repeat(48);
-    connection.must(&format!(
-        "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', \
-         'replication_factor': 1}}"
-    ))?;
-    let names: Vec<String> = (0..TABLES).map(|nth| format!("{keyspace}.t{nth:0>47}")).collect();
-    for name in &names {
-        connection.must(&format!("CREATE TABLE {name} (p int PRIMARY KEY)"))?;
-    }
-    let texts: Vec<String> =
-        names.iter().map(|name| format!("INSERT INTO {name} (p) VALUES (1)")).collect();
-    let batch: Vec<_> = texts.iter().map(|text| (BatchStatement::Text(text), &[][..])).collect();
-    let parameters = Parameters::new(Consistency::One);
-    let mut client = stage.client(Version::V4)?;
-    let reply = client.ask(|to, out| to.batch(1, BatchKind::Unlogged, &batch, &parameters, out))?;
-    let (response, notes) = reply.decode()?;
-    ensure!(said(&response) == "VOID", "a batch of {TABLES} tables: {response:?}");
-    let longest = notes.warnings.iter().map(|warning| warning.len()).max();
-    ensure!(longest == Some(usize::from(u16::MAX)), "warnings of {longest:?} bytes");
-    drop(client);
-    connection.must(&format!("DROP KEYSPACE {keyspace}"))?;
-    drop(connection);
-    stage.others_are_served()?;
-    stage.subject.stop()?;
-    Ok(Outcome::Passed)
-}
 
 fn types(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
@@ -100,12 +67,15 @@ fn types(scene: &Scene<'_>) -> Result<Outcome> {
 
 fn terms(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
-    let digits = "9".repeat(1_600_000);
+    let mut connection = Connection::open(&stage.address)?;
+    connection.must("CREATE TABLE hostile.numbers (p int PRIMARY KEY, v varint, d decimal)")?;
+    drop(connection);
+    let digits = "9".repeat(100_000);
     for (statement, code) in [
         ("SELECT * FROM hostile.t WHERE () IN ()".to_owned(), SYNTAX_ERROR),
         ("SELECT key FROM system.local WHERE () = (1)".to_owned(), SYNTAX_ERROR),
-        (format!("SELECT (varint) {digits} FROM hostile.t"), INVALID),
-        (format!("SELECT (decimal) {digits}.5 FROM hostile.t"), INVALID),
+        (format!("INSERT INTO hostile.numbers (p, v) VALUES (1, {digits})"), INVALID),
+        (format!("INSERT INTO hostile.numbers (p, d) VALUES (1, {digits}.5)"), SYNTAX_ERROR),
     ] {
         for prepares in [false, true] {
             let mut bytes = Vec::new();

@@ -1,5 +1,6 @@
 //! Disks that are full, and files that may not grow.
 
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::ask::{expect_bulk, expect_error, expect_simple};
+use super::ask::{connect, expect_bulk, expect_error, expect_simple, request};
 use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
@@ -22,6 +23,8 @@ const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Ch
                        log; repair the disk or make room.";
 const SMALL_SEGMENTS: [&str; 4] = ["--log-segment-bytes", "1mb", "--log-group-bytes-max", "512kb"];
 const VALUE_BYTES: usize = 16 << 10;
+/// A write that has no answer for so long waits for room.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Between two attempts of a client whose writes are refused.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -89,13 +92,23 @@ fn write_on(subject_address: &str, value: &[u8], is_over: &AtomicBool) -> Result
     Ok(number)
 }
 
-/// Whether the server takes a write of another connection.
+/// Whether the server takes a write of another connection. One that came when the log found no room has no
+/// answer until there is some.
 fn takes_writes(subject: &Subject) -> Result<bool> {
-    let answer = subject.connect()?.call(&["SET", "late", "x"])?;
-    if answer == Value::Simple(b"OK".to_vec()) {
+    let mut stream = connect(&subject.address)?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.write_all(&request(&["SET", "late", "x"]))?;
+    let mut answer = [0; 256];
+    let count = match stream.read(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+        read => read?,
+    };
+    if answer[..count] == *b"+OK\r\n" {
         return Ok(true);
     }
-    expect_error(&answer, MISCONF).map(|()| false)
+    let text = String::from_utf8_lossy(&answer[..count]);
+    ensure!(text.trim_end() == format!("-{MISCONF}"), "a write is answered {text}");
+    Ok(false)
 }
 
 /// Writes are refused, reads are answered, whoever asks.

@@ -24,7 +24,7 @@ const RESULT_BYTES_MAX: usize = 256 << 20;
 /// Of one row. A page that ends with it is not longer than a result may be.
 const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
 /// Bytes of a row that count as those of one row for the turn of a walk.
-const ROW_BYTES_USUAL: usize = 256;
+const ROW_BYTES_USUAL: usize = 1024;
 /// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
