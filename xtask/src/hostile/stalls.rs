@@ -25,9 +25,9 @@ use super::{Check, Outcome, Scene, until};
 use crate::resp::{Connection, Value};
 use crate::transcript::coverage;
 
-/// A request that stalls others for longer fails. The limits aim at 100 ms; where the other processor is
-/// busy all the time, the same work takes half as long again.
-const STALL_MAX: Duration = Duration::from_millis(150);
+/// A request that stalls others for longer fails. The limits aim at 100 ms on a quiet machine; the same work
+/// takes up to half as long again where the other processor is busy, and this must not fail by chance.
+const STALL_MAX: Duration = Duration::from_millis(250);
 /// What a request should stall others for at most.
 const STALL_TARGET: Duration = Duration::from_millis(20);
 /// How often a request may be tried until it is quick enough.
