@@ -114,7 +114,8 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     // Larger pipelines are closed at the limit.
     const BATCH: u64 = 40;
     const REMOVED: u64 = 50_000;
-    let subject = scene.start(&["--memory-limit", &LIMIT_BYTES.to_string()])?;
+    let limit = LIMIT_BYTES.to_string();
+    let subject = scene.start(&["--memory-limit", &limit, "--durability", "never"])?;
     let before_bytes = subject.resident_bytes()?;
     let bystander = Bystander::start(&subject.address, Habit::Talks)?;
     let value = vec![b'v'; usize::try_from(VALUE_BYTES)?];
