@@ -157,7 +157,7 @@ impl<H: Handler> Sim<H> {
         self.network.lock().advance(ns);
     }
 
-    /// Sets the wall clock back, as somebody may who corrects it.
+    /// Sets the wall clock back, as an operator or NTP may.
     pub fn set_clock_back(&mut self, ns: u64) {
         self.network.lock().set_back(ns);
     }

@@ -69,8 +69,8 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
     move_to(dir, &aside, old).with_context(|| format!("moving the old files to {aside}"))?;
     writeln!(
         out,
-        "repaired: a new snapshot holds {keys} keys; the old files are in {aside}, to be removed when \
-         nobody needs them any more"
+        "repaired: a new snapshot holds {keys} keys; the old files are in {aside}, which \
+         can be removed once the data has been checked"
     )?;
     Ok(())
 }

@@ -144,9 +144,9 @@ impl Worker {
         self.turn_began = (now, self.clock.now());
     }
 
-    /// The time for the command that runs next. A turn has one time, unless it has lasted longer than
-    /// [`TIME_STEP_NS`]: then data expires, and deadlines begin, when the command runs. No clock is read
-    /// for it but the cycle counter, and that one when the last command ended.
+    /// The time of the next command: the time of the turn, advanced once the turn has lasted longer than
+    /// [`TIME_STEP_NS`]. Costs no system call: it uses the reading of the cycle counter at the end of the
+    /// last command.
     #[inline]
     pub(crate) fn time(&self, params: &Params) -> Now {
         let (now, began) = self.turn_began;

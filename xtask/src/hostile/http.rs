@@ -26,7 +26,7 @@ const NOISE_MS: u64 = 20;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "HTTP pipelines of long commands", suits_any_server: false, run: pipelines },
     Check { name: "JSON bodies of many values", suits_any_server: false, run: bodies },
-    Check { name: "HTTP answers that nobody reads", suits_any_server: false, run: unread },
+    Check { name: "HTTP responses that are not read", suits_any_server: false, run: unread },
 ];
 
 /// `memory-limit` of the check of unread answers.

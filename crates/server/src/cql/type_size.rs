@@ -209,7 +209,7 @@ mod tests {
             of = user(&format!("t{nth}"), 4, &of).frozen();
         }
         assert!(TypeSize::of(&of).excess().unwrap().contains("types within it"));
-        // No number overflows, however far it goes on.
+        // The counts saturate, so that they cannot overflow.
         for nth in 0..40 {
             of = user(&format!("s{nth}"), 4, &of).frozen();
         }

@@ -8,7 +8,8 @@
 //! `health` (and `early`, before recovery is over), `metrics`, `api` and the `console` made of it.
 //!
 //! A connection serves one request after the other and remembers nothing of them: commands run in a
-//! session that belongs to the reactor, which is made anew for each request. `check` is what fuzzers ask of both.
+//! session that belongs to the reactor, created for each request. `check` holds the
+//! properties that the fuzzers test.
 
 mod access;
 mod api;

@@ -437,7 +437,7 @@ impl Directory {
         self.part(channel).lock().of(kind).get(channel).map_or(0, Places::sum)
     }
 
-    /// Channels that somebody has subscribed to by name, in order; of these those that fit. None: it takes
+    /// Channels with at least one subscriber by name that match the pattern, in order. None: it takes
     /// too long to compare them.
     pub(crate) fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Option<Vec<Name>> {
         let steps = Steps::default();

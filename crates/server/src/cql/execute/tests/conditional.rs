@@ -68,8 +68,7 @@ fn cells_are_written_over_deletions_of_the_future() {
     ));
 }
 
-/// Threads that use a row as a lock: whoever was told that the row is theirs finds it so until they delete
-/// it.
+/// Threads use rows as locks: a thread whose INSERT was applied owns the row until it deletes it.
 #[test]
 fn locks_have_one_winner() {
     const THREADS: usize = 4;

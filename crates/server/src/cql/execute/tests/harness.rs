@@ -221,7 +221,7 @@ impl Server {
         }
     }
 
-    /// The same turn goes on for so long.
+    /// Extends the current turn by `ms` milliseconds.
     pub(super) fn spend_ms(&mut self, ms: u64) {
         let start = self.worker.clock.now();
         while self.worker.clock.delta_ns(start, self.worker.stamp) < ms * 1_000_000 {

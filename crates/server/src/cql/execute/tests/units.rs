@@ -101,8 +101,8 @@ fn visible(server: &mut Server) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Statements and commands that succeed or are rejected, on keys that expire while nobody removes
-    /// them: after a crash everything is as it was.
+    /// After a restart the data equals the data before it, whether statements and commands succeeded or
+    /// were rejected. Expired keys stay in memory meanwhile.
     #[test]
     fn what_memory_holds_the_log_holds(steps in steps()) {
         let mut server = Server::new();
@@ -242,7 +242,7 @@ fn commands_late_in_a_turn_see_a_later_time() {
     assert_eq!(server.run("SELECT key FROM strings WHERE key = 0x6b").unwrap().rows.len(), 0);
 }
 
-/// A timestamp that a client chose does not come back as that of somebody else's write.
+/// The server never assigns a timestamp that a conditional write has already used.
 #[test]
 fn the_clock_of_writes_goes_on_behind_conditional_ones() {
     let mut server = Server::new();
