@@ -106,10 +106,7 @@ impl Requests<'_> {
             }
             let shared = self.shared;
             let compression = session.compression;
-            // A trace is that of one piece: who asks for it has the reactor for as long.
-            if !traces::is_traced(header) {
-                self.worker.walks.begin();
-            }
+            self.worker.walks.begin();
             let responded = shared.processors.with(own, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
             });
@@ -225,7 +222,8 @@ impl Requests<'_> {
         self.worker.walks.begin();
         self.worker.walks.begun = Some(paused);
         let responded = shared.processors.with(own, |processor| {
-            self.go_on_with(&mut client, processor, &statement, (&header, &body, compression), out)
+            let of = (&header, &body[..], compression, ns);
+            self.go_on_with(&mut client, processor, &statement, of, out)
         });
         let ended = self.worker.walks.end();
         let ns = ns + self.spend(clock_start);
@@ -245,7 +243,7 @@ impl Requests<'_> {
         client: &mut ClientState,
         processor: &mut Processor,
         statement: &Arc<PreparedStatement>,
-        (header, body, compression): (&Header, &[u8], Option<Compression>),
+        (header, body, compression, ns): (&Header, &[u8], Option<Compression>, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran> {
         let encoder = encoder(header, compression);
@@ -260,7 +258,13 @@ impl Requests<'_> {
             _ => return Err(malformed(MalformedBody::WrongSide)),
         };
         let of = (statement, metadata_id);
-        self.execute(client, &mut processor.record, of, parameters, &mut answer)
+        if !traces::is_traced(header) {
+            return self.execute(client, &mut processor.record, of, parameters, &mut answer);
+        }
+        let traced = (header, &request, ns);
+        self.run_traced(client, processor, traced, &mut answer, |own, client, processor, answer| {
+            own.execute(client, &mut processor.record, of, parameters, answer)
+        })
     }
 
     /// Runs a statement, and remembers it if it pauses. `metadata_id`: what the client knows of the
@@ -560,7 +564,16 @@ impl Requests<'_> {
         }
         let is_stub = stub >= stub::PLANNED;
         let ran = if traces::is_traced(header) && !is_stub {
-            self.run_traced(client, processor, header, &request, &mut answer)?
+            let of = (header, &request, 0);
+            self.run_traced(
+                client,
+                processor,
+                of,
+                &mut answer,
+                |own, client, processor, answer| {
+                    own.run(client, processor, &request, is_stub, answer)
+                },
+            )?
         } else {
             self.run(client, processor, &request, is_stub, &mut answer)?
         };

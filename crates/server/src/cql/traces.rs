@@ -42,6 +42,8 @@ impl Traces {
     }
 }
 
+type RunResult = Result<Ran, super::error::CqlError>;
+
 /// What is known of a traced request.
 #[derive(Debug)]
 pub(super) struct Trace {
@@ -56,23 +58,29 @@ pub(super) struct Trace {
 }
 
 impl Requests<'_> {
-    /// Runs a request that is traced: the response says which trace it is.
+    /// Runs a request that is traced, or a piece of it: the response says which trace it is. `before_ns`:
+    /// time spent on it so far.
     pub(super) fn run_traced(
         &mut self,
         client: &mut ClientState,
         processor: &mut Processor,
-        header: &Header,
-        request: &Request<'_>,
+        (header, request, before_ns): (&Header, &Request<'_>, u64),
         answer: &mut Answer<'_, '_>,
-    ) -> Result<Ran, super::error::CqlError> {
+        run: impl FnOnce(&mut Self, &mut ClientState, &mut Processor, &mut Answer<'_, '_>) -> RunResult,
+    ) -> RunResult {
         let id = self.trace_id();
         answer.encoder.notes.tracing_id = Some(id.into_bytes());
         let before = answer.out.len();
         let start = self.worker.clock.now();
-        let ran = self.run(client, processor, request, false, answer)?;
+        let ran = run(self, client, processor, answer)?;
         let Ran::Answered(gate) = ran else { return Ok(ran) };
+        if self.worker.walks.paused.is_some() {
+            // The trace is made when it has ended.
+            return Ok(ran);
+        }
         let end = self.worker.clock.now();
-        let us = i32::try_from(self.worker.clock.delta_ns(start, end) / 1000).unwrap_or(i32::MAX);
+        let ns = before_ns + self.worker.clock.delta_ns(start, end);
+        let us = i32::try_from(ns / 1000).unwrap_or(i32::MAX);
         let (kind, parameters) = describe(request);
         let bytes = header.body_bytes;
         let mut events = vec![

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use wire::cql::{Compression, Header};
 
 use super::engine::{ClientState, PreparedStatement};
+use super::error::CqlError;
 use super::execute::Paused;
 use crate::http::Terms;
 use crate::resp::session::ConnId;
@@ -18,7 +19,7 @@ use crate::resp::session::ConnId;
 /// that they need not fill big tables.
 pub(crate) const ROWS_PER_TURN: usize = if cfg!(test) { 256 } else { 4096 };
 
-/// Walks of one reactor that may wait; when there are more, the next one goes to its end at once.
+/// Walks of one reactor that may wait; one more is refused.
 const WAITING_MAX: usize = 1024;
 
 /// Walks of one connection that may wait: no further request of it is read until half of them are over.
@@ -27,7 +28,7 @@ pub(crate) const OF_CONNECTION_MAX: u32 = 64;
 
 const _: () = assert!((OF_CONNECTION_MAX as usize) < WAITING_MAX);
 
-/// The same for the rows that they have gathered, and their requests.
+/// The same for the rows that they have gathered, and their requests; a single one may have more.
 const GATHERED_BYTES_MAX: usize = 256 << 20;
 
 /// A request whose statement goes on later.
@@ -67,14 +68,34 @@ pub(crate) struct Walks {
     pub(crate) statement: Option<Arc<PreparedStatement>>,
     waiting: VecDeque<Walking>,
     gathered_bytes: usize,
+    /// How often a statement has paused.
+    #[cfg(test)]
+    pub(crate) pauses: usize,
 }
 
 impl Walks {
     /// Before a statement that may pause.
     pub(crate) fn begin(&mut self) {
-        let is_full =
-            self.waiting.len() >= WAITING_MAX || self.gathered_bytes >= GATHERED_BYTES_MAX;
-        self.rows_max = if is_full { 0 } else { ROWS_PER_TURN };
+        self.rows_max = ROWS_PER_TURN;
+    }
+
+    /// Whether one more may wait. One that may not does not go to its end instead: others would wait for it.
+    pub(super) fn admit(&self, paused: &Paused) -> Result<(), CqlError> {
+        let others = self.gathered_bytes;
+        let is_long = others > 0 && others.saturating_add(paused.bytes()) > GATHERED_BYTES_MAX;
+        if self.waiting.len() < WAITING_MAX && !is_long {
+            return Ok(());
+        }
+        Err(CqlError::Overloaded(
+            "Too many statements wait to go on, or have gathered too many rows: try again"
+                .to_owned(),
+        ))
+    }
+
+    /// As if statements that wait had gathered this.
+    #[cfg(test)]
+    pub(super) fn pretend_gathered(&mut self, bytes: usize) {
+        self.gathered_bytes = bytes;
     }
 
     /// Behind it: what it has done, if it is to go on.
@@ -86,6 +107,10 @@ impl Walks {
 
     pub(crate) fn push(&mut self, walking: Walking) {
         self.gathered_bytes += walking.bytes();
+        #[cfg(test)]
+        {
+            self.pauses += 1;
+        }
         self.waiting.push_back(walking);
     }
 

@@ -548,6 +548,12 @@ impl Server {
         self.worker.walks.len()
     }
 
+    /// How often statements have paused.
+    #[cfg(test)]
+    pub(crate) fn paused_walks(&self) -> usize {
+        self.worker.walks.pauses
+    }
+
     /// What this reactor does for prepared statements now and then.
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;

@@ -8,6 +8,7 @@ use super::cql_client::{Client, hex, world};
 use super::world::World;
 use crate::config::Durability;
 use crate::cql::engine::{PreparedStatement, statement_id};
+use crate::cql::walks::ROWS_PER_TURN;
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -35,6 +36,30 @@ fn world_with_table() -> World {
         assert!(run(&mut world, &mut client, text).starts_with("CHANGE"));
     }
     world
+}
+
+/// A long read pauses though it is traced, and has one trace.
+#[test]
+fn a_traced_read_lets_others_go_first() {
+    let mut world = world_with_table();
+    let mut client = Client::start(&mut world, Version::V4, None);
+    for p in 0..3 * ROWS_PER_TURN {
+        client.query(1, &format!("INSERT INTO k.t (p, v) VALUES ({p}, 'a')"));
+    }
+    assert_eq!(answers(&mut world, &mut client).len(), 3 * ROWS_PER_TURN);
+    let pauses = world.server(0).paused_walks();
+    let mut message = client.encoded(|to, out| {
+        let with = ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] };
+        to.query(3, "SELECT count(*) FROM k.t", &with, out);
+    });
+    message[1] |= 0x02;
+    client.sim.send(&message);
+    let replies = answers(&mut world, &mut client);
+    assert_eq!(replies.len(), 1);
+    assert!(replies[0].contains(" trace "), "{}", replies[0]);
+    assert!(world.server(0).paused_walks() > pauses);
+    let count = run(&mut world, &mut client, "SELECT count(*) FROM system_traces.sessions");
+    assert!(count.starts_with(&format!("ROWS {:016x}", 1)), "{count}");
 }
 
 #[test]

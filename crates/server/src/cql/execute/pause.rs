@@ -3,6 +3,7 @@
 use store::Seconds;
 
 use super::paging::PagingState;
+use super::redis::Gathering;
 use super::result::Progress;
 use crate::cql::expression::Moment;
 use crate::gate::Gate;
@@ -20,6 +21,8 @@ pub(super) struct Done {
     /// The last row that was looked at.
     pub(super) at: PagingState,
     pub(super) progress: Progress,
+    /// The value of the Redis protocol that it is in.
+    pub(super) gathering: Option<Gathering>,
     /// The log position that it waits for.
     pub(super) gate: Gate,
 }
@@ -34,6 +37,7 @@ pub(super) struct When {
 impl Paused {
     /// What was gathered.
     pub(crate) fn bytes(&self) -> usize {
-        self.done.progress.bytes()
+        let gathering = self.done.gathering.as_ref();
+        self.done.progress.bytes() + gathering.map_or(0, Gathering::bytes)
     }
 }

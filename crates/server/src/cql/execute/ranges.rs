@@ -78,10 +78,12 @@ impl Rows {
     pub(super) fn holds(&self, row: &[u8]) -> bool {
         match self {
             Rows::All => true,
-            Rows::Points(points) => points.iter().any(|point| point[..] == *row),
-            Rows::Ranges(ranges) => ranges.iter().any(|range| {
-                range.start[..] <= *row && range.end.as_ref().is_none_or(|end| *row < end[..])
-            }),
+            Rows::Points(points) => points.binary_search_by(|point| point[..].cmp(row)).is_ok(),
+            Rows::Ranges(ranges) => {
+                let behind = ranges.partition_point(|range| range.start[..] <= *row);
+                let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
+                range.is_some_and(|range| range.end.as_ref().is_none_or(|end| *row < end[..]))
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ const RESULT_BYTES_MAX: usize = 256 << 20;
 /// Of one row. A page that ends with it is not longer than a result may be.
 const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
 /// Bytes of a row that count as those of one row for the turn of a walk.
-const ROW_BYTES_USUAL: usize = 1024;
+pub(super) const ROW_BYTES_USUAL: usize = 1024;
 /// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
@@ -209,15 +209,32 @@ impl<'s> Results<'s> {
         self.pass_partition(last)
     }
 
-    /// Rows of a partition that are shown at most, where each row that is looked at is shown. `is_begun`:
-    /// some were shown before.
-    pub(super) fn rows_taken(&self, is_begun: bool) -> Option<usize> {
+    /// Takes so many rows off the turn. The walk pauses at its next look.
+    pub(super) fn spend(&mut self, rows: usize) {
+        self.turn_rows = self.turn_rows.saturating_sub(rows).max(1);
+    }
+
+    /// Within a partition, at a place that the walk knows: whether it goes on.
+    pub(super) fn pause_within(&mut self, key: &[u8]) -> Next {
+        if self.turn_rows > 1 {
+            return Next::GoOn;
+        }
+        self.full_at = Some(PagingState {
+            key: key.into(),
+            row: Some(Vec::new()),
+            remaining: self.remaining,
+            in_partition: self.in_partition,
+        });
+        Next::Pause
+    }
+
+    /// Rows of the partition that are shown at most, where each row that is looked at is shown.
+    pub(super) fn rows_taken(&self) -> Option<usize> {
         let shows_each = self.filters.is_empty()
             && !self.plan.is_grouped()
             && !self.plan.is_distinct
             && self.plan.sorted_columns.is_none();
-        let in_partition = if is_begun { self.in_partition } else { 0 };
-        let limit = self.remaining.min(self.per_partition_max.saturating_sub(in_partition));
+        let limit = self.remaining.min(self.per_partition_max.saturating_sub(self.in_partition));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         shows_each.then(|| self.page_rows_max.map_or(limit, |page| limit.min(page)))
     }

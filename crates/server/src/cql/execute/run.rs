@@ -89,6 +89,7 @@ impl Engine<'_> {
                     Outcome::Answered(gate) => Ok(gate),
                     Outcome::Paused(done) => {
                         let paused = Paused { done: *done, when: When { moment, now } };
+                        self.worker.walks.admit(&paused)?;
                         self.worker.walks.paused = Some(Box::new(paused));
                         Ok(Gate::OPEN)
                     }

@@ -60,22 +60,25 @@ impl Engine<'_> {
             rows: rows(&plan.restrictions.clustering, &plan.table, &cx)?,
             results: Results::new(plan, cx, filters, out, page_rows_max)?,
             resume,
+            gathering: None,
         };
         walk.check_sorted(page_rows_max)?;
         let mut gate = Gate::OPEN;
         if let Some(paused) = begun {
             gate = paused.done.gate;
+            walk.gathering = paused.done.gathering;
             walk.results.go_on(paused.done.progress);
         } else if let Some(state) = &walk.resume {
             walk.results.resume(state);
         }
-        // What is computed is computed at once; a value of the Redis protocol is read as a whole.
+        // What is computed is computed at once; a small value of the Redis protocol is read as a whole.
         let turn = if plan.table.is_virtual() { 0 } else { self.worker.walks.rows_max };
         walk.results.set_turn(turn, plan.table.source == TableSource::Stored);
         let end = self.walk(client, &mut walk, &cx, &mut gate)?;
         if end == Next::Pause {
             let (at, progress) = walk.results.pause();
-            return Ok(Outcome::Paused(Box::new(Done { at, progress, gate })));
+            let gathering = walk.gathering.take();
+            return Ok(Outcome::Paused(Box::new(Done { at, progress, gathering, gate })));
         }
         self.worker.tally.totals.rows_examined += walk.results.examined();
         let next_page = walk.results.finish(end)?.map(|state| state.encode(&plan.table));

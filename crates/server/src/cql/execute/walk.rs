@@ -9,6 +9,7 @@ use super::keys::{Key, partition_keys, split, table_id};
 use super::lookup::{Look, Term, start};
 use super::paging::PagingState;
 use super::ranges::Rows;
+use super::redis::Gathering;
 use super::result::{Next, Results};
 use super::ring::{Ring, TokenSpan};
 use super::row::{RowCx, is_there};
@@ -29,6 +30,8 @@ pub(super) struct Walk<'s> {
     pub(super) resume: Option<PagingState>,
     /// What indexes are asked for: each of them finds all rows that are wanted.
     pub(super) terms: Vec<Term>,
+    /// The value of the Redis protocol that the walk is in.
+    pub(super) gathering: Option<Gathering>,
 }
 
 impl Walk<'_> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use store::{
@@ -18,7 +18,7 @@ use super::clock::WriteClock;
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
-use super::redis::{self, KeyChange};
+use super::redis::{self, Elements, KeyChange};
 use super::roles::warned;
 use super::values::Cx;
 use crate::commit::{Refusal, Unit};
@@ -316,7 +316,8 @@ impl Engine<'_> {
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
-            change(writes, &mut unit, clock, packed, room)?;
+            let elements_max = self.worker.settings.elements_per_command_max;
+            change(writes, &mut unit, clock, packed, (room, elements_max))?;
         }
         // Also of other reactors: no harm.
         if clock.newest() > newest_before {
@@ -362,7 +363,13 @@ fn check_conditions(
     let made;
     let partition = if first.is_redis() {
         let key = locked.key(&first.keys[0].bytes);
-        made = redis::partition(locked, table, key, redis::Pick::ALL);
+        let rows = writes.iter().filter_map(|write| match write.row_key() {
+            RowKey::Clustering(row) => Some(row.to_vec()),
+            RowKey::Static => None,
+        });
+        // Conditions are about rows that writes name: a value may have many others.
+        let rows: BTreeSet<Vec<u8>> = rows.collect();
+        made = redis::partition(locked, table, key, &Rows::Points(rows.into_iter().collect()));
         made.as_ref()
     } else {
         locked.partition(first.keys[0].place(table_id(table)))
@@ -398,12 +405,13 @@ fn change(
     unit: &mut Unit<'_>,
     clock: &WriteClock,
     packed: &mut Packed,
-    memory_bytes_max: u64,
+    (memory_bytes_max, elements_max): (u64, usize),
 ) -> Result<(), CqlError> {
     let parts = produce_all(writes, unit, clock, packed)?;
     let mut encoded = Vec::new();
     if writes.iter().any(Ready::is_redis) {
-        encode_keys(writes, unit, clock, &mut encoded)?;
+        let mut keys = Keys { clock, elements: Elements::new(elements_max), encoded: &mut encoded };
+        keys.encode_all(writes, unit)?;
     }
     admit(&parts, packed, encoded.len(), unit, memory_bytes_max)?;
     for part in &parts {
@@ -474,53 +482,56 @@ fn too_long(bytes: usize) -> CqlError {
     ))
 }
 
-/// Appends what writes do to keys of the Redis protocol, and does it to drafts only where a later write
-/// of the batch must see it.
-fn encode_keys(
-    writes: &[Ready<'_>],
-    locked: &Locked<'_>,
-    clock: &WriteClock,
-    encoded: &mut Vec<u8>,
-) -> Result<(), CqlError> {
-    let changes = writes.iter().filter(|write| write.is_redis());
-    let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
-    let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
-    changes.clone().for_each(|(_, key)| *uses.entry(&key.bytes).or_default() += 1);
-    let mut drafts: BTreeMap<&[u8], Draft> = BTreeMap::new();
-    for (write, key) in changes {
-        if uses[&key.bytes[..]] == 1 {
-            encode_key(write, key, locked, clock, encoded)?;
-        } else {
-            let draft = match drafts.entry(&key.bytes) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => {
-                    let key = locked.key(&key.bytes);
-                    new.insert(locked.draft(redis::DB, key).map_err(failed)?)
-                }
-            };
-            let start = encoded.len();
-            let (keyspace, params) = (locked.keyspace(), locked.params());
-            encode_key(write, key, &draft.lock(keyspace, params), clock, encoded)?;
-            draft.change(keyspace, params, &encoded[start..]).map_err(failed)?;
-        }
-        check_length(encoded.len())?;
-    }
-    Ok(())
+/// What a statement does to keys of the Redis protocol, on its way into the log.
+struct Keys<'k> {
+    clock: &'k WriteClock,
+    elements: Elements,
+    encoded: &'k mut Vec<u8>,
 }
 
-/// Appends what a write does to one key.
-fn encode_key(
-    write: &Ready<'_>,
-    key: &Key,
-    locked: &Locked<'_>,
-    clock: &WriteClock,
-    encoded: &mut Vec<u8>,
-) -> Result<(), CqlError> {
-    let mut packed = Packed::default();
-    write.produce(None, clock, &mut packed)?;
-    let key = locked.key(&key.bytes);
-    KeyChange { table: &write.plan.table, key, locked, record: encoded }
-        .encode(packed.writes().iter())
+impl Keys<'_> {
+    /// Appends what writes do to keys, and does it to drafts only where a later write of the batch must see
+    /// it.
+    fn encode_all(&mut self, writes: &[Ready<'_>], locked: &Locked<'_>) -> Result<(), CqlError> {
+        let changes = writes.iter().filter(|write| write.is_redis());
+        let changes = changes.flat_map(|write| write.keys.iter().map(move |key| (write, key)));
+        let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
+        changes.clone().for_each(|(_, key)| *uses.entry(&key.bytes).or_default() += 1);
+        let mut drafts: BTreeMap<&[u8], Draft> = BTreeMap::new();
+        for (write, key) in changes {
+            if uses[&key.bytes[..]] == 1 {
+                self.encode_one(write, key, locked)?;
+            } else {
+                let draft = match drafts.entry(&key.bytes) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let key = locked.key(&key.bytes);
+                        self.elements.copy(locked.peek(redis::DB, key))?;
+                        new.insert(locked.draft(redis::DB, key).map_err(failed)?)
+                    }
+                };
+                let start = self.encoded.len();
+                let (keyspace, params) = (locked.keyspace(), locked.params());
+                self.encode_one(write, key, &draft.lock(keyspace, params))?;
+                draft.change(keyspace, params, &self.encoded[start..]).map_err(failed)?;
+            }
+            check_length(self.encoded.len())?;
+        }
+        Ok(())
+    }
+
+    fn encode_one(
+        &mut self,
+        write: &Ready<'_>,
+        key: &Key,
+        locked: &Locked<'_>,
+    ) -> Result<(), CqlError> {
+        let mut packed = Packed::default();
+        write.produce(None, self.clock, &mut packed)?;
+        let (table, key) = (&*write.plan.table, locked.key(&key.bytes));
+        let (elements, record) = (&mut self.elements, &mut *self.encoded);
+        KeyChange { table, key, locked, elements, record }.encode(packed.writes().iter())
+    }
 }
 
 /// Counters are added up one after the other, so that one batch may count the same cell twice. What

@@ -1,7 +1,5 @@
 //! A value of the Redis protocol as a partition.
 
-use std::collections::BTreeSet;
-
 use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
 
 use super::DB;
@@ -44,6 +42,17 @@ impl Shape {
         }
     }
 
+    /// Of the values of a type.
+    fn showing(kind: ValueKind) -> Shape {
+        match kind {
+            ValueKind::String => Shape::Strings,
+            ValueKind::Hash => Shape::Hashes,
+            ValueKind::Set => Shape::Sets,
+            ValueKind::ZSet => Shape::ZSets,
+            ValueKind::List => Shape::Lists,
+        }
+    }
+
     /// The type of the clustering column; that of strings has none.
     fn row_type(self) -> CqlType {
         match self {
@@ -55,7 +64,9 @@ impl Shape {
     /// The key of a row.
     pub(super) fn row_key(self, value: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        comparable::encode(value, &self.row_type(), false, out);
+        if self != Shape::Strings {
+            comparable::encode(value, &self.row_type(), false, out);
+        }
     }
 
     /// What a row's key was made of.
@@ -128,23 +139,78 @@ pub(super) fn has_row(value: Value<'_>, row: &[u8]) -> bool {
     is_there
 }
 
+/// Calls `visit` with the rows of about `count` elements from a place on, 0 at first: their keys, and their
+/// cells. Returns the next place, 0 at the end. What is there from the first call to the last is visited.
+pub(super) fn visit_some(
+    value: Value<'_>,
+    rows: &Rows,
+    (from, count): (u64, usize),
+    mut visit: impl FnMut(&[u8], Option<&[u8]>),
+) -> u64 {
+    let shape = Shape::showing(value.kind());
+    let first = usize::try_from(from).unwrap_or(usize::MAX);
+    let behind = |len: usize| if len - first.min(len) > count { (first + count) as u64 } else { 0 };
+    if let Value::String(bytes) = value {
+        visit(&[], Some(bytes));
+        return 0;
+    }
+    if let Rows::Points(points) = rows {
+        for row in points.iter().skip(first).take(count) {
+            if let Some(key) = shape.row_value(row) {
+                one_row(value, &key, |cell| visit(row, cell));
+            }
+        }
+        return behind(points.len());
+    }
+    let mut row = Vec::new();
+    let mut visit = |key: &[u8], cell: Option<&[u8]>| {
+        shape.row_key(key, &mut row);
+        visit(&row, cell);
+    };
+    match value {
+        Value::String(_) => 0,
+        Value::Hash(hash) => hash.scan(from, count, |field, bytes| visit(field, Some(bytes))),
+        Value::Set(set) => {
+            set.scan(from, count, |member| member.with_bytes(|member| visit(member, None)))
+        }
+        Value::ZSet(zset) => {
+            zset.scan(from, count, |member, score| visit(member, Some(&score.to_be_bytes())))
+        }
+        Value::List(list) => {
+            // More items than numbers of the type cannot be named.
+            let places = i32::try_from(first).unwrap_or(i32::MAX)..i32::MAX;
+            for (place, item) in places.zip(list.iter_from(first).take(count)) {
+                visit(&place.to_be_bytes(), Some(item));
+            }
+            behind(list.len())
+        }
+    }
+}
+
 /// Puts rows into a partition.
-struct Maker {
-    shape: Shape,
+pub(super) struct Maker {
     /// Of the only column with cells.
     column: u32,
     expiry: Option<Expiry>,
-    partition: Partition,
-    row: Vec<u8>,
+    pub(super) partition: Partition,
 }
 
 impl Maker {
-    fn add(&mut self, key: &[u8], cell: Option<&[u8]>) {
-        self.row.clear();
-        if self.shape != Shape::Strings {
-            self.shape.row_key(key, &mut self.row);
-        }
-        let (row, expiry) = (&self.row[..], self.expiry);
+    /// For rows of this key.
+    pub(super) fn new(locked: &Locked<'_>, table: &Table, key: Key<'_>) -> Maker {
+        let now_ms = locked.params().now().0;
+        let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
+        let expiry = locked.expiry(DB, key).flatten().map(|at| {
+            // What is left, rounded up: never more than was asked for, and not before the key is gone.
+            let left = at.0.saturating_sub(now_ms).div_ceil(1000);
+            Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
+        });
+        let column = table.cells().first().map_or(0, |column| column.number);
+        Maker { column, expiry, partition: Partition::new() }
+    }
+
+    pub(super) fn add(&mut self, row: &[u8], cell: Option<&[u8]>) {
+        let expiry = self.expiry;
         self.partition.write(Write::InsertRow { row, timestamp: 0, expiry });
         if let Some(bytes) = cell {
             self.partition.write(Write::Cell {
@@ -158,82 +224,37 @@ impl Maker {
     }
 }
 
-/// Which rows of a value are made.
+/// Which rows of a value are shown.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::cql::execute) struct Pick<'p> {
-    pub(in crate::cql::execute) rows: &'p Rows,
-    /// The row behind which they begin.
-    pub(in crate::cql::execute) after: Option<&'p [u8]>,
-    pub(in crate::cql::execute) is_reversed: bool,
-    /// The first of them in their order; None: all.
-    pub(in crate::cql::execute) rows_max: Option<usize>,
+pub(super) struct Pick<'p> {
+    pub(super) rows: &'p Rows,
+    pub(super) is_reversed: bool,
+    /// The first of them in their order are enough; None: all.
+    pub(super) rows_max: Option<usize>,
 }
 
 impl Pick<'_> {
-    pub(in crate::cql::execute) const ALL: Pick<'static> =
-        Pick { rows: &Rows::All, after: None, is_reversed: false, rows_max: None };
-
-    fn holds(&self, row: &[u8]) -> bool {
-        let is_left =
-            self.after.is_none_or(|after| if self.is_reversed { row < after } else { row > after });
-        is_left && self.rows.holds(row)
-    }
-
-    /// The keys of the first rows of a value, in no order: what is kept is as many as are made.
-    fn first(&self, value: Value<'_>, shape: Shape, rows_max: usize) -> Vec<Vec<u8>> {
-        let mut first: BTreeSet<Vec<u8>> = BTreeSet::new();
-        let mut row = Vec::new();
-        each_row(value, |key, _| {
-            shape.row_key(key, &mut row);
-            let is_full = first.len() >= rows_max;
-            let farthest = if self.is_reversed { first.first() } else { first.last() };
-            let is_near =
-                farthest.is_none_or(|far| if self.is_reversed { row > *far } else { row < *far });
-            if (is_full && !is_near) || !self.holds(&row) {
-                return;
-            }
-            first.insert(row.clone());
-            if is_full {
-                if self.is_reversed {
-                    first.pop_first()
-                } else {
-                    first.pop_last()
-                };
-            }
-        });
-        first.into_iter().collect()
+    /// Whether a row comes before another.
+    pub(super) fn is_nearer(&self, row: &[u8], other: &[u8]) -> bool {
+        if self.is_reversed { row > other } else { row < other }
     }
 }
 
-/// The rows of a key in this table, if it is of its type. O(value) unless the rows are named.
+/// A value, if it is of the type that the table shows.
+pub(super) fn value<'l>(locked: &'l Locked<'_>, table: &Table, key: Key<'_>) -> Option<Value<'l>> {
+    let kind = Shape::of(table).kind();
+    locked.get(DB, key).filter(|value| value.kind() == kind)
+}
+
+/// These rows of a key, and maybe others of it. O(value) unless they are named.
 pub(in crate::cql::execute) fn partition(
     locked: &Locked<'_>,
     table: &Table,
     key: Key<'_>,
-    pick: Pick<'_>,
+    rows: &Rows,
 ) -> Option<Partition> {
-    let shape = Shape::of(table);
-    let value = locked.get(DB, key).filter(|value| value.kind() == shape.kind())?;
-    let now_ms = locked.params().now().0;
-    let seconds = |seconds: u64| Seconds::try_from(seconds).unwrap_or(Seconds::MAX);
-    let expiry = locked.expiry(DB, key).flatten().map(|at| {
-        // What is left, rounded up: never more than was asked for, and not before the key is gone.
-        let left = at.0.saturating_sub(now_ms).div_ceil(1000);
-        Expiry { at: seconds((now_ms / 1000).saturating_add(left)), ttl: seconds(left) }
-    });
-    let column = table.cells().first().map_or(0, |column| column.number);
-    let mut maker = Maker { shape, column, expiry, partition: Partition::new(), row: Vec::new() };
-    let mut add_named = |rows: &[Vec<u8>]| {
-        for key in rows.iter().filter_map(|row| shape.row_value(row)) {
-            one_row(value, &key, |cell| maker.add(&key, cell));
-        }
-    };
-    match (pick.rows, pick.rows_max) {
-        (Rows::Points(points), _) if shape != Shape::Strings => add_named(points),
-        (_, Some(rows_max)) if rows_max < value.len() && shape != Shape::Strings => {
-            add_named(&pick.first(value, shape, rows_max));
-        }
-        _ => each_row(value, |key, cell| maker.add(key, cell)),
-    }
+    let value = value(locked, table, key)?;
+    let mut maker = Maker::new(locked, table, key);
+    visit_some(value, rows, (0, usize::MAX), |row, cell| maker.add(row, cell));
     Some(maker.partition)
 }

@@ -1,14 +1,19 @@
 //! SELECT on keyspace `redis`.
 
-use store::STRIPES;
+use store::{Key, Locked, Partition, STRIPES, Value};
 
-use super::{DB, Pick, partition};
+use super::DB;
+use super::gather::{ELEMENTS_MIN, Gathering};
+use super::shape::{Maker, Pick, partition, value, visit_some};
 use crate::cql::engine::Engine;
 use crate::cql::error::CqlError;
-use crate::cql::execute::keys::Key;
+use crate::cql::execute::keys::{Key as PartitionKey, split};
 use crate::cql::execute::paging::PagingState;
-use crate::cql::execute::result::Next;
+use crate::cql::execute::ranges::Rows;
+use crate::cql::execute::result::{Next, ROW_BYTES_USUAL};
 use crate::cql::execute::ring::Ring;
+use crate::cql::execute::row::RowCx;
+use crate::cql::execute::row_walk::RowWalk;
 use crate::cql::execute::walk::Walk;
 use crate::cql::token::token;
 use crate::gate::Gate;
@@ -18,31 +23,103 @@ impl Walk<'_> {
     pub(in crate::cql::execute) fn redis_keys(
         &mut self,
         engine: &Engine<'_>,
-        keys: &[Key],
+        keys: &[PartitionKey],
         gate: &mut Gate,
     ) -> Result<Next, CqlError> {
         self.each_key(keys, |walk, key, resume| {
             let found = engine.shared.keyspace.key(&key.bytes);
             let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
             *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
-            let pick = walk.pick(resume.as_ref());
-            match partition(&locked, &walk.plan.table, found, pick) {
-                Some(partition) => walk.visit(&key.bytes, &partition, resume),
-                None => Ok(Next::GoOn),
-            }
+            walk.redis_value(&locked, (&key.bytes, found), resume)
         })
     }
 
-    /// The rows of a value that are made: where rows are shown as they are, no more than the page takes and
-    /// one that says that there are more.
-    fn pick<'p>(&'p self, resume: Option<&'p PagingState>) -> Pick<'p> {
-        let after = resume.and_then(|state| state.row.as_deref());
-        Pick {
-            rows: &self.rows,
-            after,
-            is_reversed: self.plan.is_reversed,
-            rows_max: self.results.rows_taken(after.is_some()).map(|rows| rows.saturating_add(1)),
+    /// The wanted rows of one value.
+    fn redis_value(
+        &mut self,
+        locked: &Locked<'_>,
+        (key, found): (&[u8], Key<'_>),
+        resume: Option<PagingState>,
+    ) -> Result<Next, CqlError> {
+        let begun = self.gathering.take().filter(|gathering| gathering.key[..] == *key);
+        let table = &self.plan.table;
+        let Some(value) = value(locked, table, found) else { return Ok(Next::GoOn) };
+        let elements =
+            if let Rows::Points(points) = &self.rows { points.len() } else { value.len() };
+        if self.plan.is_distinct {
+            // That there is a row is all that is asked for.
+            let mut maker = Maker::new(locked, table, found);
+            visit_some(value, &self.rows, (0, 1), |row, cell| maker.add(row, cell));
+            return self.visit(key, &maker.partition, resume);
         }
+        if begun.is_none() && elements < ELEMENTS_MIN {
+            let Some(partition) = partition(locked, table, found, &self.rows) else {
+                return Ok(Next::GoOn);
+            };
+            // To make a row takes longer than to look at one.
+            self.results.spend(2 * elements + partition.heap_bytes() / ROW_BYTES_USUAL);
+            return self.visit(key, &partition, resume);
+        }
+        match begun {
+            Some(gathering) => self.redis_pieces(locked, (value, found), gathering),
+            None if resume.as_ref().is_some_and(|state| state.row.is_none()) => Ok(Next::GoOn),
+            None => {
+                if resume.is_none() {
+                    self.results.begin_partition();
+                } else if !self.results.allows_more_of_partition() {
+                    return Ok(Next::GoOn);
+                }
+                self.redis_pieces(locked, (value, found), Gathering::new(key, resume))
+            }
+        }
+    }
+
+    /// The rows of a large value, as many as fit this turn.
+    fn redis_pieces(
+        &mut self,
+        locked: &Locked<'_>,
+        (value, found): (Value<'_>, Key<'_>),
+        mut gathering: Gathering,
+    ) -> Result<Next, CqlError> {
+        let table = &*self.plan.table;
+        // Where rows are shown as they are, a round is no longer than the page.
+        let rows_max = self.results.rows_taken();
+        loop {
+            if !gathering.is_complete() {
+                let is_reversed = self.plan.is_reversed;
+                let pick = Pick { rows: &self.rows, is_reversed, rows_max };
+                let cost = gathering.visit(value, pick);
+                self.results.spend(cost);
+            } else {
+                let rows = gathering.take(self.plan.is_reversed);
+                if rows.is_empty() && !gathering.begin_round() {
+                    return self.end_partition(Next::GoOn);
+                }
+                let mut maker = Maker::new(locked, table, found);
+                rows.iter().for_each(|(row, cell)| maker.add(row, cell.as_deref()));
+                self.results.spend(2 * rows.len());
+                let next = self.offer_rows(&gathering.key, &maker.partition)?;
+                if next != Next::GoOn {
+                    return self.end_partition(next);
+                }
+            }
+            if self.results.pause_within(&gathering.key) == Next::Pause {
+                self.gathering = Some(gathering);
+                return Ok(Next::Pause);
+            }
+        }
+    }
+
+    /// All rows of a part of a partition.
+    fn offer_rows(&mut self, key: &[u8], partition: &Partition) -> Result<Next, CqlError> {
+        let plan = self.plan;
+        let now = self.results.now();
+        let parts = split(key, &plan.table);
+        let walk = RowWalk { partition, after: None, is_reversed: plan.is_reversed, now };
+        walk.visit(&Rows::All, |row| {
+            let row = RowCx::new(&plan.table, &parts, None, Some(row), now);
+            self.results.offer(key, &row.with_extras(&plan.selection.extras))
+        })
     }
 
     /// All keys of some tokens: stripe by stripe as SCAN goes, in a stripe by their bytes. A key that is
@@ -79,13 +156,9 @@ impl Walk<'_> {
             keys.sort_unstable();
             for key in &keys {
                 let state = resume.take().filter(|state| state.key[..] == key[..]);
-                let pick = self.pick(state.as_ref());
-                let found = partition(&locked, &self.plan.table, keyspace.key(key), pick);
-                if let Some(partition) = found {
-                    let next = self.visit(key, &partition, state)?;
-                    if next.ends_walk() {
-                        return Ok(next);
-                    }
+                let next = self.redis_value(&locked, (key, keyspace.key(key)), state)?;
+                if next.ends_walk() {
+                    return Ok(next);
                 }
                 // Keys of other types take their time, too.
                 if self.results.pass_partition(key) == Next::Pause {

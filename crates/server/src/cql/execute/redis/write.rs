@@ -12,6 +12,7 @@ use super::shape::{Shape, each_row, has_row, list_place};
 use crate::cql::error::CqlError;
 use crate::cql::schema::Table;
 use crate::records::RECORD_BYTES_MAX;
+use crate::resp::cx::{SET_COST, ZSET_COST, check_elements};
 
 /// What becomes of rows, in the order in which a statement says it.
 enum Deed<'w> {
@@ -27,11 +28,51 @@ enum Deed<'w> {
     RemoveAll,
 }
 
+/// Elements that the writes of a statement process: as those of a command, they have the reactor to
+/// themselves.
+#[derive(Debug)]
+pub(in crate::cql::execute) struct Elements {
+    spent: usize,
+    max: usize,
+}
+
+impl Elements {
+    /// 0: no limit.
+    pub(in crate::cql::execute) fn new(max: usize) -> Elements {
+        Elements { spent: 0, max }
+    }
+
+    pub(super) fn spend(&mut self, elements: usize) -> Result<(), CqlError> {
+        self.spent = self.spent.saturating_add(elements);
+        if check_elements(self.spent, self.max).is_ok() {
+            return Ok(());
+        }
+        Err(CqlError::invalid(
+            "The statement would process more elements than elements-per-command-max allows",
+        ))
+    }
+
+    /// Before a value is copied.
+    pub(in crate::cql::execute) fn copy(
+        &mut self,
+        value: Option<Value<'_>>,
+    ) -> Result<(), CqlError> {
+        let cost = match value {
+            None | Some(Value::String(_)) => return Ok(()),
+            Some(Value::List(_)) => 1,
+            Some(Value::Hash(_) | Value::Set(_)) => SET_COST,
+            Some(Value::ZSet(_)) => ZSET_COST,
+        };
+        self.spend(value.map_or(0, |value| value.len()).saturating_mul(cost))
+    }
+}
+
 /// One key that a statement writes.
 pub(in crate::cql::execute) struct KeyChange<'c, 'l> {
     pub(in crate::cql::execute) table: &'c Table,
     pub(in crate::cql::execute) key: Key<'c>,
     pub(in crate::cql::execute) locked: &'c Locked<'l>,
+    pub(in crate::cql::execute) elements: &'c mut Elements,
     /// Of the log: changes are appended, and not made.
     pub(in crate::cql::execute) record: &'c mut Vec<u8>,
 }
@@ -67,7 +108,7 @@ impl<'w> KeyChange<'_, '_> {
         } else if puts {
             self.put(shape, found, &deeds)?;
         } else if let Some(value) = found {
-            self.remove(shape, value, &deeds);
+            self.remove(shape, value, &deeds)?;
         }
         if self.record.len() <= RECORD_BYTES_MAX {
             return Ok(());
@@ -205,13 +246,18 @@ impl<'w> KeyChange<'_, '_> {
     }
 
     /// Removes rows that are there.
-    fn remove(&mut self, shape: Shape, value: Value<'_>, deeds: &[Deed<'w>]) {
+    fn remove(
+        &mut self,
+        shape: Shape,
+        value: Value<'_>,
+        deeds: &[Deed<'w>],
+    ) -> Result<(), CqlError> {
         if shape == Shape::Strings {
             // A string is one row with an empty key.
             if deeds.iter().any(|deed| deed.removes(&[])) {
                 self.change(Change::Delete);
             }
-            return;
+            return Ok(());
         }
         let points: BTreeSet<&[u8]> = deeds
             .iter()
@@ -223,6 +269,7 @@ impl<'w> KeyChange<'_, '_> {
             let named = points.iter().filter_map(|row| shape.row_value(row));
             gone.extend(named.filter(|row| has_row(value, row)));
         } else {
+            self.elements.spend(value.len())?;
             let mut key = Vec::new();
             each_row(value, |row, _| {
                 shape.row_key(row, &mut key);
@@ -232,11 +279,13 @@ impl<'w> KeyChange<'_, '_> {
             });
         }
         if gone.is_empty() {
-            return;
+            return Ok(());
         }
         if gone.len() == value.len() {
-            return self.change(Change::Delete);
+            self.change(Change::Delete);
+            return Ok(());
         }
+        self.elements.spend(gone.len().saturating_mul(SET_COST))?;
         let rows: Vec<&[u8]> = gone.iter().map(Vec::as_slice).collect();
         let rows = Items::Slice(&rows);
         match (shape, value) {
@@ -246,6 +295,7 @@ impl<'w> KeyChange<'_, '_> {
             (Shape::Lists, Value::List(list)) => {
                 // The log knows no removal by place: the items become one that is not there, and
                 // that one is removed.
+                self.elements.spend(value.len())?;
                 let mark = unlike_any(list.iter());
                 for row in &gone {
                     let place = <[u8; 4]>::try_from(&row[..]).map_or(0, u32::from_be_bytes);
@@ -257,6 +307,7 @@ impl<'w> KeyChange<'_, '_> {
                 unreachable!("not a string, and a list is a list")
             }
         }
+        Ok(())
     }
 
     fn damaged(&self) -> CqlError {

@@ -54,6 +54,8 @@ pub(super) struct Server {
     pub(super) turn_rows: usize,
     /// How often one has paused.
     pub(super) pauses: usize,
+    /// Requests of the Redis protocol: one runs at each pause, the last one first.
+    pub(super) meanwhile: Vec<String>,
 }
 
 /// What came back.
@@ -117,6 +119,7 @@ impl Server {
             builds_indexes: true,
             turn_rows: 0,
             pauses: 0,
+            meanwhile: Vec::new(),
         }
     }
 
@@ -200,6 +203,18 @@ impl Server {
         changer.carry_out(&statement, self.client.keyspace.as_deref()).unwrap();
     }
 
+    /// `elements-per-command-max`.
+    pub(super) fn set_elements_max(&mut self, elements_max: usize) {
+        let mut settings = (*self.worker.settings).clone();
+        settings.elements_per_command_max = elements_max;
+        self.worker.settings = Arc::new(settings);
+    }
+
+    /// What other statements have gathered that wait.
+    pub(super) fn gathered_elsewhere(&mut self, bytes: usize) {
+        self.worker.walks.pretend_gathered(bytes);
+    }
+
     /// Another reactor of the same server.
     pub(super) fn beside(&self) -> Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
@@ -217,6 +232,7 @@ impl Server {
             builds_indexes: true,
             turn_rows: 0,
             pauses: 0,
+            meanwhile: Vec::new(),
             resp: Session::new(ConnId(2), &peer, self.now.mono, true, Durability::Always),
         }
     }
@@ -330,6 +346,9 @@ impl Server {
             }
             assert!(out.is_empty(), "a response that is not whole");
             self.pauses += 1;
+            if let Some(request) = self.meanwhile.pop() {
+                self.resp(&request);
+            }
         }
     }
 

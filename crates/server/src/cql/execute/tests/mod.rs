@@ -11,6 +11,7 @@ mod pausing;
 mod purging;
 mod reads;
 mod redis;
+mod redis_pieces;
 mod refusals;
 mod units;
 mod writes;
