@@ -185,6 +185,7 @@ fn try_start_redis() -> Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut child = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--enable-debug-command", "yes"])
         .args(["--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"])
         .arg("--dir")
         .arg(directory.path())

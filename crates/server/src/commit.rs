@@ -125,9 +125,10 @@ impl<'a> Unit<'a> {
         self.record.bytes.len()
     }
 
+    /// Whether anything changed that replies wait for: not if keys only [expired](Unit::expire).
     #[inline]
-    pub(crate) fn has_changed(&self) -> bool {
-        !self.record.bytes.is_empty()
+    pub(crate) fn has_written(&self) -> bool {
+        !self.record.written.is_empty() || self.record.is_flushed
     }
 
     /// Whether changes of up to `bytes` in the log may follow. `memory_bytes_max`: what the server may
@@ -172,6 +173,16 @@ impl<'a> Unit<'a> {
             Mutation::Purge { .. } => {}
         }
         Ok(())
+    }
+
+    /// Deletes a key whose time has come. No reply waits for that: if the log loses the deletion, the key
+    /// comes back with its expiry, and so is never shown again.
+    pub(crate) fn expire(&mut self, db: u8, key: Key<'_>) -> Result<(), StoreError> {
+        debug_assert!(self.locked.is_overdue(db, key));
+        let written = self.record.written.len();
+        let result = self.change(&Mutation::Key { db, key, change: Change::Delete });
+        self.record.written.truncate(written);
+        result
     }
 
     /// Puts a timestamp on the record, if the unit changes anything: after a restart the server gives

@@ -3,7 +3,8 @@
 //! Each reactor looks at its share of the stripes at every tick. A stripe knows its next expiry, so
 //! a stripe without due keys costs one try of its lock, and no key is looked at in vain.
 
-use store::{Change, Mutation, Params, STRIPES};
+use base::time::MonoNs;
+use store::{Key, Params, STRIPES};
 
 use crate::commit::{Record, Unit};
 use crate::config::KeyEvents;
@@ -44,7 +45,7 @@ impl Cycle<'_> {
         let (before, after): (Vec<usize>, Vec<usize>) = share.partition(|stripe| *stripe < from);
         for stripe in after.into_iter().chain(before) {
             while self.shared.keyspace.has_due(stripe, self.params.now()) {
-                if self.elapsed_ns(start) > budget_ns || !self.has_room() {
+                if self.elapsed_ns(start) > budget_ns || !has_room(self.shared, self.worker) {
                     self.note_latency(start);
                     return stripe;
                 }
@@ -53,12 +54,6 @@ impl Cycle<'_> {
         }
         self.note_latency(start);
         0
-    }
-
-    /// Room for records, and for messages about keys: to those who hand these out the keys may come faster
-    /// than they can.
-    fn has_room(&self) -> bool {
-        self.shared.log.has_room(self.worker.index) && !self.shared.pubsub.is_any_full()
     }
 
     fn elapsed_ns(&self, start: u64) -> u64 {
@@ -83,12 +78,68 @@ impl Cycle<'_> {
             }
             let Some((db, name)) = unit.next_expired() else { break };
             let key = unit.key(&name);
-            if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
-                worker.tally.totals.expired_keys += 1;
-                worker.tell(shared, KeyEvents::EXPIRED, EXPIRED, db, &name);
-            }
+            expire_key(&mut unit, shared, worker, db, key);
         }
         unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
         worker.wake_receivers(shared);
     }
+
+    /// Deletes those of the given keys whose time has come. Keys of one stripe stand next to each other,
+    /// as SCAN finds them.
+    pub(crate) fn expire_found(&mut self, db: u8, names: &[Vec<u8>]) {
+        let Cycle { shared, params, worker, record } = self;
+        let stripe_of = |name: &[u8]| shared.keyspace.stripe_of_key(name);
+        for of_stripe in names.chunk_by(|one, next| stripe_of(one) == stripe_of(next)) {
+            for some in of_stripe.chunks(KEYS_PER_LOCK_MAX) {
+                if !takes_expiries(shared, worker) {
+                    return;
+                }
+                let locked = shared.keyspace.lock_stripe(stripe_of(&some[0]), params);
+                let mut unit = Unit::new(shared, worker, record, locked);
+                for name in some {
+                    let key = unit.key(name);
+                    if has_room_for(&unit, key) && unit.is_overdue(db, key) {
+                        expire_key(&mut unit, shared, worker, db, key);
+                    }
+                }
+                unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
+                worker.wake_receivers(shared);
+            }
+        }
+    }
+}
+
+/// Deletes a key whose time has come, counts it, and tells of it.
+pub(crate) fn expire_key(
+    unit: &mut Unit<'_>,
+    shared: &Shared,
+    worker: &mut Worker,
+    db: u8,
+    key: Key<'_>,
+) {
+    if unit.expire(db, key).is_ok() {
+        worker.tally.totals.expired_keys += 1;
+        worker.tell(shared, KeyEvents::EXPIRED, EXPIRED, db, key.bytes);
+    }
+}
+
+/// Whether a command that only reads may delete the expired keys that it meets. Otherwise they stay
+/// for the next round in the background or the next command; nobody sees them.
+pub(crate) fn may_expire_at_reads(shared: &Shared, worker: &Worker, now: MonoNs) -> bool {
+    takes_expiries(shared, worker) && shared.pause.until(now).is_none()
+}
+
+fn takes_expiries(shared: &Shared, worker: &Worker) -> bool {
+    shared.log.takes_writes() && has_room(shared, worker)
+}
+
+/// Room for records, and for messages about keys: to those who hand these out the keys may come faster
+/// than they can.
+fn has_room(shared: &Shared, worker: &Worker) -> bool {
+    shared.log.has_room(worker.index) && !shared.pubsub.is_any_full()
+}
+
+/// Whether a record that other keys may be on has room for the deletion of one more.
+pub(crate) fn has_room_for(unit: &Unit<'_>, key: Key<'_>) -> bool {
+    unit.record_bytes() + key.bytes.len() <= RECORD_BYTES_MAX
 }

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::access::AccessClock;
 use crate::blob::prefetch;
 use crate::indexes::{Definitions, Registry};
-use crate::locked::{Guard, Locked};
+use crate::locked::{Guard, Locked, Seen};
 use crate::mutation::{Key, Mutation};
 use crate::partitions::{Reach, TableId, stripe_of_token};
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe, stripe_of};
@@ -331,8 +331,8 @@ impl Keyspace {
         }
     }
 
-    /// Visits keys of a database until about `count` were seen, one stripe lock at a time. Every
-    /// key that is present from the first to the last call of a scan is visited.
+    /// Visits keys of a database until about `count` were seen, one stripe lock at a time; expired ones
+    /// count. Every key that is present from the first to the last call of a scan is visited.
     ///
     /// Returns where to go on, and the log position of what was seen (0: durable or empty).
     pub fn scan(
@@ -341,7 +341,7 @@ impl Keyspace {
         cursor: ScanCursor,
         count: usize,
         params: &Params,
-        mut visit: impl FnMut(&Locked<'_>, &[u8]),
+        mut visit: impl FnMut(&Locked<'_>, Seen<'_>),
     ) -> (ScanCursor, u64) {
         let (mut stripe, mut place) = cursor.split();
         let (mut seen, mut gate) = (0, 0);

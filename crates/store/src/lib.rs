@@ -40,7 +40,7 @@ pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
 pub use items::{Items, Scored, Writes};
 pub use keyspace::{DbStats, Keyspace, LockWaits, Params, ScanCursor, StoreError};
-pub use locked::{Locked, Lookups, Value, ValueKind};
+pub use locked::{Locked, Lookups, Seen, Value, ValueKind};
 pub use mutation::{Key, Mutation};
 pub use partitions::{PARTITIONS_DB, PartitionKey, Reach, TableId, stripe_of_token};
 pub use snapshot::{SnapshotBlock, load_block};

@@ -35,6 +35,14 @@ pub enum Value<'a> {
     ZSet(&'a ZSet),
 }
 
+/// A key that a scan visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen<'a> {
+    Live(&'a [u8]),
+    /// Still there although its time has come.
+    Overdue(&'a [u8]),
+}
+
 /// The types as Redis names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
@@ -526,7 +534,7 @@ impl<'a> Locked<'a> {
         db: u8,
         cursor: ScanCursor,
         count: usize,
-        mut visit: impl FnMut(&[u8]),
+        mut visit: impl FnMut(Seen<'_>),
     ) -> ScanCursor {
         assert!(self.is_all(), "a scan of all keys needs every stripe");
         let (mut stripe, mut place) = cursor.split();
@@ -544,20 +552,25 @@ impl<'a> Locked<'a> {
     }
 
     /// One step of a scan in the first locked stripe: see [`Keyspace::scan`].
-    pub(crate) fn scan_step(&self, db: u8, place: u32, visit: impl FnMut(&[u8])) -> u32 {
+    pub(crate) fn scan_step(&self, db: u8, place: u32, visit: impl FnMut(Seen<'_>)) -> u32 {
         self.scan_guard(0, db, place, visit)
     }
 
-    fn scan_guard(&self, position: usize, db: u8, place: u32, mut visit: impl FnMut(&[u8])) -> u32 {
+    fn scan_guard(
+        &self,
+        position: usize,
+        db: u8,
+        place: u32,
+        mut visit: impl FnMut(Seen<'_>),
+    ) -> u32 {
         let table = &self.guards[position].stripe.dbs[db].table;
         let now = self.params.now();
         table.scan(
             place,
             |key| self.keyspace.hash(key),
             |entry| {
-                if !entry.is_expired(now) {
-                    visit(entry.key());
-                }
+                let key = entry.key();
+                visit(if entry.is_expired(now) { Seen::Overdue(key) } else { Seen::Live(key) });
             },
         )
     }

@@ -10,7 +10,8 @@ use crate::types::{Compact, Encoding};
 use crate::{
     AccessClock, AccessRule, CellValue, Change, End, EvictionPolicy, Items, Keyspace, LockWaits,
     Lookups, Mutation, PARTITIONS_DB, Params, PartitionKey, Reach, RowKey, STRIPES, ScanCursor,
-    Scored, SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes, load_block,
+    Scored, Seen, SnapshotBlock, Stamp, StoreError, TableId, Value, WatchFlag, Write, Writes,
+    load_block,
 };
 
 fn params(now: u64) -> Params {
@@ -21,6 +22,11 @@ fn params(now: u64) -> Params {
         ..Compact::default()
     };
     Params::new(UnixMs(now), AccessClock::new(AccessRule::Lru, UnixMs(now), 1), compact)
+}
+
+fn live(seen: Seen<'_>) -> Vec<u8> {
+    let Seen::Live(key) = seen else { panic!("{seen:?} in a store where nothing expires") };
+    key.to_vec()
 }
 
 fn apply(
@@ -375,7 +381,7 @@ fn a_scan_sees_every_key_once_and_ends() {
     }
     let (params, mut cursor, mut seen, mut calls) = (params(0), ScanCursor(0), Vec::new(), 0);
     loop {
-        let (next, _) = store.scan(0, cursor, 10, &params, |_, key| seen.push(key.to_vec()));
+        let (next, _) = store.scan(0, cursor, 10, &params, |_, key| seen.push(live(key)));
         calls += 1;
         cursor = next;
         if cursor == ScanCursor(0) {
@@ -389,6 +395,32 @@ fn a_scan_sees_every_key_once_and_ends() {
 }
 
 #[test]
+fn a_scan_tells_overdue_keys_apart_and_counts_them() {
+    let store = Keyspace::new(3);
+    for n in 0..3000u32 {
+        let change = Change::Set { value: b"", expiry: (n > 0).then_some(UnixMs(10)) };
+        apply(&store, 0, 0, &n.to_le_bytes(), change).expect("fits");
+    }
+    let (params, mut cursor, mut overdue, mut alive) = (params(11), ScanCursor(0), 0, 0);
+    loop {
+        let mut visited = 0;
+        let (next, _) = store.scan(0, cursor, 10, &params, |_, seen| {
+            visited += 1;
+            match seen {
+                Seen::Overdue(_) => overdue += 1,
+                Seen::Live(key) => alive += usize::from(key == [0; 4]),
+            }
+        });
+        assert!(visited <= 50, "{visited}: one stripe's step beyond what was asked for");
+        cursor = next;
+        if cursor == ScanCursor(0) {
+            break;
+        }
+    }
+    assert_eq!((overdue, alive), (2999, 1));
+}
+
+#[test]
 fn a_scan_under_all_locks_goes_the_same_way() {
     let store = Keyspace::new(3);
     for n in 0..3000u32 {
@@ -398,9 +430,9 @@ fn a_scan_under_all_locks_goes_the_same_way() {
     let (params, mut cursor) = (params(0), ScanCursor(0));
     loop {
         let (mut alone, mut locked) = (Vec::new(), Vec::new());
-        let (next, _) = store.scan(2, cursor, 100, &params, |_, key| alone.push(key.to_vec()));
+        let (next, _) = store.scan(2, cursor, 100, &params, |_, key| alone.push(live(key)));
         let all = store.lock_all(&params);
-        assert_eq!(all.scan(2, cursor, 100, |key| locked.push(key.to_vec())), next);
+        assert_eq!(all.scan(2, cursor, 100, |key| locked.push(live(key))), next);
         assert_eq!(locked, alone);
         cursor = next;
         if cursor == ScanCursor(0) {

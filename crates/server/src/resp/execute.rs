@@ -4,19 +4,19 @@ use std::cell::Cell;
 
 use base::time::Now;
 use smallvec::SmallVec;
-use store::{Change, Locked, Params};
+use store::{Key, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
 use super::cx::{Cx, QUEUED_COST, check_elements};
 use super::fail::Fail;
-use super::notices::EXPIRED;
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
 use crate::commit::{Record, Unit};
 use crate::config::KeyEvents;
 use crate::evict::Eviction;
+use crate::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::gate::Gate;
 use crate::hot_keys::Space;
 use crate::latency::LatencyEvent;
@@ -409,6 +409,10 @@ impl Cx<'_> {
             self.worker.tally.error(Some(id), &text);
         }
         let lookups = self.locked.take_lookups();
+        // What expired is not found.
+        if lookups.misses > 0 && command.flags.has(Flags::READONLY) {
+            self.delete_overdue(command, args, keys);
+        }
         if command.flags.has(Flags::READONLY) {
             self.worker.tally.totals.hits += u64::from(lookups.hits);
             self.worker.tally.totals.misses += u64::from(lookups.misses);
@@ -479,8 +483,8 @@ impl Cx<'_> {
         self.check_reply()
     }
 
-    /// Deletes the command's keys that have expired, so that the log records when they did. Reads only
-    /// skip them.
+    /// Deletes the command's keys that have expired: before a write, so that the log records when they
+    /// did, and after a read that has not found them.
     #[inline]
     fn delete_overdue(&mut self, command: &Command, args: Args<'_>, keys: Option<&Keys>) {
         let may_expire = |(db, hash): &(u8, u64)| self.locked.may_expire(*db, *hash);
@@ -495,12 +499,23 @@ impl Cx<'_> {
         if listed.is_err() {
             return; // the command itself refuses its arguments
         }
-        self.worker.told_as = EXPIRED;
+        let is_write = command.flags.has(Flags::WRITE);
+        if !is_write && !may_expire_at_reads(self.shared, self.worker, self.now.mono) {
+            return;
+        }
         for at in overdue {
             let key = self.key(args.get(at));
-            if self.locked.is_overdue(self.db, key) && self.change(key, Change::Delete).is_ok() {
-                self.worker.tally.totals.expired_keys += 1;
+            // The record of a write has been admitted with its keys.
+            if is_write || has_room_for(&self.locked, key) {
+                self.expire_key(self.db, key);
             }
+        }
+    }
+
+    /// Deletes a key if its time has come.
+    pub(crate) fn expire_key(&mut self, db: u8, key: Key<'_>) {
+        if self.locked.is_overdue(db, key) {
+            expire_key(&mut self.locked, self.shared, self.worker, db, key);
         }
     }
 
@@ -509,14 +524,14 @@ impl Cx<'_> {
     #[inline]
     fn commit(self, command: &Command, keys: &Keys) -> Gate {
         let is_gated = is_gated(self.session.durability);
-        let seen = if is_gated && !self.locked.has_changed() {
+        let seen = if is_gated && !self.locked.has_written() {
             self.seen(command, keys)
         } else {
             Gate::OPEN
         };
         let other = seen.max(self.gate);
         let Cx { locked: unit, session, worker, shared, .. } = self;
-        let has_changed = unit.has_changed();
+        let has_written = unit.has_written();
         let publishes = worker.pubsub.has_deferred();
         let written = unit.commit_then(worker, |worker, written| {
             if publishes {
@@ -528,10 +543,10 @@ impl Cx<'_> {
         if publishes {
             worker.wake_receivers(shared);
         }
-        if has_changed {
+        if has_written {
             session.last_write = written;
         }
-        if is_gated { written.max(other) } else { other }
+        if is_gated && has_written { written.max(other) } else { other }
     }
 
     /// The newest write to the keys of a command that changed nothing.

@@ -6,7 +6,7 @@ mod object;
 mod wait;
 
 use base::time::UnixMs;
-use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Value, ValueKind};
+use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Seen, Value, ValueKind};
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
@@ -14,6 +14,8 @@ use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::glob::Steps;
 use super::scan::{ScanOptions, parse_cursor};
+use crate::commit::Record;
+use crate::expire::{Cycle, has_room_for, may_expire_at_reads};
 use crate::gate::Gate;
 use crate::worker::is_gated;
 
@@ -333,6 +335,7 @@ fn database(text: &[u8]) -> Result<u8, Fail> {
 fn is_free_in(cx: &mut Cx<'_>, db: u8, key: Key<'_>) -> bool {
     let gate = Gate::of(&cx.locked, db, key.hash);
     note_gate(cx, gate);
+    cx.expire_key(db, key);
     !cx.locked.contains(db, key)
 }
 
@@ -393,7 +396,7 @@ pub(crate) const RANDOMKEY: Command = Command {
     group: Group::Generic,
     arity: 1,
     flags: Flags::READONLY.and(Flags::ALL_KEYS),
-    tips: &["request_policy:all_shards", "nondeterministic_output"],
+    tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
     run: randomkey,
     ..Command::EMPTY
 };
@@ -417,7 +420,7 @@ pub(crate) const SCAN: Command = Command {
     group: Group::Generic,
     arity: -2,
     flags: Flags::READONLY.and(Flags::LOCKS_STRIPES),
-    tips: &["nondeterministic_output", "request_policy:special"],
+    tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
     run: scan,
     ..Command::EMPTY
 };
@@ -429,16 +432,20 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let start = cx.reply.out.len();
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
-    let mut visit = |locked: &Locked<'_>, key: &[u8]| {
-        if reply_has_room(reply.out) && is_wanted(locked, db, key, &options) {
+    // SCAN has found them: at most as many as it may visit.
+    let mut overdue = Vec::new();
+    let mut visit = |locked: &Locked<'_>, seen: Seen<'_>| match seen {
+        Seen::Overdue(key) if options.accepts(key) => overdue.push(key.to_vec()),
+        Seen::Live(key) if reply_has_room(reply.out) && is_wanted(locked, db, key, &options) => {
             reply.bulk(key);
             found += 1;
         }
+        Seen::Overdue(_) | Seen::Live(_) => {}
     };
     let (next, gate) = if cx.locked.is_all() {
         let locked = &cx.locked;
         // Whoever locked everything waits for everything.
-        (locked.scan(db, cursor, options.count, |key| visit(locked, key)), Gate::OPEN)
+        (locked.scan(db, cursor, options.count, |seen| visit(locked, seen)), Gate::OPEN)
     } else {
         let keyspace = &cx.shared.keyspace;
         let (next, position) = keyspace.scan(db, cursor, options.count, cx.locked.params(), visit);
@@ -451,7 +458,28 @@ fn scan(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     cx.reply.array(found);
     head_first(cx.reply.out, start, body_end);
     note_gate(cx, gate);
+    expire_found(cx, &overdue);
     Ok(())
+}
+
+/// Deletes the expired keys that a scan has found. Outside of EXEC no stripe is locked then, and each
+/// is locked again.
+fn expire_found(cx: &mut Cx<'_>, names: &[Vec<u8>]) {
+    if names.is_empty() || !may_expire_at_reads(cx.shared, cx.worker, cx.now.mono) {
+        return;
+    }
+    if !cx.locked.is_all() {
+        let (shared, worker) = (cx.shared, &mut *cx.worker);
+        let params = cx.locked.params();
+        let record = &mut Record::default();
+        return Cycle { shared, params, worker, record }.expire_found(cx.db, names);
+    }
+    for name in names {
+        let key = cx.key(name);
+        if has_room_for(&cx.locked, key) {
+            cx.expire_key(cx.db, key);
+        }
+    }
 }
 
 fn is_wanted(locked: &Locked<'_>, db: u8, key: &[u8], options: &ScanOptions<'_>) -> bool {

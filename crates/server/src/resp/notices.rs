@@ -180,7 +180,6 @@ fn takes_away(change: Change<'_>) -> bool {
 fn event_of(command: &'static str, change: Change<'_>) -> Option<(KeyEvents, &'static str)> {
     // Those that are called after their command, whatever it does to the key.
     let by_command = match command {
-        EXPIRED => Some((KeyEvents::EXPIRED, command)),
         "copy" => Some((KeyEvents::GENERIC, "copy_to")),
         "append" | "setrange" | "incrbyfloat" => Some((KeyEvents::STRING, command)),
         "incr" | "incrby" | "decr" | "decrby" => Some((KeyEvents::STRING, "incrby")),

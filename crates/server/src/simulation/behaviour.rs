@@ -148,6 +148,28 @@ fn expiry_is_in_the_log() {
 }
 
 #[test]
+fn a_read_that_removes_an_expired_key_does_not_wait_for_the_disk() {
+    let options = vec![("active-expire", "no".to_owned())];
+    let mut world = World::new(SEED, Plan { options, ..Plan::default() });
+    let client = world.connect();
+    world.send(client, command(&["SET", "text0", "x", "PX", "50"]));
+    world.settle();
+    world.advance(1_000_000_000);
+    world.settle();
+    for _ in 0..2 {
+        world.send(client, get("text0"));
+        run_reactors(&mut world);
+        assert!(is_served(&mut world, client));
+    }
+    let now = world.sim().now().unix;
+    assert_eq!(world.shared().keyspace.stats(now).0[0].keys, 0, "the read has left the key there");
+    world.settle();
+    world.crash(true, DiskFaults::default());
+    let now = world.sim().now().unix;
+    assert_eq!(world.shared().keyspace.stats(now).0[0].keys, 0, "the removal is not in the log");
+}
+
+#[test]
 fn held_replies_move_with_their_connection() {
     let mut world = World::new(SEED, Plan::default());
     let (client, reader) = (world.connect(), world.connect());

@@ -51,6 +51,29 @@ fn check(events: &str, steps: &[(&str, &[&str])]) {
 }
 
 #[test]
+fn reads_tell_of_the_expired_keys_that_they_remove() {
+    let options = [("notify-keyspace-events", "EAm"), ("active-expire", "no")];
+    let mut world = world_with(2, &options);
+    let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &listener, &["PSUBSCRIBE", "__key*@*__:*"]);
+    let read: [(&str, &[&str]); 6] = [
+        ("GET k", &["expired k", "keymiss k"]),
+        ("EXISTS none k", &["expired k", "keymiss none", "keymiss k"]),
+        ("HGETALL k", &["expired k", "keymiss k"]),
+        ("TYPE k", &["expired k", "keymiss k"]),
+        ("SCAN 0 COUNT 10000", &["expired k"]),
+        ("KEYS *", &[]),
+    ];
+    for (command, expected) in read {
+        ask(&mut world, &client, &["SET", "k", "v", "PXAT", "1"]);
+        told(&listener);
+        let words: Vec<&str> = command.split(' ').collect();
+        ask(&mut world, &client, &words);
+        assert_eq!(told(&listener), expected, "{command}");
+    }
+}
+
+#[test]
 fn strings_and_keys_of_every_type_tell_what_becomes_of_them() {
     check(
         "EA",
