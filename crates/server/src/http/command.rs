@@ -218,7 +218,7 @@ pub(super) fn refusal(args: Args<'_>) -> Option<String> {
         Group::PubSub => !matches!(command.name, "publish" | "spublish" | "pubsub"),
         _ => matches!(command.name, "monitor" | "save"),
     };
-    let waits = command.flags.has(Flags::BLOCKING);
+    let waits = command.flags.has(Flags::WAITS);
     (is_of_connection || waits)
         .then(|| format!("ERR Command is not available: '{}'", command.name.to_ascii_uppercase()))
 }

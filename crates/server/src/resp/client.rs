@@ -221,6 +221,7 @@ const SETINFO: Command = Command {
     group: Group::Connection,
     arity: 4,
     flags: OWN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: setinfo,
     ..Command::EMPTY
 };
@@ -250,6 +251,7 @@ const SETNAME: Command = Command {
     group: Group::Connection,
     arity: 3,
     flags: OWN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: setname,
     ..Command::EMPTY
 };

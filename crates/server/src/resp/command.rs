@@ -29,7 +29,6 @@ impl Flags {
     pub(crate) const ADMIN: Flags = Flags(1 << 3);
     pub(crate) const PUBSUB: Flags = Flags(1 << 4);
     pub(crate) const NOSCRIPT: Flags = Flags(1 << 5);
-    pub(crate) const BLOCKING: Flags = Flags(1 << 6);
     pub(crate) const LOADING: Flags = Flags(1 << 7);
     pub(crate) const STALE: Flags = Flags(1 << 8);
     pub(crate) const SKIP_SLOWLOG: Flags = Flags(1 << 10);
@@ -65,6 +64,9 @@ impl Flags {
     /// Ours: the log record may hold stored values, not only the arguments (COPY, SPOP, ZUNIONSTORE).
     pub(crate) const COPIES: Flags = Flags(1 << 16);
 
+    /// Ours: the reply waits for the log or a time (WAIT, WAITAOF; Redis 7.2 does not count them as blocking).
+    pub(crate) const WAITS: Flags = Flags(1 << 6);
+
     /// The flags that COMMAND INFO shows, in Redis's order.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
         (Flags::WRITE, "write"),
@@ -73,7 +75,6 @@ impl Flags {
         (Flags::ADMIN, "admin"),
         (Flags::PUBSUB, "pubsub"),
         (Flags::NOSCRIPT, "noscript"),
-        (Flags::BLOCKING, "blocking"),
         (Flags::LOADING, "loading"),
         (Flags::STALE, "stale"),
         (Flags::SKIP_SLOWLOG, "skip_slowlog"),
@@ -86,7 +87,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const OURS: [Flags; 12] = [
+    const OURS: [Flags; 13] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -99,6 +100,7 @@ impl Flags {
         Flags::UNPAUSABLE,
         Flags::TOUCHES,
         Flags::COPIES,
+        Flags::WAITS,
     ];
 
     pub(crate) const fn and(self, other: Flags) -> Flags {
@@ -183,6 +185,8 @@ pub(crate) enum KeyAccess {
     Remove,
     /// RW INSERT: adds without changing what is there.
     Insert,
+    /// A shard channel, by which a proxy chooses the server as by a key.
+    Channel,
 }
 
 impl KeyAccess {
@@ -199,6 +203,7 @@ impl KeyAccess {
             KeyAccess::UpdateOrOverwrite => &["RW", "access", "update", "variable_flags"],
             KeyAccess::Remove => &["RM", "delete"],
             KeyAccess::Insert => &["RW", "insert"],
+            KeyAccess::Channel => &["not_key"],
         }
     }
 
@@ -227,6 +232,8 @@ pub(crate) enum KeyPlaces {
 pub(crate) struct KeySpec {
     pub(crate) places: KeyPlaces,
     pub(crate) access: KeyAccess,
+    /// In Redis's words, for COMMAND INFO.
+    pub(crate) notes: Option<&'static str>,
 }
 
 impl KeySpec {
@@ -241,15 +248,19 @@ impl KeySpec {
         step: usize,
         access: KeyAccess,
     ) -> KeySpec {
-        KeySpec { places: KeyPlaces::Range { first, last, step }, access }
+        KeySpec { places: KeyPlaces::Range { first, last, step }, access, notes: None }
     }
 
     pub(crate) const fn counted(count_at: usize, access: KeyAccess) -> KeySpec {
-        KeySpec { places: KeyPlaces::Counted { count_at }, access }
+        KeySpec { places: KeyPlaces::Counted { count_at }, access, notes: None }
+    }
+
+    pub(crate) const fn noted(self, notes: &'static str) -> KeySpec {
+        KeySpec { notes: Some(notes), ..self }
     }
 
     #[inline]
-    fn positions(&self, args: Args<'_>) -> Result<StepBy<Range<usize>>, BadKeyCount> {
+    pub(crate) fn positions(&self, args: Args<'_>) -> Result<StepBy<Range<usize>>, BadKeyCount> {
         match self.places {
             KeyPlaces::Range { first, last, step } => {
                 let end = if last < 0 {
@@ -291,6 +302,8 @@ pub(crate) struct Command {
     pub(crate) arity: i32,
     pub(crate) flags: Flags,
     pub(crate) keys: &'static [KeySpec],
+    /// Shard channels, which COMMAND INFO shows like keys. No command looks for keys there.
+    pub(crate) channels: &'static [KeySpec],
     /// Hints for clients, in Redis's words (`nondeterministic_output`).
     pub(crate) tips: &'static [&'static str],
     /// ACL categories that neither the group nor the flags say, with their `@`.
@@ -312,6 +325,7 @@ impl Command {
         arity: 0,
         flags: Flags::NONE,
         keys: &[],
+        channels: &[],
         tips: &[],
         more_categories: &[],
         subcommands: &[],
@@ -364,6 +378,11 @@ impl Command {
         Ok(())
     }
 
+    /// What COMMAND INFO shows as key specifications.
+    pub(crate) fn shown_keys(&self) -> &'static [KeySpec] {
+        if self.channels.is_empty() { self.keys } else { self.channels }
+    }
+
     /// ACL categories, from the group and the flags as Redis derives them. A container has none of
     /// its own: its subcommands have.
     pub(crate) fn categories(&self) -> Vec<&'static str> {
@@ -378,7 +397,7 @@ impl Command {
         match self.group {
             _ if !self.subcommands.is_empty() => {}
             // WAIT and WAITAOF wait for the writes of their connection.
-            Group::Generic if flags.has(Flags::BLOCKING) => names.push("@connection"),
+            Group::Generic if flags.has(Flags::WAITS) => names.push("@connection"),
             Group::Generic => names.push("@keyspace"),
             Group::String => names.push("@string"),
             Group::Hash => names.push("@hash"),
@@ -396,9 +415,6 @@ impl Command {
         if flags.has(Flags::ADMIN) {
             names.push("@admin");
             names.push("@dangerous");
-        }
-        if flags.has(Flags::BLOCKING) {
-            names.push("@blocking");
         }
         names.extend(self.more_categories);
         names.push(if flags.has(Flags::FAST) { "@fast" } else { "@slow" });

@@ -137,6 +137,7 @@ const RESETSTAT: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ADMIN.and(Flags::SEES_STATS),
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: resetstat,
     ..Command::EMPTY
 };
@@ -157,6 +158,7 @@ const REWRITE: Command = Command {
     group: Group::Server,
     arity: 2,
     flags: ADMIN,
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: rewrite,
     ..Command::EMPTY
 };

@@ -23,7 +23,7 @@ pub(crate) const DEBUG: Command = Command {
     since: "1.0.0",
     group: Group::Server,
     arity: -2,
-    flags: Flags::CONTAINER,
+    flags: Flags::CONTAINER.and(ADMIN),
     subcommands: &[&HELP, &JMAP, &OBJECT, &RELOAD, &SET_ACTIVE_EXPIRE, &SLEEP],
     ..Command::EMPTY
 };

@@ -193,7 +193,7 @@ const LATENCY_RESET: Command = Command {
     group: Group::Server,
     arity: -2,
     flags: LATENCY_ADMIN,
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
     run: latency_reset,
     ..Command::EMPTY
 };

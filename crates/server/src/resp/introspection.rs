@@ -117,7 +117,7 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: CommandId) {
     let entry = REGISTRY.entry(id);
     let command = entry.command;
     let flags: Vec<&str> = flag_names(command).collect();
-    let (first, last, step) = plain_range(command.keys);
+    let (first, last, step) = plain_range(command.shown_keys());
     reply.array(10);
     reply.bulk(entry.full_name.as_bytes());
     reply.integer(command.arity.into());
@@ -130,8 +130,9 @@ fn write_details(reply: &mut ReplyWriter<'_>, id: CommandId) {
     for tip in command.tips {
         reply.bulk(tip.as_bytes());
     }
-    reply.set(command.keys.len());
-    for spec in command.keys {
+    let specs = command.shown_keys();
+    reply.set(specs.len());
+    for spec in specs {
         write_key_spec(reply, *spec);
     }
     if command.subcommands.is_empty() {
@@ -186,7 +187,11 @@ fn write_key_spec(reply: &mut ReplyWriter<'_>, spec: KeySpec) {
             (count_at, "keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)])
         }
     };
-    reply.map(3);
+    reply.map(3 + usize::from(spec.notes.is_some()));
+    if let Some(notes) = spec.notes {
+        reply.bulk(b"notes");
+        reply.bulk(notes.as_bytes());
+    }
     reply.bulk(b"flags");
     write_words(reply, spec.access.flag_names());
     reply.bulk(b"begin_search");
@@ -323,7 +328,7 @@ const GETKEYS: Command = Command {
     since: "2.8.13",
     complexity: "O(N) in the number of arguments",
     group: Group::Server,
-    arity: -4,
+    arity: -3,
     flags: ALWAYS,
     more_categories: CATEGORIES,
     run: getkeys,
@@ -373,7 +378,9 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
     let mut keys = Vec::new();
     let listed =
         command.key_positions(request, |at, access| keys.push((at, access.of_request(request))));
-    if listed.is_err() || keys.is_empty() {
+    // A count of 0 locks nothing and is refused by the command; here it names no key.
+    let has_keys = |spec: &KeySpec| spec.positions(request).is_ok_and(|places| places.len() > 0);
+    if listed.is_err() || !command.keys.iter().all(has_keys) {
         return Err(Fail::text("ERR Invalid arguments specified for command"));
     }
     Ok(keys)

@@ -6,7 +6,7 @@
 
 use wire::resp::{Args, Protocol};
 
-use super::command::{Command, Done, Flags, Group};
+use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::Cx;
 use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
@@ -17,6 +17,8 @@ use super::session::Session;
 use crate::pubsub::{Kind, Name, Post};
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
+const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];
+const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel)];
 const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER);
 const TALKS: Flags = LOOKS.and(Flags::FAST);
 
@@ -44,6 +46,7 @@ pub(crate) const SPUBLISH: Command = Command {
     group: Group::PubSub,
     arity: 3,
     flags: TALKS,
+    channels: SHARD_CHANNEL,
     run: |cx, args| publish(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
 };
@@ -110,6 +113,7 @@ pub(crate) const SSUBSCRIBE: Command = Command {
     group: Group::PubSub,
     arity: -2,
     flags: LISTENS,
+    channels: SHARD_CHANNELS,
     run: ssubscribe,
     ..Command::EMPTY
 };
@@ -182,6 +186,7 @@ pub(crate) const SUNSUBSCRIBE: Command = Command {
     group: Group::PubSub,
     arity: -1,
     flags: LISTENS,
+    channels: SHARD_CHANNELS,
     run: |cx, args| unsubscribe(cx, args, Kind::ShardChannel),
     ..Command::EMPTY
 };

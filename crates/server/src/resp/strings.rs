@@ -62,7 +62,8 @@ pub(crate) const SET: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
-    keys: &[KeySpec::one(KeyAccess::UpdateOrOverwrite)],
+    keys: &[KeySpec::one(KeyAccess::UpdateOrOverwrite)
+        .noted("RW and ACCESS due to the optional `GET` argument")],
     run: set,
     ..Command::EMPTY
 };
@@ -236,7 +237,7 @@ pub(crate) const GETEX: Command = Command {
     group: Group::String,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
+    keys: &[KeySpec::one(KeyAccess::ReadUpdate).noted("RW and UPDATE because it changes the TTL")],
     run: getex,
     ..Command::EMPTY
 };
@@ -323,7 +324,6 @@ pub(crate) const MSETNX: Command = Command {
     arity: -3,
     flags: GROWS,
     keys: &[KeySpec::range(1, -1, 2, KeyAccess::Create)],
-    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
     run: msetnx,
     ..Command::EMPTY
 };

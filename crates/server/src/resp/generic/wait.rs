@@ -16,7 +16,7 @@ pub(crate) const WAIT: Command = Command {
     since: "3.0.0",
     group: Group::Generic,
     arity: 3,
-    flags: Flags::BLOCKING,
+    flags: Flags::WAITS,
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     run: wait,
     ..Command::EMPTY
@@ -41,7 +41,8 @@ pub(crate) const WAITAOF: Command = Command {
     since: "7.2.0",
     group: Group::Generic,
     arity: 4,
-    flags: Flags::BLOCKING,
+    flags: Flags::WAITS,
+    tips: WAIT.tips,
     run: waitaof,
     ..Command::EMPTY
 };
