@@ -236,6 +236,11 @@ impl<'a> Unit<'a> {
         self.locked.reload()
     }
 
+    /// See [`Locked::mark_text`].
+    pub(crate) fn mark_text(&mut self, db: u8, key: Key<'_>) {
+        self.locked.mark_text(db, key);
+    }
+
     /// See [`Locked::next_expired`].
     pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
         self.locked.next_expired()

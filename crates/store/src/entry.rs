@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! word      access clock (24 bits) and, in the low 8 bits, nothing yet
-//! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection, bit 2: was edited in place
+//! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection, bit 2: was edited in place,
+//!                           bit 3: a number written as text
 //! offset 1  key length u24 or, when 0xff_ffff, u32 after it
 //! ...       expiry     u64   milliseconds since the epoch; only with bit 0
 //! ...       key bytes
@@ -20,6 +21,7 @@ use crate::blob::Blob;
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_COLLECTION: u8 = 2;
 const FLAG_EDITED: u8 = 4;
+const FLAG_TEXT: u8 = 8;
 const KEY_LEN_SHORT_MAX: usize = 0xff_fffe;
 const KEY_LEN_LONG: usize = 0xff_ffff;
 const EXPIRY_BYTES: usize = 8;
@@ -131,6 +133,15 @@ impl Entry {
         self.shape().flags & FLAG_EDITED != 0
     }
 
+    /// True when INCRBYFLOAT made the value: OBJECT ENCODING then says `embstr` of an integer.
+    pub(crate) fn is_text(&self) -> bool {
+        self.shape().flags & FLAG_TEXT != 0
+    }
+
+    pub(crate) fn mark_text(&mut self) {
+        self.blob.bytes_mut()[0] |= FLAG_TEXT;
+    }
+
     /// Replaces the whole value of a string. In place when the block's shape allows it.
     pub(crate) fn set_string(&mut self, value: &[u8], expiry: Option<UnixMs>) {
         let shape = self.shape();
@@ -147,7 +158,7 @@ impl Entry {
             self.blob.resize(needed, false);
         }
         let bytes = self.blob.bytes_mut();
-        bytes[0] &= !FLAG_EDITED;
+        bytes[0] &= !(FLAG_EDITED | FLAG_TEXT);
         if let Some(at) = expiry {
             bytes[shape.expiry_at..shape.key_at].copy_from_slice(&at.0.to_le_bytes());
         }

@@ -451,12 +451,24 @@ impl<'a> Locked<'a> {
         let (stripe, entry) = self.live(db, key)?;
         Some(match value_of(stripe, entry) {
             Value::String(_) if entry.is_edited() => Encoding::Raw,
-            Value::String(bytes) => Encoding::of_string(bytes),
+            Value::String(bytes) => match Encoding::of_string(bytes) {
+                Encoding::Int if entry.is_text() => Encoding::Embstr,
+                encoding => encoding,
+            },
             Value::Hash(hash) => hash.encoding(),
-            Value::List(list) => list.encoding(),
+            Value::List(list) => list.encoding(&self.params.compact),
             Value::Set(set) => set.encoding(),
             Value::ZSet(zset) => zset.encoding(),
         })
+    }
+
+    /// Says that a number was written as a text (INCRBYFLOAT): no change of the data, so it is not
+    /// logged, and a restart forgets it, as in Redis.
+    pub fn mark_text(&mut self, db: u8, key: Key<'_>) {
+        let stripe = self.stripe_mut(key.hash);
+        if let Some(place) = stripe.place(db, key) {
+            stripe.dbs[db].table.entry_mut(place).mark_text();
+        }
     }
 
     /// Heap bytes of a key and its value.

@@ -315,9 +315,6 @@ fn move_element(cx: &mut Cx<'_>, args: Args<'_>, from: End, to: End) -> Done {
     let element: SmallVec<[u8; 64]> = element.into();
     list_len(cx, destination)?;
     cx.reply.bulk(&element);
-    if source.bytes == destination.bytes && from == to {
-        return Ok(());
-    }
     // Pushed before it is popped: a list of one element that turns must not be deleted, since its
     // expiry would be lost.
     cx.change(destination, Change::ListPush { end: to, values: Items::Slice(&[&element]) })?;
@@ -446,7 +443,8 @@ fn ltrim(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let len = list_len(cx, key)?.unwrap_or(0);
     let kept = clamp_range(start, stop, len);
     cx.spend(len - kept.len())?;
-    if kept.len() < len {
+    // A trim that removes nothing is a write, too: it makes an event and ends a transaction that watches.
+    if len > 0 {
         let (start, count) = (kept.start as u64, kept.len() as u64);
         cx.change(key, Change::ListTrim { start, count })?;
     }

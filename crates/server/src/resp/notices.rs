@@ -22,6 +22,9 @@ use crate::worker::{Worker, is_gated};
 /// What the deletion of a key is told as whose time has come.
 pub(crate) const EXPIRED: &str = "expired";
 
+/// What SET is told as that leaves the expiry of its key alone.
+pub(crate) const KEEPING_EXPIRY: &str = "set keepttl";
+
 /// Commands that read, and tell nothing of keys that are not there.
 const SILENT: [&str; 5] = ["encoding", "refcount", "idletime", "freq", "usage"];
 
@@ -34,7 +37,6 @@ impl Cx<'_> {
     #[inline(never)]
     pub(super) fn change_and_tell(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         let existed = self.locked.contains(db, key);
-        let old_expiry = self.locked.expiry(db, key).flatten();
         self.apply(db, key, change)?;
         let exists = self.locked.contains(db, key);
         let command = self.worker.told_as;
@@ -48,9 +50,8 @@ impl Cx<'_> {
         if let Some((class, event)) = event_of(command, change) {
             self.tell(class, event, db, key.bytes);
         }
-        if let Change::Set { expiry: Some(at), .. } = change
+        if let Change::Set { expiry: Some(_), .. } = change
             && sets_expiry(command)
-            && old_expiry != Some(at)
         {
             self.tell(KeyEvents::GENERIC, "expire", db, key.bytes);
         }

@@ -9,6 +9,7 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, integer};
 use super::fail::Fail;
+use super::notices::KEEPING_EXPIRY;
 use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
 
 mod expiry;
@@ -95,6 +96,9 @@ fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
     if allowed {
         let keeps = matches!(options.expiry, ExpiryOption::Keep);
         let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
+        if keeps {
+            cx.worker.told_as = KEEPING_EXPIRY;
+        }
         cx.change(key, Change::Set { value: args.get(2), expiry })?;
     }
     match (options.get, allowed) {
@@ -398,9 +402,7 @@ fn append(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         Some(len) => Change::Edit { offset: len as u64, bytes },
         None => Change::Set { value: bytes, expiry: None },
     };
-    if old_len.is_none() || !bytes.is_empty() {
-        cx.change(key, change)?;
-    }
+    cx.change(key, change)?;
     cx.reply.integer(count(old_len.unwrap_or(0) + bytes.len()));
     Ok(())
 }

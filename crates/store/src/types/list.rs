@@ -334,9 +334,11 @@ impl List {
         allocation_bytes(self.chunks.capacity() * size_of::<Packed>()) + self.chunk_heap_bytes
     }
 
-    /// `Listpack` while there is one chunk, else `Quicklist`.
-    pub fn encoding(&self) -> Encoding {
-        if self.chunks.len() <= 1 { Encoding::Listpack } else { Encoding::Quicklist }
+    /// `Listpack` while there is one chunk of the usual size, else `Quicklist`.
+    pub fn encoding(&self, compact: &Compact) -> Encoding {
+        let is_small = |chunk: &Packed| chunk.live_bytes() <= compact.list_chunk_bytes_max;
+        let is_one = self.chunks.len() <= 1 && self.chunks.iter().all(is_small);
+        if is_one { Encoding::Listpack } else { Encoding::Quicklist }
     }
 
     /// Appends: number of elements v, then each as length v and bytes (v = LEB128 varint). O(bytes).
@@ -519,13 +521,33 @@ mod tests {
     fn one_chunk_is_a_listpack_and_two_are_a_quicklist() {
         let compact = Compact::default();
         let mut list = List::new();
-        while list.encoding() == Encoding::Listpack {
+        while list.encoding(&compact) == Encoding::Listpack {
             list.push_back(&[0; 78], &compact);
         }
         assert_eq!(list.len(), 8192 / 80 + 1);
         list.pop_front();
         list.trim(0, 50);
-        assert_eq!(list.encoding(), Encoding::Listpack);
+        assert_eq!(list.encoding(&compact), Encoding::Listpack);
+    }
+
+    // Source: Redis 7.2 `quicklist.c`, `quicklistNodeExceedsLimit`
+    #[test]
+    fn a_number_of_elements_is_a_limit_of_8_kib_as_well() {
+        for (size, bytes, expected) in [
+            (128, 8000, Encoding::Listpack),
+            (128, 9000, Encoding::Quicklist),
+            (-2, 9000, Encoding::Quicklist),
+            (-3, 9000, Encoding::Listpack),
+            (-6, 60_000, Encoding::Listpack),
+            (0, 10, Encoding::Listpack),
+        ] {
+            let compact = Compact::default().with_list_size(size);
+            let mut list = List::new();
+            list.push_back(&vec![0; bytes], &compact);
+            assert_eq!(list.encoding(&compact), expected, "{size} {bytes}");
+            list.push_back(&vec![0; bytes], &compact);
+            assert_eq!(list.encoding(&compact), Encoding::Quicklist, "{size} {bytes}");
+        }
     }
 
     #[test]

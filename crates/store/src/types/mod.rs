@@ -44,8 +44,8 @@ pub struct Compact {
     pub zset_entries_max: usize,
     /// `zset-max-listpack-value`: bytes of one member of a compact sorted set.
     pub zset_value_bytes_max: usize,
-    /// `list-max-listpack-size` where negative: packed bytes of one chunk of a list. A longer
-    /// element has a chunk of its own.
+    /// `list-max-listpack-size` where negative: packed bytes of one chunk of a list; where positive 8 KiB,
+    /// as in Redis. A longer element has a chunk of its own.
     pub list_chunk_bytes_max: usize,
     /// `list-max-listpack-size` where positive: elements of one chunk of a list; bounds the walk
     /// inside a chunk.
@@ -73,8 +73,8 @@ impl Default for Compact {
 }
 
 impl Compact {
-    /// Takes `list-max-listpack-size`: entries per chunk where positive; -1 to -5 are 4, 8, 16, 32
-    /// and 64 KiB per chunk.
+    /// Takes `list-max-listpack-size`: entries per chunk where positive, 0 as 1; -1 to -5 are 4, 8,
+    /// 16, 32 and 64 KiB per chunk, and less is as -5.
     #[must_use]
     pub fn with_list_size(mut self, size: i64) -> Compact {
         match usize::try_from(size) {

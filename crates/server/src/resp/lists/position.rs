@@ -62,6 +62,12 @@ impl Search {
             let value = rest.next().ok_or(Fail::Syntax)?;
             if is_option(name, "RANK") {
                 search.rank = integer(value)?;
+                if search.rank == i64::MIN {
+                    return Err(Fail::text(
+                        "ERR value is out of range, value must between -9223372036854775807 and \
+                         9223372036854775807",
+                    ));
+                }
                 if search.rank == 0 {
                     return Err(Fail::text(
                         "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
@@ -98,8 +104,7 @@ impl Search {
         element: &[u8],
     ) -> SmallVec<[usize; 8]> {
         let all_if_zero = |max: usize| if max == 0 { usize::MAX } else { max };
-        // The smallest rank has no absolute value and skips nothing, as in Redis 7.0.
-        let first = usize::try_from(self.rank.wrapping_abs()).unwrap_or(1);
+        let first = usize::try_from(self.rank.unsigned_abs()).unwrap_or(usize::MAX);
         elements
             .take(all_if_zero(self.compared_max))
             .filter(|(_, other)| *other == element)
@@ -139,7 +144,7 @@ mod tests {
         check("RANK 2", &[6]);
         check("RANK -1", &[7]);
         check("RANK 4", &[]);
-        check("RANK -9223372036854775808", &[7]);
+        check("RANK -9223372036854775807", &[]);
         check("RANK 9223372036854775807", &[]);
         check("COUNT 0", &[2, 6, 7]);
         check("RANK -1 COUNT 2", &[7, 6]);

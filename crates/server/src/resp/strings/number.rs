@@ -99,6 +99,7 @@ fn incrbyfloat(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let value = float_sum(old, by)?;
     let expiry = kept_expiry(cx, key);
     cx.change(key, Change::Set { value: &value, expiry })?;
+    cx.locked.mark_text(cx.db, key);
     cx.reply.bulk(&value);
     Ok(())
 }
