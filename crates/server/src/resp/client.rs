@@ -208,7 +208,10 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     } else if cx.session.reply_mode != ReplyMode::Off {
         cx.session.reply_mode = ReplyMode::SkipNext;
     }
-    cx.reply.ok();
+    // Alone its reply is dropped with the others of its request.
+    if !cx.in_exec || cx.session.reply_mode == ReplyMode::On {
+        cx.reply.ok();
+    }
     Ok(())
 }
 
@@ -229,14 +232,13 @@ const SETINFO: Command = Command {
 fn setinfo(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (option, text) = (args.get(2), args.get(3));
     if is_option(option, "LIB-NAME") {
-        let name = printable(text, "lib-name")?;
+        let name = printable(text, option)?;
         rename(cx, |details| name.clone_into(&mut details.library_name));
     } else if is_option(option, "LIB-VER") {
-        let version = printable(text, "lib-ver")?;
+        let version = printable(text, option)?;
         rename(cx, |details| version.clone_into(&mut details.library_version));
     } else {
-        let option = String::from_utf8_lossy(option);
-        return Err(Fail::owned(format!("ERR Unrecognized option '{option}'")));
+        return Err(Fail::quoting("ERR Unrecognized option '", option, "'"));
     }
     cx.reply.ok();
     Ok(())
@@ -265,19 +267,18 @@ fn setname(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// The argument of SETNAME: CLIENT LIST must stay a list of words.
 pub(super) fn client_name(text: &[u8]) -> Result<&str, Fail> {
-    printable(text, "Client names")
+    printable(text, b"Client names")
 }
 
 // Source: Redis 7.2 `networking.c`, `validateClientAttr`
-fn printable<'t>(text: &'t [u8], what: &str) -> Result<&'t str, Fail> {
+fn printable<'t>(text: &'t [u8], what: &[u8]) -> Result<&'t str, Fail> {
     if text.len() > NAME_BYTES_MAX {
-        return Err(Fail::owned(format!(
-            "ERR {what} cannot be longer than {NAME_BYTES_MAX} bytes."
-        )));
+        let why = format!(" cannot be longer than {NAME_BYTES_MAX} bytes.");
+        return Err(Fail::quoting("ERR ", what, &why));
     }
     let is_plain = text.iter().all(u8::is_ascii_graphic);
     str::from_utf8(text).ok().filter(|_| is_plain).ok_or_else(|| {
-        Fail::owned(format!("ERR {what} cannot contain spaces, newlines or special characters."))
+        Fail::quoting("ERR ", what, " cannot contain spaces, newlines or special characters.")
     })
 }
 

@@ -11,6 +11,7 @@ use wire::resp::{Args, Protocol, ReplyWriter};
 use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer, is_option};
 use super::fail::Fail;
+use super::generic::INDEX_TOO_LARGE;
 use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{client, pubsub};
@@ -166,8 +167,7 @@ fn hello(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
                 at += 2;
             }
             _ => {
-                let option = String::from_utf8_lossy(option);
-                return Err(Fail::owned(format!("ERR Syntax error in HELLO option '{option}'")));
+                return Err(Fail::quoting("ERR Syntax error in HELLO option '", option, "'"));
             }
         }
     }
@@ -331,9 +331,7 @@ pub(crate) const SELECT: Command = Command {
 fn select(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let index = integer(args.get(1))?;
     if i32::try_from(index).is_err() {
-        return Err(Fail::text(
-            "ERR value is out of range, value must between -2147483648 and 2147483647",
-        ));
+        return Err(INDEX_TOO_LARGE);
     }
     cx.session.db = database(index).ok_or(Fail::text("ERR DB index is out of range"))?;
     cx.reply.ok();

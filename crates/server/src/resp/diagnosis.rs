@@ -219,10 +219,9 @@ const GRAPH: Command = Command {
 };
 
 fn graph(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    let name = String::from_utf8_lossy(args.get(2)).into_owned();
     let events = cx.shared.latency.lock();
     let Some((event, series)) = events.get(args.get(2)) else {
-        return Err(Fail::owned(format!("ERR No samples available for event '{name}'")));
+        return Err(Fail::quoting("ERR No samples available for event '", args.get(2), "'"));
     };
     let mut text = format!("{} - worst {} ms\n", event.name(), series.max_ms);
     for sample in &series.samples {

@@ -9,7 +9,7 @@ use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
 use super::cx::{Cx, QUEUED_COST, check_elements};
-use super::fail::Fail;
+use super::fail::{Fail, shown};
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
@@ -76,32 +76,37 @@ fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
+/// Whether a request names a subcommand that does not exist. COMMAND alone is a command too.
+#[inline]
+fn names_no_child(command: &Command, args: Args<'_>) -> bool {
+    command.flags.has(Flags::CONTAINER) && args.len() > 1
+}
+
 /// The text for a command or subcommand that does not exist.
 /// Source: Redis 7.2 `server.c`, `commandCheckExistence`.
 fn unknown(id: Option<CommandId>, args: Args<'_>) -> Fail {
     const SHOWN_BYTES_MAX: usize = 128;
-    let shown = |bytes: &[u8]| {
-        String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+    let cut = |bytes| {
+        let shown = shown(bytes);
+        &shown[..shown.len().min(SHOWN_BYTES_MAX)]
     };
     if let Some(id) = id {
         let name = REGISTRY.entry(id).full_name.to_ascii_uppercase();
-        let sub = shown(args.try_get(1).unwrap_or_default());
-        return Fail::owned(format!("ERR unknown subcommand '{sub}'. Try {name} HELP."));
+        let sub = cut(args.try_get(1).unwrap_or_default());
+        return Fail::quoting("ERR unknown subcommand '", sub, &format!("'. Try {name} HELP."));
     }
-    let mut text = String::new();
+    let name = cut(args.get(0));
+    let mut text = [b"ERR unknown command '", name, b"', with args beginning with: "].concat();
+    let mut room = SHOWN_BYTES_MAX;
     for arg in args.iter().skip(1) {
-        if text.len() >= SHOWN_BYTES_MAX {
+        if room == 0 {
             break;
         }
-        let left = SHOWN_BYTES_MAX - text.len();
-        text.push('\'');
-        text.push_str(&String::from_utf8_lossy(&arg[..arg.len().min(left)]));
-        text.push_str("' ");
+        let arg = &shown(arg)[..shown(arg).len().min(room)];
+        text.extend_from_slice(&[b"'", arg, b"' "].concat());
+        room = room.saturating_sub(arg.len() + 3);
     }
-    Fail::owned(format!(
-        "ERR unknown command '{}', with args beginning with: {text}",
-        shown(args.get(0))
-    ))
+    Fail::Quoting(text)
 }
 
 impl<'a> Executor<'a> {
@@ -117,6 +122,7 @@ impl<'a> Executor<'a> {
         out: &mut Vec<u8>,
     ) -> Gate {
         let start = out.len();
+        let is_answered = session.reply_mode == ReplyMode::On && session.transaction.is_some();
         self.now = self.worker.time(self.params);
         #[cfg(test)]
         self.worker.times.push(self.now.unix);
@@ -144,7 +150,7 @@ impl<'a> Executor<'a> {
                 ReplyMode::SkipNext => ReplyMode::Skip,
                 ReplyMode::Skip | ReplyMode::On => ReplyMode::On,
             };
-            if !pubsub::is_message(prepared.id, &out[start..]) {
+            if !is_answered && !pubsub::is_message(prepared.id, &out[start..]) {
                 out.truncate(start);
             }
         }
@@ -164,18 +170,19 @@ impl<'a> Executor<'a> {
             session.closing = true;
             return;
         }
-        let mut text = fail.to_string();
-        if let Some(id) = id {
+        let mut text = fail.bytes().into_owned();
+        // An unknown subcommand is no command that could be counted.
+        if let Some(id) = id.filter(|id| !names_no_child(REGISTRY.entry(*id).command, args)) {
             self.worker.tally.rejected(id);
             if transactions::is_exec(REGISTRY.entry(id).command) {
                 text = transactions::abort(self.shared, self.worker, session, &text);
             }
         }
-        self.worker.tally.error(None, &text);
+        self.worker.tally.error(None, &String::from_utf8_lossy(&text));
         if let Some(transaction) = &mut session.transaction {
             transaction.aborted = true;
         }
-        writer(session, out).error(&text);
+        writer(session, out).error_bytes(&text);
     }
 
     /// The checks before a command runs, in Redis's order.
@@ -192,8 +199,7 @@ impl<'a> Executor<'a> {
         if !command.arity_fits(args.len()) {
             return Err(Fail::arity(&entry.full_name));
         }
-        // COMMAND alone is a command too; its arity lets it pass.
-        if command.flags.has(Flags::CONTAINER) && args.len() > 1 {
+        if names_no_child(command, args) {
             return Err(unknown(Some(id), args));
         }
         if args.len() > ARGUMENTS_FREE {
@@ -397,16 +403,20 @@ impl Cx<'_> {
     #[inline]
     pub(crate) fn call(&mut self, id: CommandId, args: Args<'_>, keys: Option<&Keys>) {
         let start = self.reply.out.len();
+        let is_queued = self.in_exec;
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
         if let Err(fail) = self.run_command(command, args, keys) {
-            let text = fail.to_string();
             self.reply.out.truncate(start);
-            self.reply.error(&text);
-            self.worker.tally.error(Some(id), &text);
+            self.reply.error_bytes(&fail.bytes());
+            self.worker.tally.error(Some(id), &fail.to_string());
+        }
+        // A transaction that turns replies off has been answered up to here.
+        if is_queued && self.session.reply_mode == ReplyMode::Off {
+            self.reply.out.truncate(start);
         }
         let lookups = self.locked.take_lookups();
         // What expired is not found.

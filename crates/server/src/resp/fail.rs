@@ -18,6 +18,14 @@ pub(crate) enum Fail {
     Overflow,
     /// A text of its own, with its prefix (`ERR ...`, `NOPROTO ...`).
     Text(Cow<'static, str>),
+    /// The same with bytes of a request in it, which need not be text.
+    Quoting(Vec<u8>),
+}
+
+/// What an error says of an argument: all before its first zero byte, as C does.
+pub(crate) fn shown(argument: &[u8]) -> &[u8] {
+    let end = memchr::memchr(0, argument).unwrap_or(argument.len());
+    &argument[..end]
 }
 
 impl Fail {
@@ -30,6 +38,20 @@ impl Fail {
         Fail::Text(Cow::Owned(text))
     }
 
+    /// An argument between two texts; see [`shown`].
+    pub(crate) fn quoting(before: &str, argument: &[u8], after: &str) -> Fail {
+        Fail::Quoting([before.as_bytes(), shown(argument), after.as_bytes()].concat())
+    }
+
+    /// The reply after its `-`.
+    pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            Fail::Quoting(bytes) => Cow::Borrowed(bytes),
+            Fail::Text(text) => Cow::Borrowed(text.as_bytes()),
+            other => Cow::Owned(other.to_string().into_bytes()),
+        }
+    }
+
     /// A wrong number of arguments for a command, or for `container|subcommand`.
     pub(crate) fn arity(name: &str) -> Fail {
         Fail::owned(format!("ERR wrong number of arguments for '{name}' command"))
@@ -39,10 +61,8 @@ impl Fail {
 /// Redis's answer where a subcommand has an optional argument and gets more than that.
 // Source: Redis 7.2 `networking.c`, `addReplySubcommandSyntaxError`
 pub(crate) fn too_many_arguments(container: &str, args: Args<'_>) -> Fail {
-    let sub = String::from_utf8_lossy(args.get(1));
-    Fail::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
-    ))
+    let after = format!("'. Try {container} HELP.");
+    Fail::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), &after)
 }
 
 impl fmt::Display for Fail {
@@ -56,6 +76,7 @@ impl fmt::Display for Fail {
             Fail::NoSuchKey => "ERR no such key",
             Fail::Overflow => "ERR increment or decrement would overflow",
             Fail::Text(text) => text,
+            Fail::Quoting(bytes) => return f.write_str(&String::from_utf8_lossy(bytes)),
         })
     }
 }

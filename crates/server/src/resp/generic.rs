@@ -25,6 +25,9 @@ pub(crate) use expire::{
 pub(crate) use object::OBJECT;
 pub(crate) use wait::{WAIT, WAITAOF};
 
+/// The number of a database that is no 32-bit integer.
+pub(super) const INDEX_TOO_LARGE: Fail =
+    Fail::text("ERR value is out of range, value must between -2147483648 and 2147483647");
 const SAME_KEY: Fail = Fail::text("ERR source and destination objects are the same");
 
 /// DEL: deletes keys.
@@ -325,7 +328,7 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// The number of a database, as an argument.
 fn database(text: &[u8]) -> Result<u8, Fail> {
-    let number = i32::try_from(integer(text)?).map_err(|_| Fail::NotInteger)?;
+    let number = i32::try_from(integer(text)?).map_err(|_| INDEX_TOO_LARGE)?;
     let known = u8::try_from(number).ok().filter(|db| usize::from(*db) < DATABASES);
     known.ok_or(Fail::text("ERR DB index is out of range"))
 }
@@ -501,9 +504,10 @@ mod tests {
         for text in [&b"16"[..], b"-1", b"256", b"2147483647"] {
             assert_eq!(database(text), Err(Fail::text("ERR DB index is out of range")));
         }
-        for text in [&b"abc"[..], b"", b"2147483648"] {
+        for text in [&b"abc"[..], b"", b"9223372036854775808"] {
             assert_eq!(database(text), Err(Fail::NotInteger));
         }
+        assert_eq!(database(b"2147483648"), Err(INDEX_TOO_LARGE));
     }
 
     #[test]

@@ -225,13 +225,13 @@ pub(crate) fn abort(
     shared: &Shared,
     worker: &mut Worker,
     session: &mut Session,
-    reason: &str,
-) -> String {
+    reason: &[u8],
+) -> Vec<u8> {
     session.transaction = None;
     worker.accounts.resp.unqueue(&mut session.charges);
     end_watches(shared, worker, session);
-    let reason = reason.strip_prefix("ERR ").unwrap_or(reason);
-    format!("EXECABORT Transaction discarded because of: {reason}")
+    let reason = reason.strip_prefix(b"ERR ").unwrap_or(reason);
+    [b"EXECABORT Transaction discarded because of: ", reason].concat()
 }
 
 /// Whether a transaction makes a command count against memory that would not otherwise: what is

@@ -3,6 +3,7 @@
 use binlog::Faults as DiskFaults;
 
 use super::model::{Command, command};
+use super::pubsub_client;
 use super::world::{Plan, World};
 use crate::resp::change_options;
 
@@ -167,6 +168,29 @@ fn a_read_that_removes_an_expired_key_does_not_wait_for_the_disk() {
     world.crash(true, DiskFaults::default());
     let now = world.sim().now().unix;
     assert_eq!(world.shared().keyspace.stats(now).0[0].keys, 0, "the removal is not in the log");
+}
+
+// As redis-server 7.0 replies.
+#[test]
+fn replies_go_off_within_a_transaction_where_they_are_turned_off() {
+    let mut world = pubsub_client::world_with(1, &[]);
+    let client = pubsub_client::connect(&mut world, 0);
+    let mut ask = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        pubsub_client::ask(&mut world, &client, &words)
+    };
+    for line in ["MULTI", "PING", "CLIENT REPLY OFF", "PING"] {
+        ask(line);
+    }
+    assert_eq!(ask("EXEC"), "*3\r\n+PONG\r\n");
+    assert_eq!(ask("PING"), "");
+    assert_eq!(ask("CLIENT REPLY ON"), "+OK\r\n");
+    for line in ["MULTI", "PING", "CLIENT REPLY SKIP", "PING"] {
+        ask(line);
+    }
+    assert_eq!(ask("EXEC"), "*3\r\n+PONG\r\n+PONG\r\n");
+    assert_eq!(ask("PING"), "");
+    assert_eq!(ask("PING"), "+PONG\r\n");
 }
 
 #[test]

@@ -60,10 +60,6 @@ pub enum ProtocolError {
     /// An argument starts with another byte than `$`.
     #[error("Protocol error: expected '$', got '{}'", char::from(*.0))]
     ExpectedBulk(u8),
-    /// The bytes of a bulk string are not followed by CR LF. Redis does not look; a peer whose lengths
-    /// are wrong is told so here instead of having its next bytes taken for a request.
-    #[error("Protocol error: expected CRLF after bulk string")]
-    UnterminatedBulk,
     /// The line after `*` is longer than `inline_bytes_max`.
     #[error("Protocol error: too big mbulk count string")]
     TooBigMultibulkCount,

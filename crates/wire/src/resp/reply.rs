@@ -39,12 +39,17 @@ impl<'a> ReplyWriter<'a> {
 
     /// `+text`; CR and LF in the text become spaces.
     pub fn simple(&mut self, text: &str) {
-        self.text_line(b'+', text);
+        self.text_line(b'+', text.as_bytes());
     }
 
     /// `-text`, where the text starts with the error's code (`ERR ...`); CR and LF become spaces, so what
     /// a peer sent and an error quotes cannot end the reply and forge another.
     pub fn error(&mut self, text: &str) {
+        self.text_line(b'-', text.as_bytes());
+    }
+
+    /// [`Self::error`] of a text that quotes bytes.
+    pub fn error_bytes(&mut self, text: &[u8]) {
         self.text_line(b'-', text);
     }
 
@@ -150,7 +155,7 @@ impl<'a> ReplyWriter<'a> {
     pub fn big_number(&mut self, digits: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits.as_bytes()),
-            Protocol::Resp3 => self.text_line(b'(', digits),
+            Protocol::Resp3 => self.text_line(b'(', digits.as_bytes()),
         }
     }
 
@@ -162,12 +167,12 @@ impl<'a> ReplyWriter<'a> {
     }
 
     /// Type byte, text, CR LF. Line ends in the text would end the reply: they become spaces.
-    fn text_line(&mut self, kind: u8, text: &str) {
+    fn text_line(&mut self, kind: u8, text: &[u8]) {
         self.out.reserve(text.len() + 3);
         self.out.push(kind);
         let start = self.out.len();
-        self.out.extend_from_slice(text.as_bytes());
-        if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_some() {
+        self.out.extend_from_slice(text);
+        if memchr::memchr2(b'\r', b'\n', text).is_some() {
             for byte in &mut self.out[start..] {
                 if matches!(byte, b'\r' | b'\n') {
                     *byte = b' ';

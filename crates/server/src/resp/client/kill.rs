@@ -100,8 +100,7 @@ impl Filter {
             self.nobody |= self.local.is_none();
         } else if is_option(option, "USER") {
             if value != USER.as_bytes() {
-                let user = String::from_utf8_lossy(value);
-                return Err(Fail::owned(format!("ERR No such user '{user}'")));
+                return Err(Fail::quoting("ERR No such user '", value, "'"));
             }
         } else if is_option(option, "SKIPME") {
             self.skips_me = is_option(value, "YES");

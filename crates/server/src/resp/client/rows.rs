@@ -130,10 +130,8 @@ impl ClientType {
             ("MASTER", ClientType::Master),
         ];
         let known = NAMES.iter().find(|(name, _)| is_option(text, name));
-        known.map(|(_, kind)| *kind).ok_or_else(|| {
-            let text = String::from_utf8_lossy(text);
-            Fail::owned(format!("ERR Unknown client type '{text}'"))
-        })
+        let unknown = || Fail::quoting("ERR Unknown client type '", text, "'");
+        known.map(|(_, kind)| *kind).ok_or_else(unknown)
     }
 }
 

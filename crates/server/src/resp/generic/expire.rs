@@ -128,9 +128,8 @@ impl Condition {
         let mut condition = Condition(0);
         for option in args.skip(3) {
             let known = NAMES.iter().find(|(name, _)| is_option(option, name));
-            let (_, bit) = known.ok_or_else(|| {
-                Fail::owned(format!("ERR Unsupported option {}", String::from_utf8_lossy(option)))
-            })?;
+            let unknown = || Fail::quoting("ERR Unsupported option ", option, "");
+            let (_, bit) = known.ok_or_else(unknown)?;
             condition.0 |= bit;
         }
         condition.check()?;

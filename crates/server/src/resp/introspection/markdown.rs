@@ -41,7 +41,9 @@ What differs from Redis 7.2:
 - A message is shown to subscribers when what its sender wrote before is on disk, as a reply would be.
   Where the log has failed before that it is shown to nobody.
 - Events about keys (`notify-keyspace-events`) are messages of this kind. A key whose time has come makes its
-  event when it is removed; keys that CQL changes make none.
+  event when it is removed, also by a command that reads it; keys that CQL changes make none.
+- A score of -0 is 0. ZSCAN shows scores with as many digits as tell them apart, also of large sorted sets.
+- `KEYS **` and other patterns of several stars match the empty key.
 - HELP is made from the summaries below.
 ";
 
