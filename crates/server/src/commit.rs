@@ -260,6 +260,8 @@ impl<'a> Unit<'a> {
         worker: &mut Worker,
         publish: impl FnOnce(&mut Worker, Gate),
     ) -> Gate {
+        let changes = self.record.written.len() + usize::from(self.record.is_flushed);
+        worker.tally.totals.changes += changes as u64;
         let gate = self.append();
         self.is_committed = true;
         publish(worker, gate);

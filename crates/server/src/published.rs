@@ -51,6 +51,9 @@ pub(crate) struct Totals {
     pub(crate) error_replies: u64,
     /// By SELECT of CQL, shown or not.
     pub(crate) rows_examined: u64,
+    /// Keys and partitions that were changed, each change counted. CONFIG RESETSTAT leaves it alone: INFO
+    /// shows the growth since a snapshot.
+    pub(crate) changes: u64,
 }
 
 impl std::ops::AddAssign for Totals {
@@ -62,6 +65,7 @@ impl std::ops::AddAssign for Totals {
         self.misses += other.misses;
         self.error_replies += other.error_replies;
         self.rows_examined += other.rows_examined;
+        self.changes += other.changes;
     }
 }
 
@@ -295,7 +299,7 @@ impl Published {
         self.commands.fill(CommandCounts::default());
         self.timers.reset();
         self.errors.clear();
-        self.totals = Totals::default();
+        self.totals = Totals { changes: self.totals.changes, ..Totals::default() };
     }
 }
 

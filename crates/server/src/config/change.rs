@@ -245,7 +245,10 @@ mod tests {
     fn get_matches_names_and_aliases() {
         assert_eq!(names(&["maxmemory"]), ["maxmemory"]);
         assert_eq!(names(&["HZ", "hz", "MaxMemory", "h*z"]), ["HZ", "MaxMemory"]);
-        assert_eq!(names(&["MAXMEM*"]), ["maxmemory", "maxmemory-policy", "maxmemory-samples"]);
+        assert_eq!(
+            names(&["MAXMEM*"]),
+            ["maxmemory", "maxmemory-policy", "maxmemory-samples", "maxmemory-clients"]
+        );
         assert_eq!(
             names(&["maxmemory", "*-policy", "m?xmemory"]),
             ["maxmemory", "maxmemory-policy"]

@@ -317,6 +317,7 @@ settings! {
     hash_max_listpack_value_bytes: usize,
     /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
     list_max_listpack_size: i64,
+    list_compress_depth: usize,
     set_max_intset_entries: usize,
     set_max_listpack_entries: usize,
     set_max_listpack_value_bytes: usize,

@@ -44,7 +44,7 @@ pub(crate) struct SnapshotStatus {
     /// When the one that runs, or the last one, began.
     pub(crate) began: MonoNs,
     /// Records in the log when the last good one began: what it may not contain came after.
-    pub(crate) records_before: u64,
+    pub(crate) changes_before: u64,
     /// The log's position when the last good one began.
     log_position: u64,
     /// The same of the one that runs.
@@ -196,7 +196,7 @@ pub(crate) struct Taker {
 struct Running {
     number: u64,
     began: MonoNs,
-    records_before: u64,
+    changes_before: u64,
     /// None before the first step.
     file: Option<Draft>,
 }
@@ -225,8 +225,8 @@ impl Taker {
     fn begin(&mut self, shared: &Shared, number: u64) {
         let began = crate::clock::mono_now();
         shared.snapshots.status.lock().began = began;
-        let records_before = shared.log.stats().records;
-        self.running = Some(Running { number, began, records_before, file: None });
+        let changes_before = shared.totals().changes;
+        self.running = Some(Running { number, began, changes_before, file: None });
     }
 
     /// Writes the next part of the snapshot that was begun.
@@ -274,7 +274,7 @@ impl Running {
             Ok(written) => {
                 status.succeeded += 1;
                 status.log_position = status.running_position;
-                status.records_before = self.records_before;
+                status.changes_before = self.changes_before;
                 status.last_unix_ms = crate::clock::unix_now().0;
                 status.last_bytes = written.bytes;
                 status.last_keys = written.keys;

@@ -18,13 +18,13 @@ fn snapshots(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let status = shared.snapshots.status();
     let replayed = if status.succeeded == 0 { shared.recovery.log_records } else { 0 };
-    let records = shared.log.stats().records.saturating_sub(status.records_before) + replayed;
+    let changes = shared.totals().changes.saturating_sub(status.changes_before) + replayed;
     let running_s = status.running.map_or(-1, |_| {
         let elapsed_ns = clock::mono_now().since(status.began);
         (elapsed_ns / 1_000_000_000).cast_signed()
     });
     let took_s = if status.finished == 0 { -1 } else { (status.last_took_ms / 1000).cast_signed() };
-    page.field("rdb_changes_since_last_save", records);
+    page.field("rdb_changes_since_last_save", changes);
     page.field("rdb_bgsave_in_progress", u8::from(status.running.is_some()));
     page.field("rdb_last_save_time", status.last_unix_ms / 1000);
     page.field("rdb_last_bgsave_status", if status.last_ok { "ok" } else { "err" });
@@ -65,12 +65,23 @@ fn log(page: &mut Page<'_, '_>) {
     page.field("log_unsynced_bytes", stats.unsynced_bytes);
 }
 
+/// What `repl-backlog-size` shows.
+const REPLICATION_BACKLOG_BYTES: u64 = 1 << 20;
+
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     page.field("role", "master");
     page.field("connected_slaves", 0);
+    // As a Redis that never had a replica.
+    page.field("master_failover_state", "no-failover");
     page.field("master_replid", &shared.identity.run_id);
+    page.field("master_replid2", "0".repeat(40));
     page.field("master_repl_offset", shared.log.durable().0);
+    page.field("second_repl_offset", -1);
+    page.field("repl_backlog_active", 0);
+    page.field("repl_backlog_size", REPLICATION_BACKLOG_BYTES);
+    page.field("repl_backlog_first_byte_offset", 0);
+    page.field("repl_backlog_histlen", 0);
 }
 
 pub(super) fn keyspace(page: &mut Page<'_, '_>) {

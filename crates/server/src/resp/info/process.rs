@@ -102,6 +102,9 @@ pub(super) fn cpu(page: &mut Page<'_, '_>) {
         page.field("used_cpu_sys", seconds(time.system_us));
         page.field("used_cpu_user", seconds(time.user_us));
     }
+    // The server starts no processes.
+    page.field("used_cpu_sys_children", seconds(0));
+    page.field("used_cpu_user_children", seconds(0));
 }
 
 fn seconds(us: i64) -> String {

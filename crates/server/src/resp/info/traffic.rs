@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
+
 use super::Page;
+use crate::published::Published;
 use crate::pubsub::Kind;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
@@ -18,6 +21,8 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("maxclients", page.cx.worker.settings.maxclients);
     page.field("client_recent_max_input_buffer", input_bytes_max);
     page.field("client_recent_max_output_buffer", output_bytes_max);
+    page.field("tracking_clients", 0);
+    page.field("total_blocking_keys", 0);
     page.field("blocked_clients", shared.blocked_clients.load(Ordering::Relaxed));
     page.field("monitor_clients", shared.monitors.load(Ordering::Relaxed));
     page.field("pubsub_clients", shared.pubsub.clients());
@@ -47,6 +52,11 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
+    page.field("latest_fork_usec", 0);
+    page.field("total_forks", 0);
+    page.field("eventloop_cycles", counters.turns);
+    page.field("eventloop_duration_sum", counters.busy_ns / 1000);
+    page.field("eventloop_duration_cmd_sum", commands_ns(page) / 1000);
     page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
     page.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
     page.field("pubsubshard_channels", shared.pubsub.names(Kind::ShardChannel));
@@ -63,6 +73,13 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("tls_truncated_connections", counters.tls_truncated);
     page.field("migrated_connections", counters.migrated_in);
     page.field("slowlog_entries", shared.slowlog.lock().iter().len());
+}
+
+/// Time in which commands ran, of all reactors.
+fn commands_ns(page: &Page<'_, '_>) -> u64 {
+    let of =
+        |published: &Mutex<Published>| published.lock().commands.iter().map(|c| c.ns).sum::<u64>();
+    page.cx.shared.published.iter().map(of).sum()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
