@@ -34,6 +34,8 @@ pub struct Tracker {
     /// What a percentage means at the root, bytes. Zero: nothing is known.
     capacity_bytes: u64,
     limit: AtomicU64,
+    /// See [`Tracker::set_reserved`].
+    reserved_bytes: AtomicU64,
     soft_limit_percent: AtomicU8,
     current_bytes: AtomicI64,
     peak_bytes: AtomicI64,
@@ -91,6 +93,7 @@ impl Tracker {
             parent,
             capacity_bytes,
             limit: AtomicU64::new(pack(limit)),
+            reserved_bytes: AtomicU64::new(0),
             soft_limit_percent: AtomicU8::new(SOFT_LIMIT_PERCENT_DEFAULT),
             current_bytes: AtomicI64::new(0),
             peak_bytes: AtomicI64::new(0),
@@ -120,20 +123,30 @@ impl Tracker {
         self.limit.store(pack(limit), Ordering::Relaxed);
     }
 
+    /// Part of the limit that is in use without being consumed here. [`Tracker::limit_bytes`] is what is left.
+    pub fn set_reserved(&self, bytes: u64) {
+        self.reserved_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
     /// Clamped to 100.
     pub fn set_soft_limit_percent(&self, percent: u8) {
         self.soft_limit_percent.store(percent.min(100), Ordering::Relaxed);
     }
 
-    /// The limit in bytes, percentages resolved along the chain. O(depth).
+    /// The limit in bytes, percentages resolved along the chain, less what is reserved. O(depth).
     pub fn limit_bytes(&self) -> Option<u64> {
-        match &self.parent {
+        let limit_bytes = match &self.parent {
             Some(parent) if matches!(self.limit(), Limit::Percent(_)) => {
                 self.limit().resolve(parent.limit_bytes())
             }
             Some(_) => self.limit().resolve(None),
             None => self.limit().resolve((self.capacity_bytes > 0).then_some(self.capacity_bytes)),
-        }
+        };
+        limit_bytes.map(|bytes| bytes.saturating_sub(self.reserved_bytes()))
     }
 
     pub fn soft_limit_bytes(&self) -> Option<u64> {
@@ -401,6 +414,19 @@ mod tests {
         server.reset_peak();
         assert_eq!(server.peak_bytes(), 20);
         assert_eq!(resp.peak_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_reserved_lowers_the_limit_and_those_that_are_shares_of_it() {
+        let (server, buffers, resp) = family();
+        server.set_reserved(600);
+        assert_eq!((server.limit_bytes(), buffers.limit_bytes()), (Some(400), Some(200)));
+        assert_eq!(resp.try_consume(201).unwrap_err().path, "server/read-buffer");
+        assert_eq!(server.try_consume(401).unwrap_err().limit_bytes, 400);
+        assert_eq!(server.current_bytes(), 0);
+        server.set_reserved(2_000);
+        assert_eq!(server.limit_bytes(), Some(0));
+        server.try_consume(1).unwrap_err();
     }
 
     #[test]

@@ -80,8 +80,8 @@ pub(crate) enum Refusal {
 pub(crate) const UNCHECKED_BYTES_MAX: usize = 64 * 1024;
 
 /// How many times the bytes of a change are in memory until it is written: in the data, in the record,
-/// and in the log's lane.
-pub(crate) const COPIES: u64 = 3;
+/// in the log's lane, and in a buffer that was freed, as the allocator gives large ones back after a second.
+pub(crate) const COPIES: u64 = 4;
 
 /// A unit of work. See the module's documentation.
 #[derive(Debug)]

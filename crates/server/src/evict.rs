@@ -15,7 +15,7 @@ use crate::worker::Worker;
 /// single one waits for all of it.
 const KEYS_PER_COMMAND_MAX: usize = 128;
 
-/// How much memory writes may use, from `maxmemory` and `memory-limit`.
+/// How much memory writes may use, from `maxmemory` and `memory-limit`, and from what the process takes besides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     /// `maxmemory`; `u64::MAX`: no limit.
@@ -23,7 +23,7 @@ pub(crate) struct Room {
     /// Above it keys are evicted, or writes rejected: the lower one of the two limits.
     used_bytes_max: u64,
     /// What a large change may reach while its copies are on their way into the log: `memory-limit`, and
-    /// a tenth above `maxmemory`, which smaller changes may exceed, too.
+    /// a twentieth above `maxmemory`, which smaller changes may exceed, too.
     pub(crate) large_bytes_max: u64,
 }
 
@@ -34,7 +34,7 @@ impl Room {
             bytes => bytes,
         };
         let memory_limit = memory.server.limit_bytes().unwrap_or(u64::MAX);
-        let above = maxmemory_bytes.saturating_add(maxmemory_bytes / 10);
+        let above = maxmemory_bytes.saturating_add(maxmemory_bytes / 20);
         Room {
             maxmemory_bytes,
             used_bytes_max: maxmemory_bytes.min(memory_limit),

@@ -1,17 +1,23 @@
-//! Frees big values where nobody waits for it, and gives free memory back to the kernel.
+//! Frees big values where nobody waits for it, gives free memory back to the kernel, and measures the rest.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use base::memory::Tracker;
 use parking_lot::Mutex;
 use store::Trash;
+
+use crate::untracked::Untracked;
 
 /// Parts that may wait to be freed; when more wait, the reactor frees its own.
 const WAITING_MAX: usize = 1024;
 
-/// How often free memory is given back.
+/// How often untracked memory is measured.
+const MEASURE_PERIOD: Duration = Duration::from_millis(100);
+/// How often free memory is given back while there is nothing to free.
 const NUDGE_PERIOD: Duration = Duration::from_secs(1);
 /// An allocation of this size goes to the allocator's arenas, past all its caches.
 const NUDGE_BYTES: usize = 32 << 20;
@@ -24,11 +30,12 @@ pub(crate) struct Janitor {
 }
 
 impl Janitor {
-    pub(crate) fn start(&self) -> std::io::Result<()> {
+    /// `measured`: the top of the trackers, if memory is tracked.
+    pub(crate) fn start(&self, measured: Option<Arc<Tracker>>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Trash>(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("janitor".to_owned())
-            .spawn(move || work(&receiver))?;
+            .spawn(move || work(&receiver, measured.as_deref()))?;
         *self.sender.lock() = Some(sender);
         *self.thread.lock() = Some(thread);
         Ok(())
@@ -59,11 +66,28 @@ impl Janitor {
     }
 }
 
-fn work(receiver: &Receiver<Trash>) {
+fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>) {
+    let mut untracked = Untracked::default();
+    let mut next_measure = Instant::now();
+    let mut next_nudge = next_measure + NUDGE_PERIOD;
     loop {
-        match receiver.recv_timeout(NUDGE_PERIOD) {
-            Ok(trash) => drop(trash),
-            Err(RecvTimeoutError::Timeout) => nudge_allocator(),
+        let now = Instant::now();
+        if let Some(server) = measured
+            && now >= next_measure
+        {
+            untracked.measure(server);
+            next_measure = now + MEASURE_PERIOD;
+        }
+        match receiver.recv_timeout(MEASURE_PERIOD) {
+            Ok(trash) => {
+                drop(trash);
+                next_nudge = Instant::now() + NUDGE_PERIOD;
+            }
+            Err(RecvTimeoutError::Timeout) if now >= next_nudge => {
+                nudge_allocator();
+                next_nudge = now + NUDGE_PERIOD;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

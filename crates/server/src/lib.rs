@@ -41,6 +41,7 @@ mod simulation;
 mod slowlog;
 mod snapshots;
 mod tls;
+mod untracked;
 mod worker;
 
 pub use cql::markdown as cql_markdown;

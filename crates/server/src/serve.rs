@@ -83,7 +83,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(tls) = tls {
         shared.tls.get_or_init(|| tls);
     }
-    shared.janitor.start().context("starting the janitor thread")?;
+    let measured = settings.memory_tracking.then(|| Arc::clone(&shared.memory.server));
+    shared.janitor.start(measured).context("starting the janitor thread")?;
     shared.lines.start().context("starting the thread that writes lines of the log")?;
     schema::install(&shared, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;

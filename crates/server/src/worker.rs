@@ -290,7 +290,6 @@ impl Worker {
 
     /// From now on these settings count here; other reactors take them at their next turn.
     pub(crate) fn take_settings(&mut self, shared: &Shared, settings: Arc<Settings>) {
-        self.room = Room::new(&settings, &shared.memory);
         self.has_new_settings = true;
         let us = settings.slowlog_log_slower_than_us;
         self.slow_ns = u64::try_from(us).map_or(u64::MAX, |us| us.saturating_mul(1000));
@@ -299,6 +298,12 @@ impl Worker {
             ms => ms.saturating_mul(1_000_000),
         };
         self.settings = settings;
+        self.refresh_room(shared);
+    }
+
+    /// Takes over how much memory there is now.
+    pub(crate) fn refresh_room(&mut self, shared: &Shared) {
+        self.room = Room::new(&self.settings, &shared.memory);
     }
 
     pub(crate) fn note_gate(&mut self, gate: Gate, command: CommandId) {

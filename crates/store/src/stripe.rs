@@ -94,13 +94,24 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    fn insert(&mut self, object: Object) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(Box::new(object));
-            return index;
-        }
-        self.slots.push(Some(Box::new(object)));
-        u32::try_from(self.slots.len() - 1).expect("a stripe has < 2^32 collections")
+    /// `bytes`: the stripe's, which grow by what the object takes.
+    fn insert(&mut self, object: Object, bytes: &mut usize) -> u32 {
+        *bytes = *bytes + object_bytes(&object) - self.slots_bytes();
+        let object = Some(Box::new(object));
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = object;
+            index
+        } else {
+            self.slots.push(object);
+            u32::try_from(self.slots.len() - 1).expect("a stripe has < 2^32 collections")
+        };
+        *bytes += self.slots_bytes();
+        index
+    }
+
+    fn slots_bytes(&self) -> usize {
+        allocation_bytes(self.slots.capacity() * size_of::<Option<Box<Object>>>())
+            + allocation_bytes(self.free.capacity() * size_of::<u32>())
     }
 
     fn get(&self, index: u32) -> &Object {
@@ -111,13 +122,16 @@ impl Objects {
         self.slots[index as usize].as_mut().expect("an entry points at its collection")
     }
 
-    fn remove(&mut self, index: u32) -> Object {
+    /// `bytes`: the stripe's, which shrink by what the object took.
+    fn remove(&mut self, index: u32, bytes: &mut usize, trash: &mut Trash) {
         let object = self.slots[index as usize].take().expect("an entry points at its collection");
+        *bytes = *bytes - object_bytes(&object) - self.slots_bytes();
         self.free.push(index);
         if self.free.len() == self.slots.len() {
             *self = Objects::default();
         }
-        *object
+        *bytes += self.slots_bytes();
+        trash.push(Garbage::Object(*object));
     }
 }
 
@@ -302,9 +316,7 @@ impl Stripe {
         };
         let entry = table.entry_mut(place);
         if let Some(index) = entry.collection_index() {
-            let object = self.objects.remove(index);
-            self.bytes -= object_bytes(&object);
-            cx.trash.push(Garbage::Object(object));
+            self.objects.remove(index, &mut self.bytes, cx.trash);
         }
         let (old_bytes, old_expiry) = (entry.allocation_bytes(), entry.expiry());
         entry.set_string(value, expiry);
@@ -335,8 +347,7 @@ impl Stripe {
         expiry: Option<UnixMs>,
         cx: &mut Applying<'_>,
     ) {
-        self.bytes += object_bytes(&object);
-        let index = self.objects.insert(object);
+        let index = self.objects.insert(object, &mut self.bytes);
         self.insert_entry(db, key.hash, Entry::collection(key.bytes, index, expiry), cx);
         self.note_expiry(db, key.hash, None, expiry);
     }
@@ -418,9 +429,7 @@ impl Stripe {
         let entry_bytes = entry.allocation_bytes();
         self.bytes = self.bytes + table.table_bytes() - before - entry_bytes;
         if let Some(index) = entry.collection_index() {
-            let object = self.objects.remove(index);
-            self.bytes -= object_bytes(&object);
-            cx.trash.push(Garbage::Object(object));
+            self.objects.remove(index, &mut self.bytes, cx.trash);
         }
         if let Some(at) = entry.expiry() {
             self.note_expiry(db, key.hash, Some(at), None);
@@ -592,10 +601,8 @@ impl Stripe {
         self.bytes -= table.table_bytes();
         for entry in table.iter() {
             self.bytes -= entry.allocation_bytes();
-            if let Some(object) = entry.collection_index() {
-                let object = self.objects.remove(object);
-                self.bytes -= object_bytes(&object);
-                trash.push(Garbage::Object(object));
+            if let Some(index) = entry.collection_index() {
+                self.objects.remove(index, &mut self.bytes, trash);
             }
         }
         if table.len() > 0 {

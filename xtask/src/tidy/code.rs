@@ -58,8 +58,8 @@ const BANS: [Ban; 6] = [
     },
 ];
 
-/// The only files with unsafe code.
-const UNSAFE_FILES: [&str; 2] = ["crates/reactor/src/sys.rs", "crates/store/src/blob.rs"];
+/// The only files with unsafe code. The second is a test, which asks the allocator.
+const UNSAFE_FILES: [&str; 2] = ["crates/store/src/blob.rs", "crates/myriad/tests/it/allocator.rs"];
 
 /// Marks of work that was put off, in any file. Taken apart, so that this file has none.
 const MARKS: [&str; 3] = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
@@ -243,6 +243,6 @@ mod tests {
         let text = concat!("un", "safe { f() }");
         let file = |path: &str| SourceFile { path: path.into(), text: text.into() };
         assert_eq!(check_unsafe(&[file(UNSAFE_FILES[0])]), []);
-        assert_eq!(check_unsafe(&[file("crates/reactor/src/sys2.rs")]).len(), 1);
+        assert_eq!(check_unsafe(&[file("crates/store/src/blob2.rs")]).len(), 1);
     }
 }

@@ -430,7 +430,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         Kind::Limit { field: field!(memory_limit) },
         "-90",
         Change::Running,
-        "Memory of the whole server, the top of the tracker tree. A negative number is a percentage of the machine's memory (of the control group's, if that is less). At the limit requests that need memory are refused with -OOM.",
+        "Resident memory of the whole server: what the trackers count, and what the process takes besides, which is measured 10 times a second. A negative number is a percentage of the machine's memory (of the control group's, if that is less). At the limit requests that need memory are refused with -OOM.",
     ),
     option(
         Section::Memory,

@@ -87,6 +87,7 @@ impl Server {
         self.survey(cx, connections);
         self.account_memory();
         self.worker.accounts.flush();
+        self.worker.refresh_room(&self.shared);
         self.worker.request_lines.write();
         if self.worker.index == 0 {
             self.sample_rates();

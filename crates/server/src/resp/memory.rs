@@ -41,6 +41,8 @@ pub(crate) struct MemoryReport {
     pub(crate) clients_bytes: u64,
     /// Records on the way to the disk.
     pub(crate) log_bytes: u64,
+    /// What the process takes besides, freed memory not included.
+    pub(crate) untracked_bytes: u64,
     /// What the process has of the machine, if the kernel tells.
     pub(crate) resident_bytes: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl MemoryReport {
             keys: dbs.iter().map(|db| db.keys).sum(),
             clients_bytes: buffers.iter().map(|tracker| tracker.current_bytes()).sum(),
             log_bytes: cx.shared.log.stats().waiting_bytes,
+            untracked_bytes: trackers.server.reserved_bytes(),
             resident_bytes: ProcessMemory::read().resident_bytes(),
         }
     }
@@ -70,9 +73,15 @@ impl MemoryReport {
         self.used_bytes.saturating_sub(self.dataset_bytes)
     }
 
-    /// Memory of the machine by memory in use. The program itself counts in the former only.
+    /// What the process has of the machine beyond what is in use: freed memory that the allocator keeps.
+    pub(crate) fn kept_bytes(&self) -> i64 {
+        let used_bytes = self.used_bytes + self.untracked_bytes;
+        self.resident_bytes.unwrap_or(0).cast_signed() - used_bytes.cast_signed()
+    }
+
+    /// Memory of the machine by memory in use.
     pub(crate) fn fragmentation(&self) -> f64 {
-        ratio(self.resident_bytes.unwrap_or(0), self.used_bytes)
+        ratio(self.resident_bytes.unwrap_or(0), self.used_bytes + self.untracked_bytes)
     }
 }
 
@@ -104,7 +113,7 @@ fn doctor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 /// The thresholds are those of Redis 7.2, `object.c`, `getMemoryDoctorReport`.
 fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> String {
     const USED_BYTES_MIN: u64 = 5 << 20;
-    const EXCESS_BYTES_MIN: u64 = 10 << 20;
+    const EXCESS_BYTES_MIN: i64 = 10 << 20;
     const CLIENT_BYTES_MAX: u64 = 200 << 10;
     let mut text = String::new();
     let used = report.used_bytes;
@@ -122,7 +131,7 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
         );
     }
     let resident = report.resident_bytes.unwrap_or(0);
-    if report.fragmentation() > 1.4 && resident - used > EXCESS_BYTES_MIN {
+    if report.fragmentation() > 1.4 && report.kept_bytes() > EXCESS_BYTES_MIN {
         let resident = human_bytes(resident);
         let _ = writeln!(
             text,

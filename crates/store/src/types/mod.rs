@@ -141,16 +141,26 @@ impl Encoding {
 #[error("malformed bytes of a value")]
 pub struct Malformed;
 
-const SMALL_ALLOCATION_BYTES: usize = 1024;
+const SMALL_ALLOCATION_BYTES: usize = 64;
+/// Above this size an allocation has pages of its own.
+const LARGE_ALLOCATION_BYTES: usize = 512 << 10;
+const PAGE_BYTES: usize = 4096;
 
-/// What an allocation of `len` bytes takes from the heap, by the size classes of common allocators:
-/// steps of 16 bytes up to 1 KiB, then eight classes per doubling. Nothing for an empty one.
+/// What an allocation of `len` bytes takes from the heap, by the size classes of mimalloc 3: 8 bytes, multiples of 16
+/// up to 64, then four classes per doubling up to 512 KiB, then whole pages. Nothing for an empty one.
+///
+/// Source: mimalloc 3.3, `src/page-queue.c`, `mi_bin` and `mi_good_size`
 pub fn allocation_bytes(len: usize) -> usize {
-    if len <= SMALL_ALLOCATION_BYTES {
-        return len.next_multiple_of(16);
-    }
-    let class = 1usize << (usize::BITS - 1 - (len - 1).leading_zeros());
-    len.checked_next_multiple_of(class / 8).unwrap_or(len)
+    let step = if len <= 8 {
+        8
+    } else if len <= SMALL_ALLOCATION_BYTES {
+        16
+    } else if len <= LARGE_ALLOCATION_BYTES {
+        1 << (len - 1).ilog2() >> 2
+    } else {
+        PAGE_BYTES
+    };
+    len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
 #[cfg(test)]
@@ -231,7 +241,7 @@ mod tests {
     #[test]
     fn allocations_round_up_to_size_classes() {
         for (len, bytes) in
-            [(0, 0), (1, 16), (16, 16), (17, 32), (1024, 1024), (1025, 1152), (8193, 9216)]
+            [(0, 0), (1, 8), (9, 16), (64, 64), (65, 80), (1025, 1280), (524_289, 528_384)]
         {
             assert_eq!(allocation_bytes(len), bytes, "{len}");
         }

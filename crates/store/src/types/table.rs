@@ -220,6 +220,6 @@ mod tests {
             table.remove(&key(number));
         }
         assert!(table.heap_bytes() < full_bytes / 50, "{}", table.heap_bytes());
-        assert_eq!(table.recounted_owned_bytes().0, 10 * 16);
+        assert_eq!(table.recounted_owned_bytes().0, 10 * 8);
     }
 }

@@ -186,6 +186,9 @@ fn memory(page: &mut Page, shared: &Shared) {
     for node in &tree {
         page.sample(&[("tracker", &node.path)], node.peak_bytes);
     }
+    let help = "What the process takes besides, freed memory not included.";
+    let untracked_bytes = shared.memory.server.reserved_bytes();
+    page.one("myriad_memory_untracked_bytes", Kind::Gauge, help, untracked_bytes);
     page.family("myriad_memory_limit_bytes", Kind::Gauge, "The most that each of them may hold.");
     for node in &tree {
         if let Some(limit) = node.limit_bytes {

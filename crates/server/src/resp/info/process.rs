@@ -52,11 +52,11 @@ pub(super) fn memory(page: &mut Page<'_, '_>) {
     let policy = settings.maxmemory_policy.word();
     amount(page, "maxmemory", settings.maxmemory_bytes);
     page.field("maxmemory_policy", policy);
-    if let Some(resident_bytes) = report.resident_bytes {
+    if report.resident_bytes.is_some() {
         page.field("mem_fragmentation_ratio", format!("{:.2}", report.fragmentation()));
-        let excess_bytes = i128::from(resident_bytes) - i128::from(report.used_bytes);
-        page.field("mem_fragmentation_bytes", excess_bytes);
+        page.field("mem_fragmentation_bytes", report.kept_bytes());
     }
+    page.field("mem_untracked", report.untracked_bytes);
     page.field("mem_clients_normal", report.clients_bytes);
     page.field("mem_aof_buffer", report.log_bytes);
     page.field("mem_allocator", "mimalloc");
