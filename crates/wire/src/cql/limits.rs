@@ -104,8 +104,6 @@ pub enum MalformedBody {
     UnknownStatementKind(u8),
     #[error("Named values are not possible in a BATCH")]
     NamedBatch,
-    #[error("Unknown flags {0:#x}")]
-    UnknownFlags(u32),
     #[error("A message is compressed, but no compression was agreed on")]
     UnexpectedCompression,
     #[error("A compressed body is damaged or longer than allowed")]

@@ -291,16 +291,17 @@ pub fn decode_request<'a>(
         Opcode::AuthResponse => Request::AuthResponse(reader.bytes()?),
         _ => return Err(MalformedBody::WrongSide),
     };
-    reader.finish()?;
+    // Bytes behind the body mean nothing, nor do flags that no version has.
+    // Source: Cassandra 5.0.9, QueryMessage.codec, QueryOptions.Codec.decode: they are not looked at
     Ok((request, extras))
 }
 
 fn read_flags(reader: &mut Reader<'_>, version: Version) -> Result<u32> {
-    let (flags, known) = match version {
-        Version::V5 => (u32::from_be_bytes(reader.int()?.to_be_bytes()), 0x1FF),
-        Version::V3 | Version::V4 => (u32::from(reader.byte()?), 0x7F),
-    };
-    if flags & !known == 0 { Ok(flags) } else { Err(MalformedBody::UnknownFlags(flags & !known)) }
+    Ok(match version {
+        Version::V5 => u32::from_be_bytes(reader.int()?.to_be_bytes()),
+        // Those of version 5 alone mean nothing here.
+        Version::V3 | Version::V4 => u32::from(reader.byte()?) & !KEYSPACE,
+    })
 }
 
 fn read_prepare<'a>(reader: &mut Reader<'a>, version: Version) -> Result<Request<'a>> {
@@ -308,9 +309,6 @@ fn read_prepare<'a>(reader: &mut Reader<'a>, version: Version) -> Result<Request
     let mut keyspace = None;
     if version == Version::V5 {
         let flags = u32::from_be_bytes(reader.int()?.to_be_bytes());
-        if flags & !1 != 0 {
-            return Err(MalformedBody::UnknownFlags(flags & !1));
-        }
         if flags & 1 != 0 {
             keyspace = Some(reader.string()?);
         }
