@@ -33,6 +33,21 @@ pub fn split(text: &str) -> Result<(&str, u16), AddressError> {
     }
 }
 
+/// Whether the Host of a request is an address, `localhost`, or nothing (HTTP/1.0), whatever the port. A
+/// stranger can make a name of his own point to this machine, and a browser takes pages under that name for
+/// his: only an address and `localhost` cannot be his.
+pub fn is_local_host(host: &[u8]) -> bool {
+    let name = match host.iter().rposition(|byte| *byte == b':') {
+        Some(at) if host[at + 1..].iter().all(u8::is_ascii_digit) => &host[..at],
+        _ => host,
+    };
+    let name = std::str::from_utf8(name).unwrap_or("?");
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| !address.is_unspecified())
+}
+
 /// Reads `HOST:PORT`. A name is looked up, which may block for seconds; of several addresses the
 /// first IPv4 address is used, otherwise the first. `localhost` is 127.0.0.1 on every machine.
 pub fn resolve(text: &str) -> Result<SocketAddr, AddressError> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base::address::is_local_host;
 use parking_lot::Mutex;
 
 use crate::monitor::board::Board;
@@ -20,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Connections that are served at once, each by a thread; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 16;
 const TURN: Duration = Duration::from_millis(20);
+
+const STRANGE_HOST: &str =
+    "Ask for this page by an address, as localhost, or by the name of its machine.\n";
 
 const CONTENT_POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; ",
@@ -62,7 +66,11 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let (status, kind, content) = match read_path(&mut stream)?.as_deref() {
+    let asked = read_request(&mut stream)?;
+    let (status, kind, content) = match asked.as_ref().map(|asked| &*asked.path) {
+        Some(_) if asked.as_ref().is_some_and(|asked| !asked.is_local) => {
+            ("403 Forbidden", "text/plain", STRANGE_HOST.to_owned())
+        }
         Some("/") => ("200 OK", "text/html; charset=utf-8", PAGE.to_owned()),
         Some("/status.json") => ("200 OK", "application/json", board.lock().json()?),
         Some("/metrics") => {
@@ -90,8 +98,27 @@ fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
     Ok(())
 }
 
+/// What a client asks for.
+struct Asked {
+    path: String,
+    /// By a name that no stranger can have.
+    is_local: bool,
+}
+
+/// Whether every Host is an address, `localhost`, or the name of this machine: who asks for the page by another
+/// name may be the page of a stranger.
+fn is_local(headers: &[httparse::Header<'_>]) -> bool {
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_bytes();
+    let mut hosts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    hosts.all(|header| {
+        let name = header.value.split(|byte| *byte == b':').next().unwrap_or_default();
+        is_local_host(header.value) || name.eq_ignore_ascii_case(machine)
+    })
+}
+
 /// `None`: no GET request with a head of usual size.
-fn read_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
+fn read_request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
     let mut head = vec![0; HEAD_BYTES_MAX];
     let mut filled = 0;
     let until = Instant::now() + TIMEOUT;
@@ -105,7 +132,8 @@ fn read_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
             Ok(httparse::Status::Complete(_)) => {
                 let path = request.path.filter(|_| request.method == Some("GET"));
                 let path = path.and_then(|path| path.split('?').next());
-                return Ok(path.map(str::to_owned));
+                let is_local = is_local(request.headers);
+                return Ok(path.map(|path| Asked { path: path.to_owned(), is_local }));
             }
             Ok(httparse::Status::Partial) if count > 0 && filled < HEAD_BYTES_MAX => {}
             Ok(httparse::Status::Partial) | Err(_) => return Ok(None),
@@ -129,12 +157,35 @@ mod tests {
             let slow: Vec<TcpStream> =
                 (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
             let mut quick = TcpStream::connect(address).unwrap();
-            quick.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            quick.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             let mut answer = String::new();
             quick.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
             drop(slow);
             is_over.store(true, Ordering::SeqCst);
         });
+    }
+
+    /// A name of a stranger may point here, and a browser takes the page for his then.
+    #[test]
+    fn a_page_is_shown_by_names_that_no_stranger_can_have() {
+        let machine = rustix::system::uname();
+        let machine = machine.nodename().to_string_lossy().into_owned();
+        for (host, expected) in [
+            ("localhost:80", true),
+            ("127.0.0.1:9000", true),
+            ("[::1]:9000", true),
+            (&*machine, true),
+            (&*format!("{machine}:80"), true),
+            ("evil.example:9000", false),
+            ("127.0.0.1.evil.example", false),
+            ("0.0.0.0", false),
+        ] {
+            let local = httparse::Header { name: "Host", value: b"localhost" };
+            let asked = httparse::Header { name: "host", value: host.as_bytes() };
+            assert_eq!(is_local(&[asked]), expected, "{host}");
+            assert_eq!(is_local(&[local, asked]), expected, "{host}");
+        }
+        assert!(is_local(&[]), "HTTP/1.0");
     }
 }

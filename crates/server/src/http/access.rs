@@ -1,5 +1,6 @@
 //! Who may ask: the server's password as a token, and pages of strangers never.
 
+use base::address::is_local_host;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use wire::http::Request;
@@ -79,7 +80,7 @@ fn is_strange(request: &Request<'_>, settings: &Settings) -> bool {
     }
     // A name of a stranger can be made to point to this machine, and its pages are of one origin with
     // it then. Where nobody has to show a password, only addresses and this machine's name will do.
-    settings.protected_mode && !settings.requirepass.is_set() && !is_local_name(host)
+    settings.protected_mode && !settings.requirepass.is_set() && !is_local_host(host)
 }
 
 /// Whether a browser does not say which page made it ask: by plain HTTP to another machine it says so
@@ -89,19 +90,6 @@ fn is_unsaid(request: &Request<'_>) -> bool {
     request.header("user-agent").is_some_and(|name| name.starts_with(b"Mozilla/"))
         && request.header("origin").is_none()
         && request.header("sec-fetch-site").is_none()
-}
-
-/// An address, `localhost`, or nothing (HTTP/1.0), whatever the port.
-fn is_local_name(host: &[u8]) -> bool {
-    let name = match host.iter().rposition(|byte| *byte == b':') {
-        Some(at) if host[at + 1..].iter().all(u8::is_ascii_digit) => &host[..at],
-        _ => host,
-    };
-    let name = std::str::from_utf8(name).unwrap_or("?");
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.is_empty()
-        || name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| !address.is_unspecified())
 }
 
 #[cfg(test)]
