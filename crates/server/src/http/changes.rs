@@ -3,6 +3,8 @@
 //! Only what is on the disk is told, in the order of the log, each record once. An event's `id` is the
 //! place behind its record: a client that comes again with it misses nothing.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 use store::{Change, End, Items, Mutation};
 use wire::http::{Method, Request};
@@ -18,8 +20,11 @@ const MEDIA: &str = "text/event-stream";
 
 /// A longer value is not told, but how long it is: who wants it reads the key.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Elements of one change that are told; of more only their number is.
+/// Elements of one change that are told, and their bytes; of more only their number is.
 const ITEMS_MAX: usize = 1024;
+const ITEMS_BYTES_MAX: usize = 1 << 20;
+/// Changes of a record are told until its event has so many bytes; of the rest only their number is.
+const EVENT_BYTES_MAX: usize = 1 << 20;
 
 /// What says nothing, now and then, so that both sides know of each other.
 pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
@@ -66,30 +71,43 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
 pub(crate) fn encode(batch: &Batch, hides_tables: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for record in batch.records() {
-        let Some((mut input, _)) = records::mutations(&record) else { continue };
-        // Written one by one: a record may hold a million.
-        let head = format!("event: change\nid: {}\ndata: {{\"changes\":[", record.end);
-        out.extend_from_slice(head.as_bytes());
-        let mut is_first = true;
-        let mut put = |change: &Value| {
-            if !std::mem::take(&mut is_first) {
-                out.push(b',');
-            }
-            serde_json::to_writer(&mut out, change).expect("memory takes all");
-        };
-        while !input.is_empty() {
-            match Mutation::decode(&mut input, |_| 0) {
-                Ok(mutation) if is_hidden(&mutation, hides_tables) => {}
-                Ok(mutation) => put(&describe(&mutation)),
-                Err(error) => {
-                    put(&json!({ "error": error.to_string() }));
-                    break;
-                }
-            }
-        }
-        out.extend_from_slice(format!("],\"position\":{}}}\n\n", record.start.0).as_bytes());
+        let Some((input, _)) = records::mutations(&record) else { continue };
+        out.extend_from_slice(format!("event: change\nid: {}\ndata: {{", record.end).as_bytes());
+        put_changes(input, hides_tables, &mut out);
+        out.extend_from_slice(format!(",\"position\":{}}}\n\n", record.start.0).as_bytes());
     }
     out
+}
+
+/// The changes of one record, written one by one: it may hold a million.
+fn put_changes(mut input: &[u8], hides_tables: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"changes\":[");
+    let start = out.len();
+    let mut omitted = 0_u64;
+    let mut put = |change: &dyn Fn() -> Value| {
+        if out.len() - start > EVENT_BYTES_MAX {
+            omitted += 1;
+            return;
+        }
+        if out.len() > start {
+            out.push(b',');
+        }
+        serde_json::to_writer(&mut *out, &change()).expect("memory takes all");
+    };
+    while !input.is_empty() {
+        match Mutation::decode(&mut input, |_| 0) {
+            Ok(mutation) if is_hidden(&mutation, hides_tables) => {}
+            Ok(mutation) => put(&|| describe(&mutation)),
+            Err(error) => {
+                put(&|| json!({ "error": error.to_string() }));
+                break;
+            }
+        }
+    }
+    out.push(b']');
+    if omitted > 0 {
+        out.extend_from_slice(format!(",\"omitted\":{omitted}").as_bytes());
+    }
 }
 
 fn is_hidden(mutation: &Mutation<'_>, hides_tables: bool) -> bool {
@@ -127,7 +145,7 @@ fn describe(mutation: &Mutation<'_>) -> Value {
                 "token": key.token.to_string(),
                 "key": bytes(key.bytes),
                 "writes": writes.len(),
-                "text": mutation.to_string(),
+                "text": shown(mutation),
             });
         }
         Mutation::Purge { key, .. } => {
@@ -173,7 +191,11 @@ fn describe(mutation: &Mutation<'_>) -> Value {
             json!({ "change": "set-remove", "members": list(*members) })
         }
         Change::ZSetAdd { members } => {
-            let pairs = members.iter().take(ITEMS_MAX);
+            let mut bytes_left = ITEMS_BYTES_MAX;
+            let pairs = members.iter().take(ITEMS_MAX).take_while(|(_, member)| {
+                bytes_left = bytes_left.saturating_sub(member.len());
+                bytes_left > 0
+            });
             // Infinite scores are no numbers in JSON.
             let pairs: Vec<_> =
                 pairs.map(|(score, member)| json!([score.to_string(), bytes(member)])).collect();
@@ -194,6 +216,25 @@ fn describe(mutation: &Mutation<'_>) -> Value {
     value
 }
 
+/// A change as the log's tools show it, up to [`VALUE_BYTES_MAX`] and one more part.
+fn shown(mutation: &Mutation<'_>) -> String {
+    struct Shown(String);
+    impl std::fmt::Write for Shown {
+        fn write_str(&mut self, part: &str) -> std::fmt::Result {
+            if self.0.len() > VALUE_BYTES_MAX {
+                return Err(std::fmt::Error);
+            }
+            self.0.push_str(part);
+            Ok(())
+        }
+    }
+    let mut text = Shown(String::new());
+    if write!(text, "{mutation}").is_err() {
+        text.0.push_str("...");
+    }
+    text.0
+}
+
 fn end_name(end: End) -> &'static str {
     match end {
         End::Front => "front",
@@ -207,7 +248,8 @@ fn table_name(id: u128) -> String {
 }
 
 fn list(items: Items<'_>) -> Value {
-    if items.len() > ITEMS_MAX {
+    let is_long = || items.iter().map(<[u8]>::len).sum::<usize>() > ITEMS_BYTES_MAX;
+    if items.len() > ITEMS_MAX || is_long() {
         return json!({ "count": items.len() });
     }
     Value::Array(items.iter().map(bytes).collect())
@@ -267,10 +309,54 @@ mod tests {
             Change::ZSetAdd { members: store::Scored::Slice(&[(f64::INFINITY, b"m")]) },
             r#"{"change":"zset-add","count":1,"members":[["inf","m"]]}"#,
         );
+        let long = vec![b'x'; VALUE_BYTES_MAX];
+        check(
+            Change::SetAdd { members: Items::Slice(&[&long[..]; 20]) },
+            r#"{"change":"set-add","members":{"count":20}}"#,
+        );
         let many = vec![&b"x"[..]; ITEMS_MAX + 1];
         check(
             Change::SetAdd { members: Items::Slice(&many) },
             r#"{"change":"set-add","members":{"count":1025}}"#,
         );
+    }
+
+    /// However many changes a record has, its event is bounded, and says how many it does not tell.
+    #[test]
+    fn a_record_of_many_changes_is_cut() {
+        const CHANGES: usize = 40;
+        let value = vec![b'x'; VALUE_BYTES_MAX];
+        let key = Key { bytes: b"k", hash: 0 };
+        let change = Change::Set { value: &value, expiry: None };
+        let mut encoded = Vec::new();
+        for _ in 0..CHANGES {
+            Mutation::Key { db: 0, key, change }.encode(&mut encoded);
+        }
+        let mut out = Vec::new();
+        put_changes(&encoded, false, &mut out);
+        assert!(out.len() < EVENT_BYTES_MAX + 2 * VALUE_BYTES_MAX, "{}", out.len());
+        let text = format!("{{{}}}", String::from_utf8(out).unwrap());
+        let event: Value = serde_json::from_str(&text).unwrap();
+        let told = event["changes"].as_array().unwrap().len();
+        assert_eq!(event["omitted"], CHANGES - told);
+        assert_eq!(told, EVENT_BYTES_MAX / VALUE_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_partition_with_many_writes_is_cut() {
+        let mut bytes = Vec::new();
+        let row = [b'r'; 60];
+        let count = 10_000;
+        for timestamp in 0..10_000 {
+            let stamp = store::Stamp { timestamp, at: 1 };
+            store::Write::DeleteRow { row: &row, stamp }.encode(&mut bytes);
+        }
+        let key = store::PartitionKey { table: store::TableId(1), token: 1, bytes: b"k" };
+        let writes = store::Writes::Packed { count, bytes: &bytes };
+        let found = describe(&Mutation::Partition { key, writes });
+        let text = found["text"].as_str().unwrap();
+        assert!(text.ends_with("..."), "{}", text.len());
+        assert!(text.len() < 2 * VALUE_BYTES_MAX);
+        assert_eq!(found["writes"], count);
     }
 }
