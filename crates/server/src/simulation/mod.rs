@@ -4,7 +4,8 @@
 //! `world` runs the server and its clients, `model` is what the data must be, `oracle` judges what
 //! clients are told and what a crash has left, `chaos` decides what happens next. `behaviour` tries single
 //! parts of it, `cql` those of CQL connections and `cql_statements` and `cql_notes` those of their statements, with the
-//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`; `http`,
+//! clients of `cql_client`; `cql_chaos` is `chaos` for statements, judged by `cql_model`;
+//! `histories` has clients of both protocols at the same values, which `registers` knows, judged by `linear`; `http`,
 //! `http_pipelines` and `http_routes` those of HTTP, `http_hottest` what its console says of keys and clients; `schema` the schema of CQL, `roles` who may do what in it; `pubsub` messages
 //! of channels, `pubsub_log` what these have to do with the log and `pubsub_keys` those about keys, with the
 //! clients of `pubsub_client`; `groups` those of a log on a slow disk; `busy` those of a reactor that takes no
@@ -21,18 +22,21 @@ mod cql_model;
 mod cql_notes;
 mod cql_statements;
 mod groups;
+mod histories;
 mod hostile;
 mod http;
 mod http_client;
 mod http_hottest;
 mod http_pipelines;
 mod http_routes;
+mod linear;
 mod model;
 mod oracle;
 mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;
 mod pubsub_log;
+mod registers;
 mod restart;
 mod restore;
 mod roles;

@@ -508,6 +508,12 @@ impl World {
     /// The server dies; with `power_cut` the machine does too. It starts again, if need be after
     /// it has died in recovery, and must have kept what it promised.
     pub(super) fn crash(&mut self, power_cut: bool, recovery_faults: binlog::Faults) {
+        self.die(power_cut, recovery_faults);
+        self.compare();
+    }
+
+    /// The same; what is kept is for the caller to check.
+    pub(super) fn die(&mut self, power_cut: bool, recovery_faults: binlog::Faults) {
         self.receive_all();
         self.clients.clear();
         self.departed.clear();
@@ -542,7 +548,6 @@ impl World {
         let segments = names.iter().filter(|name| name.starts_with("log-")).count();
         self.seen.snapshots += snapshots;
         self.seen.segments += usize::from(segments > 1);
-        self.compare();
     }
 
     /// The process is killed and starts again, without faults of the disk.

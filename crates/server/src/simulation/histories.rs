@@ -1,0 +1,357 @@
+//! Clients of both protocols at the same values, on disks that tear and fail: whatever they are told must fit some
+//! order in which all of it ran, crash after crash.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use binlog::Faults as DiskFaults;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reactor::SimClient;
+use wire::cql::Version;
+use wire::resp::{Reply, decode_reply};
+
+use super::chaos::{disk_faults, pick, recovery_faults};
+use super::cql_client::{Client, run_reactors};
+use super::linear::{Operation, is_linearizable};
+use super::registers::{Action, Answer, Deed, REGISTERS};
+use super::tests::{Announce, seeds};
+use super::world::{Plan, Seen, World};
+use crate::config::Durability;
+
+/// Seeds that each `cargo test` tries.
+const SEEDS: u64 = 200;
+const CLIENTS: usize = 4;
+const ACTIONS_MAX: usize = 200;
+/// Requests of one client that wait for their answers: what overlaps is compared in every order.
+const WAITING_MAX: usize = 3;
+const UNFIT: &str = "no order of these operations explains their answers";
+
+/// What has happened to each register: its deeds with the moments of their events.
+#[derive(Default)]
+struct Histories {
+    deeds: BTreeMap<usize, Vec<Operation<Deed>>>,
+    /// Of the last event.
+    moment: usize,
+    /// The last value that anybody has written.
+    value: u32,
+}
+
+/// A request that waits: its register, and which of its deeds it is.
+#[derive(Clone, Copy)]
+struct Waiting {
+    register: usize,
+    deed: usize,
+}
+
+impl Histories {
+    fn begin(&mut self, register: usize, action: Action, now_ms: u64) -> Waiting {
+        self.moment += 1;
+        let deeds = self.deeds.entry(register).or_default();
+        let what = Deed { action, answer: Answer::Unknown, from_ms: now_ms, to_ms: now_ms };
+        // Until it ends nothing ends before it.
+        let (invoked, completed) = (self.moment, usize::MAX);
+        deeds.push(Operation { what, invoked, completed, is_certain: false });
+        Waiting { register, deed: deeds.len() - 1 }
+    }
+
+    fn end(&mut self, waiting: Waiting, answer: Answer, now_ms: u64) {
+        self.moment += 1;
+        let deeds = self.deeds.get_mut(&waiting.register).expect("it has begun");
+        let operation = &mut deeds[waiting.deed];
+        operation.completed = self.moment;
+        operation.is_certain = answer != Answer::Unknown;
+        (operation.what.answer, operation.what.to_ms) = (answer, now_ms);
+    }
+
+    fn check(&self) {
+        for (register, operations) in &self.deeds {
+            // A read without an answer says nothing.
+            let says = |one: &&Operation<Deed>| one.is_certain || one.what.action != Action::Read;
+            let operations: Vec<_> = operations.iter().filter(says).cloned().collect();
+            let fits = is_linearizable(&None, &operations, |state, deed: &Deed| deed.step(state));
+            assert!(fits, "{:?}: {UNFIT}: {operations:#?}", REGISTERS[*register]);
+        }
+    }
+}
+
+/// The far end of a connection.
+enum Line {
+    /// By stream.
+    Cql(Box<Client>, BTreeMap<i16, Waiting>),
+    /// In their order, and what has come of the next answer.
+    Resp(SimClient, VecDeque<Waiting>, Vec<u8>),
+}
+
+impl Line {
+    fn new(world: &mut World) -> Line {
+        if world.chance(0.5) {
+            return Line::Resp(world.sim().connect(), VecDeque::new(), Vec::new());
+        }
+        let version = pick(&mut world.random, &[Version::V4, Version::V5]);
+        Line::Cql(Box::new(Client::start(world, version, None)), BTreeMap::new())
+    }
+
+    fn sim(&self) -> &SimClient {
+        match self {
+            Line::Cql(client, _) => &client.sim,
+            Line::Resp(sim, ..) => sim,
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        match self {
+            Line::Cql(_, waiting) => waiting.len(),
+            Line::Resp(_, waiting, _) => waiting.len(),
+        }
+    }
+
+    /// Sends what does this, if the protocol has it.
+    fn send(&mut self, histories: &mut Histories, register: usize, action: Action, now_ms: u64) {
+        match self {
+            Line::Cql(client, waiting) => {
+                let Some(text) = REGISTERS[register].statement(action) else { return };
+                let free = (0..i16::MAX).find(|stream| !waiting.contains_key(stream));
+                let stream = free.expect("few wait");
+                waiting.insert(stream, histories.begin(register, action, now_ms));
+                client.query(stream, &text);
+            }
+            Line::Resp(sim, waiting, _) => {
+                let Some(words) = REGISTERS[register].command(action) else { return };
+                let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+                let mut bytes = Vec::new();
+                wire::resp::encode_request(&words, &mut bytes);
+                waiting.push_back(histories.begin(register, action, now_ms));
+                sim.send(&bytes);
+            }
+        }
+    }
+
+    fn receive(&mut self, histories: &mut Histories, now_ms: u64) {
+        match self {
+            Line::Cql(client, waiting) => {
+                for reply in client.replies() {
+                    let (stream, said) = reply.split_once(' ').expect("a stream stands before it");
+                    let stream = stream.parse().expect("a number");
+                    let one = waiting.remove(&stream).expect("an answer to a request");
+                    let action = histories.deeds[&one.register][one.deed].what.action;
+                    let answer = REGISTERS[one.register].answer_of(action, said);
+                    histories.end(one, answer, now_ms);
+                }
+            }
+            Line::Resp(sim, waiting, unread) => {
+                unread.extend(sim.received());
+                while let Ok(Some((reply, bytes))) = decode_reply(unread) {
+                    let one = waiting.pop_front().expect("an answer to a request");
+                    let action = histories.deeds[&one.register][one.deed].what.action;
+                    let answer = answer_of(action, &reply);
+                    unread.drain(..bytes);
+                    histories.end(one, answer, now_ms);
+                }
+            }
+        }
+    }
+
+    /// The connection is lost: what waits may have been done or not.
+    fn give_up(self, histories: &mut Histories, now_ms: u64) {
+        let waiting: Vec<Waiting> = match self {
+            Line::Cql(_, waiting) => waiting.into_values().collect(),
+            Line::Resp(_, waiting, _) => waiting.into(),
+        };
+        for one in waiting {
+            histories.end(one, Answer::Unknown, now_ms);
+        }
+    }
+}
+
+/// What a reply of the Redis protocol says.
+fn answer_of(action: Action, reply: &Reply) -> Answer {
+    match (action, reply) {
+        (_, Reply::Error(_)) => Answer::Unknown,
+        (Action::Read, Reply::Bulk(value)) => {
+            let text = std::str::from_utf8(value).expect("digits");
+            Answer::Value(Some(text.parse().expect("a number")))
+        }
+        (Action::Read, _) => Answer::Value(None),
+        // HSET says whether the field is new.
+        (Action::Put(..), _) => Answer::Done,
+        (_, Reply::Integer(count)) => Answer::Applied(*count > 0),
+        (action, reply) => panic!("{action:?}: {reply:?}"),
+    }
+}
+
+fn now_ms(world: &mut World) -> u64 {
+    world.sim().now().unix.0
+}
+
+/// Runs a server of this seed through all of its lives.
+fn run(seed: u64, durability: Durability) -> Seen {
+    let mut random = SmallRng::seed_from_u64(!seed);
+    let plan = Plan {
+        reactors: random.random_range(1..=3),
+        segment_bytes: 4096 * random.random_range(3..=8),
+        lane_bytes: 4096 * random.random_range(2..=4),
+        durability,
+        options: vec![("cql", "127.0.0.1:0".to_owned())],
+        ..Plan::default()
+    };
+    let mut world = World::new(seed, plan);
+    let mut client = Client::start(&mut world, Version::V4, None);
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    for text in [
+        format!("CREATE KEYSPACE k WITH replication = {replication}"),
+        "CREATE TABLE k.r (p int PRIMARY KEY, v int)".to_owned(),
+    ] {
+        client.query(0, &text);
+        let mut replies = client.ask(&mut world);
+        while world.write_log() {
+            replies.extend(client.ask(&mut world));
+        }
+        assert!(replies[0].starts_with("0 CHANGE "), "{replies:?}");
+    }
+    let mut histories = Histories::default();
+    for _ in 0..random.random_range(1..=3) {
+        live(&mut world, &mut histories);
+        look(&mut world, &mut histories);
+        histories.check();
+    }
+    world.seen
+}
+
+/// One life: from a start to a crash.
+fn live(world: &mut World, histories: &mut Histories) {
+    let actions = world.random.random_range(20..=ACTIONS_MAX);
+    let faults_from = world.random.random_range(0..actions);
+    let faults = disk_faults(&mut world.random);
+    let settles = world.chance(0.3);
+    let mut lines: Vec<Line> = (0..CLIENTS).map(|_| Line::new(world)).collect();
+    for number in 0..actions {
+        if number == faults_from {
+            world.disk.set_faults(faults);
+        }
+        act(world, &mut lines, histories);
+        if !world.is_powered() {
+            world.seen.power_failures += 1;
+            break;
+        }
+    }
+    let is_on = world.is_powered();
+    if is_on && settles {
+        world.disk.set_faults(DiskFaults::default());
+        // A log that found no room tries again after a tenth of a second.
+        let times = if world.log_stalled { 10 } else { 1 };
+        (0..times).for_each(|_| world.settle());
+        run_reactors(world);
+    }
+    world.seen.failed_logs += usize::from(world.log_failed());
+    let now_ms = now_ms(world);
+    for mut line in lines {
+        line.receive(histories, now_ms);
+        let is_served = is_on && settles && !world.log_failed();
+        assert!(!is_served || line.waiting() == 0, "a client waits for its answer");
+        line.give_up(histories, now_ms);
+    }
+    let power_cut = !is_on || world.chance(0.8);
+    let recovery_faults = recovery_faults(&mut world.random);
+    world.die(power_cut, recovery_faults);
+}
+
+/// Reads all registers on a disk that does what it says.
+fn look(world: &mut World, histories: &mut Histories) {
+    let mut line = Line::Cql(Box::new(Client::start(world, Version::V4, None)), BTreeMap::new());
+    for register in 0..REGISTERS.len() {
+        let now = now_ms(world);
+        line.send(histories, register, Action::Read, now);
+    }
+    run_reactors(world);
+    while world.write_log() {
+        run_reactors(world);
+    }
+    let now = now_ms(world);
+    line.receive(histories, now);
+    assert_eq!(line.waiting(), 0, "a client waits for its answer");
+}
+
+fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
+    let nth = world.random.random_range(0..lines.len());
+    let reactor = world.random.random_range(0..world.plan.reactors);
+    let now_ms = now_ms(world);
+    let line = &mut lines[nth];
+    match world.random.random_range(0..100) {
+        0..34 if line.sim().is_closed() => {
+            let new = Line::new(world);
+            std::mem::replace(line, new).give_up(histories, now_ms);
+        }
+        0..34 if line.waiting() < WAITING_MAX => {
+            let register = world.random.random_range(0..REGISTERS.len());
+            histories.value += 1;
+            let value = histories.value;
+            let known = value.saturating_sub(world.random.random_range(1..12));
+            let known = newest(histories, register).filter(|_| world.chance(0.7)).unwrap_or(known);
+            let action = REGISTERS[register].random_action(&mut world.random, value, known);
+            line.send(histories, register, action, now_ms);
+        }
+        34..64 => {
+            world.step(reactor);
+        }
+        64..78 => {
+            world.write_log();
+        }
+        78..88 => line.receive(histories, now_ms),
+        88..93 => {
+            let ns = [1_000, 3_000_000, 150_000_000, 1_200_000_000];
+            let ns = pick(&mut world.random, &ns);
+            world.advance(ns);
+        }
+        93 => world.begin_snapshot(),
+        94..97 => {
+            let steps = world.random.random_range(1..3000);
+            world.go_on_with_snapshot(steps);
+        }
+        97 => world.prepare_segment(),
+        98 => {
+            let moves = world.sim().migrate(line.sim().id(), reactor);
+            world.seen.moves += usize::from(moves);
+        }
+        _ => {}
+    }
+}
+
+/// The value that a register may have: the last one that somebody has written there.
+fn newest(histories: &Histories, register: usize) -> Option<u32> {
+    let deeds = histories.deeds.get(&register)?;
+    deeds.iter().rev().find_map(|one| match (one.what.action, one.what.answer) {
+        (_, Answer::Value(value)) => value,
+        (Action::Put(value, _), _) | (Action::PutIfAbsent(value), Answer::Applied(true)) => {
+            Some(value)
+        }
+        (Action::Swap { value, .. }, Answer::Applied(true)) => Some(value),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_clients_of_both_protocols_are_told_fits_an_order() {
+    let mut sum = Seen::default();
+    for seed in seeds(SEEDS) {
+        let _announce = Announce(seed);
+        sum += run(seed, Durability::Always);
+    }
+    if seeds(SEEDS) == (0..SEEDS) {
+        // Runs that never come to what they are for prove nothing.
+        let counts = [sum.failed_logs, sum.power_failures, sum.moves];
+        assert!(counts.iter().all(|count| *count >= 3), "{sum:?}");
+    }
+}
+
+/// The net has no hole: a server that answers before its log is written is found out, by what it has lost.
+#[test]
+fn a_server_that_answers_too_early_is_caught() {
+    let is_caught = |seed: &u64| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(*seed, Durability::Never)));
+        let complaint = outcome.err().and_then(|complaint| complaint.downcast::<String>().ok());
+        complaint.is_some_and(|text| text.contains(UNFIT))
+    };
+    let caught = (0..10).filter(is_caught).count();
+    assert!(caught >= 3, "it was caught by {caught} of 10 seeds");
+}
