@@ -81,12 +81,20 @@ const SYMBOLS: [&str; 22] = [
 /// Units of durations, longer ones first.
 const UNITS: [&str; 11] = ["mo", "ms", "us", "µs", "ns", "y", "w", "d", "h", "m", "s"];
 
+/// Words, numbers, strings and symbols of a statement: to parse and plan so many takes a tenth of a second, in
+/// which nobody else is served. What has more of them is to be bound as values, or sent in parts.
+pub const TOKENS_MAX: usize = 262_144;
+
 /// All tokens of `text`, the last one with [`Kind::End`].
 pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
     let mut lexer = Lexer { text, at: 0, position: Position { line: 1, column: 0 } };
     let mut tokens = Vec::new();
     loop {
         let token = lexer.next_token()?;
+        if tokens.len() >= TOKENS_MAX && token.kind != Kind::End {
+            let reason = format!("a statement has at most {TOKENS_MAX} words, values and symbols");
+            return Err(SyntaxError { position: token.position, reason });
+        }
         tokens.push(token);
         if token.kind == Kind::End {
             return Ok(tokens);
@@ -367,5 +375,13 @@ mod tests {
         assert_eq!(tokens[1].position, Position { line: 2, column: 2 });
         let error = tokenize("SELECT 'x").unwrap_err();
         assert_eq!(error.to_string(), "line 1:7 quoted text without an end");
+    }
+
+    #[test]
+    fn statements_of_very_many_tokens_are_refused() {
+        let text = "1,".repeat(TOKENS_MAX / 2);
+        assert_eq!(tokenize(&text).unwrap().len(), TOKENS_MAX + 1);
+        let error = tokenize(&format!("{text}\n1")).unwrap_err().to_string();
+        assert_eq!(error, "line 2:0 a statement has at most 262144 words, values and symbols");
     }
 }

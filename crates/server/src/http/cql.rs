@@ -29,7 +29,8 @@ use crate::cql::walks::Walking;
 use crate::json_limits;
 use crate::resp::LOG_FAILED;
 
-/// Rows of a page where the request does not say it, as drivers have it.
+/// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be
+/// turned into JSON at once.
 const PAGE_ROWS: i32 = 5_000;
 /// Bytes of an error's text.
 const ERROR_BYTES_MAX: usize = 1024;
@@ -224,7 +225,7 @@ impl Exchange<'_> {
         let values = call.bind(&statement)?;
         let mut message = Vec::new();
         let parameters = Parameters {
-            page_size: Some(call.page_size.unwrap_or(PAGE_ROWS)),
+            page_size: Some(call.page_size.filter(|rows| *rows > 0).unwrap_or(PAGE_ROWS)),
             paging_state: call.paging_state.as_deref(),
             ..Parameters::new(Consistency::One)
         };

@@ -200,3 +200,24 @@ fn a_connection_says_how_durable_its_writes_are() {
     let refusal = "0 ERROR 000a MYRIAD_DURABILITY must be one of always, interval, never";
     assert_eq!(client.ask(&mut world), [refusal]);
 }
+
+/// What DESCRIBE and USE say of a schema is on the disk.
+#[test]
+fn who_asks_for_the_schema_waits_for_its_last_change() {
+    let mut world = world(&[]);
+    let mut writer = Client::start(&mut world, Version::V4, None);
+    let mut reader = Client::start(&mut world, Version::V4, None);
+    writer.query(1, KEYSPACE);
+    assert!(writer.ask(&mut world).is_empty());
+    reader.query(2, "USE k");
+    reader.query(3, "DESCRIBE KEYSPACES");
+    assert!(reader.ask(&mut world).is_empty());
+    world.write_log();
+    assert_eq!(writer.ask(&mut world), ["1 CHANGE CREATED KEYSPACE k"]);
+    let replies = reader.ask(&mut world);
+    assert_eq!(replies[0], "2 KEYSPACE k");
+    assert!(replies[1].starts_with("3 ROWS "), "{replies:?}");
+    // What is on the disk already is said at once.
+    reader.query(4, "USE k");
+    assert_eq!(reader.ask(&mut world), ["4 KEYSPACE k"]);
+}

@@ -1,6 +1,7 @@
 //! What a write does to one row: operations to writes of the store.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use store::{
     CellValue, CellView, Expiry, Partition, RowKey, Seconds, Stamp, Timestamp, Write, Writes,
@@ -18,6 +19,11 @@ use crate::cql::types::CqlType;
 use crate::cql::value::collection::{fields, items};
 use crate::cql::value::comparable;
 
+/// What a cell counts as that is written, or that is passed in a collection: see [`Moment::spend`].
+const CELL_WORK_BYTES: usize = 16;
+/// The same of one that a list is made of again.
+const COPIED_WORK_BYTES: usize = 64;
+
 /// Writes of one partition as bytes.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
@@ -29,6 +35,11 @@ impl Packed {
     pub(super) fn put(&mut self, write: Write<'_>) {
         write.encode(&mut self.bytes);
         self.count += 1;
+    }
+
+    /// What the writes count as: to make and to apply a small one takes as long as to copy some bytes.
+    pub(super) fn work_bytes(&self) -> usize {
+        self.bytes.len() + self.count * CELL_WORK_BYTES
     }
 
     pub(super) fn writes(&self) -> Writes<'_> {
@@ -80,7 +91,9 @@ impl<'c> RowChange<'c> {
         let start = self.out.bytes.len();
         for operation in &plan.operations {
             if operation.is_static(&plan.table) == is_static {
+                let before = self.out.work_bytes();
                 self.operate(operation, start)?;
+                self.cx.moment.spend(self.out.work_bytes() - before)?;
             }
         }
         if self.out.bytes.len() - start >= INDEXED_BYTES_MAX && !plan.table.indexes.is_empty() {
@@ -313,10 +326,12 @@ impl<'c> RowChange<'c> {
     ) -> Result<(), CqlError> {
         let gone = items(bytes, 1).map_err(damaged)?;
         if matches!(column.column_type, CqlType::List(_)) {
+            let gone: BTreeSet<&[u8]> = gone.into_iter().collect();
             let changed = self.changed(column, start)?;
             let partition = changed.as_ref().or(self.partition);
             let cells: Vec<CellView<'_>> = self.cells_of(partition, column).collect();
-            for cell in cells.iter().filter(|cell| gone.contains(&cell.bytes)) {
+            self.cx.moment.spend(cells.len() * CELL_WORK_BYTES)?;
+            for cell in cells.iter().filter(|cell| gone.contains(cell.bytes)) {
                 self.put_item(column, cell.item.unwrap_or_default(), Evaluated::Null);
             }
             return Ok(());
@@ -374,6 +389,8 @@ impl<'c> RowChange<'c> {
         }
         let row = self.row;
         let mut partition = Partition::new();
+        let cells = self.cells_of(self.partition, column).count();
+        self.cx.moment.spend((cells + self.out.count) * COPIED_WORK_BYTES)?;
         for CellView { item, timestamp, bytes, expiry, .. } in self.cells_of(self.partition, column)
         {
             let value = CellValue::Live { bytes, expiry };
@@ -406,6 +423,7 @@ impl<'c> RowChange<'c> {
         let changed = self.changed(column, start)?;
         let partition = changed.as_ref().or(self.partition);
         let size = self.cells_of(partition, column).count();
+        self.cx.moment.spend(size * CELL_WORK_BYTES)?;
         if size == 0 {
             return Err(CqlError::invalid(format!("Attempted to {what} a list which is null")));
         }

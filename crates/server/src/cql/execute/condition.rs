@@ -33,7 +33,13 @@ pub(super) struct Current<'r> {
     /// The columns outside the key that are read.
     read: Vec<&'r Column>,
     /// What the conditions of rows are, and of the static cells, which have no key.
-    places: BTreeMap<Option<&'r [u8]>, About>,
+    places: BTreeMap<Option<&'r [u8]>, Place<'r>>,
+}
+
+/// The conditions of one row, or of the static cells.
+struct Place<'r> {
+    about: About,
+    columns: Vec<(&'r ConditionPlan, &'r Ready<'r>)>,
 }
 
 /// What is asked of one row, or of the static cells.
@@ -60,13 +66,18 @@ impl<'r> Current<'r> {
             };
             match &write.plan.conditions {
                 ConditionsPlan::None => {}
-                ConditionsPlan::Exists => current.ask(own, About::Exists)?,
-                ConditionsPlan::NotExists => current.ask(own, About::NotExists)?,
+                ConditionsPlan::Exists => {
+                    current.ask(own, About::Exists)?;
+                }
+                ConditionsPlan::NotExists => {
+                    current.ask(own, About::NotExists)?;
+                }
                 ConditionsPlan::Columns(conditions) => {
                     let table = &write.plan.table;
                     for condition in conditions {
                         let place = if condition.is_static(table) { None } else { own };
-                        current.ask(place, About::Columns)?;
+                        let place = current.ask(place, About::Columns)?;
+                        place.columns.push((condition, write));
                     }
                 }
             }
@@ -74,12 +85,13 @@ impl<'r> Current<'r> {
         Ok(current)
     }
 
-    fn ask(&mut self, place: Option<&'r [u8]>, about: About) -> Result<(), CqlError> {
-        let known = *self.places.entry(place).or_insert(about);
-        if known == about {
-            return Ok(());
+    fn ask(&mut self, place: Option<&'r [u8]>, about: About) -> Result<&mut Place<'r>, CqlError> {
+        let new = || Place { about, columns: Vec::new() };
+        let known = self.places.entry(place).or_insert_with(new);
+        if known.about == about {
+            return Ok(known);
         }
-        Err(CqlError::invalid(match (known, about) {
+        Err(CqlError::invalid(match (known.about, about) {
             (_, About::Columns) | (About::Columns, About::NotExists) => {
                 "Cannot mix IF conditions and IF NOT EXISTS for the same row"
             }
@@ -155,15 +167,15 @@ impl<'r> Current<'r> {
     }
 
     pub(super) fn holds(&self) -> Result<bool, CqlError> {
-        for (place, about) in &self.places {
-            let is_there = || match place {
+        for (key, place) in &self.places {
+            let is_there = || match key {
                 Some(key) => self.row(key).is_some(),
                 None => self.statics().is_some(),
             };
-            let holds = match about {
+            let holds = match place.about {
                 About::Exists => is_there(),
                 About::NotExists => !is_there(),
-                About::Columns => self.columns_hold(*place)?,
+                About::Columns => self.columns_hold(*key, &place.columns)?,
             };
             if !holds {
                 return Ok(false);
@@ -173,23 +185,16 @@ impl<'r> Current<'r> {
     }
 
     /// Whether all conditions on columns of one place hold.
-    fn columns_hold(&self, place: Option<&[u8]>) -> Result<bool, CqlError> {
+    fn columns_hold(
+        &self,
+        place: Option<&[u8]>,
+        conditions: &[(&'r ConditionPlan, &'r Ready<'r>)],
+    ) -> Result<bool, CqlError> {
         let row = place.and_then(|key| self.row(key));
         self.with_row(row, |row| {
-            for write in self.writes {
-                let ConditionsPlan::Columns(conditions) = &write.plan.conditions else { continue };
-                let is_here = match (place, write.row_key()) {
-                    (None, _) => true,
-                    (Some(key), RowKey::Clustering(own)) => key == own,
-                    (Some(_), RowKey::Static) => false,
-                };
-                let own = conditions.iter().filter(|condition| {
-                    is_here && condition.is_static(row.table) == place.is_none()
-                });
-                for condition in own {
-                    if !holds(condition, row, &write.cx)? {
-                        return Ok(false);
-                    }
+            for (condition, write) in conditions {
+                if !holds(condition, row, &write.cx)? {
+                    return Ok(false);
                 }
             }
             Ok(true)
@@ -359,6 +364,7 @@ fn current<'r>(
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let column = &row.table.columns[condition.column];
     let Some(value) = row.value(condition.column)? else { return Ok(None) };
+    cx.moment.spend(value.len())?;
     let copied = |part: &[u8]| Cow::Owned(part.to_vec());
     match &condition.part {
         ConditionPart::Whole => Ok(Some(value)),

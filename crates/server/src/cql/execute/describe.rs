@@ -8,10 +8,16 @@ use crate::cql::schema::{DescribeContext, describe};
 use crate::cql::statements::Describe;
 use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
 use crate::gate::Gate;
+use crate::worker::is_gated;
 
 impl Engine<'_> {
     pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualCx<'_> {
         VirtualCx { shared: self.shared, params: self.params, now: self.now, local: client.local }
+    }
+
+    /// What waits for it shows no schema that a crash could take back.
+    pub(super) fn schema_gate(&self, client: &ClientState) -> Gate {
+        if is_gated(client.durability) { self.shared.schema.gate() } else { Gate::OPEN }
     }
 
     /// All rows at once: a schema is bounded.
@@ -52,6 +58,6 @@ impl Engine<'_> {
             rows.end_row();
         }
         rows.finish()?;
-        Ok(Gate::OPEN)
+        Ok(self.schema_gate(client))
     }
 }

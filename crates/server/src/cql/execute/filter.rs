@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::row::RowCx;
 use super::values::Cx;
 use crate::cql::error::CqlError;
-use crate::cql::expression::Evaluated;
+use crate::cql::expression::{Evaluated, Moment};
 use crate::cql::plan::{Choices, Filter, FilterPart};
 use crate::cql::relation::Comparison;
 use crate::cql::schema::Table;
@@ -22,7 +22,7 @@ struct Ready<'v> {
     filter: &'v Filter,
     /// What is compared: the column's value, or what it holds.
     of: CqlType,
-    /// Ordered bytes of the values.
+    /// Ordered bytes of the values, in their order.
     wanted: SmallVec<[Vec<u8>; 1]>,
     /// Of a map's entry.
     key: Option<Vec<u8>>,
@@ -46,9 +46,9 @@ impl<'v> Filters<'v> {
         self.ready.is_empty()
     }
 
-    pub(super) fn accept(&self, row: &RowCx<'_>) -> Result<bool, CqlError> {
+    pub(super) fn accept(&self, row: &RowCx<'_>, moment: &Moment) -> Result<bool, CqlError> {
         for ready in &self.ready {
-            if !ready.accepts(row)? {
+            if !ready.accepts(row, moment)? {
                 return Ok(false);
             }
         }
@@ -97,7 +97,9 @@ impl<'v> Ready<'v> {
             }
         }
         let wanted = cx.choose(&filter.choices, name)?;
-        let wanted = wanted.iter().map(|value| ordered(value, &of)).collect();
+        let mut wanted: SmallVec<[Vec<u8>; 1]> =
+            wanted.iter().map(|value| ordered(value, &of)).collect();
+        wanted.sort_unstable();
         let key = match (&filter.part, own) {
             (FilterPart::Element(key), CqlType::Map(of_key, _)) => {
                 Some(ordered(&cx.known(key, name)?, of_key))
@@ -107,11 +109,12 @@ impl<'v> Ready<'v> {
         Ok(Ready { filter, of, wanted, key })
     }
 
-    fn accepts(&self, row: &RowCx<'_>) -> Result<bool, CqlError> {
+    fn accepts(&self, row: &RowCx<'_>, moment: &Moment) -> Result<bool, CqlError> {
         if let FilterPart::Tuple(count) = self.filter.part {
             return self.accepts_tuple(row, count);
         }
         let Some(value) = row.value(self.filter.column)? else { return Ok(false) };
+        moment.spend(value.len())?;
         Ok(match self.filter.operator {
             Comparison::Contains => self.contains(&value, row, false),
             Comparison::ContainsKey => self.contains(&value, row, true),
@@ -141,7 +144,7 @@ impl<'v> Ready<'v> {
             Comparison::LessOrEqual => own <= &first[..],
             Comparison::Greater => own > &first[..],
             Comparison::GreaterOrEqual => own >= &first[..],
-            Comparison::In => self.wanted.iter().any(|wanted| own == wanted),
+            Comparison::In => self.wanted.binary_search_by(|wanted| wanted[..].cmp(own)).is_ok(),
             Comparison::Contains
             | Comparison::ContainsKey
             | Comparison::Like

@@ -110,7 +110,12 @@ impl Walk<'_> {
                 break;
             }
             let place = PartitionKey { table, token, bytes: &key };
-            let Some(partition) = locked.partition(place) else { continue };
+            let Some(partition) = locked.partition(place) else {
+                if self.results.pass_partition(&key) == Next::Pause {
+                    return Ok(Next::Pause);
+                }
+                continue;
+            };
             let state = resume.take().filter(|state| state.key[..] == key[..]);
             let is_same = |other: &Posting| other.token == token && other.key == key;
             let next = match row {
@@ -124,7 +129,14 @@ impl Walk<'_> {
             if next.ends_walk() {
                 return Ok(next);
             }
-            while found.next_if(is_same).is_some() {} // the partition has shown all it may
+            if next == Next::PartitionDone || found.next_if(is_same).is_some() {
+                // The partition has shown all it may: the index goes on behind it.
+                let behind = Start::Behind(token, &key);
+                let Some(rest) = locked.find(table, term.index, &term.bytes, behind) else {
+                    return Ok(Next::GoOn);
+                };
+                found = rest.peekable();
+            }
             if self.results.pass_partition(&key) == Next::Pause {
                 return Ok(Next::Pause);
             }
@@ -149,9 +161,14 @@ impl Walk<'_> {
         let now = self.results.now();
         let parts = split(key, &plan.table);
         let statics = plan.table.has_statics().then(|| partition.statics(now));
-        for row in rows.filter(|row| self.rows.holds(row)) {
-            let row = partition.row(&row, now).filter(|row| is_there(row, &plan.table));
-            let Some(row) = row else { continue };
+        for place in rows {
+            let row = partition.row(&place, now).filter(|_| self.rows.holds(&place));
+            let Some(row) = row.filter(|row| is_there(row, &plan.table)) else {
+                if self.results.pass_row(key, &place) == Next::Pause {
+                    return Ok(Next::Pause);
+                }
+                continue;
+            };
             let row = RowCx::new(&plan.table, &parts, statics, Some(row), now);
             let next = self.results.offer(key, &row.with_extras(&plan.selection.extras))?;
             if next != Next::GoOn {

@@ -1,6 +1,7 @@
 //! Rows of a result on their way to the client, or into groups.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use wire::cql::{Notation, Value};
 
@@ -25,6 +26,8 @@ const RESULT_BYTES_MAX: usize = 256 << 20;
 const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
 /// Bytes of a row that count as those of one row for the turn of a walk.
 pub(super) const ROW_BYTES_USUAL: usize = 1024;
+/// The same for bytes that functions and comparisons process.
+const WORK_BYTES_USUAL: usize = 128;
 /// Rows that are looked at for one page, shown or not: 0.2 s of a reactor's time.
 const ROWS_EXAMINED_MAX: usize = 1 << 20;
 
@@ -62,6 +65,7 @@ pub(super) struct Results<'s> {
     per_partition_max: u32,
     remaining: u32,
     in_partition: u32,
+    has_met_no_row: bool,
     examined: usize,
     /// Rows that may be looked at before the walk pauses.
     turn_rows: usize,
@@ -70,9 +74,12 @@ pub(super) struct Results<'s> {
     /// Where the next page begins, once this one is full; where the walk goes on, when it pauses.
     full_at: Option<PagingState>,
     group: Option<Group>,
-    /// Rows of several partitions that are sorted at the end: what they are sorted by, and the rows.
-    sorted: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Rows of several partitions in the order that they are shown in: by what they are sorted by, and
+    /// where that is equal as they came.
+    sorted: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
     sorted_bytes: usize,
+    /// How many have come so far.
+    sorted_rows: usize,
 }
 
 /// What of a result is there when its walk pauses.
@@ -82,10 +89,13 @@ pub(super) struct Progress {
     count: usize,
     remaining: u32,
     in_partition: u32,
+    has_met_no_row: bool,
     examined: usize,
     group: Option<Group>,
-    sorted: Vec<(Vec<u8>, Vec<u8>)>,
+    sorted: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
     sorted_bytes: usize,
+    /// How many have come so far.
+    sorted_rows: usize,
 }
 
 impl Progress {
@@ -153,13 +163,15 @@ impl<'s> Results<'s> {
             per_partition_max,
             remaining,
             in_partition: 0,
+            has_met_no_row: false,
             examined: 0,
             turn_rows: usize::MAX,
             pauses_inside: false,
             full_at: None,
             group: None,
-            sorted: Vec::new(),
+            sorted: BTreeMap::new(),
             sorted_bytes: 0,
+            sorted_rows: 0,
         })
     }
 
@@ -209,6 +221,21 @@ impl<'s> Results<'s> {
         self.pass_partition(last)
     }
 
+    /// Behind a place of a partition where there is no row any more, or none yet.
+    pub(super) fn pass_row(&mut self, key: &[u8], row: &[u8]) -> Next {
+        self.turn_rows = self.turn_rows.saturating_sub(1);
+        if self.turn_rows > 0 || !self.pauses_inside {
+            return Next::GoOn;
+        }
+        self.full_at = Some(PagingState {
+            key: key.into(),
+            row: Some(row.to_vec()),
+            remaining: self.remaining,
+            in_partition: self.in_partition,
+        });
+        Next::Pause
+    }
+
     /// Takes so many rows off the turn. The walk pauses at its next look.
     pub(super) fn spend(&mut self, rows: usize) {
         self.turn_rows = self.turn_rows.saturating_sub(rows).max(1);
@@ -247,25 +274,38 @@ impl<'s> Results<'s> {
             count: self.count,
             remaining: self.remaining,
             in_partition: self.in_partition,
+            has_met_no_row: self.has_met_no_row,
             examined: self.examined,
             group: self.group.take(),
             sorted: std::mem::take(&mut self.sorted),
             sorted_bytes: self.sorted_bytes,
+            sorted_rows: self.sorted_rows,
         };
         (at, progress)
     }
 
     /// Goes on with what was there.
     pub(super) fn go_on(&mut self, progress: Progress) {
-        let Progress { out, count, remaining, in_partition, examined, group, sorted, sorted_bytes } =
-            progress;
-        (self.out, self.count, self.remaining) = (out, count, remaining);
-        (self.in_partition, self.examined, self.group) = (in_partition, examined, group);
-        (self.sorted, self.sorted_bytes) = (sorted, sorted_bytes);
+        (self.out, self.count) = (progress.out, progress.count);
+        (self.remaining, self.in_partition) = (progress.remaining, progress.in_partition);
+        (self.examined, self.group) = (progress.examined, progress.group);
+        (self.sorted, self.sorted_bytes) = (progress.sorted, progress.sorted_bytes);
+        (self.sorted_rows, self.has_met_no_row) = (progress.sorted_rows, progress.has_met_no_row);
     }
 
     pub(super) fn begin_partition(&mut self) {
         self.in_partition = 0;
+        self.has_met_no_row = true;
+    }
+
+    /// The partition has a row, which may not be what is asked for.
+    pub(super) fn meet_row(&mut self) {
+        self.has_met_no_row = false;
+    }
+
+    /// Whether all of a partition was visited, in one piece or several, and had no row.
+    pub(super) fn has_met_no_row(&self) -> bool {
+        self.has_met_no_row
     }
 
     /// Groups never span partitions, unless all rows are one.
@@ -300,7 +340,8 @@ impl<'s> Results<'s> {
     pub(super) fn offer(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
         self.examined += 1;
         let bytes_before = self.out.len();
-        if self.filters.accept(row)? {
+        self.cx.moment.take_work();
+        if self.filters.accept(row, self.cx.moment)? {
             let next =
                 if self.plan.is_grouped() { self.gather(key, row)? } else { self.show(key, row)? };
             if next != Next::GoOn {
@@ -312,9 +353,11 @@ impl<'s> Results<'s> {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::PageFull);
         }
-        // A long row takes as long as several.
+        // A long row takes as long as several, and so do functions of long values.
         let bytes = self.out.len().saturating_sub(bytes_before);
-        self.turn_rows = self.turn_rows.saturating_sub(1 + bytes / ROW_BYTES_USUAL);
+        let work_bytes = self.cx.moment.take_work();
+        let cost = 1 + bytes / ROW_BYTES_USUAL + work_bytes / WORK_BYTES_USUAL;
+        self.turn_rows = self.turn_rows.saturating_sub(cost);
         if self.turn_rows == 0 && self.pauses_inside {
             self.full_at = Some(self.position(key, row));
             return Ok(Next::Pause);
@@ -346,7 +389,15 @@ impl<'s> Results<'s> {
     fn sort_in(&mut self, order: Vec<u8>, start: usize) -> Result<Next, CqlError> {
         let encoded = self.out.split_off(start);
         self.sorted_bytes += order.len() + encoded.len();
-        self.sorted.push((order, encoded));
+        self.sorted_rows += 1;
+        let is_reversed = self.plan.is_reversed;
+        let nth = if is_reversed { usize::MAX - self.sorted_rows } else { self.sorted_rows };
+        self.sorted.insert((order, nth), encoded);
+        if self.sorted.len() > usize::try_from(self.remaining).unwrap_or(usize::MAX) {
+            let last = if is_reversed { self.sorted.pop_first() } else { self.sorted.pop_last() };
+            let bytes = last.map_or(0, |((order, _), encoded)| order.len() + encoded.len());
+            self.sorted_bytes -= bytes;
+        }
         if self.in_partition >= self.per_partition_max {
             return Ok(Next::PartitionDone);
         }
@@ -492,16 +543,13 @@ impl<'s> Results<'s> {
                 None => {}
             }
         }
-        // Stable in both directions: what is equal stays in the order of the partition keys.
+        // What is equal stays in the order of the partition keys, in both directions.
+        self.count += self.sorted.len();
+        let sorted = std::mem::take(&mut self.sorted).into_values();
         if self.plan.is_reversed {
-            self.sorted.sort_by(|(left, _), (right, _)| right.cmp(left));
+            sorted.rev().for_each(|row| self.out.extend_from_slice(&row));
         } else {
-            self.sorted.sort_by(|(left, _), (right, _)| left.cmp(right));
-        }
-        let limit = usize::try_from(self.remaining).unwrap_or(usize::MAX);
-        for (_, encoded) in self.sorted.drain(..).take(limit) {
-            self.out.extend_from_slice(&encoded);
-            self.count += 1;
+            sorted.for_each(|row| self.out.extend_from_slice(&row));
         }
         let is_one = self.plan.is_grouped() && self.plan.group_by.is_none();
         Ok(self.full_at.take().filter(|_| end == Next::PageFull && !is_one))

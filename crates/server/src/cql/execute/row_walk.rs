@@ -18,25 +18,23 @@ pub(super) struct RowWalk<'r> {
 }
 
 impl<'r> RowWalk<'r> {
+    /// Offers what is there at each place: nothing where a row was named, has expired, or is deleted.
     pub(super) fn visit(
         &self,
         rows: &Rows,
-        mut offer: impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
+        mut offer: impl FnMut(&[u8], Option<RowView<'r>>) -> Result<Next, CqlError>,
     ) -> Result<Next, CqlError> {
         match rows {
             Rows::All => self.range(Bound::Unbounded, Bound::Unbounded, &mut offer),
             Rows::Points(points) => {
-                let found = |point: &Vec<u8>| self.partition.row(point, self.now);
+                let mut found = |point: &Vec<u8>| offer(point, self.partition.row(point, self.now));
                 if self.is_reversed {
-                    let rest = points.iter().rev();
-                    let rest = rest
-                        .skip_while(|point| self.after.is_some_and(|after| &point[..] >= after));
-                    return each(rest.filter_map(found), &mut offer);
+                    let left = |after: &[u8]| points.partition_point(|point| &point[..] < after);
+                    let rest = &points[..self.after.map_or(points.len(), left)];
+                    return each(rest.iter().rev(), &mut found);
                 }
-                let rest = points.iter();
-                let rest =
-                    rest.skip_while(|point| self.after.is_some_and(|after| &point[..] <= after));
-                each(rest.filter_map(found), &mut offer)
+                let shown = |after: &[u8]| points.partition_point(|point| &point[..] <= after);
+                each(points[self.after.map_or(0, shown)..].iter(), &mut found)
             }
             Rows::Ranges(ranges) => {
                 let mut forward = ranges.iter();
@@ -59,21 +57,22 @@ impl<'r> RowWalk<'r> {
         &self,
         start: Bound<&[u8]>,
         end: Bound<&[u8]>,
-        offer: &mut impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
+        offer: &mut impl FnMut(&[u8], Option<RowView<'r>>) -> Result<Next, CqlError>,
     ) -> Result<Next, CqlError> {
         let (start, end) = behind(start, end, self.after, self.is_reversed);
-        let rows = self.partition.rows(start, end, self.now);
-        if self.is_reversed { each(rows.rev(), offer) } else { each(rows, offer) }
+        let rows = self.partition.kept_rows(start, end, self.now);
+        let mut found = |row: RowView<'r>| offer(row.key, Some(row).filter(RowView::exists));
+        if self.is_reversed { each(rows.rev(), &mut found) } else { each(rows, &mut found) }
     }
 }
 
-/// Offers rows as long as they are wanted.
-fn each<'r>(
-    rows: impl Iterator<Item = RowView<'r>>,
-    offer: &mut impl FnMut(RowView<'r>) -> Result<Next, CqlError>,
+/// Offers places as long as they are wanted.
+fn each<P>(
+    places: impl Iterator<Item = P>,
+    offer: &mut impl FnMut(P) -> Result<Next, CqlError>,
 ) -> Result<Next, CqlError> {
-    for row in rows {
-        let next = offer(row)?;
+    for place in places {
+        let next = offer(place)?;
         if next != Next::GoOn {
             return Ok(next);
         }

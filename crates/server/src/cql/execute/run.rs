@@ -26,6 +26,10 @@ use crate::cql::statements::{BatchKind, Statement};
 use crate::gate::Gate;
 use crate::worker::is_gated;
 
+/// Statements of a BATCH message that come as text: to plan so many takes a tenth of a second, in which nobody
+/// else is served.
+const BATCH_TEXTS_MAX: usize = 16_384;
+
 /// A statement of a batch. One that was prepared is not counted as used: reactors would write to the same
 /// memory for it.
 enum Part<'k> {
@@ -113,7 +117,7 @@ impl Engine<'_> {
             Plan::Use(keyspace) => {
                 client.keyspace = Some(keyspace.clone());
                 reply.encoder.set_keyspace(reply.stream, keyspace, reply.out)?;
-                Ok(Gate::OPEN)
+                Ok(self.schema_gate(client))
             }
             Plan::Other(other) if changes_schema(other) => {
                 self.change_schema(client, other, statement.keyspace.as_deref(), reply)
@@ -244,6 +248,12 @@ impl Engine<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
+        let texts = batch.statements.iter().filter(|(it, _)| matches!(it, BatchStatement::Text(_)));
+        if texts.count() > BATCH_TEXTS_MAX {
+            return Err(CqlError::invalid(format!(
+                "Batch too large: it has more than {BATCH_TEXTS_MAX} statements that are not prepared"
+            )));
+        }
         let mut statements = Vec::with_capacity(batch.statements.len());
         for (statement, values) in batch.statements.iter() {
             let statement = match statement {

@@ -1,6 +1,6 @@
 //! The walk of a SELECT: partitions by key or in token order, and their rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use store::{PARTITIONS_DB, Partition, STRIPES, Start, stripe_of_token};
@@ -177,6 +177,7 @@ impl Walk<'_> {
                     let tokens = TokenSpan::new(tokens, cx)?;
                     keys.retain(|key| tokens.holds(key.token));
                 }
+                let keys: BTreeSet<_> = keys.into_iter().map(|key| key.bytes).collect();
                 (Some(keys), Ring::WHOLE)
             }
             PartitionRestriction::Any => (None, Ring::WHOLE),
@@ -185,8 +186,7 @@ impl Walk<'_> {
         let mut resume = self.resume.take();
         for ((token, key), partition) in partitions {
             let is_wanted =
-                wanted.as_ref().is_none_or(|keys| keys.iter().any(|k| k.bytes[..] == **key))
-                    && tokens.holds(*token);
+                wanted.as_ref().is_none_or(|keys| keys.contains(&key[..])) && tokens.holds(*token);
             let is_shown = resume.as_ref().is_some_and(|state| {
                 (*token, &key[..]) < (crate::cql::token::token(&state.key), &state.key[..])
             });
@@ -237,19 +237,18 @@ impl Walk<'_> {
             let next = self.results.offer(key, &context(None))?;
             return self.end_partition(next);
         }
-        let mut is_lone = true;
         let results = &mut self.results;
-        let offer = |row| {
-            if !is_there(&row, table) {
-                return Ok(Next::GoOn);
-            }
-            is_lone = false;
-            results.offer(key, &context(Some(row)))
-        };
         let walk =
             RowWalk { partition, after: after.as_deref(), is_reversed: plan.is_reversed, now };
-        let mut next = walk.visit(&self.rows, offer)?;
-        if is_lone && after.is_none() && has_statics && plan.shows_lone_statics() {
+        let mut next = walk.visit(&self.rows, |place, row| {
+            let Some(row) = row.filter(|row| is_there(row, table)) else {
+                return Ok(results.pass_row(key, place));
+            };
+            results.meet_row();
+            results.offer(key, &context(Some(row)))
+        })?;
+        let is_lone = next == Next::GoOn && self.results.has_met_no_row();
+        if is_lone && has_statics && plan.shows_lone_statics() {
             next = self.results.offer(key, &context(None))?;
         }
         self.end_partition(next)

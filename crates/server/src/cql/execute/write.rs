@@ -150,7 +150,11 @@ impl<'w> Ready<'w> {
     ) -> Result<(), CqlError> {
         match self.plan.target {
             Target::Partition => out.put(Write::DeletePartition(self.when.stamp())),
-            Target::Rows => self.delete_rows(out),
+            Target::Rows => {
+                let before = out.work_bytes();
+                self.delete_rows(out);
+                self.cx.moment.spend(out.work_bytes() - before)?;
+            }
             // Said this late, as other mistakes come first.
             Target::CellsOfRange if self.rows.is_empty() => {}
             Target::CellsOfRange => {

@@ -1,5 +1,7 @@
 //! What a client sent for the markers of a statement.
 
+use std::collections::BTreeMap;
+
 use wire::cql::{Value, Values};
 
 use super::markers::Marker;
@@ -30,10 +32,13 @@ impl<'a> BoundValues<'a> {
             _ => &mut bound.spilled[..],
         };
         if values.are_named() {
+            // Of values with the same name the first one.
+            let mut named: BTreeMap<&str, Value<'a>> = BTreeMap::new();
+            for (name, value) in values.iter() {
+                named.entry(name.unwrap_or_default()).or_insert(value);
+            }
             for (slot, marker) in slots.iter_mut().zip(markers) {
-                let mut named = values.iter();
-                let found = named.find(|(name, _)| *name == Some(marker.name.as_str()));
-                *slot = found.ok_or_else(count_is_wrong)?.1;
+                *slot = *named.get(marker.name.as_str()).ok_or_else(count_is_wrong)?;
             }
         } else if values.len() != markers.len() {
             return Err(count_is_wrong());

@@ -136,12 +136,16 @@ impl Expression {
                 Value::Null => Ok(Evaluated::Null),
                 Value::Unset => Ok(Evaluated::Unset),
                 Value::Bytes(bytes) => {
+                    moment.spend(bytes.len())?;
                     check(bytes, of).map_err(CqlError::Invalid)?;
                     Ok(Evaluated::Bytes(canonical(bytes, of)))
                 }
             },
             Expression::Column { index, .. } => {
                 let value = row.map(|row| row.column(*index)).transpose()?.flatten();
+                if let Some(Cow::Owned(made)) = &value {
+                    moment.spend(made.len())?;
+                }
                 Ok(value.map_or(Evaluated::Null, Evaluated::Bytes))
             }
             Expression::Aggregate { nth, .. } => {
@@ -150,7 +154,9 @@ impl Expression {
             }
             Expression::Parts { parts, of } => {
                 let evaluate = |part: &'a Expression| part.evaluate(values, row, moment);
-                parts_value(parts, of, evaluate).map(|bytes| Evaluated::Bytes(Cow::Owned(bytes)))
+                let bytes = parts_value(parts, of, evaluate)?;
+                moment.spend(bytes.len())?;
+                Ok(Evaluated::Bytes(Cow::Owned(bytes)))
             }
             Expression::Call { function, called, arguments, of } => {
                 let evaluate =
@@ -167,9 +173,12 @@ impl Expression {
                     arguments.iter().map(|argument| argument.cql_type().clone()).collect();
                 let given: SmallVec<[Option<&[u8]>; 4]> =
                     given.iter().map(Option::as_deref).collect();
+                moment.spend(given.iter().flatten().map(|bytes| bytes.len()).sum())?;
                 let call = Call { called, arguments: &given, types: &types, returns: of, moment };
                 let value = (function.run)(&call)?;
-                check_size(value.as_ref().map_or(0, Vec::len))?;
+                let length = value.as_ref().map_or(0, Vec::len);
+                check_size(length)?;
+                moment.spend(length)?;
                 if let (Some(bytes), CqlType::Native(native)) = (&value, of) {
                     check_number(bytes, *native).map_err(CqlError::Invalid)?;
                 }

@@ -36,6 +36,13 @@ const LOCAL: &str = "local";
 #[derive(Debug, Default)]
 pub(crate) struct LastChange(pub(super) Mutex<Last>);
 
+impl LastChange {
+    /// What replies about the schema as it is now wait for.
+    pub(crate) fn gate(&self) -> Gate {
+        self.0.lock().gate
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) timestamp: i64,

@@ -294,6 +294,16 @@ impl Partition {
         end: Bound<&[u8]>,
         now: Seconds,
     ) -> impl DoubleEndedIterator<Item = RowView<'_>> {
+        self.kept_rows(start, end, now).filter(RowView::exists)
+    }
+
+    /// The same, and rows that have expired or are deleted: many of them may lie between two that exist.
+    pub fn kept_rows(
+        &self,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+        now: Seconds,
+    ) -> impl DoubleEndedIterator<Item = RowView<'_>> {
         // A range that ends before it starts holds nothing; the map would not take it.
         let is_valid = match (start, end) {
             (Bound::Included(start), Bound::Included(end)) => start <= end,
@@ -304,8 +314,7 @@ impl Partition {
             _ => true,
         };
         let found = is_valid.then(|| self.rows.range(start, end));
-        let views = found.into_iter().flatten().map(move |(key, row)| RowView { key, row, now });
-        views.filter(RowView::exists)
+        found.into_iter().flatten().map(move |(key, row)| RowView { key, row, now })
     }
 
     /// All that is kept, as writes that make the same partition again.

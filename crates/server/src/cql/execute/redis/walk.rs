@@ -116,8 +116,8 @@ impl Walk<'_> {
         let now = self.results.now();
         let parts = split(key, &plan.table);
         let walk = RowWalk { partition, after: None, is_reversed: plan.is_reversed, now };
-        walk.visit(&Rows::All, |row| {
-            let row = RowCx::new(&plan.table, &parts, None, Some(row), now);
+        walk.visit(&Rows::All, |_, row| {
+            let row = RowCx::new(&plan.table, &parts, None, row, now);
             self.results.offer(key, &row.with_extras(&plan.selection.extras))
         })
     }

@@ -225,3 +225,38 @@ fn numbers_whose_text_takes_long_are_refused() {
         assert!(error.contains("is longer than the maximum of"), "{error}");
     }
 }
+
+/// What one row of a result and one write may process is limited: nobody else is served meanwhile.
+#[test]
+fn rows_and_writes_that_process_many_bytes_are_refused() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (p int PRIMARY KEY, b blob, l list<int>, v int)
+         > INSERT INTO t (p, b, l) VALUES (1, 0x00, [1, 2])",
+    );
+    let refused = "A row of the result, or the write, processes more than 67108864 bytes";
+    // Many rows may process as much together, and one row some.
+    let nested = format!("SELECT {}b{} FROM t", "to_json(".repeat(12), ")".repeat(12));
+    server.run(&nested).unwrap();
+    let blob = vec![7; 1 << 20];
+    let asked = Asked { values: &[Value::Bytes(&blob)], ..Asked::default() };
+    server.ask("UPDATE t SET b = ? WHERE p = 1", asked).unwrap();
+    let mut check = |text: &str, values: &[Value<'_>]| {
+        let asked = Asked { values, ..Asked::default() };
+        let error = server.ask(text, asked).unwrap_err().to_string();
+        assert_eq!(error, refused, "{}", &text[..60.min(text.len())]);
+    };
+    let many = vec!["to_json((blob)?)"; 64].join(", ");
+    check(&format!("SELECT {many} FROM t"), &[Value::Bytes(&blob); 64]);
+    let conditions = vec!["b = ?"; 65].join(" AND ");
+    check(&format!("UPDATE t SET v = 1 WHERE p = 1 IF {conditions}"), &[Value::Bytes(&blob); 65]);
+    let list: Vec<String> = (0..20_000).map(|at| at.to_string()).collect();
+    server.run(&format!("UPDATE t SET l = [{}] WHERE p = 1", list.join(","))).unwrap();
+    let sets = vec!["l[5] = 1"; 300].join(", ");
+    let error = server.run(&format!("UPDATE t SET {sets} WHERE p = 1")).unwrap_err();
+    assert_eq!(error.to_string(), refused);
+    let places = vec!["l[5]"; 300].join(", ");
+    let error = server.run(&format!("DELETE {places} FROM t WHERE p = 1")).unwrap_err();
+    assert_eq!(error.to_string(), refused);
+    server.check("> SELECT collection_count(l) FROM t\n20000");
+}
