@@ -163,6 +163,8 @@ impl<S> Connection<S> {
             held_bytes: self.output.held_bytes(),
             attached_bytes: self.output.attached_bytes(),
             sent_bytes: self.output.sent_bytes(),
+            input_heap_bytes: self.input.heap_bytes(),
+            output_heap_bytes: self.output.heap_bytes(),
             buffer_bytes: self.input.heap_bytes()
                 + self.output.heap_bytes()
                 + self.channel.as_ref().map_or(0, |channel| channel.heap_bytes()),
@@ -191,7 +193,10 @@ pub struct ConnInfo {
     /// What the kernel has taken since the connection began, files included. With TLS it may shrink by
     /// some hundred bytes when more is encrypted: see `Output::sent_bytes`.
     pub sent_bytes: u64,
-    /// Heap memory of all buffers.
+    /// Heap memory of what is kept of the input, and of the output.
+    pub input_heap_bytes: usize,
+    pub output_heap_bytes: usize,
+    /// Heap memory of all buffers, those of TLS included.
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,
     pub last_activity: MonoNs,

@@ -148,11 +148,14 @@ pub(crate) struct ClientRow {
     /// CLIENT KILL was told to close it, and its reactor will.
     pub(crate) killed: bool,
     /// Known once its reactor has looked at its buffers.
-    pub(crate) fd: Option<u64>,
+    pub(crate) fd: Option<u32>,
     pub(crate) query_bytes: usize,
     pub(crate) output_bytes: usize,
-    /// Heap memory of both buffers.
+    /// Heap memory of all buffers.
     pub(crate) buffer_bytes: usize,
+    /// What the input and the output have of it, cut to 4 GiB: so short that a row is no longer for it.
+    pub(crate) query_heap_bytes: u32,
+    pub(crate) reply_heap_bytes: u32,
     pub(crate) commands: u64,
     pub(crate) last_command: CommandId,
     /// The low bits of `commands` when they were last taken: so short that a row is no longer for it.
@@ -207,6 +210,8 @@ impl ClientRow {
             query_bytes: 0,
             output_bytes: 0,
             buffer_bytes: 0,
+            query_heap_bytes: 0,
+            reply_heap_bytes: 0,
             commands: 0,
             last_command: 0,
             commands_taken: 0,
@@ -245,10 +250,12 @@ impl ClientRow {
 
     /// The fields that only the reactor knows.
     pub(crate) fn measure(&mut self, info: &reactor::ConnInfo) {
-        self.fd = Some(info.fd);
+        self.fd = u32::try_from(info.fd).ok();
         self.query_bytes = info.input_bytes;
         self.output_bytes = info.output_bytes;
         self.buffer_bytes = info.buffer_bytes;
+        self.query_heap_bytes = u32::try_from(info.input_heap_bytes).unwrap_or(u32::MAX);
+        self.reply_heap_bytes = u32::try_from(info.output_heap_bytes).unwrap_or(u32::MAX);
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

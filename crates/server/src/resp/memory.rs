@@ -28,6 +28,10 @@ pub(crate) const MEMORY: Command = Command {
     ..Command::EMPTY
 };
 
+/// What counts as used, and against `maxmemory`, begins with nothing: the program and its stacks are
+/// `mem_untracked`.
+pub(crate) const STARTUP_BYTES: u64 = 0;
+
 /// Who holds how much.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MemoryReport {
@@ -77,6 +81,11 @@ impl MemoryReport {
     pub(crate) fn kept_bytes(&self) -> i64 {
         let used_bytes = self.used_bytes + self.untracked_bytes;
         self.resident_bytes.unwrap_or(0).cast_signed() - used_bytes.cast_signed()
+    }
+
+    /// What is in use of the allocator's pages.
+    pub(crate) fn allocated_bytes(&self, allocator_bytes: u64) -> u64 {
+        allocator_bytes.saturating_sub(self.kept_bytes().max(0).cast_unsigned())
     }
 
     /// Memory of the machine by memory in use.
@@ -226,20 +235,43 @@ const STATS: Command = Command {
     ..Command::EMPTY
 };
 
+/// How much more memory one level has than the one below.
+pub(crate) struct Share {
+    pub(crate) ratio: f64,
+    pub(crate) bytes: i64,
+}
+
+/// Of the allocator's pages to what is in use, of those that are resident to all, and of the process to the
+/// allocator. Pages that the allocator has given back are none of its own, so all of them are resident.
+pub(crate) fn allocator_shares(allocated: u64, allocator: u64, resident: u64) -> [Share; 3] {
+    let share = |above: u64, below: u64| Share {
+        ratio: ratio(above, below),
+        bytes: above.cast_signed() - below.cast_signed(),
+    };
+    [share(allocator, allocated), share(allocator, allocator), share(resident, allocator)]
+}
+
 enum Number {
     Integer(u64),
+    Signed(i64),
     Double(f64),
 }
 
 fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
-    use Number::{Double, Integer};
+    use Number::{Double, Integer, Signed};
     let data = data_stats(cx);
     let report = MemoryReport::of(cx, &data);
     let (used, keys) = (report.used_bytes, report.keys);
     let mut numbers = vec![
         ("peak.allocated", Integer(report.peak_bytes)),
         ("total.allocated", Integer(used)),
-        ("startup.allocated", Integer(0)), // what counts as used begins with nothing
+        ("startup.allocated", Integer(STARTUP_BYTES)),
+        // Of what is not here.
+        ("replication.backlog", Integer(0)),
+        ("clients.slaves", Integer(0)),
+        ("cluster.links", Integer(0)),
+        ("lua.caches", Integer(0)),
+        ("functions.caches", Integer(0)),
         ("clients.normal", Integer(report.clients_bytes)),
         ("aof.buffer", Integer(report.log_bytes)),
         ("overhead.total", Integer(report.overhead_bytes())),
@@ -250,11 +282,22 @@ fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         ("peak.percentage", Double(100.0 * ratio(used, report.peak_bytes))),
     ];
     let process = ProcessMemory::read();
-    if let Some(bytes) = process.anonymous_bytes() {
-        numbers.push(("allocator.resident", Integer(bytes)));
-    }
-    if report.resident_bytes.is_some() {
-        numbers.push(("fragmentation", Double(report.fragmentation())));
+    if let (Some(allocator), Some(resident)) = (process.anonymous_bytes(), report.resident_bytes) {
+        let allocated = report.allocated_bytes(allocator);
+        let shares = allocator_shares(allocated, allocator, resident);
+        numbers.extend([
+            ("allocator.allocated", Integer(allocated)),
+            ("allocator.active", Integer(allocator)),
+            ("allocator.resident", Integer(allocator)),
+            ("allocator-fragmentation.ratio", Double(shares[0].ratio)),
+            ("allocator-fragmentation.bytes", Signed(shares[0].bytes)),
+            ("allocator-rss.ratio", Double(shares[1].ratio)),
+            ("allocator-rss.bytes", Signed(shares[1].bytes)),
+            ("rss-overhead.ratio", Double(shares[2].ratio)),
+            ("rss-overhead.bytes", Signed(shares[2].bytes)),
+            ("fragmentation", Double(report.fragmentation())),
+            ("fragmentation.bytes", Signed(report.kept_bytes())),
+        ]);
     }
     let dbs: Vec<(usize, &DbStats)> =
         data.0.iter().enumerate().filter(|(_, db)| db.keys > 0).collect();
@@ -264,6 +307,7 @@ fn stats(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
         cx.reply.bulk(name.as_bytes());
         match number {
             Integer(value) => cx.reply.integer(value.cast_signed()),
+            Signed(value) => cx.reply.integer(value),
             Double(value) => cx.reply.double(value),
         }
     }

@@ -30,7 +30,7 @@ pub(super) const INFO: Command = Command {
     ..Command::EMPTY
 };
 
-fn info(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
+fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let now = cx.now.mono;
     let published = cx.shared.published[cx.worker.index].lock();
     let known = published.clients.get(&cx.session.id.0).cloned();
@@ -38,7 +38,7 @@ fn info(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     let mut row = known.unwrap_or_else(|| ClientRow::of(cx.session, cx.worker.index, now));
     row.update(cx.session, now);
     let mut text = String::new();
-    write_row(&row, now, &mut text);
+    write_row(&row, Some(args), now, &mut text);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -72,10 +72,18 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     };
     let mut text = String::new();
     for row in &rows {
-        write_row(row, cx.now.mono, &mut text);
+        let request = (row.id == cx.session.id.0).then_some(args);
+        write_row(row, request, cx.now.mono, &mut text);
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// Bytes of a request on the wire.
+fn request_bytes(args: Args<'_>) -> usize {
+    let line_bytes = |number: usize| 3 + number.to_string().len();
+    let bulk_bytes = |arg: &[u8]| line_bytes(arg.len()) + arg.len() + 2;
+    line_bytes(args.len()) + args.iter().map(bulk_bytes).sum::<usize>()
 }
 
 /// Oldest first. Those that were killed and are still being closed are gone already.
@@ -135,9 +143,9 @@ impl ClientType {
     }
 }
 
-/// One line. The last two fields are Myriad's own; what it does not have is zero.
+/// One line. `request`: the one that asks, if it is the client's own; it is in its buffer. The last two fields are Myriad's own; what it does not have is zero.
 // Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4
-fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
+fn write_row(row: &ClientRow, request: Option<Args<'_>>, now: MonoNs, out: &mut String) {
     let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
     let command = match row.commands {
         0 => "NULL",
@@ -147,13 +155,13 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
         out,
         "id={id} addr={remote} laddr={local} fd={fd} name={name} age={age} idle={idle} \
          flags={flags} db={db} sub={channels} psub={patterns} ssub={shard_channels} multi={queued} watch={watched} qbuf={input} \
-         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl={output} oll=0 \
+         qbuf-free={input_free} argv-mem={arguments} multi-mem={queued_bytes} rbs={reply} rbp={reply} obl={output} oll=0 \
          omem={output} tot-mem={memory} events=r cmd={command} user={USER} redir=-1 resp={resp} \
          lib-name={library} lib-ver={version} reactor={reactor} durability={durability}",
         id = row.id,
         remote = address(row.remote),
         local = address(row.local),
-        fd = row.fd.map_or(-1, |fd| i64::try_from(fd).unwrap_or(-1)),
+        fd = row.fd.map_or(-1, i64::from),
         name = row.name,
         age = seconds_since(row.opened),
         idle = seconds_since(row.active),
@@ -164,7 +172,10 @@ fn write_row(row: &ClientRow, now: MonoNs, out: &mut String) {
         shard_channels = row.subscriptions.shard_channels,
         queued = row.queued,
         watched = row.watched,
-        input = row.query_bytes,
+        input = row.query_bytes + request.map_or(0, request_bytes),
+        input_free = (row.query_heap_bytes as usize).saturating_sub(row.query_bytes),
+        arguments = request.map_or(0, |args| args.iter().map(<[u8]>::len).sum()),
+        reply = row.reply_heap_bytes,
         queued_bytes = row.queued_bytes,
         output = row.output_bytes,
         memory = row.memory_bytes(),
@@ -215,15 +226,19 @@ mod tests {
         session.details.library_name = "lib".to_owned();
         let mut row = ClientRow::of(&session, 3, MonoNs(2_500_000_000));
         row.output_bytes = 9;
+        row.query_heap_bytes = 100;
+        row.reply_heap_bytes = 200;
+        let mut args = wire::resp::OwnedArgs::new();
+        [&b"CLIENT"[..], b"LIST"].iter().for_each(|arg| args.push(arg));
         let memory = row.memory_bytes();
         let mut text = String::new();
-        write_row(&row, MonoNs(4_600_000_000), &mut text);
+        write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert_eq!(
             text,
             format!(
                 "id=7 addr=127.0.0.1:5001 laddr=[::1]:6379 fd=-1 name=me age=3 idle=2 flags=N db=0 \
-                 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
-                 rbs=0 rbp=0 obl=9 oll=0 omem=9 tot-mem={memory} events=r cmd=NULL user=default \
+                 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=26 qbuf-free=100 argv-mem=10 multi-mem=0 \
+                 rbs=200 rbp=200 obl=9 oll=0 omem=9 tot-mem={memory} events=r cmd=NULL user=default \
                  redir=-1 resp=2 lib-name=lib lib-ver= reactor=3 durability=interval\n"
             )
         );
@@ -234,7 +249,7 @@ mod tests {
         row.subscriptions = SubscriptionCounts { channels: 1, patterns: 2, shard_channels: 3 };
         assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("OPT", ClientType::Pubsub));
         text.clear();
-        write_row(&row, MonoNs(4_600_000_000), &mut text);
+        write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert!(text.contains(" flags=OPT db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
     }
 

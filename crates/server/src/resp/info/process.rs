@@ -6,7 +6,7 @@ use super::{Page, ratio};
 use crate::config::machine_memory_bytes;
 use crate::process::{ProcessMemory, cpu_time};
 use crate::resp::connection::REDIS_VERSION;
-use crate::resp::memory::MemoryReport;
+use crate::resp::memory::{MemoryReport, STARTUP_BYTES, allocator_shares};
 
 pub(super) fn server(page: &mut Page<'_, '_>) {
     let cx = page.cx;
@@ -77,15 +77,38 @@ fn used(page: &mut Page<'_, '_>, report: &MemoryReport) {
     amount(page, "used_memory_peak", report.peak_bytes);
     page.field("used_memory_peak_perc", percent(report.used_bytes, report.peak_bytes));
     page.field("used_memory_overhead", report.overhead_bytes());
+    page.field("used_memory_startup", STARTUP_BYTES);
     page.field("used_memory_dataset", report.dataset_bytes);
     page.field("used_memory_dataset_perc", percent(report.dataset_bytes, report.used_bytes));
     if let Some(bytes) = process.resident_peak_bytes() {
         amount(page, "used_memory_rss_peak", bytes);
     }
-    if let Some(bytes) = process.anonymous_bytes() {
-        page.field("allocator_resident", bytes);
+    if let (Some(allocator), Some(resident)) = (process.anonymous_bytes(), report.resident_bytes) {
+        let allocated = report.allocated_bytes(allocator);
+        page.field("allocator_allocated", allocated);
+        page.field("allocator_active", allocator);
+        page.field("allocator_resident", allocator);
+        let shares = allocator_shares(allocated, allocator, resident);
+        for (name, share) in ["allocator_frag", "allocator_rss", "rss_overhead"].iter().zip(shares)
+        {
+            page.field(&format!("{name}_ratio"), format!("{:.2}", share.ratio));
+            page.field(&format!("{name}_bytes"), share.bytes);
+        }
+    }
+    for name in ABSENT {
+        page.field(name, 0);
     }
 }
+
+/// What takes no memory because it is not here.
+const ABSENT: [&str; 6] = [
+    "mem_not_counted_for_evict",
+    "mem_replication_backlog",
+    "mem_total_replication_buffers",
+    "mem_clients_slaves",
+    "mem_cluster_links",
+    "active_defrag_running",
+];
 
 /// The number, and its short form beside it.
 fn amount(page: &mut Page<'_, '_>, name: &str, bytes: u64) {
