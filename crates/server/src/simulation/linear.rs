@@ -74,6 +74,7 @@ mod tests {
     }
     use What::{Read, Swap, Write};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "states are passed so")]
     fn step(state: &i32, what: &What) -> Vec<i32> {
         match *what {
             Write(value) => vec![value],

@@ -207,12 +207,12 @@ impl Register {
             };
         }
         let cell = said.strip_prefix("ROWS").unwrap_or_else(|| panic!("{said}")).trim();
-        let value = (!cell.is_empty()).then(|| match self {
-            Register::Row(_) => u32::from_str_radix(cell, 16).expect("an int"),
-            _ => {
-                let digits = cell.as_bytes().chunks(2).map(|pair| pair[1] - b'0');
-                digits.fold(0, |value, digit| value * 10 + u32::from(digit))
+        let value = (!cell.is_empty()).then(|| {
+            if matches!(self, Register::Row(_)) {
+                return u32::from_str_radix(cell, 16).expect("an int");
             }
+            let digits = cell.as_bytes().chunks(2).map(|pair| pair[1] - b'0');
+            digits.fold(0, |value, digit| value * 10 + u32::from(digit))
         });
         Answer::Value(value)
     }

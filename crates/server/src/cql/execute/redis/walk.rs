@@ -85,23 +85,25 @@ impl Walk<'_> {
         // Where rows are shown as they are, a round is no longer than the page.
         let rows_max = self.results.rows_taken();
         loop {
-            if !gathering.is_complete() {
-                let is_reversed = self.plan.is_reversed;
-                let pick = Pick { rows: &self.rows, is_reversed, rows_max };
-                let cost = gathering.visit(value, pick);
-                self.results.spend(cost);
-            } else {
+            if gathering.is_complete() {
                 let rows = gathering.take(self.plan.is_reversed);
                 if rows.is_empty() && !gathering.begin_round() {
                     return self.end_partition(Next::GoOn);
                 }
                 let mut maker = Maker::new(locked, table, found);
-                rows.iter().for_each(|(row, cell)| maker.add(row, cell.as_deref()));
+                for (row, cell) in &rows {
+                    maker.add(row, cell.as_deref());
+                }
                 self.results.spend(2 * rows.len());
                 let next = self.offer_rows(&gathering.key, &maker.partition)?;
                 if next != Next::GoOn {
                     return self.end_partition(next);
                 }
+            } else {
+                let is_reversed = self.plan.is_reversed;
+                let pick = Pick { rows: &self.rows, is_reversed, rows_max };
+                let cost = gathering.visit(value, pick);
+                self.results.spend(cost);
             }
             if self.results.pause_within(&gathering.key) == Next::Pause {
                 self.gathering = Some(gathering);
