@@ -229,7 +229,9 @@ mod tests {
         row.query_heap_bytes = 100;
         row.reply_heap_bytes = 200;
         let mut args = wire::resp::OwnedArgs::new();
-        [&b"CLIENT"[..], b"LIST"].iter().for_each(|arg| args.push(arg));
+        for arg in [&b"CLIENT"[..], b"LIST"] {
+            args.push(arg);
+        }
         let memory = row.memory_bytes();
         let mut text = String::new();
         write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
