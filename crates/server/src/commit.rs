@@ -33,6 +33,8 @@ pub(crate) struct Record {
     is_flushed: bool,
     /// The newest timestamp that the server has given to a write, if it gave one to these.
     newest_timestamp: Option<i64>,
+    /// See [`Unit::move_from`].
+    moved_from: Option<(u8, Box<[u8]>)>,
     /// CQL: rows of a result or writes of a statement. Empty between requests.
     pub(crate) rows: Vec<u8>,
 }
@@ -92,8 +94,6 @@ pub(crate) struct Unit<'a> {
     lane: usize,
     durable: Lsn,
     is_committed: bool,
-    /// See [`Unit::move_from`].
-    moved_from: Option<(u8, Box<[u8]>)>,
 }
 
 /// Reads see the unit's stripes; only [`Unit::change`] changes them.
@@ -115,8 +115,9 @@ impl<'a> Unit<'a> {
         locked: Locked<'a>,
     ) -> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
+        debug_assert!(record.moved_from.is_none(), "a change follows at once");
         let (lane, durable) = (worker.index, worker.durable);
-        Unit { locked, record, shared, lane, durable, is_committed: false, moved_from: None }
+        Unit { locked, record, shared, lane, durable, is_committed: false }
     }
 
     /// Bytes of the changes so far.
@@ -194,12 +195,12 @@ impl<'a> Unit<'a> {
     /// The next change is a [`Change::Put`] that carries the collection of this key, which is deleted behind it (RENAME,
     /// MOVE): in memory the collection is moved, which takes no time.
     pub(crate) fn move_from(&mut self, db: u8, key: Key<'_>) {
-        self.moved_from = Some((db, key.bytes.into()));
+        self.record.moved_from = Some((db, key.bytes.into()));
     }
 
     #[inline]
     fn apply(&mut self, mutation: &Mutation<'_>) -> Result<(), StoreError> {
-        if let Some((from_db, name)) = self.moved_from.take()
+        if let Some((from_db, name)) = self.record.moved_from.take()
             && let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
         {
             let from = self.locked.key(&name);
