@@ -1,7 +1,8 @@
 //! The keyspaces that are always there: what drivers and tools read when they connect, the schema's
 //! own tables, roles, traces, what the server knows about itself, and values of the Redis protocol.
 //!
-//! Names, types and keys are Cassandra's. Tables that only Cassandra's inner works fill are not there.
+//! Names, types and keys are Cassandra's. Tables that only Cassandra's inner works fill are not there, or empty where tools
+//! ask for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -33,8 +34,8 @@ struct Definition {
 const DAY: u32 = 24 * 3600;
 
 // Source: Cassandra 5.0, schema.SchemaKeyspace, db.SystemKeyspace, auth.AuthKeyspace,
-// tracing.TraceKeyspace, db.virtual.VirtualSchemaKeyspace
-const DEFINITIONS: [Definition; 7] = [
+// tracing.TraceKeyspace, schema.SystemDistributedKeyspace, db.virtual.VirtualSchemaKeyspace
+const DEFINITIONS: [Definition; 8] = [
     Definition {
         name: "system",
         class: "LocalStrategy",
@@ -62,6 +63,13 @@ const DEFINITIONS: [Definition; 7] = [
         source: TableSource::Stored,
         gc_grace_seconds: 0,
         tables: &SYSTEM_TRACES,
+    },
+    Definition {
+        name: "system_distributed",
+        class: "SimpleStrategy",
+        source: TableSource::Stored,
+        gc_grace_seconds: 10 * DAY,
+        tables: &SYSTEM_DISTRIBUTED,
     },
     Definition {
         name: "system_virtual_schema",
@@ -271,6 +279,35 @@ const SYSTEM_TRACES: [(&str, &str); 2] = [
         "tracing events",
         "CREATE TABLE events (session_id uuid, event_id timeuuid, activity text, source inet, \
          source_port int, source_elapsed int, thread text, PRIMARY KEY (session_id, event_id))",
+    ),
+];
+
+const SYSTEM_DISTRIBUTED: [(&str, &str); 4] = [
+    (
+        "Repair history",
+        "CREATE TABLE repair_history (keyspace_name text, columnfamily_name text, id timeuuid, \
+         coordinator inet, coordinator_port int, exception_message text, \
+         exception_stacktrace text, finished_at timestamp, parent_id timeuuid, \
+         participants set<inet>, participants_v2 set<text>, range_begin text, range_end text, \
+         started_at timestamp, status text, \
+         PRIMARY KEY ((keyspace_name, columnfamily_name), id))",
+    ),
+    (
+        "Repair history",
+        "CREATE TABLE parent_repair_history (parent_id timeuuid, columnfamily_names set<text>, \
+         exception_message text, exception_stacktrace text, finished_at timestamp, \
+         keyspace_name text, options map<text, text>, requested_ranges set<text>, \
+         started_at timestamp, successful_ranges set<text>, PRIMARY KEY (parent_id))",
+    ),
+    (
+        "Materialized View build status",
+        "CREATE TABLE view_build_status (keyspace_name text, view_name text, host_id uuid, \
+         status text, PRIMARY KEY ((keyspace_name, view_name), host_id))",
+    ),
+    (
+        "Partition keys which have been denied access",
+        "CREATE TABLE partition_denylist (ks_name text, table_name text, key blob, \
+         PRIMARY KEY ((ks_name, table_name), key))",
     ),
 ];
 

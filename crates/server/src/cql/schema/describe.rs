@@ -642,6 +642,7 @@ mod tests {
                 "redis",
                 "system",
                 "system_auth",
+                "system_distributed",
                 "system_schema",
                 "system_traces",
                 "system_views",
