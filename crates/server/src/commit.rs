@@ -88,13 +88,15 @@ pub(crate) const COPIES: u64 = 4;
 /// A unit of work. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Unit<'a> {
-    locked: Locked<'a>,
+    /// `None` once it is committed.
+    locked: Option<Locked<'a>>,
     record: &'a mut Record,
     shared: &'a Shared,
     lane: usize,
     durable: Lsn,
-    is_committed: bool,
 }
+
+const LOCKED: &str = "a committed unit is not used again";
 
 /// Reads see the unit's stripes; only [`Unit::change`] changes them.
 impl<'a> Deref for Unit<'a> {
@@ -102,7 +104,7 @@ impl<'a> Deref for Unit<'a> {
 
     #[inline]
     fn deref(&self) -> &Locked<'a> {
-        &self.locked
+        self.locked.as_ref().expect(LOCKED)
     }
 }
 
@@ -117,7 +119,12 @@ impl<'a> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
         let (lane, durable) = (worker.index, worker.durable);
-        Unit { locked, record, shared, lane, durable, is_committed: false }
+        Unit { locked: Some(locked), record, shared, lane, durable }
+    }
+
+    #[inline]
+    fn locked_mut(&mut self) -> &mut Locked<'a> {
+        self.locked.as_mut().expect(LOCKED)
     }
 
     /// Bytes of the changes so far.
@@ -148,7 +155,7 @@ impl<'a> Unit<'a> {
             return Err(Refusal::TooLong);
         }
         // What this unit has already changed is not in the trackers yet.
-        let own = self.locked.grown_bytes() as i64;
+        let own = self.grown_bytes() as i64;
         let used = self.shared.used_bytes().saturating_add_signed(own);
         let queued = (COPIES - 1) * self.record_bytes() as u64;
         let needed = used.saturating_add(queued).saturating_add(COPIES * bytes as u64);
@@ -179,7 +186,7 @@ impl<'a> Unit<'a> {
     /// Deletes a key whose time has come. No reply waits for that: if the log loses the deletion, the key
     /// comes back with its expiry, and so is never shown again.
     pub(crate) fn expire(&mut self, db: u8, key: Key<'_>) -> Result<(), StoreError> {
-        debug_assert!(self.locked.is_overdue(db, key));
+        debug_assert!(self.is_overdue(db, key));
         let written = self.record.written.len();
         let result = self.change(&Mutation::Key { db, key, change: Change::Delete });
         self.record.written.truncate(written);
@@ -203,17 +210,17 @@ impl<'a> Unit<'a> {
         if let Some((from_db, name)) = self.record.moved_from.take()
             && let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
         {
-            let from = self.locked.key(&name);
-            if self.locked.move_collection((from_db, from), (*db, *key), *expiry) {
+            let from = self.key(&name);
+            if self.locked_mut().move_collection((from_db, from), (*db, *key), *expiry) {
                 return Ok(());
             }
         }
-        self.locked.apply_mutation(mutation)
+        self.locked_mut().apply_mutation(mutation)
     }
 
     /// Makes changes that were encoded by [`Mutation::encode`].
     pub(crate) fn change_encoded(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
-        let keyspace = self.locked.keyspace();
+        let keyspace = self.keyspace();
         while !bytes.is_empty() {
             let mutation = Mutation::decode(&mut bytes, |key| keyspace.hash(key))
                 .map_err(|_| StoreError::Malformed)?;
@@ -224,27 +231,27 @@ impl<'a> Unit<'a> {
 
     /// See [`Locked::watch`].
     pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
-        self.locked.watch(db, key, flag)
+        self.locked_mut().watch(db, key, flag)
     }
 
     /// See [`Locked::unwatch`].
     pub(crate) fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.locked.unwatch(db, key, flag);
+        self.locked_mut().unwatch(db, key, flag);
     }
 
     /// See [`Locked::reload`]: the data stays the same, so nothing is logged.
     pub(crate) fn reload(&mut self) -> Result<(), StoreError> {
-        self.locked.reload()
+        self.locked_mut().reload()
     }
 
     /// See [`Locked::mark_text`].
     pub(crate) fn mark_text(&mut self, db: u8, key: Key<'_>) {
-        self.locked.mark_text(db, key);
+        self.locked_mut().mark_text(db, key);
     }
 
     /// See [`Locked::next_expired`].
     pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
-        self.locked.next_expired()
+        self.locked_mut().next_expired()
     }
 
     /// Logs what was changed and unlocks. Returns what replies about the changes wait for.
@@ -263,10 +270,10 @@ impl<'a> Unit<'a> {
     ) -> Gate {
         let changes = self.record.written.len() + usize::from(self.record.is_flushed);
         worker.tally.totals.changes += changes as u64;
-        let gate = self.append();
-        self.is_committed = true;
+        let mut locked = self.locked.take().expect(LOCKED);
+        let gate = self.append(&mut locked);
         publish(worker, gate);
-        let (trash, grown_bytes) = self.locked.release();
+        let (trash, grown_bytes) = locked.unlock();
         worker.store_bytes += grown_bytes;
         if !trash.is_empty() {
             self.shared.janitor.free(trash);
@@ -276,7 +283,7 @@ impl<'a> Unit<'a> {
 
     /// Puts the record into the log, under the locks, and notes which reads wait for it.
     #[inline]
-    fn append(&mut self) -> Gate {
+    fn append(&mut self, locked: &mut Locked<'_>) -> Gate {
         if self.record.bytes.is_empty() {
             self.record.newest_timestamp = None;
             return Gate::OPEN;
@@ -292,10 +299,10 @@ impl<'a> Unit<'a> {
         let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
         let position = gate.position();
         if self.record.is_flushed {
-            self.locked.note_flush(position);
+            locked.note_flush(position);
         }
         for (db, hash) in &self.record.written {
-            self.locked.note_write(*db, *hash, position, self.durable.0);
+            locked.note_write(*db, *hash, position, self.durable.0);
         }
         self.record.clear();
         gate
@@ -312,8 +319,8 @@ impl<'a> Unit<'a> {
 impl Drop for Unit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_committed {
-            self.abandon();
+        if let Some(locked) = self.locked.take() {
+            self.abandon(locked);
         }
     }
 }
@@ -321,9 +328,9 @@ impl Drop for Unit<'_> {
 impl Unit<'_> {
     /// Ends a unit whose caller returned early.
     #[cold]
-    fn abandon(&mut self) {
-        self.append();
-        let (trash, grown_bytes) = self.locked.release();
+    fn abandon(&mut self, mut locked: Locked<'_>) {
+        self.append(&mut locked);
+        let (trash, grown_bytes) = locked.unlock();
         if self.shared.settings.load().memory_tracking {
             let bytes = grown_bytes.unsigned_abs() as u64;
             let store = &self.shared.memory.store;

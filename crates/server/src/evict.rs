@@ -20,11 +20,9 @@ const KEYS_PER_COMMAND_MAX: usize = 128;
 pub(crate) struct Room {
     /// `maxmemory`; `u64::MAX`: no limit.
     maxmemory_bytes: u64,
-    /// Above it keys are evicted, or writes rejected: the lower one of the two limits.
-    used_bytes_max: u64,
-    /// What a large change may reach while its copies are on their way into the log: `memory-limit`, and
-    /// a twentieth above `maxmemory`, which smaller changes may exceed, too.
-    pub(crate) large_bytes_max: u64,
+    /// Above it keys are evicted, or writes rejected: the lower one of the two limits. A large change may
+    /// reach it with its copies on their way into the log.
+    pub(crate) used_bytes_max: u64,
 }
 
 impl Room {
@@ -34,12 +32,7 @@ impl Room {
             bytes => bytes,
         };
         let memory_limit = memory.server.limit_bytes().unwrap_or(u64::MAX);
-        let above = maxmemory_bytes.saturating_add(maxmemory_bytes / 20);
-        Room {
-            maxmemory_bytes,
-            used_bytes_max: maxmemory_bytes.min(memory_limit),
-            large_bytes_max: above.min(memory_limit),
-        }
+        Room { maxmemory_bytes, used_bytes_max: maxmemory_bytes.min(memory_limit) }
     }
 
     /// Whether a request of this many bytes may run with so much memory in use.
@@ -54,8 +47,7 @@ impl Room {
         if request_bytes <= UNCHECKED_BYTES_MAX {
             return self.used_bytes_max;
         }
-        let copies = COPIES * request_bytes as u64;
-        self.used_bytes_max.min(self.large_bytes_max.saturating_sub(copies))
+        self.used_bytes_max.saturating_sub(COPIES * request_bytes as u64)
     }
 }
 

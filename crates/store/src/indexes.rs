@@ -401,7 +401,7 @@ mod tests {
                 let mut locked = keyspace.lock_one(key.hash(), params);
                 let mutation = Mutation::Purge { key, now: *now, gc_before: *now };
                 locked.apply_mutation(&mutation).unwrap();
-                return locked.release().1;
+                return locked.unlock().1;
             }
         };
         let bytes = bytes(token);
@@ -411,7 +411,7 @@ mod tests {
         locked
             .apply_mutation(&Mutation::Partition { key, writes: Writes::Slice(&writes) })
             .unwrap();
-        locked.release().1
+        locked.unlock().1
     }
 
     /// What a walk over all partitions of the first stripe of these tokens finds.

@@ -92,7 +92,7 @@ impl Value<'_> {
     }
 }
 
-/// Stripes held by this thread until the value is dropped or [`Locked::release`]d.
+/// Stripes held by this thread until the value is dropped or [unlocked](Locked::unlock).
 #[derive(Debug)]
 pub struct Locked<'a> {
     keyspace: &'a Keyspace,
@@ -121,10 +121,10 @@ impl<'a> Locked<'a> {
     }
 
     /// Releases the locks. Returns what the changes removed, to be dropped now that no lock is held,
-    /// and by how many bytes the data grew. Afterwards no key can be accessed.
-    pub fn release(&mut self) -> (Trash, isize) {
-        self.guards.clear();
-        (std::mem::take(&mut self.trash), std::mem::take(&mut self.grown_bytes))
+    /// and by how many bytes the data grew.
+    #[inline]
+    pub fn unlock(self) -> (Trash, isize) {
+        (self.trash, self.grown_bytes)
     }
 
     /// By how many bytes the data has grown since the stripes were locked.

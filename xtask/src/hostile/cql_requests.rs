@@ -228,19 +228,28 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Statements of a batch that come as text, at most (docs/limits.md).
+const BATCH_TEXTS_MAX: usize = 16_384;
+
 fn batches(scene: &Scene<'_>) -> Result<Outcome> {
     let stage = Stage::set(scene, &[])?;
     let version = Version::V4;
     let text = "INSERT INTO hostile.t (p, c) VALUES (1, 1)";
     let parameters = Parameters::new(Consistency::One);
-    // As many as the protocol can say, of one partition: allowed.
+    // As many as may come as text, of one partition; one more; as many as the protocol can say.
     let many = vec![(BatchStatement::Text(text), &[][..]); 65_535];
     let mut client = stage.client(version)?;
-    let reply = client.ask(|to, out| to.batch(1, BatchKind::Unlogged, &many, &parameters, out))?;
-    ensure!(said(&reply.decode()?.0) == "VOID", "65,535 statements: {reply:?}");
+    let most = &many[..BATCH_TEXTS_MAX];
+    let reply = client.ask(|to, out| to.batch(1, BatchKind::Unlogged, most, &parameters, out))?;
+    ensure!(said(&reply.decode()?.0) == "VOID", "{BATCH_TEXTS_MAX} statements: {reply:?}");
     drop(client);
+    for more in [&many[..=BATCH_TEXTS_MAX], &many] {
+        let mut bytes = Vec::new();
+        encoder(version).batch(5, BatchKind::Unlogged, more, &parameters, &mut bytes);
+        refused(&stage.address, &bytes, INVALID)?;
+    }
     // Of many partitions: too large.
-    let texts: Vec<String> = (0..20_000)
+    let texts: Vec<String> = (0..BATCH_TEXTS_MAX)
         .map(|p| format!("INSERT INTO hostile.t (p, c, v) VALUES ({p}, 1, 'some text')"))
         .collect();
     let many: Vec<_> = texts.iter().map(|text| (BatchStatement::Text(text), &[][..])).collect();

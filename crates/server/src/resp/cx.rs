@@ -150,7 +150,7 @@ impl Cx<'_> {
     fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
         let bytes = self.record_bytes_max(command, args);
         let grows = command.flags.has(Flags::DENYOOM);
-        let memory_bytes_max = if grows { self.worker.room.large_bytes_max } else { u64::MAX };
+        let memory_bytes_max = if grows { self.worker.room.used_bytes_max } else { u64::MAX };
         self.locked.admit(bytes, memory_bytes_max).map_err(|refusal| match refusal {
             Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
             Refusal::NoMemory => Fail::text(NO_MEMORY),

@@ -316,7 +316,7 @@ impl Engine<'_> {
             own.for_each(|write| write.when.timestamp = timestamp);
         }
         let clock = &shared.write_clock;
-        let room = self.worker.room.large_bytes_max;
+        let room = self.worker.room.used_bytes_max;
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
