@@ -224,6 +224,8 @@ impl OptionSpec {
         }
         match &self.kind {
             Kind::Bytes { min, max, field } => {
+                // Source: Redis 7.2 `util.c`, `memtoull`
+                let text = if text.is_empty() { "0" } else { text };
                 let bytes = parse_bytes(text).map_err(|_| ValueError::NotBytes)?;
                 *(field.get_mut)(settings) = in_range(bytes, *min, *max)?;
             }
@@ -420,6 +422,7 @@ mod tests {
         for (name, text, expected) in [
             ("maxmemory", "100mb", Ok("104857600")),
             ("maxmemory", "1k", Ok("1000")),
+            ("maxmemory", "", Ok("0")),
             ("maxmemory", "-1", Err("argument must be a memory value")),
             ("maxmemory", "10%", Err("argument must be a memory value")),
             ("hz", "100", Ok("100")),
