@@ -154,9 +154,12 @@ impl<'a> Unit<'a> {
         if self.record_bytes().saturating_add(bytes) > RECORD_BYTES_MAX {
             return Err(Refusal::TooLong);
         }
-        // What this unit has already changed is not in the trackers yet.
+        // What this unit has already changed is not in the trackers yet, and what waits in the log only at times.
         let own = self.grown_bytes() as i64;
-        let used = self.shared.used_bytes().saturating_add_signed(own);
+        let log = &self.shared.log;
+        let waiting = log.next().0.saturating_sub(log.written().0);
+        let untold = waiting.saturating_sub(self.shared.memory.log.current_bytes());
+        let used = self.shared.used_bytes().saturating_add_signed(own).saturating_add(untold);
         let queued = (COPIES - 1) * self.record_bytes() as u64;
         let needed = used.saturating_add(queued).saturating_add(COPIES * bytes as u64);
         if needed > memory_bytes_max { Err(Refusal::NoMemory) } else { Ok(()) }

