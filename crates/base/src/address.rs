@@ -33,9 +33,9 @@ pub fn split(text: &str) -> Result<(&str, u16), AddressError> {
     }
 }
 
-/// Whether the Host of a request is an address, `localhost`, or nothing (HTTP/1.0), whatever the port. A
-/// stranger can make a name of his own point to this machine, and a browser takes pages under that name for
-/// his: only an address and `localhost` cannot be his.
+/// Whether the Host of a request is an address, `localhost`, or nothing (HTTP/1.0), with any port. Another site
+/// can make its own name resolve to this machine (DNS rebinding), and a browser then treats pages under that
+/// name as the site's. An address and `localhost` cannot be claimed that way.
 pub fn is_local_host(host: &[u8]) -> bool {
     let name = match host.iter().rposition(|byte| *byte == b':') {
         Some(at) if host[at + 1..].iter().all(u8::is_ascii_digit) => &host[..at],

@@ -124,7 +124,7 @@ pub(crate) fn expire_key(
 }
 
 /// Whether a command that only reads may delete the expired keys that it meets. Otherwise they stay
-/// for the next round in the background or the next command; nobody sees them.
+/// for the next round in the background or the next command; no client sees them.
 pub(crate) fn may_expire_at_reads(shared: &Shared, worker: &Worker, now: MonoNs) -> bool {
     takes_expiries(shared, worker) && shared.pause.until(now).is_none()
 }
@@ -133,8 +133,7 @@ fn takes_expiries(shared: &Shared, worker: &Worker) -> bool {
     shared.log.takes_writes() && has_room(shared, worker)
 }
 
-/// Room for records, and for messages about keys: to those who hand these out the keys may come faster
-/// than they can.
+/// Room for records, and for messages about keys: keys may expire faster than reactors deliver the messages.
 fn has_room(shared: &Shared, worker: &Worker) -> bool {
     shared.log.has_room(worker.index) && !shared.pubsub.is_any_full()
 }

@@ -1,4 +1,4 @@
-//! Frees big values where nobody waits for it, gives free memory back to the kernel, and measures the rest.
+//! Frees large values off the reactors, returns free memory to the kernel, and measures untracked memory.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -221,6 +221,19 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::atomic::Ordering;
 
+    use crate::types::allocation_bytes;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls C code")]
+    fn accounts_round_sizes_as_the_allocator_does() {
+        let sizes = (1..=1 << 20).chain((20..=30).flat_map(|power| [1 << power, (1 << power) + 1]));
+        for bytes in sizes {
+            // SAFETY: computes a number.
+            let taken_bytes = unsafe { libmimalloc_sys::mi_good_size(bytes) };
+            assert_eq!(allocation_bytes(bytes), taken_bytes, "of {bytes} bytes");
+        }
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Resize(usize, bool),

@@ -1,7 +1,6 @@
 //! Tests of the program as its users start it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
-mod allocator;
 mod generate;
 mod lab;
 mod pipeline;

@@ -101,12 +101,12 @@ fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
 /// What a client asks for.
 struct Asked {
     path: String,
-    /// By a name that no stranger can have.
+    /// By a name that only this machine has.
     is_local: bool,
 }
 
-/// Whether every Host is an address, `localhost`, or the name of this machine: who asks for the page by another
-/// name may be the page of a stranger.
+/// Whether every Host is an address, `localhost`, or the name of this machine. A request for any other name may
+/// come from a page of another site (DNS rebinding).
 fn is_local(headers: &[httparse::Header<'_>]) -> bool {
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_bytes();
@@ -166,9 +166,9 @@ mod tests {
         });
     }
 
-    /// A name of a stranger may point here, and a browser takes the page for his then.
+    /// Another site's name may resolve to this machine (DNS rebinding).
     #[test]
-    fn a_page_is_shown_by_names_that_no_stranger_can_have() {
+    fn a_page_is_shown_only_by_names_of_this_machine() {
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy().into_owned();
         for (host, expected) in [

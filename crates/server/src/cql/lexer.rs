@@ -81,8 +81,8 @@ const SYMBOLS: [&str; 22] = [
 /// Units of durations, longer ones first.
 const UNITS: [&str; 11] = ["mo", "ms", "us", "µs", "ns", "y", "w", "d", "h", "m", "s"];
 
-/// Words, numbers, strings and symbols of a statement: to parse and plan so many takes a tenth of a second, in
-/// which nobody else is served. What has more of them is to be bound as values, or sent in parts.
+/// Words, numbers, strings and symbols of a statement. Parsing and planning cannot pause, so their number is
+/// limited. Longer statements must bind values, or be sent in parts.
 pub const TOKENS_MAX: usize = 262_144;
 
 /// All tokens of `text`, the last one with [`Kind::End`].

@@ -87,8 +87,7 @@ impl Walks {
             return Ok(());
         }
         Err(CqlError::Overloaded(
-            "Too many statements wait to go on, or have gathered too many rows: try again"
-                .to_owned(),
+            "Too many statements are paused, or have gathered too many rows: try again".to_owned(),
         ))
     }
 

@@ -1,4 +1,4 @@
-//! Clients of both protocols at the same values, on disks that tear and fail: whatever they are told must fit some
+//! Clients of both protocols use the same values on disks that tear and fail: their replies must fit some
 //! order in which all of it ran, crash after crash.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -317,7 +317,7 @@ fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
     }
 }
 
-/// The value that a register may have: the last one that somebody has written there.
+/// The value that a register may have: the last one written to it.
 fn newest(histories: &Histories, register: usize) -> Option<u32> {
     let deeds = histories.deeds.get(&register)?;
     deeds.iter().rev().find_map(|one| match (one.what.action, one.what.answer) {

@@ -44,7 +44,7 @@ pub(super) fn is_linearizable<O, S: Clone + Ord>(
             }
             let mut done = done.clone();
             done[at] = true;
-            // What can come no more is as good as done: else each crash would double what is to be tried.
+            // An operation that cannot take effect any longer counts as done: otherwise each crash doubles the search.
             let newest = newest.max(one.invoked);
             for (done, other) in done.iter_mut().zip(operations) {
                 *done |= !other.is_certain && other.completed < newest;
@@ -119,7 +119,7 @@ mod tests {
     fn at_the_same_time() {
         check(&[certain(1, Write(1), 4), certain(2, Read(0), 3)], true);
         check(&[certain(1, Write(1), 4), certain(2, Read(1), 3)], true);
-        // What one has read another that begins later reads, too.
+        // A read that begins later must not see an older value.
         check(&[certain(1, Write(1), 9), certain(2, Read(1), 3), certain(4, Read(0), 5)], false);
         check(&[certain(1, Write(1), 9), certain(2, Read(0), 3), certain(4, Read(1), 5)], true);
         // Of two swaps from one value one wins, whichever.

@@ -111,7 +111,7 @@ impl Deed {
 }
 
 impl Register {
-    /// What a client does next. `value`: one that nobody has written; `known`: one that somebody has.
+    /// What a client does next. `value`: not written yet; `known`: written before.
     pub(super) fn random_action(self, random: &mut SmallRng, value: u32, known: u32) -> Action {
         let has_lives = matches!(self, Register::Text(_));
         let lives = pick(random, &[50, 1_000, 3_000, 60_000]);

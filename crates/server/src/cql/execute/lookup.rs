@@ -130,7 +130,7 @@ impl Walk<'_> {
                 return Ok(next);
             }
             if next == Next::PartitionDone || found.next_if(is_same).is_some() {
-                // The partition has shown all it may: the index goes on behind it.
+                // The partition has shown all that it may: the index continues after it.
                 let behind = Start::Behind(token, &key);
                 let Some(rest) = locked.find(table, term.index, &term.bytes, behind) else {
                     return Ok(Next::GoOn);

@@ -221,7 +221,7 @@ impl<'s> Results<'s> {
         self.pass_partition(last)
     }
 
-    /// Behind a place of a partition where there is no row any more, or none yet.
+    /// After a place of a partition that has no row now.
     pub(super) fn pass_row(&mut self, key: &[u8], row: &[u8]) -> Next {
         self.turn_rows = self.turn_rows.saturating_sub(1);
         if self.turn_rows > 0 || !self.pauses_inside {
@@ -241,7 +241,7 @@ impl<'s> Results<'s> {
         self.turn_rows = self.turn_rows.saturating_sub(rows).max(1);
     }
 
-    /// Within a partition, at a place that the walk knows: whether it goes on.
+    /// Within a partition, at a place that the walk knows: whether it continues.
     pub(super) fn pause_within(&mut self, key: &[u8]) -> Next {
         if self.turn_rows > 1 {
             return Next::GoOn;

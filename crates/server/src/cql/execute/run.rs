@@ -26,8 +26,7 @@ use crate::cql::statements::{BatchKind, Statement};
 use crate::gate::Gate;
 use crate::worker::is_gated;
 
-/// Statements of a BATCH message that come as text: to plan so many takes a tenth of a second, in which nobody
-/// else is served.
+/// Statements of a BATCH message that come as text. Planning cannot pause, so their number is limited.
 const BATCH_TEXTS_MAX: usize = 16_384;
 
 /// A statement of a batch. One that was prepared is not counted as used: reactors would write to the same

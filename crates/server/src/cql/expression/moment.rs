@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use crate::cql::error::CqlError;
 
 /// Bytes that functions, comparisons and changes of collections may process for one row of a SELECT, or for
-/// all of a write: nobody else is served meanwhile, for some 0.2 s. A text of 16 MiB as JSON takes less.
+/// all of a write. The reactor cannot pause within them. A text of 16 MiB as JSON takes less.
 const WORK_BYTES_MAX: usize = 64 << 20;
 
 /// All that evaluation does not find in the statement, its values and its rows.

@@ -29,7 +29,7 @@ const STEP_BYTES_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub(in crate::cql::execute) struct Gathering {
     pub(super) key: Vec<u8>,
-    /// Where this round goes on in the value; none when all elements were visited.
+    /// Where the next round continues in the value; none when all elements were visited.
     next: Option<u64>,
     rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,

@@ -81,13 +81,13 @@ fn a_walk_that_may_not_wait_is_refused() {
     server.turn_rows = 10;
     server.gathered_elsewhere((256 << 20) + 1);
     let error = server.run("SELECT count(*), sum(v) FROM t").unwrap_err().to_string();
-    assert!(error.starts_with("Too many statements wait to go on"), "{error}");
+    assert!(error.starts_with("Too many statements are paused"), "{error}");
     server.check("> SELECT v FROM t WHERE p = 1\n1");
     server.gathered_elsewhere(0);
     server.check("> SELECT count(*) FROM t\n50");
 }
 
-/// Rows that are gone, and places where none ever was, take their time, too.
+/// Rows that are gone, and places where none ever was, count as well.
 #[test]
 fn a_walk_over_nothing_within_a_partition_pauses_too() {
     let mut server = Server::new();

@@ -107,7 +107,7 @@ fn pages_of_filtered_values_hold_every_row_once() {
     assert_eq!(found, expected);
 }
 
-/// A row that is there all the time is shown once, whatever becomes of others meanwhile.
+/// A row that stays is shown exactly once while others come and go.
 #[test]
 fn a_value_may_change_between_two_pieces() {
     let mut server = server();

@@ -226,7 +226,7 @@ fn numbers_whose_text_takes_long_are_refused() {
     }
 }
 
-/// What one row of a result and one write may process is limited: nobody else is served meanwhile.
+/// What one row of a result or one write may process is limited, because the reactor cannot pause within it.
 #[test]
 fn rows_and_writes_that_process_many_bytes_are_refused() {
     let mut server = Server::new();
