@@ -44,7 +44,7 @@ fn every_strategy_serves_in_processes_and_threads() {
         for _ in 0..3 {
             assert_eq!(ask_all(server.address, GET_HELLO.as_bytes()), HELLO);
         }
-        // It has no log to be opened anew, and stays.
+        // It has no log to reopen, and keeps running.
         let workers = server.workers();
         server.signal("USR1");
         for _ in 0..10 {
@@ -515,7 +515,7 @@ fn an_answer_is_passed_on_whole_when_its_upstream_has_left() {
 }
 
 #[test]
-fn a_log_that_was_moved_away_is_opened_anew() {
+fn a_log_that_was_moved_away_is_reopened() {
     let folder = Folder::new("log");
     let (log, old) = (folder.path("access.log"), folder.path("old.log"));
     let server = Server::start(&["--workers", "1", "--access-log", log.to_str().unwrap()]);
@@ -524,7 +524,8 @@ fn a_log_that_was_moved_away_is_opened_anew() {
     wait_until("the line is written", || has_line(&log));
     fs::rename(&log, &old).unwrap();
     server.signal("USR1");
-    wait_until("the log is opened", || log.exists());
+    // The master creates the file before the worker has it.
+    wait_until("the worker has opened the log", || has_open(server.workers()[0], &log));
     ask(&mut server.connect(), GET_HELLO, HELLO);
     wait_until("the line is written", || has_line(&log));
     server.stop();
@@ -533,7 +534,7 @@ fn a_log_that_was_moved_away_is_opened_anew() {
 
 /// A worker that only finishes what it was asked writes to the log still.
 #[test]
-fn a_worker_that_ends_writes_to_the_log_that_was_opened_anew() {
+fn a_worker_that_ends_writes_to_the_reopened_log() {
     let folder = Folder::new("old-log");
     let (file, said) = (folder.path("web.toml"), folder.path("said"));
     let (log, old) = (folder.path("access.log"), folder.path("old.log"));

@@ -105,7 +105,10 @@ fn workers_have_no_more_rights_than_their_user() {
     wait_until("the log has a line", has_line);
     fs::rename(&log, &old).unwrap();
     server.signal("USR1");
-    wait_until("the log is opened", || log.exists());
+    // The master creates the file before the workers have it.
+    wait_until("the workers have opened the log", || {
+        server.workers().into_iter().all(|worker| super::harness::has_open(worker, &log))
+    });
     check(&server, server.master.id());
     wait_until("the new log has a line", has_line);
     let before = server.workers();
