@@ -60,6 +60,17 @@ impl LineWriter {
     /// Takes complete lines and leaves an empty buffer; false if too many wait already, and then
     /// takes nothing. A lock, and a system call if the thread sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<u8>) -> bool {
+        self.take(batch, WAITING_MAX)
+    }
+
+    /// Takes the last lines of a reactor, also when the queue is full: one batch per reactor, and
+    /// [`LineWriter::stop`] waits for all of them anyway.
+    pub(crate) fn hand_over_last(&self, batch: &mut Vec<u8>) {
+        self.take(batch, usize::MAX);
+    }
+
+    /// False if `waiting_max` batches wait already.
+    fn take(&self, batch: &mut Vec<u8>, waiting_max: usize) -> bool {
         let mut state = self.state.lock();
         if !state.is_running {
             drop(state);
@@ -69,7 +80,7 @@ impl LineWriter {
             batch.clear();
             return true;
         }
-        if state.waiting.len() >= WAITING_MAX {
+        if state.waiting.len() >= waiting_max {
             return false;
         }
         let empty = state.spare.pop().unwrap_or_default();

@@ -233,7 +233,12 @@ impl RequestLines {
 
 impl Drop for RequestLines {
     fn drop(&mut self) {
-        self.write();
+        if self.batch.is_empty() && self.lost != 0 {
+            self.say_lost();
+        }
+        if !self.batch.is_empty() {
+            self.writer.hand_over_last(&mut self.batch);
+        }
     }
 }
 
@@ -322,9 +327,12 @@ mod tests {
         }
     }
 
-    /// What is written of more batches than there is room for, while the log is stuck at first; and
-    /// how many are refused then.
-    fn write_while_stuck(format: LogFormat) -> (String, u64) {
+    /// Hands over two batches more than a stuck log takes, then calls `end`, which releases the log.
+    /// Returns what was written, and how many lines were refused.
+    fn write_while_stuck(
+        format: LogFormat,
+        end: impl FnOnce(RequestLines, mpsc::Sender<()>),
+    ) -> (String, u64) {
         let written = Arc::new(Mutex::new(Vec::new()));
         let out = Arc::clone(&written);
         let (release, stuck) = mpsc::channel::<()>();
@@ -346,32 +354,55 @@ mod tests {
             lines.write();
         }
         let lost = lines.lost;
+        end(lines, release);
+        writer.stop();
+        let text = String::from_utf8(std::mem::take(&mut *written.lock())).unwrap();
+        (text, lost)
+    }
+
+    /// Reports the loss as soon as the log takes lines again, and continues.
+    fn recover(mut lines: RequestLines, release: mpsc::Sender<()>) {
         drop(release);
         while lines.lost != 0 {
             lines.write();
             std::thread::yield_now();
         }
         lines.append(SEEN, now(AT_US));
-        drop(lines);
-        writer.stop();
-        let text = String::from_utf8(std::mem::take(&mut *written.lock())).unwrap();
-        (text, lost)
     }
 
-    #[test]
-    fn lines_that_are_refused_are_counted_and_said() {
-        let (text, lost) = write_while_stuck(LogFormat::Text);
+    #[track_caller]
+    fn check_loss_is_reported((text, lost): (String, u64)) {
         assert_eq!(lost, 2);
-        let said = format!("22:13:20.000042 r0 lost {lost} lines\n");
-        assert_eq!(text.matches(&said).count(), 1, "{text}");
+        let report = format!("22:13:20.000042 r0 lost {lost} lines\n");
+        assert_eq!(text.matches(&report).count(), 1, "{text}");
         let written = text.matches(" execute\n").count() as u64;
         assert_eq!(written + lost, WAITING_MAX as u64 + 4);
         assert!(text.ends_with("22:13:20.000042 r0 7/-3 execute\n"), "{text}");
     }
 
     #[test]
+    fn refused_lines_are_counted_and_reported() {
+        check_loss_is_reported(write_while_stuck(LogFormat::Text, recover));
+    }
+
+    /// The queue is full until after the end.
+    #[test]
+    fn the_last_lines_are_never_refused() {
+        check_loss_is_reported(write_while_stuck(LogFormat::Text, |mut lines, release| {
+            lines.append(SEEN, now(AT_US));
+            drop(lines);
+            drop(release);
+        }));
+        let (text, _) = write_while_stuck(LogFormat::Text, |lines, release| {
+            drop(lines);
+            drop(release);
+        });
+        assert!(text.ends_with(" r0 lost 2 lines\n"), "{text}");
+    }
+
+    #[test]
     fn refused_lines_are_an_object_too() {
-        let (text, lost) = write_while_stuck(LogFormat::Json);
+        let (text, lost) = write_while_stuck(LogFormat::Json, recover);
         let objects: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let said: Vec<_> = objects.iter().filter(|object| object["level"] == "WARN").collect();
