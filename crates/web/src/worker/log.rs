@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
@@ -22,10 +22,10 @@ const BATCH_BYTES: usize = 32 * 1024;
 const BATCHES_MAX: usize = 64;
 
 #[derive(Debug)]
-enum Order {
-    Write(Vec<u8>),
-    /// Write here from now on.
-    Reopen(File),
+struct Order {
+    /// The file of this batch and the next ones, if the log was reopened.
+    file: Option<File>,
+    batch: Vec<u8>,
 }
 
 /// What a line says about a request, around what was answered.
@@ -257,6 +257,8 @@ pub(crate) struct AccessLog {
     /// None while dropped.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
+    /// The file of the next batch that the queue has room for, if the log was reopened.
+    reopened: Option<File>,
     batch: Vec<u8>,
     batch_lines: u64,
     dropped_lines: u64,
@@ -279,6 +281,7 @@ impl AccessLog {
             format,
             orders: Some(orders),
             thread: Some(thread),
+            reopened: None,
             batch: Vec::new(),
             batch_lines: 0,
             dropped_lines: 0,
@@ -343,16 +346,20 @@ impl AccessLog {
         };
     }
 
-    /// Hands over what has gathered.
+    /// Hands over the lines so far, and the file if the log was reopened.
     pub(crate) fn flush(&mut self) {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && self.reopened.is_none() {
             return;
         }
         let next = Vec::with_capacity(BATCH_BYTES + 4096);
         let batch = std::mem::replace(&mut self.batch, next);
         let lines = std::mem::take(&mut self.batch_lines);
-        if !self.order(Order::Write(batch)) {
-            if self.dropped_lines == 0 {
+        let order = Order { file: self.reopened.take(), batch };
+        let refused = self.orders.as_ref().and_then(|orders| orders.try_send(order).err());
+        if let Some(TrySendError::Full(order) | TrySendError::Disconnected(order)) = refused {
+            // Kept for the next batch: otherwise every later line would go to the moved file.
+            self.reopened = order.file;
+            if self.dropped_lines == 0 && lines != 0 {
                 tracing::warn!("the access log's disk is too slow: lines are dropped");
             }
             self.dropped_lines += lines;
@@ -363,26 +370,20 @@ impl AccessLog {
         }
     }
 
-    /// The file was moved away, and this one is in its place.
+    /// The file was moved away, and `file` is in its place. Lines so far belong to the moved file.
     pub(crate) fn reopen(&mut self, file: OwnedFd) {
         self.flush();
-        if !self.order(Order::Reopen(File::from(file))) {
-            tracing::warn!("the access log is too busy to be reopened");
-        }
-    }
-
-    /// False if the queue is full.
-    fn order(&self, order: Order) -> bool {
-        self.orders.as_ref().is_some_and(|orders| orders.try_send(order).is_ok())
+        self.reopened = Some(File::from(file));
+        self.flush();
     }
 }
 
-/// Waits until everything is written: whoever drops this serves no more.
+/// Waits until everything is written: a worker that drops this serves no more requests.
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
+        let order = Order { file: self.reopened.take(), batch: std::mem::take(&mut self.batch) };
         if let Some(orders) = self.orders.take()
-            && orders.send(Order::Write(batch)).is_err()
+            && orders.send(order).is_err()
         {
             tracing::error!("the thread of the access log has ended too early");
         }
@@ -401,13 +402,10 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<OwnedFd> {
 fn write(mut file: File, orders: &Receiver<Order>) {
     let mut is_failing = false;
     while let Ok(order) = orders.recv() {
-        let done = match order {
-            Order::Write(batch) => file.write_all(&batch),
-            Order::Reopen(opened) => {
-                file = opened;
-                Ok(())
-            }
-        };
+        if let Some(reopened) = order.file {
+            file = reopened;
+        }
+        let done = file.write_all(&order.batch);
         match done {
             Ok(()) => is_failing = false,
             Err(error) if !is_failing => {
@@ -501,6 +499,8 @@ fn timestamp(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use wire::http::{Limits, RequestBatch, RequestDecoder};
 
     use super::*;
@@ -568,6 +568,44 @@ mod tests {
             "time": "2026-11-21T12:00:00Z", "remote": null, "status": 400, "bytes": 9,
         });
         assert_eq!(objects[2], expected);
+    }
+
+    /// A pipe that nothing is read from stands for a slow disk.
+    #[test]
+    fn a_log_reopened_while_its_queue_is_full_continues_in_the_new_file() {
+        // More than a pipe holds.
+        const BYTES: usize = 100_000;
+        let path = std::env::temp_dir().join(format!("myriad-web-full-{}", std::process::id()));
+        let (mut moved, disk) = std::io::pipe().unwrap();
+        let mut log = AccessLog::start(disk.into(), LogFormat::Common).unwrap();
+        let flush = |log: &mut AccessLog| {
+            (log.batch, log.batch_lines) = (vec![b'x'; BYTES], 1);
+            log.flush();
+        };
+        flush(&mut log);
+        // The thread has taken the first batch when its first byte arrives.
+        moved.read_exact(&mut [0]).unwrap();
+        (0..BATCHES_MAX).for_each(|_| flush(&mut log));
+        assert_eq!(log.dropped_lines_ever, 0);
+        flush(&mut log);
+        assert_eq!(log.dropped_lines_ever, 1);
+        log.reopen(open(&path).unwrap());
+        flush(&mut log);
+        assert_eq!(log.dropped_lines_ever, 2);
+        // It ends when the thread has closed the pipe for the new file.
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            moved.read_to_end(&mut bytes).map(|_| bytes.len())
+        });
+        while log.reopened.is_some() {
+            log.flush();
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().unwrap().unwrap(), (BATCHES_MAX + 1) * BYTES - 1);
+        log.batch = b"new\n".to_vec();
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
