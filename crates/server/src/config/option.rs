@@ -166,7 +166,7 @@ pub enum ValueError {
     NotLimit,
     #[error("argument must be addresses such as 127.0.0.1:6379")]
     NotAddresses,
-    #[error("argument must be text without control characters")]
+    #[error("argument must be UTF-8 text without control characters")]
     ControlCharacter,
     #[error("Wrong number of arguments in buffer limit configuration.")]
     OutputLimitCount,
@@ -476,7 +476,7 @@ mod tests {
             ),
             ("resp", "127.0.0.1:1, [::1]:2 localhost:3", Ok("127.0.0.1:1 [::1]:2 127.0.0.1:3")),
             ("resp", "example.org:1", Err("argument must be addresses such as 127.0.0.1:6379")),
-            ("dir", "a\nb", Err("argument must be text without control characters")),
+            ("dir", "a\nb", Err("argument must be UTF-8 text without control characters")),
         ] {
             check(name, text, expected);
         }
