@@ -121,7 +121,7 @@ impl Eviction<'_> {
             worker.tell(shared, KeyEvents::EVICTED, "evicted", db, name);
             worker.tally.totals.evicted_keys += 1;
         }
-        unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
-        worker.wake_receivers(shared);
+        unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
+        worker.publish_some(shared);
     }
 }

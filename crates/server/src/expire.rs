@@ -80,8 +80,8 @@ impl Cycle<'_> {
             let key = unit.key(&name);
             expire_key(&mut unit, shared, worker, db, key);
         }
-        unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
-        worker.wake_receivers(shared);
+        unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
+        worker.publish_some(shared);
     }
 
     /// Deletes those of the given keys whose time has come. Keys of one stripe stand next to each other,
@@ -102,8 +102,8 @@ impl Cycle<'_> {
                         expire_key(&mut unit, shared, worker, db, key);
                     }
                 }
-                unit.commit_then(worker, |worker, gate| worker.publish_told(shared, gate));
-                worker.wake_receivers(shared);
+                unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));
+                worker.publish_some(shared);
             }
         }
     }
@@ -135,7 +135,8 @@ fn takes_expiries(shared: &Shared, worker: &Worker) -> bool {
 
 /// Room for records, and for messages about keys: keys may expire faster than reactors deliver the messages.
 fn has_room(shared: &Shared, worker: &Worker) -> bool {
-    shared.log.has_room(worker.index) && !shared.pubsub.is_any_full()
+    let pubsub = &shared.pubsub;
+    shared.log.has_room(worker.index) && !pubsub.is_any_full() && !pubsub.has_unmatched()
 }
 
 /// Whether a record that other keys may be on has room for the deletion of one more.

@@ -15,6 +15,7 @@ use crate::commit::Record;
 use crate::config::Endpoint;
 use crate::gate::Gate;
 use crate::published::{ClientProtocol, ClientRow};
+use crate::pubsub::Backlog;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
 use crate::resp::transactions::end_watches;
@@ -54,8 +55,8 @@ pub(crate) struct Server {
     now: Now,
     /// Connections that wait for room in the log.
     roomless: Vec<ConnId>,
-    /// Connections that wait until a reactor has handed out messages that they have published.
-    publishers: Vec<(ConnId, usize)>,
+    /// Connections that wait until what they have published is on its way, or handed out.
+    publishers: Vec<(ConnId, Backlog)>,
     /// Connections that wait for the end of CLIENT PAUSE.
     postponed: BTreeSet<ConnId>,
     /// The end for which a timer is set.
@@ -217,7 +218,7 @@ impl Handler for Server {
         out: &mut Output,
     ) -> Flow {
         debug_assert_eq!(id, session.id());
-        self.worker.full_reactor = None;
+        self.worker.backlog = None;
         let flow = match session {
             Session::Resp(session) => self.serve_resp(cx, session, input, out),
             Session::Cql(session) => self.serve_cql(cx, session, input, out),

@@ -8,7 +8,7 @@ use crate::evict::Room;
 use crate::gate::Gate;
 use crate::hot_keys::Sampler;
 use crate::published::Tally;
-use crate::pubsub::{Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
+use crate::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
 use crate::resp::session::{ConnId, Session};
 use crate::resp::{CommandId, monitor_line};
 use crate::shared::Shared;
@@ -72,10 +72,8 @@ pub(crate) struct Worker {
     pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
-    /// A reactor for which too much is on its way, with what was published since that was last asked.
-    pub(crate) full_reactor: Option<usize>,
-    /// Reactors that have got messages under the locks of stripes, and are to be told behind them.
-    to_wake: Vec<usize>,
+    /// Why who has published since that was last asked must wait.
+    pub(crate) backlog: Option<Backlog>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
@@ -129,8 +127,7 @@ impl Worker {
             told_as: "",
             arrived: None,
             late_messages: Vec::new(),
-            full_reactor: None,
-            to_wake: Vec::new(),
+            backlog: None,
             log_waits: VecDeque::new(),
             write_ns: 0,
             request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
@@ -250,35 +247,38 @@ impl Worker {
                 shared.links().wake(reactor);
             }
         });
-        self.full_reactor = sent.full.or(self.full_reactor);
+        self.backlog = sent.full.map(Backlog::Full).or(self.backlog);
         sent.receivers
     }
 
-    /// Publishes what a transaction has put off, now that its place in the log is known. Nothing of it
-    /// if the log has refused it: then it is answered with an error. Called under the stripes' locks;
-    /// [`Worker::wake_receivers`] behind them.
+    /// Puts what a command or a transaction has left among what is to be published, now that its place in
+    /// the log is known. Nothing of it if the log has refused it: then it is answered with an error. Called
+    /// under the stripes' locks; [`Worker::publish_some`] behind them.
     #[cold]
-    pub(crate) fn publish_deferred(&mut self, shared: &Shared, gate: Gate) {
-        let deferred = self.pubsub.take_deferred();
+    pub(crate) fn put_off_deferred(&mut self, shared: &Shared, gate: Gate) {
         if self.is_lost(shared, gate) {
-            return;
+            return self.pubsub.drop_deferred();
         }
-        let gate = gate.unless_open_at(self.durable);
-        for post in &deferred {
-            let sent = shared.pubsub.publish(&post.as_post(), gate, |reactor| {
-                if self.is_beside || reactor != self.index {
-                    self.to_wake.push(reactor);
-                }
-            });
-            self.full_reactor = sent.full.or(self.full_reactor);
-        }
+        self.pubsub.put_off_deferred(&shared.pubsub, gate.unless_open_at(self.durable));
     }
 
-    /// Has those look at what [`Worker::publish_deferred`] has published: to wake somebody takes a
-    /// system call, and no lock that others wait for is held across one.
-    pub(crate) fn wake_receivers(&mut self, shared: &Shared) {
-        for reactor in self.to_wake.drain(..) {
-            shared.links().wake(reactor);
+    /// Publishes what was put off, for as long as this turn may. Who has left some of what remains waits.
+    pub(crate) fn publish_some(&mut self, shared: &Shared) {
+        if !shared.pubsub.has_unmatched() {
+            return;
+        }
+        if self.is_beside {
+            // It has no turns.
+            return shared.links().wake(0);
+        }
+        let Worker { pubsub, index, .. } = self;
+        pubsub.match_some(&shared.pubsub, |reactor| {
+            if reactor != *index {
+                shared.links().wake(reactor);
+            }
+        });
+        if shared.pubsub.has_unmatched() {
+            self.backlog = Some(Backlog::Unmatched);
         }
     }
 

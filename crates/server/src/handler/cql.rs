@@ -132,9 +132,8 @@ impl Serving<'_> {
         }
         let pending = self.out.pending_bytes() + self.replies.len();
         let served_ns = self.clock.delta_ns(self.started, worker.stamp);
-        let has_had_its_share = pending > self.pause_bytes
-            || served_ns > SERVED_NS_MAX
-            || worker.full_reactor.is_some();
+        let has_had_its_share =
+            pending > self.pause_bytes || served_ns > SERVED_NS_MAX || worker.backlog.is_some();
         has_had_its_share.then_some(Why::Turn)
     }
 }

@@ -69,7 +69,10 @@ impl Server {
         self.worker.accounts.store_grew(grown_bytes);
         let Shared { pubsub, monitor_feeds, .. } = &*self.shared;
         let index = self.worker.index;
-        let message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
+        let mut message_bytes = pubsub.pending_bytes(index) + monitor_feeds.pending_bytes(index);
+        if index == 0 {
+            message_bytes += pubsub.unmatched_bytes();
+        }
         self.worker.accounts.messages_hold(message_bytes as u64);
     }
 

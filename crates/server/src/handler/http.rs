@@ -206,7 +206,7 @@ impl Server {
             let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
             if out.pending_bytes() > pause_bytes
                 || served_ns > SERVED_NS_MAX
-                || self.worker.full_reactor.is_some()
+                || self.worker.backlog.is_some()
             {
                 return (index + 1, Some(Why::Turn));
             }

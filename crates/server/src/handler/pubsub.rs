@@ -37,6 +37,10 @@ impl Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
     ) {
+        self.worker.publish_some(&self.shared);
+        if self.worker.pubsub.has_matched_its_share(&self.shared.pubsub) {
+            cx.poll();
+        }
         if self.worker.pubsub.take_has_opened() {
             self.wake_publishers();
         }
@@ -70,27 +74,27 @@ impl Server {
         wakers.filter(|(index, _)| *index != self.worker.index).for_each(|(_, one)| one.wake());
     }
 
-    /// Has a connection wait that has filled a reactor's queue: nothing more is read from it until the
-    /// reactor has handed half of the queue out.
+    /// Has a connection wait that has filled a reactor's queue, until the reactor has handed half of it out,
+    /// or whose changes have left messages, until these are on their way: nothing more is read from it.
     pub(super) fn hold_publisher(&mut self, id: ConnId, next: Next) -> Next {
-        let Some(reactor) = self.worker.full_reactor.take() else { return next };
+        let Some(backlog) = self.worker.backlog.take() else { return next };
         // Other connections are closed, or wait for something else first.
         if !matches!(next, Next::Read { .. } | Next::Again) {
             return next;
         }
-        self.publishers.push((id, reactor));
+        self.publishers.push((id, backlog));
         Next::Pause
     }
 
-    /// Resumes connections that have waited for a reactor to hand out its messages.
+    /// Resumes connections that have waited for messages to be on their way, or to be handed out.
     pub(super) fn resume_publishers(&mut self, cx: &mut Context<'_, Mail>) {
         let directory = &self.shared.pubsub;
-        self.publishers.retain(|(id, reactor)| {
-            let has_room = directory.has_room(*reactor);
-            if has_room {
+        self.publishers.retain(|(id, backlog)| {
+            let stays = directory.stays(*backlog);
+            if !stays {
                 cx.resume(*id);
             }
-            !has_room
+            stays
         });
     }
 

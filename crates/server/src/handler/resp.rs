@@ -71,7 +71,7 @@ impl Server {
             let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
             let has_had_its_share = out.pending_bytes() > self.output_pause_bytes()
                 || served_ns > super::SERVED_NS_MAX
-                || self.worker.full_reactor.is_some();
+                || self.worker.backlog.is_some();
             if left_at.is_some() {
                 if has_had_its_share {
                     break Next::Again;
@@ -183,7 +183,7 @@ impl Server {
             let worker = &executor.worker;
             let has_had_its_share = out.pending_bytes() > pause_bytes
                 || worker.clock.delta_ns(started, worker.stamp) > super::SERVED_NS_MAX
-                || worker.full_reactor.is_some();
+                || worker.backlog.is_some();
             if !goes_on || has_had_its_share || worker.has_new_settings {
                 return Some(index + 1);
             }

@@ -95,7 +95,7 @@ impl Pipeline {
             let ns = exchange.worker.clock.delta_ns(started, exchange.worker.stamp);
             if ns > SERVED_NS_MAX
                 || exchange.scratch.body.len() as u64 > pause_bytes
-                || exchange.worker.full_reactor.is_some()
+                || exchange.worker.backlog.is_some()
             {
                 self.stop = PipelineStop::Turn;
                 break;

@@ -10,12 +10,17 @@ use super::directory::{Added, Directory, Refusal};
 use super::message::{Kind, Message, Name, OwnedPost, Post, Way};
 use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
+use crate::gate::Gate;
 
 /// The connections that have subscribed to a name, and the number of the first message for each.
 type Subscribers = BTreeMap<ConnId, u64>;
 
 /// Room for messages that is kept when none waits.
 const PENDING_KEPT_MAX: usize = 1024;
+
+/// Steps that a turn may take to compare messages of changes with patterns, some 0.6 ms; a message more is
+/// compared at most. Small in unit tests, so that they need not have many patterns.
+const MATCH_STEPS_MAX: u64 = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 
 /// How far a message was handed out, where those who get it are too many for one turn.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,8 +48,10 @@ pub(crate) struct Desk {
     place: Place,
     /// The number behind all that were taken from the directory.
     taken: u64,
-    /// Messages of a transaction that is running.
+    /// Messages of a command or a transaction that is running.
     deferred: Vec<OwnedPost>,
+    /// Steps that this turn may still take to compare such messages with patterns.
+    match_steps_left: u64,
     /// What subscriptions take more than when it was last asked, here and in the directory.
     grown_bytes: isize,
     /// Whether this reactor's queue has had room again since that was last asked.
@@ -60,6 +67,7 @@ impl Desk {
             place: Place::default(),
             taken: 0,
             deferred: Vec::new(),
+            match_steps_left: MATCH_STEPS_MAX,
             grown_bytes: 0,
             has_opened: false,
         }
@@ -289,8 +297,26 @@ impl Desk {
         !self.deferred.is_empty()
     }
 
-    pub(crate) fn take_deferred(&mut self) -> Vec<OwnedPost> {
-        std::mem::take(&mut self.deferred)
+    /// What was deferred is never shown.
+    pub(crate) fn drop_deferred(&mut self) {
+        self.deferred = Vec::new();
+    }
+
+    /// What was deferred may be shown when the log is durable up to `gate`.
+    pub(crate) fn put_off_deferred(&mut self, directory: &Directory, gate: Gate) {
+        directory.put_off(std::mem::take(&mut self.deferred), gate);
+    }
+
+    /// Compares messages that were put off with the patterns, for as long as this turn may.
+    pub(crate) fn match_some(&mut self, directory: &Directory, wake: impl FnMut(usize)) {
+        directory.match_some(&mut self.match_steps_left, wake);
+        self.has_opened |= directory.take_has_matched();
+    }
+
+    /// The turn is over. True if it has compared what it may, and messages are left.
+    pub(crate) fn has_matched_its_share(&mut self, directory: &Directory) -> bool {
+        let steps_left = std::mem::replace(&mut self.match_steps_left, MATCH_STEPS_MAX);
+        steps_left == 0 && directory.has_unmatched() && !directory.is_any_full()
     }
 }
 
@@ -298,7 +324,6 @@ impl Desk {
 mod tests {
     use super::super::subscriptions::SUBSCRIPTIONS_MAX;
     use super::*;
-    use crate::gate::Gate;
 
     const WAY: Way<'_> = Way { kind: Kind::Channel, name: b"a" };
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use super::message::{Body, Kind, Message, Name, Post};
+use super::message::{Body, Kind, Message, Name, OwnedPost, Post};
+use super::outbox::Outbox;
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::gate::Gate;
 use crate::resp::glob::Steps;
@@ -23,6 +24,10 @@ const PATTERN_BYTES_MAX: usize = 1024;
 
 /// Steps to compare one message with all patterns, some 5 ms. Each of them has the same share.
 const PATTERN_STEPS_MAX: u64 = 1 << 22;
+/// What a pattern takes besides, in steps: to come to it and to its bytes.
+const PATTERN_STEPS: u64 = 12;
+/// What a message takes besides, in steps: to make it and to put it into queues.
+const MESSAGE_STEPS: u64 = 512;
 /// A usual pattern and a usual channel take no more.
 const _: () = assert!(PATTERN_STEPS_MAX / PATTERNS_MAX as u64 > 400);
 
@@ -138,6 +143,17 @@ pub(crate) struct Sent {
     pub(crate) receivers: usize,
     /// A reactor that has more messages to hand out than it may, with this one.
     pub(crate) full: Option<usize>,
+    /// What it took to find that out.
+    pub(crate) steps: u64,
+}
+
+/// Why a connection waits that has published, or whose changes have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    /// A reactor has more messages to hand out than it may.
+    Full(usize),
+    /// Messages of changes were not compared with all patterns yet.
+    Unmatched,
 }
 
 /// Who gets a message.
@@ -145,20 +161,24 @@ pub(crate) struct Sent {
 struct Receivers {
     by_reactor: SmallVec<[u32; 16]>,
     patterns: Vec<Name>,
+    steps: u64,
 }
 
 impl Receivers {
     fn of(part: &Part, patterns: Option<&Patterns>, post: &Post<'_>) -> Receivers {
-        let mut receivers = Receivers::default();
+        let mut receivers = Receivers { steps: MESSAGE_STEPS, ..Receivers::default() };
         if let Some(places) = part.of(post.kind).get(post.channel) {
             receivers.add(places);
         }
         let count = patterns.map_or(0, BTreeMap::len).max(1) as u64;
+        let share = PATTERN_STEPS_MAX / count;
         for (pattern, places) in patterns.into_iter().flatten() {
-            if Steps::new(PATTERN_STEPS_MAX / count).matches(pattern, post.channel) {
+            let steps = Steps::new(share);
+            if steps.matches(pattern, post.channel) {
                 receivers.add(places);
                 receivers.patterns.push(Name::clone(pattern));
             }
+            receivers.steps += PATTERN_STEPS + share - steps.left();
         }
         receivers
     }
@@ -170,17 +190,19 @@ impl Receivers {
         }
     }
 
-    fn total(&self) -> usize {
-        self.by_reactor.iter().map(|count| *count as usize).sum()
+    fn sent(&self) -> Sent {
+        let receivers = self.by_reactor.iter().map(|count| *count as usize).sum();
+        Sent { receivers, full: None, steps: self.steps }
     }
 }
 
-/// See the module. Locks are taken in this order: a part, the patterns, a queue.
+/// See the module. Locks are taken in this order: the outbox, a part, the patterns, a queue.
 #[derive(Debug)]
 pub(crate) struct Directory {
     parts: Box<[Mutex<Part>]>,
     patterns: RwLock<Patterns>,
     queues: Box<[Queue]>,
+    outbox: Outbox,
     /// Names with subscribers, by kind: where there are none nothing is locked.
     names: [AtomicUsize; Kind::COUNT],
     /// Connections with subscriptions.
@@ -198,6 +220,7 @@ impl Directory {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             patterns: RwLock::default(),
             queues: (0..reactors).map(|_| Queue::default()).collect(),
+            outbox: Outbox::default(),
             names: Default::default(),
             clients: AtomicUsize::new(0),
             cut_clients: AtomicU64::new(0),
@@ -294,12 +317,52 @@ impl Directory {
 
     /// How many connections would get this message now; one counts once for each of its subscriptions
     /// that fit.
-    pub(crate) fn count(&self, post: &Post<'_>) -> usize {
+    pub(crate) fn count(&self, post: &Post<'_>) -> Sent {
         if !self.may_be_heard(post) {
-            return 0;
+            return Sent::default();
         }
         let part = self.part(post.channel).lock();
-        Receivers::of(&part, self.patterns_for(post).as_deref(), post).total()
+        Receivers::of(&part, self.patterns_for(post).as_deref(), post).sent()
+    }
+
+    /// Keeps messages about changes of the data, in the order in which the changes were made, until
+    /// [`Directory::match_some`] comes to them: a command may leave more than can be compared with all
+    /// patterns in one turn.
+    pub(super) fn put_off(&self, posts: Vec<OwnedPost>, gate: Gate) {
+        self.outbox.put(posts, gate);
+    }
+
+    /// Sends messages that were put off on their way, oldest first, while there are steps left and no
+    /// reactor has too much to hand out.
+    pub(super) fn match_some(&self, steps_left: &mut u64, mut wake: impl FnMut(usize)) {
+        while *steps_left > 0 && self.has_unmatched() && !self.is_any_full() {
+            let sent = self.outbox.take(|post, gate| self.publish(post, gate, &mut wake));
+            // Another reactor is at it: it looks for more behind that.
+            let Some(sent) = sent else { return };
+            *steps_left = steps_left.saturating_sub(sent.steps.max(MESSAGE_STEPS));
+        }
+    }
+
+    pub(crate) fn has_unmatched(&self) -> bool {
+        self.outbox.len() > 0
+    }
+
+    /// Bytes of messages that were put off.
+    pub(crate) fn unmatched_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
+    /// Whether those who wait for [`Backlog::Unmatched`] to be over are to be told that it is.
+    pub(super) fn take_has_matched(&self) -> bool {
+        self.outbox.take_has_emptied()
+    }
+
+    /// Whether a connection still has to wait. If it does its reactor is told when it need not any more.
+    pub(crate) fn stays(&self, backlog: Backlog) -> bool {
+        match backlog {
+            Backlog::Full(reactor) => !self.has_room(reactor),
+            Backlog::Unmatched => self.outbox.stays(),
+        }
     }
 
     /// Sends a message on its way to all who have subscribed. `gate` as in [`Message::gate`]; `wake` is
@@ -313,7 +376,7 @@ impl Directory {
         let part = self.part(post.channel).lock();
         let patterns = self.patterns_for(post);
         let mut receivers = Receivers::of(&part, patterns.as_deref(), post);
-        let mut sent = Sent { receivers: receivers.total(), full: None };
+        let mut sent = receivers.sent();
         if sent.receivers == 0 {
             return sent;
         }
@@ -346,7 +409,7 @@ impl Directory {
     }
 
     /// False if surely nobody has subscribed. Costs next to nothing while nobody has to anything.
-    fn may_be_heard(&self, post: &Post<'_>) -> bool {
+    pub(crate) fn may_be_heard(&self, post: &Post<'_>) -> bool {
         self.is_seen_by_patterns(post)
             || (self.names(post.kind) > 0
                 && self.part(post.channel).lock().of(post.kind).get(post.channel).is_some())
@@ -392,7 +455,7 @@ impl Directory {
     }
 
     /// Whether connections that have filled a reactor's queue may publish again.
-    pub(crate) fn has_room(&self, reactor: usize) -> bool {
+    fn has_room(&self, reactor: usize) -> bool {
         self.pending_bytes(reactor) <= PENDING_BYTES_MAX / 2
     }
 
@@ -494,7 +557,7 @@ mod tests {
         assert_eq!(add(&directory, Kind::Channel, "a", 1), Ok(0));
         assert_eq!(add(&directory, Kind::Channel, "a", 1), Ok(0));
         assert_eq!(add(&directory, Kind::Pattern, "[ab]", 2), Ok(0));
-        assert_eq!(directory.count(&post("a", "")), 3);
+        assert_eq!(directory.count(&post("a", "")).receivers, 3);
         assert_eq!(woken(&directory, &post("a", "1")), (3, vec![1, 2]));
         assert_eq!(woken(&directory, &post("a", "2")), (3, vec![]));
         assert_eq!(woken(&directory, &post("b", "3")), (1, vec![]));

@@ -1,11 +1,12 @@
 //! A message on its way to those who get it.
 
-use crate::gate::Gate;
-
 use std::ops::Range;
 use std::sync::Arc;
 
 use wire::resp::{Protocol, ReplyWriter};
+
+use super::table::block_bytes;
+use crate::gate::Gate;
 
 /// A channel or a pattern, spelled once for all who have it.
 pub(crate) type Name = Arc<[u8]>;
@@ -39,7 +40,8 @@ pub(crate) struct Post<'a> {
     pub(crate) kind: Kind,
 }
 
-/// The same, kept until its transaction is in the log.
+/// The same, kept until the change that it tells of, or its transaction, is in the log, and until it was
+/// compared with the patterns.
 #[derive(Debug)]
 pub(crate) struct OwnedPost {
     channel: Box<[u8]>,
@@ -52,8 +54,14 @@ impl OwnedPost {
         OwnedPost { channel: post.channel.into(), payload: post.payload.into(), kind: post.kind }
     }
 
-    pub(crate) fn as_post(&self) -> Post<'_> {
+    pub(super) fn as_post(&self) -> Post<'_> {
         Post { channel: &self.channel, payload: &self.payload, kind: self.kind }
+    }
+
+    /// About what it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let blocks = block_bytes(self.channel.len()) + block_bytes(self.payload.len());
+        size_of::<OwnedPost>() + blocks
     }
 }
 

@@ -529,7 +529,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Logs the changes, publishes deferred messages under the same locks, and unlocks. Returns what the
+    /// Logs the changes, puts deferred messages off under the same locks, and unlocks. Returns what the
     /// reply waits for: the changes, or the newest write to the keys that were read.
     #[inline]
     fn commit(self, command: &Command, keys: &Keys) -> Gate {
@@ -547,11 +547,11 @@ impl Cx<'_> {
             if publishes {
                 // In the order of the log: the keys are still locked.
                 let own = if is_gated { written.max(other) } else { other };
-                worker.publish_deferred(shared, own.max(session.last_gate));
+                worker.put_off_deferred(shared, own.max(session.last_gate));
             }
         });
         if publishes {
-            worker.wake_receivers(shared);
+            worker.publish_some(shared);
         }
         if has_written {
             session.last_write = written;

@@ -38,8 +38,12 @@ impl Steps {
         Steps { left: Cell::new(count) }
     }
 
+    pub(crate) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.left.get() == 0
+        self.left() == 0
     }
 
     /// Fails if something was not compared.

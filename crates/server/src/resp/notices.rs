@@ -1,8 +1,8 @@
 //! Events about keys: what becomes of a key is published to `__keyspace@0__:KEY` and
 //! `__keyevent@0__:EVENT`, as `notify-keyspace-events` asks for it.
 //!
-//! They are messages like those of transactions: put off while the command runs, published under its
-//! locks when its place in the log is known, and told when that is on the disk.
+//! They are messages like those of transactions: kept while the command runs, put in the order of the log
+//! under its locks when its place there is known, published behind them, and told when that is on the disk.
 
 // Source: Redis documentation, "Keyspace notifications"; Redis 7.2 `notify.c`, and the calls of
 // `notifyKeyspaceEvent` in the commands
@@ -128,18 +128,18 @@ impl Worker {
             let mut channel = format!("__{of}@{db}__:").into_bytes();
             channel.extend_from_slice(about);
             let post = Post { channel: &channel, payload, kind: Kind::Channel };
-            if shared.pubsub.count(&post) > 0 {
+            if shared.pubsub.may_be_heard(&post) {
                 self.pubsub.defer(&post);
             }
         }
     }
 
-    /// Publishes what was told of keys that no command has changed, with the position of its record; as
-    /// [`Worker::publish_deferred`].
-    pub(crate) fn publish_told(&mut self, shared: &Shared, written: Gate) {
+    /// Puts off what was told of keys that no command has changed, with the position of its record; as
+    /// [`Worker::put_off_deferred`].
+    pub(crate) fn put_off_told(&mut self, shared: &Shared, written: Gate) {
         if self.pubsub.has_deferred() {
             let gate = if is_gated(self.settings.durability) { written } else { Gate::OPEN };
-            self.publish_deferred(shared, gate);
+            self.put_off_deferred(shared, gate);
         }
     }
 }

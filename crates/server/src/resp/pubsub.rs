@@ -51,6 +51,9 @@ pub(crate) const SPUBLISH: Command = Command {
     ..Command::EMPTY
 };
 
+/// Steps of a comparison that take as long as an element that is copied.
+const STEPS_PER_ELEMENT: u64 = 64;
+
 fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     let post = Post { channel: args.get(1), payload: args.get(2), kind };
     if cx.worker.is_lost(cx.shared, cx.session.last_gate) {
@@ -59,11 +62,12 @@ fn publish(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
     }
     let receivers = if cx.in_exec {
         // It tells of a transaction that is not on the log yet.
-        let receivers = cx.shared.pubsub.count(&post);
-        if receivers > 0 {
+        let counted = cx.shared.pubsub.count(&post);
+        cx.spend(usize::try_from(counted.steps / STEPS_PER_ELEMENT).unwrap_or(usize::MAX))?;
+        if counted.receivers > 0 {
             cx.worker.pubsub.defer(&post);
         }
-        receivers
+        counted.receivers
     } else {
         cx.worker.publish_message(cx.shared, &post, cx.session.last_gate)
     };

@@ -273,3 +273,101 @@ fn events_wait_for_the_log_and_come_in_the_order_of_a_transaction() {
     ask(&mut world, &client, &["EXEC"]);
     assert_eq!(told(&listener), ["set a", "mine x", "incrby a"]);
 }
+
+/// A turn compares 8,192 steps, and each message takes 512 at least.
+const MESSAGES_PER_TURN: usize = 16;
+
+#[test]
+fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
+    const KEYS: usize = 100;
+    let (mut world, listener, client) = listen("KE$gx");
+    let (neighbor, distant) = (connect(&mut world, 1), connect(&mut world, 0));
+    let names: Vec<String> = (0..KEYS).map(|number| format!("k{number:03}")).collect();
+    let pairs = names.iter().flat_map(|name| [name.as_str(), "v"]);
+    send(&client, &std::iter::once("MSET").chain(pairs).collect::<Vec<_>>());
+    send(&client, &["PING"]);
+    let mut turns = 0;
+    while !world.shared().pubsub.has_unmatched() {
+        assert!(world.step(1));
+    }
+    while world.shared().pubsub.has_unmatched() {
+        assert!(!String::from_utf8(client.received()).unwrap().contains("PONG"));
+        send(&neighbor, &["PING"]);
+        assert!(world.step(1), "it goes on by itself");
+        assert_eq!(neighbor.received(), b"+PONG\r\n");
+        turns += 1;
+    }
+    assert!((2 * KEYS / MESSAGES_PER_TURN - 3..=2 * KEYS).contains(&turns), "{turns} turns");
+    run(&mut world);
+    let expected: Vec<String> = names
+        .iter()
+        .flat_map(|name| [format!("__keyspace@0__:{name} set"), format!("set {name}")])
+        .collect();
+    assert_eq!(told(&listener), expected);
+    assert_eq!(client.received(), b"+OK\r\n+PONG\r\n");
+    // Whoever changes the keys next: in the order of the log.
+    send(
+        &client,
+        &std::iter::once("DEL").chain(names.iter().map(String::as_str)).collect::<Vec<_>>(),
+    );
+    send(&client, &["PUBLISH", "__keyevent@0__:mine", "x"]);
+    while !world.shared().pubsub.has_unmatched() {
+        assert!(world.step(1));
+    }
+    send(&distant, &["SET", &names[KEYS - 1], "w"]);
+    run(&mut world);
+    let told: Vec<String> =
+        told(&listener).into_iter().filter(|it| !it.starts_with("__")).collect();
+    let of_client = |name: &String| format!("del {name}");
+    assert_eq!(told[..KEYS], names.iter().map(of_client).collect::<Vec<_>>());
+    let mut others = told[KEYS..].to_vec();
+    others.sort_unstable();
+    assert_eq!(others, ["mine x".to_owned(), format!("set {}", names[KEYS - 1])]);
+}
+
+#[test]
+fn keys_stay_while_events_wait_to_be_compared() {
+    const KEYS: usize = 100;
+    let (mut world, listener, client) = listen("KEx");
+    for number in 0..KEYS {
+        ask(&mut world, &client, &["SET", &number.to_string(), "v", "PX", "100"]);
+    }
+    world.advance(SECOND_NS / 2);
+    let keys = |world: &World, now| {
+        let keyspace = &world.shared().keyspace;
+        (1..STRIPES).step_by(2).filter(|stripe| keyspace.has_due(*stripe, now)).count()
+    };
+    let now = world.sim().now().unix;
+    let before = keys(&world, now);
+    while !world.shared().pubsub.has_unmatched() {
+        assert!(world.step(1));
+    }
+    // A round ends where a turn has compared what it may: two messages of each key.
+    let gone = before - keys(&world, now);
+    assert!((1..=MESSAGES_PER_TURN).contains(&gone), "{gone} of {before} at once");
+    for _ in 0..20 {
+        run(&mut world);
+        world.advance(SECOND_NS / 10);
+    }
+    run(&mut world);
+    assert_eq!(told(&listener).len(), 2 * KEYS);
+}
+
+#[test]
+fn messages_of_a_transaction_count_what_it_takes_to_compare_them() {
+    let mut world = world_with(2, &[]);
+    let (listener, client) = (connect(&mut world, 0), connect(&mut world, 1));
+    ask(&mut world, &listener, &["SUBSCRIBE", "a"]);
+    ask(&mut world, &client, &["MULTI"]);
+    for _ in 0..4 {
+        ask(&mut world, &client, &["PUBLISH", "a", "x"]);
+    }
+    // Each takes eight.
+    ask(&mut world, &listener, &["RESET"]);
+    ask(&mut world, &listener, &["CONFIG", "SET", "elements-per-command-max", "20"]);
+    ask(&mut world, &listener, &["SUBSCRIBE", "a"]);
+    let reply = ask(&mut world, &client, &["EXEC"]);
+    assert!(reply.starts_with("*4\r\n:1\r\n:1\r\n-ERR the command would process"), "{reply}");
+    let messages = String::from_utf8(listener.received()).unwrap();
+    assert_eq!(messages.matches("message").count(), 2);
+}
