@@ -1,10 +1,13 @@
 //! What happens in a run, decided by its seed: commands, turns, time, faults, crashes.
 
+use std::ops::RangeInclusive;
+
 use binlog::Faults as DiskFaults;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use reactor::Faults as NetworkFaults;
 
+use super::cql_client::run_reactors;
 use super::model::{Bytes, Command, command};
 use super::world::{Canary, Plan, Seen, World};
 use crate::config::Durability;
@@ -124,6 +127,72 @@ pub(super) fn recovery_faults(random: &mut SmallRng) -> DiskFaults {
         _ => {}
     }
     faults
+}
+
+/// The plan of a server with CQL on a disk that tears and fails.
+pub(super) fn cql_plan(random: &mut SmallRng, reactors_max: usize, durability: Durability) -> Plan {
+    Plan {
+        reactors: random.random_range(1..=reactors_max),
+        segment_bytes: 4096 * random.random_range(3..=8),
+        lane_bytes: 4096 * random.random_range(2..=4),
+        durability,
+        options: vec![("cql", "127.0.0.1:0".to_owned())],
+        ..Plan::default()
+    }
+}
+
+/// What happens between a start of the server and the crash that ends it.
+pub(super) struct Life {
+    actions: usize,
+    /// The action before which the disk begins to fail.
+    faults_from: usize,
+    faults: DiskFaults,
+    /// Whether the disk recovers and all requests are answered before the crash.
+    settles: bool,
+}
+
+/// The state of the server before its crash.
+pub(super) struct Ending {
+    pub(super) has_power: bool,
+    /// Whether every request must have been answered.
+    pub(super) is_served: bool,
+}
+
+impl Life {
+    pub(super) fn random(world: &mut World, actions: RangeInclusive<usize>) -> Life {
+        let actions = world.random.random_range(actions);
+        Life {
+            actions,
+            faults_from: world.random.random_range(0..actions),
+            faults: disk_faults(&mut world.random),
+            settles: world.chance(0.3),
+        }
+    }
+
+    /// Acts until all actions are done or the power fails.
+    pub(super) fn run(&self, world: &mut World, mut act: impl FnMut(&mut World)) -> Ending {
+        for number in 0..self.actions {
+            if number == self.faults_from {
+                world.disk.set_faults(self.faults);
+            }
+            act(world);
+            if !world.is_powered() {
+                world.seen.power_failures += 1;
+                break;
+            }
+        }
+        let has_power = world.is_powered();
+        if has_power && self.settles {
+            world.disk.set_faults(DiskFaults::default());
+            // A log without room tries again after a tenth of a second.
+            let times = if world.log_stalled { 10 } else { 1 };
+            (0..times).for_each(|_| world.settle());
+            run_reactors(world);
+        }
+        let log_failed = world.log_failed();
+        world.seen.failed_logs += usize::from(log_failed);
+        Ending { has_power, is_served: has_power && self.settles && !log_failed }
+    }
 }
 
 /// After everything has come to rest.

@@ -3,16 +3,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use binlog::Faults as DiskFaults;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wire::cql::Version;
 
-use super::chaos::{disk_faults, pick, recovery_faults};
-use super::cql_client::{Client, run_reactors};
+use super::chaos::{Life, cql_plan, pick, recovery_faults};
+use super::cql_client::Client;
 use super::cql_model::{LIVES, LONG_LIVES, Outcome, State, Statement, TABLES, creation, table};
 use super::tests::{Announce, seeds};
-use super::world::{Plan, Seen, World};
+use super::world::{Seen, World};
 use crate::config::Durability;
 
 /// Seeds that each `cargo test` tries.
@@ -20,9 +19,9 @@ const SEEDS: u64 = 60;
 const CLIENTS: usize = 2;
 const ACTIONS_MAX: usize = 160;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
-/// States that cannot be told apart by what is shown; above it the client begins anew.
+/// Indistinguishable states of a client's tables; above this number the client empties its tables.
 const STATES_MAX: usize = 10;
-/// Short lives are over then.
+/// Short TTLs have expired by then.
 const LATER_NS: u64 = 50_000_000_000;
 /// A refusal of a server whose log has failed.
 const FAILED: &str = "ERROR 0000 ";
@@ -217,14 +216,7 @@ impl Writer {
 /// Runs a server of this seed through all of its lives. Its clients rely on `always`.
 fn run(seed: u64, durability: Durability) -> Seen {
     let mut random = SmallRng::seed_from_u64(!seed);
-    let plan = Plan {
-        reactors: random.random_range(1..=2),
-        segment_bytes: 4096 * random.random_range(3..=8),
-        lane_bytes: 4096 * random.random_range(2..=4),
-        durability,
-        options: vec![("cql", "127.0.0.1:0".to_owned())],
-        ..Plan::default()
-    };
+    let plan = cql_plan(&mut random, 2, durability);
     let mut world = World::new(seed, plan);
     // In some runs the clock is set back in each crash.
     let is_set_back = random.random_bool(0.4);
@@ -239,39 +231,16 @@ fn run(seed: u64, durability: Durability) -> Seen {
 
 /// One life: from a start to a crash and what it has left.
 fn live(world: &mut World, writers: &mut [Writer], is_set_back: bool) {
-    let actions = world.random.random_range(10..=ACTIONS_MAX);
-    let faults_from = world.random.random_range(0..actions);
-    let faults = disk_faults(&mut world.random);
-    let settles = world.chance(0.3);
-    let mut is_on = true;
-    for number in 0..actions {
-        if number == faults_from {
-            world.disk.set_faults(faults);
-        }
-        act(world, writers);
-        is_on = world.is_powered();
-        if !is_on {
-            world.seen.power_failures += 1;
-            break;
-        }
-    }
-    if is_on && settles {
-        world.disk.set_faults(DiskFaults::default());
-        // A log that found no room tries again after a tenth of a second.
-        let times = if world.log_stalled { 10 } else { 1 };
-        (0..times).for_each(|_| world.settle());
-        run_reactors(world);
-    }
+    let life = Life::random(world, 10..=ACTIONS_MAX);
+    let ending = life.run(world, |world| act(world, writers));
     let (log_failed, log_stalled) = (world.log_failed(), world.log_stalled);
-    world.seen.failed_logs += usize::from(log_failed);
-    let is_served = is_on && settles && !log_failed;
     for writer in &mut *writers {
         writer.receive(log_failed, log_stalled);
-        if is_served {
+        if ending.is_served {
             assert_eq!(writer.answered, writer.sent.len(), "client {}", writer.number);
         }
     }
-    let power_cut = !is_on || world.chance(0.8);
+    let power_cut = !ending.has_power || world.chance(0.8);
     let recovery_faults = recovery_faults(&mut world.random);
     if is_set_back {
         let ns = pick(&mut world.random, &[1_000_000, 5_000_000_000, 3_600_000_000_000]);
@@ -333,7 +302,7 @@ fn no_crash_takes_back_statements_that_were_answered() {
     }
 }
 
-/// The net has no hole: a server that answers before its log is written is found out, by what it has lost.
+/// Tests the check itself: it must detect a server that answers before its log is written, by the lost writes.
 #[test]
 fn a_forgetful_server_is_caught() {
     let is_caught = |seed: &u64| {

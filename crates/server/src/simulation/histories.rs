@@ -1,43 +1,42 @@
-//! Clients of both protocols use the same values on disks that tear and fail: their replies must fit some
-//! order in which all of it ran, crash after crash.
+//! Clients of both protocols use the same values while the disk tears and fails. Their replies must be
+//! consistent with some sequential order of all operations, across crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use binlog::Faults as DiskFaults;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
 use wire::cql::Version;
 use wire::resp::{Reply, decode_reply};
 
-use super::chaos::{disk_faults, pick, recovery_faults};
+use super::chaos::{Life, cql_plan, pick, recovery_faults};
 use super::cql_client::{Client, run_reactors};
 use super::linear::{Operation, is_linearizable};
 use super::registers::{Action, Answer, Deed, REGISTERS};
 use super::tests::{Announce, seeds};
-use super::world::{Plan, Seen, World};
+use super::world::{Seen, World};
 use crate::config::Durability;
 
-/// Seeds that each `cargo test` tries.
+/// Seeds per `cargo test`.
 const SEEDS: u64 = 200;
 const CLIENTS: usize = 4;
 const ACTIONS_MAX: usize = 200;
-/// Requests of one client that wait for their answers: what overlaps is compared in every order.
+/// Unanswered requests per client. The check tries overlapping operations in every order.
 const WAITING_MAX: usize = 3;
 const UNFIT: &str = "no order of these operations explains their answers";
 
-/// What has happened to each register: its deeds with the moments of their events.
+/// The operations on each register, with the moments of their events.
 #[derive(Default)]
 struct Histories {
     deeds: BTreeMap<usize, Vec<Operation<Deed>>>,
-    /// Of the last event.
+    /// The moment of the last event.
     moment: usize,
-    /// The last value that anybody has written.
+    /// The last value that any client has written.
     value: u32,
 }
 
-/// A request that waits: its register, and which of its deeds it is.
+/// An unanswered request: its register, and its index among the register's deeds.
 #[derive(Clone, Copy)]
 struct Waiting {
     register: usize,
@@ -49,7 +48,7 @@ impl Histories {
         self.moment += 1;
         let deeds = self.deeds.entry(register).or_default();
         let what = Deed { action, answer: Answer::Unknown, from_ms: now_ms, to_ms: now_ms };
-        // Until it ends nothing ends before it.
+        // An operation without an end overlaps all later ones.
         let (invoked, completed) = (self.moment, usize::MAX);
         deeds.push(Operation { what, invoked, completed, is_certain: false });
         Waiting { register, deed: deeds.len() - 1 }
@@ -66,7 +65,7 @@ impl Histories {
 
     fn check(&self) {
         for (register, operations) in &self.deeds {
-            // A read without an answer says nothing.
+            // A read without an answer carries no information.
             let says = |one: &&Operation<Deed>| one.is_certain || one.what.action != Action::Read;
             let operations: Vec<_> = operations.iter().filter(says).cloned().collect();
             let fits = is_linearizable(&None, &operations, |state, deed: &Deed| deed.step(state));
@@ -75,11 +74,11 @@ impl Histories {
     }
 }
 
-/// The far end of a connection.
+/// The client's end of a connection.
 enum Line {
-    /// By stream.
+    /// Unanswered requests by stream.
     Cql(Box<Client>, BTreeMap<i16, Waiting>),
-    /// In their order, and what has come of the next answer.
+    /// Unanswered requests in order, and the bytes of an incomplete answer.
     Resp(SimClient, VecDeque<Waiting>, Vec<u8>),
 }
 
@@ -106,7 +105,7 @@ impl Line {
         }
     }
 
-    /// Sends what does this, if the protocol has it.
+    /// Sends the request for an action, if the protocol has one.
     fn send(&mut self, histories: &mut Histories, register: usize, action: Action, now_ms: u64) {
         match self {
             Line::Cql(client, waiting) => {
@@ -152,7 +151,7 @@ impl Line {
         }
     }
 
-    /// The connection is lost: what waits may have been done or not.
+    /// Ends a lost connection: its unanswered requests may or may not have been executed.
     fn give_up(self, histories: &mut Histories, now_ms: u64) {
         let waiting: Vec<Waiting> = match self {
             Line::Cql(_, waiting) => waiting.into_values().collect(),
@@ -164,7 +163,7 @@ impl Line {
     }
 }
 
-/// What a reply of the Redis protocol says.
+/// The answer in a reply of the Redis protocol.
 fn answer_of(action: Action, reply: &Reply) -> Answer {
     match (action, reply) {
         (_, Reply::Error(_)) => Answer::Unknown,
@@ -173,7 +172,7 @@ fn answer_of(action: Action, reply: &Reply) -> Answer {
             Answer::Value(Some(text.parse().expect("a number")))
         }
         (Action::Read, _) => Answer::Value(None),
-        // HSET says whether the field is new.
+        // HSET returns whether the field is new.
         (Action::Put(..), _) => Answer::Done,
         (_, Reply::Integer(count)) => Answer::Applied(*count > 0),
         (action, reply) => panic!("{action:?}: {reply:?}"),
@@ -184,17 +183,10 @@ fn now_ms(world: &mut World) -> u64 {
     world.sim().now().unix.0
 }
 
-/// Runs a server of this seed through all of its lives.
+/// Runs a server of this seed, with its crashes and restarts.
 fn run(seed: u64, durability: Durability) -> Seen {
     let mut random = SmallRng::seed_from_u64(!seed);
-    let plan = Plan {
-        reactors: random.random_range(1..=3),
-        segment_bytes: 4096 * random.random_range(3..=8),
-        lane_bytes: 4096 * random.random_range(2..=4),
-        durability,
-        options: vec![("cql", "127.0.0.1:0".to_owned())],
-        ..Plan::default()
-    };
+    let plan = cql_plan(&mut random, 3, durability);
     let mut world = World::new(seed, plan);
     let mut client = Client::start(&mut world, Version::V4, None);
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -220,43 +212,21 @@ fn run(seed: u64, durability: Durability) -> Seen {
 
 /// One life: from a start to a crash.
 fn live(world: &mut World, histories: &mut Histories) {
-    let actions = world.random.random_range(20..=ACTIONS_MAX);
-    let faults_from = world.random.random_range(0..actions);
-    let faults = disk_faults(&mut world.random);
-    let settles = world.chance(0.3);
+    let life = Life::random(world, 20..=ACTIONS_MAX);
     let mut lines: Vec<Line> = (0..CLIENTS).map(|_| Line::new(world)).collect();
-    for number in 0..actions {
-        if number == faults_from {
-            world.disk.set_faults(faults);
-        }
-        act(world, &mut lines, histories);
-        if !world.is_powered() {
-            world.seen.power_failures += 1;
-            break;
-        }
-    }
-    let is_on = world.is_powered();
-    if is_on && settles {
-        world.disk.set_faults(DiskFaults::default());
-        // A log that found no room tries again after a tenth of a second.
-        let times = if world.log_stalled { 10 } else { 1 };
-        (0..times).for_each(|_| world.settle());
-        run_reactors(world);
-    }
-    world.seen.failed_logs += usize::from(world.log_failed());
+    let ending = life.run(world, |world| act(world, &mut lines, histories));
     let now_ms = now_ms(world);
     for mut line in lines {
         line.receive(histories, now_ms);
-        let is_served = is_on && settles && !world.log_failed();
-        assert!(!is_served || line.waiting() == 0, "a client waits for its answer");
+        assert!(!ending.is_served || line.waiting() == 0, "a client waits for its answer");
         line.give_up(histories, now_ms);
     }
-    let power_cut = !is_on || world.chance(0.8);
+    let power_cut = !ending.has_power || world.chance(0.8);
     let recovery_faults = recovery_faults(&mut world.random);
     world.die(power_cut, recovery_faults);
 }
 
-/// Reads all registers on a disk that does what it says.
+/// Reads all registers while the disk is reliable.
 fn look(world: &mut World, histories: &mut Histories) {
     let mut line = Line::Cql(Box::new(Client::start(world, Version::V4, None)), BTreeMap::new());
     for register in 0..REGISTERS.len() {
@@ -317,7 +287,7 @@ fn act(world: &mut World, lines: &mut [Line], histories: &mut Histories) {
     }
 }
 
-/// The value that a register may have: the last one written to it.
+/// The likely value of a register: the last one written to it.
 fn newest(histories: &Histories, register: usize) -> Option<u32> {
     let deeds = histories.deeds.get(&register)?;
     deeds.iter().rev().find_map(|one| match (one.what.action, one.what.answer) {
@@ -331,20 +301,20 @@ fn newest(histories: &Histories, register: usize) -> Option<u32> {
 }
 
 #[test]
-fn what_clients_of_both_protocols_are_told_fits_an_order() {
+fn replies_of_both_protocols_are_linearizable() {
     let mut sum = Seen::default();
     for seed in seeds(SEEDS) {
         let _announce = Announce(seed);
         sum += run(seed, Durability::Always);
     }
     if seeds(SEEDS) == (0..SEEDS) {
-        // Runs that never come to what they are for prove nothing.
+        // Runs without faults and moves would prove nothing.
         let counts = [sum.failed_logs, sum.power_failures, sum.moves];
         assert!(counts.iter().all(|count| *count >= 3), "{sum:?}");
     }
 }
 
-/// The net has no hole: a server that answers before its log is written is found out, by what it has lost.
+/// Tests the check itself: it must detect a server that answers before its log is written, by the lost writes.
 #[test]
 fn a_server_that_answers_too_early_is_caught() {
     let is_caught = |seed: &u64| {

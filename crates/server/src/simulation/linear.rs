@@ -1,26 +1,25 @@
-//! Whether operations that ran at the same time could have run one after the other, each at some moment
-//! between its invocation and its completion.
+//! Checks whether concurrent operations are linearizable: whether a sequential order explains their answers in which
+//! each takes effect at some moment between its invocation and its completion.
 //!
-//! An operation whose answer never came took effect before its completion, which is the crash that it did not
-//! survive, or never.
-// Source: Wing and Gong, "Testing and Verifying Concurrent Objects", 1993; the table of what was tried is that of
+//! An unanswered operation took effect before its completion, which is the crash that interrupted it, or never.
+// Source: Wing and Gong, "Testing and Verifying Concurrent Objects", 1993; the table of tried states is from
 // Lowe, "Testing for linearizability", 2017
 
 use std::collections::BTreeSet;
 
-/// An operation on one object, and what is known of it.
+/// An operation on one object, as a client observed it.
 #[derive(Debug, Clone)]
 pub(super) struct Operation<O> {
     pub(super) what: O,
-    /// Moments: of two events the earlier one has the smaller number.
+    /// Moments of the events: the earlier of two events has the smaller number.
     pub(super) invoked: usize,
     pub(super) completed: usize,
-    /// It was answered.
+    /// Whether it was answered.
     pub(super) is_certain: bool,
 }
 
-/// `step` says which states an operation may leave: none if its answer is impossible in that state. Takes time
-/// exponential in the operations that overlap, which must be few.
+/// `step` returns the possible states after an operation: none if its answer is impossible in the given state. The
+/// time is exponential in the number of overlapping operations, which must be small.
 pub(super) fn is_linearizable<O, S: Clone + Ord>(
     start: &S,
     operations: &[Operation<O>],
@@ -38,13 +37,13 @@ pub(super) fn is_linearizable<O, S: Clone + Ord>(
         let begun = operations.iter().zip(&done).filter(|(_, done)| **done);
         let newest = begun.map(|(one, _)| one.invoked).max().unwrap_or(0);
         for (at, one) in operations.iter().enumerate() {
-            // Nothing that was completed before another began comes behind it.
+            // An operation that completed before another began cannot follow it.
             if done[at] || one.invoked > first || one.completed < newest {
                 continue;
             }
             let mut done = done.clone();
             done[at] = true;
-            // An operation that cannot take effect any longer counts as done: otherwise each crash doubles the search.
+            // An operation that can no longer take effect counts as done: otherwise each crash doubles the search.
             let newest = newest.max(one.invoked);
             for (done, other) in done.iter_mut().zip(operations) {
                 *done |= !other.is_certain && other.completed < newest;
@@ -69,12 +68,12 @@ mod tests {
     enum What {
         Write(i32),
         Read(i32),
-        /// From, to, and whether it was carried out; none: not known.
+        /// From, to, and whether it was executed; `None` if unknown.
         Swap(i32, i32, Option<bool>),
     }
     use What::{Read, Swap, Write};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "states are passed so")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the checker passes states by reference")]
     fn step(state: &i32, what: &What) -> Vec<i32> {
         match *what {
             Write(value) => vec![value],
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other() {
+    fn sequential_operations() {
         check(&[], true);
         check(&[certain(1, Write(1), 2), certain(3, Read(1), 4)], true);
         check(&[certain(1, Write(1), 2), certain(3, Read(0), 4)], false);
@@ -116,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn at_the_same_time() {
+    fn overlapping_operations() {
         check(&[certain(1, Write(1), 4), certain(2, Read(0), 3)], true);
         check(&[certain(1, Write(1), 4), certain(2, Read(1), 3)], true);
         // A read that begins later must not see an older value.
         check(&[certain(1, Write(1), 9), certain(2, Read(1), 3), certain(4, Read(0), 5)], false);
         check(&[certain(1, Write(1), 9), certain(2, Read(0), 3), certain(4, Read(1), 5)], true);
-        // Of two swaps from one value one wins, whichever.
+        // Exactly one of two swaps from the same value succeeds.
         let swap = |to, applied| Swap(0, to, Some(applied));
         check(&[certain(1, swap(1, true), 4), certain(2, swap(2, true), 3)], false);
         check(&[certain(1, swap(1, true), 4), certain(2, swap(2, false), 3)], true);
@@ -130,25 +129,25 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_cut_off() {
+    fn an_operation_interrupted_by_a_crash_runs_before_it_or_never() {
         let cut = unknown(1, Write(1), 2);
         check(&[cut.clone(), certain(3, Read(0), 4)], true);
         check(&[cut.clone(), certain(3, Read(1), 4)], true);
-        // It does not come later than the crash, nor twice.
+        // It takes effect neither after the crash nor twice.
         check(&[cut.clone(), certain(3, Read(0), 4), certain(5, Read(1), 6)], false);
         check(&[cut, certain(3, Write(2), 4), certain(5, Read(1), 6)], false);
         let swaps = [unknown(1, Swap(0, 1, None), 5), unknown(2, Swap(1, 2, None), 5)];
         for (seen, expected) in [(0, true), (1, true), (2, true), (3, false)] {
             check(&[&swaps[..], &[certain(6, Read(seen), 7)]].concat(), expected);
         }
-        // What was answered is not lost.
+        // An answered operation is not lost.
         check(&[certain(1, Write(1), 2), unknown(3, Write(2), 4), certain(5, Read(0), 6)], false);
     }
 
     proptest! {
-        /// What did run one after the other is taken, however much longer its operations seem to have run.
+        /// A sequential history is accepted, even if its operations seem to have lasted longer.
         #[test]
-        fn histories_that_happened_are_taken(
+        fn real_histories_are_accepted(
             steps in prop::collection::vec((0..3, 0..4_i32, 0..4_i32, 0..6_usize, 0..6_usize), 0..14),
         ) {
             let mut state = 0;

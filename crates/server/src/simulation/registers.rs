@@ -1,4 +1,4 @@
-//! What clients of both protocols do to single values, and what may come of it.
+//! Operations of both protocols on single values, and their possible outcomes.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -6,12 +6,12 @@ use rand::rngs::SmallRng;
 use super::chaos::pick;
 use super::cql_client::hex;
 
-/// A value that operations are about, and in which of the forms it is kept.
+/// A value that operations read and write, and the form in which it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Register {
     /// A row of a table of CQL.
     Row(u8),
-    /// A string of the Redis protocol, which may have a time to live.
+    /// A string of the Redis protocol, which may have a TTL.
     Text(u8),
     /// A field of a hash.
     Field(u8),
@@ -29,7 +29,7 @@ pub(super) const REGISTERS: [Register; 6] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Read,
-    /// With a time to live in milliseconds.
+    /// A value with an optional TTL in milliseconds.
     Put(u32, Option<u64>),
     PutIfAbsent(u32),
     Swap {
@@ -44,16 +44,16 @@ pub(super) enum Action {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It never came, or was an error.
+    /// No answer, or an error.
     Unknown,
-    /// It says nothing.
+    /// An answer without information about the state.
     Done,
     Value(Option<u32>),
-    /// Whether it was carried out.
+    /// Whether the operation was executed.
     Applied(bool),
 }
 
-/// What was done, what came back, and when: in milliseconds of the server's clock.
+/// An action, its answer, and their times in milliseconds of the server's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deed {
     pub(super) action: Action,
@@ -62,11 +62,11 @@ pub(super) struct Deed {
     pub(super) to_ms: u64,
 }
 
-/// The value, and between which times it ends.
+/// The value, and the earliest and latest time of its expiry.
 pub(super) type State = Option<(u32, Option<(u64, u64)>)>;
 
 impl Deed {
-    /// The states that it may leave.
+    /// The possible states after it.
     pub(super) fn step(&self, state: &State) -> Vec<State> {
         let mut found = Vec::new();
         let ends = state.and_then(|(_, ends)| ends);
@@ -111,7 +111,7 @@ impl Deed {
 }
 
 impl Register {
-    /// What a client does next. `value`: not written yet; `known`: written before.
+    /// The next action of a client. `value` is a new value; `known` was written before.
     pub(super) fn random_action(self, random: &mut SmallRng, value: u32, known: u32) -> Action {
         let has_lives = matches!(self, Register::Text(_));
         let lives = pick(random, &[50, 1_000, 3_000, 60_000]);
@@ -120,7 +120,7 @@ impl Register {
             7..11 => Action::PutIfAbsent(value),
             11..17 => Action::Swap { was: known, value },
             17..19 => Action::RemoveIfPresent,
-            // Rows are written by conditions alone: other writes are ordered by their timestamps.
+            // Rows are written only with conditions: other writes are ordered by their timestamps.
             _ if matches!(self, Register::Row(_)) => Action::Read,
             19 => Action::Remove,
             20 if has_lives => Action::Put(value, Some(lives)),
@@ -130,7 +130,7 @@ impl Register {
         }
     }
 
-    /// The words of the command that does it, if the Redis protocol has one.
+    /// The words of the command for an action, if the Redis protocol has one.
     pub(super) fn command(self, action: Action) -> Option<Vec<String>> {
         let words = match (self, action) {
             (Register::Row(_), _) | (_, Action::Swap { .. } | Action::RemoveIfPresent) => {
@@ -154,7 +154,7 @@ impl Register {
         Some(words.split(' ').map(str::to_owned).collect())
     }
 
-    /// The statement of CQL that does it, if there is one.
+    /// The CQL statement for an action, if there is one.
     pub(super) fn statement(self, action: Action) -> Option<String> {
         let (table, columns, names) = match self {
             Register::Row(n) => ("k.r", "p, v", vec![n.to_string()]),
@@ -194,7 +194,7 @@ impl Register {
         })
     }
 
-    /// What the summary of a response of CQL says.
+    /// The answer in the summary of a CQL response.
     pub(super) fn answer_of(self, action: Action, said: &str) -> Answer {
         if said.starts_with("ERROR ") {
             return Answer::Unknown;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_ends_between_two_times() {
+    fn a_value_expires_between_two_times() {
         let [put] = deed(Action::Put(1, Some(100)), Answer::Done, 10, 20).step(&None)[..] else {
             panic!("one state")
         };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_say_whether_they_held() {
+    fn answers_to_conditions_must_match_the_state() {
         let state = Some((1, None));
         let put = |applied| deed(Action::PutIfAbsent(2), Answer::Applied(applied), 1, 1);
         assert_eq!(put(true).step(&state), []);
