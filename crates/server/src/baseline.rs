@@ -4,6 +4,7 @@ pub(crate) use reactor::Counters;
 use reactor::{AcceptorCounters, Links};
 use store::LockWaits;
 
+use crate::janitor::Janitor;
 use crate::shared::Shared;
 
 /// The counters at one moment; the default is the start.
@@ -13,6 +14,7 @@ pub(crate) struct Baseline {
     acceptor: AcceptorCounters,
     log: LogCalls,
     lock_waits: LockWaits,
+    freed: u64,
 }
 
 /// System calls of the log.
@@ -38,6 +40,7 @@ impl Baseline {
             acceptor: links.acceptor_stats().read(),
             log: LogCalls::read(&shared.log),
             lock_waits: shared.keyspace.lock_waits(),
+            freed: shared.janitor.freed(),
         }
     }
 
@@ -63,6 +66,11 @@ impl Baseline {
     pub(crate) fn log(&self, log: &binlog::Log) -> LogCalls {
         let now = LogCalls::read(log);
         LogCalls { writes: now.writes - self.log.writes, syncs: now.syncs - self.log.syncs }
+    }
+
+    /// Groups of removed values that the janitor freed since.
+    pub(crate) fn freed(&self, janitor: &Janitor) -> u64 {
+        janitor.freed() - self.freed
     }
 
     /// Waits for stripes since.

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,15 +28,24 @@ const NUDGE_BYTES: usize = 32 << 20;
 pub(crate) struct Janitor {
     sender: Mutex<Option<SyncSender<Trash>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    progress: Arc<Progress>,
+}
+
+/// Trash handed over since the start.
+#[derive(Debug, Default)]
+struct Progress {
+    taken: AtomicU64,
+    freed: AtomicU64,
 }
 
 impl Janitor {
     /// `measured`: the top of the trackers, if memory is tracked.
     pub(crate) fn start(&self, measured: Option<Arc<Tracker>>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<Trash>(WAITING_MAX);
+        let progress = Arc::clone(&self.progress);
         let thread = std::thread::Builder::new()
             .name("janitor".to_owned())
-            .spawn(move || work(&receiver, measured.as_deref()))?;
+            .spawn(move || work(&receiver, measured.as_deref(), &progress))?;
         *self.sender.lock() = Some(sender);
         *self.thread.lock() = Some(thread);
         Ok(())
@@ -48,11 +58,27 @@ impl Janitor {
         }
         let sender = self.sender.lock().clone();
         if let Some(sender) = sender {
+            self.progress.taken.fetch_add(1, Ordering::Relaxed);
             match sender.try_send(trash) {
                 Ok(()) => {}
-                Err(TrySendError::Full(trash) | TrySendError::Disconnected(trash)) => drop(trash),
+                Err(TrySendError::Full(trash) | TrySendError::Disconnected(trash)) => {
+                    drop(trash);
+                    self.progress.freed.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
+    }
+
+    /// Trash that is not freed yet.
+    pub(crate) fn pending(&self) -> u64 {
+        // In this order, or trash taken and freed between the two reads would count as less than none.
+        let freed = self.progress.freed.load(Ordering::Relaxed);
+        self.progress.taken.load(Ordering::Relaxed).saturating_sub(freed)
+    }
+
+    /// Heavy trash that was freed since the start.
+    pub(crate) fn freed(&self) -> u64 {
+        self.progress.freed.load(Ordering::Relaxed)
     }
 
     /// Waits until everything handed over is freed.
@@ -66,7 +92,7 @@ impl Janitor {
     }
 }
 
-fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>) {
+fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>, progress: &Progress) {
     let mut untracked = Untracked::default();
     let mut next_measure = Instant::now();
     let mut next_nudge = next_measure + NUDGE_PERIOD;
@@ -81,6 +107,7 @@ fn work(receiver: &Receiver<Trash>, measured: Option<&Tracker>) {
         match receiver.recv_timeout(MEASURE_PERIOD) {
             Ok(trash) => {
                 drop(trash);
+                progress.freed.fetch_add(1, Ordering::Relaxed);
                 next_nudge = Instant::now() + NUDGE_PERIOD;
             }
             Err(RecvTimeoutError::Timeout) if now >= next_nudge => {

@@ -65,7 +65,7 @@ pub(crate) struct Identity {
     pub(crate) addresses: OnceLock<Vec<std::net::SocketAddr>>,
 }
 
-/// Operations per second as INFO shows them: samples of a total, ten a second.
+/// What INFO shows per second: samples of totals, ten a second.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     samples: Mutex<RateSamples>,
@@ -73,17 +73,18 @@ pub(crate) struct Rates {
 
 #[derive(Debug, Default)]
 struct RateSamples {
-    last: [u64; 3],
+    last: [u64; RATES],
     at: MonoNs,
-    per_second: [[u64; RATE_SAMPLES]; 3],
+    per_second: [[u64; RATE_SAMPLES]; RATES],
     next: usize,
 }
 
 const RATE_SAMPLES: usize = 16;
+const RATES: usize = 5;
 
 impl Rates {
-    /// `totals`: commands, input bytes, output bytes.
-    pub(crate) fn sample(&self, now: MonoNs, totals: [u64; 3]) {
+    /// `totals`: commands, input bytes, output bytes, turns of reactors, nanoseconds in them.
+    pub(crate) fn sample(&self, now: MonoNs, totals: [u64; RATES]) {
         let mut samples = self.samples.lock();
         let elapsed_ns = now.since(samples.at).max(1);
         let next = samples.next;
@@ -98,7 +99,7 @@ impl Rates {
     }
 
     /// Means over the last 1.6 seconds.
-    pub(crate) fn per_second(&self) -> [u64; 3] {
+    pub(crate) fn per_second(&self) -> [u64; RATES] {
         let samples = self.samples.lock();
         samples.per_second.map(|rates| rates.iter().sum::<u64>() / RATE_SAMPLES as u64)
     }

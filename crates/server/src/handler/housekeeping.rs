@@ -100,7 +100,8 @@ impl Server {
     pub(super) fn sample_rates(&mut self) {
         let counters = self.shared.links().stats_sum();
         let commands = self.shared.totals().commands;
-        let totals = [commands, counters.input_bytes, counters.output_bytes];
+        let (input, output) = (counters.input_bytes, counters.output_bytes);
+        let totals = [commands, input, output, counters.turns, counters.busy_ns];
         self.shared.rates.sample(self.now.mono, totals);
         let log = self.shared.log.stats();
         let lane_bytes: usize = log.lane_bytes.iter().sum();

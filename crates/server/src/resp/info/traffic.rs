@@ -37,7 +37,7 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
 pub(super) fn stats(page: &mut Page<'_, '_>) {
     let (shared, baseline) = (page.cx.shared, page.cx.shared.baseline.load());
     let (totals, counters) = (shared.totals(), baseline.sum(shared.links()));
-    let [ops, input, output] = shared.rates.per_second();
+    let [ops, input, output, turns, turn_ns] = shared.rates.per_second();
     page.field("total_connections_received", counters.accepted);
     page.field("total_commands_processed", totals.commands);
     page.field("instantaneous_ops_per_sec", ops);
@@ -49,6 +49,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     let refused = acceptor.refused_over_limit + acceptor.refused_no_descriptor;
     page.field("rejected_connections", refused);
     page.field("expired_keys", totals.expired_keys);
+    page.field("expired_stale_perc", "0.00");
     page.field("evicted_keys", totals.evicted_keys);
     page.field("keyspace_hits", totals.hits);
     page.field("keyspace_misses", totals.misses);
@@ -57,6 +58,10 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     page.field("eventloop_cycles", counters.turns);
     page.field("eventloop_duration_sum", counters.busy_ns / 1000);
     page.field("eventloop_duration_cmd_sum", commands_ns(page) / 1000);
+    page.field("instantaneous_eventloop_cycles_per_sec", turns);
+    // Source: Redis 7.2 `server.c`: the mean of a cycle, not a sum per second
+    let turn_us = turn_ns.checked_div(turns).unwrap_or(0) / 1000;
+    page.field("instantaneous_eventloop_duration_usec", turn_us);
     page.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
     page.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
     page.field("pubsubshard_channels", shared.pubsub.names(Kind::ShardChannel));
