@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::ConnId;
 
 use super::directory::{Added, Directory, Refusal};
-use super::message::{Kind, Message, Name, OwnedPost, Post, Way};
+use super::message::{Kind, Message, Name, Post, Posts, Way};
 use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
 use crate::gate::Gate;
@@ -49,7 +49,7 @@ pub(crate) struct Desk {
     /// The number behind all that were taken from the directory.
     taken: u64,
     /// Messages of a command or a transaction that is running.
-    deferred: Vec<OwnedPost>,
+    deferred: Posts,
     /// Steps that this turn may still take to compare such messages with patterns.
     match_steps_left: u64,
     /// What subscriptions take more than when it was last asked, here and in the directory.
@@ -66,7 +66,7 @@ impl Desk {
             pending: VecDeque::new(),
             place: Place::default(),
             taken: 0,
-            deferred: Vec::new(),
+            deferred: Posts::default(),
             match_steps_left: MATCH_STEPS_MAX,
             grown_bytes: 0,
             has_opened: false,
@@ -289,17 +289,30 @@ impl Desk {
 
     /// Keeps a message until its transaction is in the log.
     pub(crate) fn defer(&mut self, post: &Post<'_>) {
-        self.deferred.push(OwnedPost::of(post));
+        self.deferred.push(post);
+    }
+
+    /// The same for a channel whose name consists of two parts, if somebody may listen to it.
+    pub(crate) fn defer_if_heard(
+        &mut self,
+        directory: &Directory,
+        channel: [&[u8]; 2],
+        payload: &[u8],
+    ) {
+        self.deferred.push_parts(Kind::Channel, channel, payload);
+        if !self.deferred.last().is_some_and(|post| directory.may_be_heard(&post)) {
+            self.deferred.drop_last();
+        }
     }
 
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
+        self.deferred.len() > 0
     }
 
     /// What was deferred is never shown.
     pub(crate) fn drop_deferred(&mut self) {
-        self.deferred = Vec::new();
+        self.deferred = Posts::default();
     }
 
     /// What was deferred may be shown when the log is durable up to `gate`.

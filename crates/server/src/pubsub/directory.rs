@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use super::message::{Body, Kind, Message, Name, OwnedPost, Post};
+use super::message::{Body, Kind, Message, Name, Post, Posts};
 use super::outbox::Outbox;
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::gate::Gate;
@@ -328,7 +328,7 @@ impl Directory {
     /// Keeps messages about changes of the data, in the order in which the changes were made, until
     /// [`Directory::match_some`] comes to them: a command may leave more than can be compared with all
     /// patterns in one turn.
-    pub(super) fn put_off(&self, posts: Vec<OwnedPost>, gate: Gate) {
+    pub(super) fn put_off(&self, posts: Posts, gate: Gate) {
         self.outbox.put(posts, gate);
     }
 
@@ -409,7 +409,7 @@ impl Directory {
     }
 
     /// False if surely nobody has subscribed. Costs next to nothing while nobody has to anything.
-    pub(crate) fn may_be_heard(&self, post: &Post<'_>) -> bool {
+    pub(super) fn may_be_heard(&self, post: &Post<'_>) -> bool {
         self.is_seen_by_patterns(post)
             || (self.names(post.kind) > 0
                 && self.part(post.channel).lock().of(post.kind).get(post.channel).is_some())

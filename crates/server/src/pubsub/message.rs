@@ -1,11 +1,11 @@
 //! A message on its way to those who get it.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use wire::resp::{Protocol, ReplyWriter};
 
-use super::table::block_bytes;
 use crate::gate::Gate;
 
 /// A channel or a pattern, spelled once for all who have it.
@@ -40,28 +40,73 @@ pub(crate) struct Post<'a> {
     pub(crate) kind: Kind,
 }
 
-/// The same, kept until the change that it tells of, or its transaction, is in the log, and until it was
-/// compared with the patterns.
-#[derive(Debug)]
-pub(crate) struct OwnedPost {
-    channel: Box<[u8]>,
-    payload: Box<[u8]>,
+/// Several of them, kept until the change that they tell of, or their transaction, is in the log, and until they
+/// were compared with the patterns. In one block: a command may leave hundreds of thousands.
+#[derive(Debug, Default)]
+pub(crate) struct Posts {
+    bytes: Vec<u8>,
+    places: VecDeque<PostPlace>,
+}
+
+/// Where a post lies: its channel, and its payload behind that.
+#[derive(Debug, Clone, Copy)]
+struct PostPlace {
+    start: usize,
+    payload: usize,
+    end: usize,
     kind: Kind,
 }
 
-impl OwnedPost {
-    pub(super) fn of(post: &Post<'_>) -> OwnedPost {
-        OwnedPost { channel: post.channel.into(), payload: post.payload.into(), kind: post.kind }
+impl Posts {
+    pub(crate) fn push(&mut self, post: &Post<'_>) {
+        self.push_parts(post.kind, [post.channel, b""], post.payload);
     }
 
-    pub(super) fn as_post(&self) -> Post<'_> {
-        Post { channel: &self.channel, payload: &self.payload, kind: self.kind }
+    /// The name of its channel consists of two parts.
+    pub(crate) fn push_parts(&mut self, kind: Kind, channel: [&[u8]; 2], payload: &[u8]) {
+        let start = self.bytes.len();
+        channel.into_iter().for_each(|part| self.bytes.extend_from_slice(part));
+        let place = PostPlace {
+            start,
+            payload: self.bytes.len(),
+            end: self.bytes.len() + payload.len(),
+            kind,
+        };
+        self.bytes.extend_from_slice(payload);
+        self.places.push_back(place);
     }
 
-    /// About what it takes in memory.
+    pub(super) fn last(&self) -> Option<Post<'_>> {
+        self.places.back().map(|place| self.at(*place))
+    }
+
+    pub(super) fn drop_last(&mut self) {
+        if let Some(place) = self.places.pop_back() {
+            self.bytes.truncate(place.start);
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<Post<'_>> {
+        self.places.front().map(|place| self.at(*place))
+    }
+
+    /// Its memory is given back with that of the last one.
+    pub(super) fn drop_first(&mut self) {
+        self.places.pop_front();
+    }
+
+    fn at(&self, place: PostPlace) -> Post<'_> {
+        let PostPlace { start, payload, end, kind } = place;
+        Post { channel: &self.bytes[start..payload], payload: &self.bytes[payload..end], kind }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// What they take in memory.
     pub(super) fn memory_bytes(&self) -> usize {
-        let blocks = block_bytes(self.channel.len()) + block_bytes(self.payload.len());
-        size_of::<OwnedPost>() + blocks
+        self.bytes.capacity() + self.places.capacity() * size_of::<PostPlace>()
     }
 }
 
@@ -191,6 +236,32 @@ mod tests {
             message.write(protocol, way, &mut out);
         }
         assert_eq!(out.escape_ascii().to_string(), expected.escape_default().to_string());
+    }
+
+    #[test]
+    fn posts_leave_at_both_ends() {
+        let mut posts = Posts::default();
+        posts.push(&Post { channel: b"a", payload: b"1", kind: Kind::ShardChannel });
+        posts.push_parts(Kind::Channel, [b"b", b"c"], b"");
+        posts.push(&Post { channel: b"", payload: b"3", kind: Kind::Channel });
+        let shown = |post: Option<Post<'_>>| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            post.map(|post| (text(post.channel), text(post.payload), post.kind))
+        };
+        let post = |channel: &str, payload: &str, kind| {
+            Some((channel.to_owned(), payload.to_owned(), kind))
+        };
+        assert_eq!(shown(posts.last()), post("", "3", Kind::Channel));
+        posts.drop_last();
+        assert_eq!(shown(posts.last()), post("bc", "", Kind::Channel));
+        assert_eq!(shown(posts.first()), post("a", "1", Kind::ShardChannel));
+        posts.drop_first();
+        posts.push(&Post { channel: b"d", payload: b"4", kind: Kind::Channel });
+        assert_eq!(shown(posts.first()), post("bc", "", Kind::Channel));
+        posts.drop_first();
+        assert_eq!(shown(posts.first()), post("d", "4", Kind::Channel));
+        assert_eq!(posts.len(), 1);
+        assert!(posts.memory_bytes() >= 5);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::message::{OwnedPost, Post};
+use super::message::{Post, Posts};
 use crate::gate::Gate;
 
 /// What one command, or one transaction, has left.
 #[derive(Debug, Default)]
 struct Batch {
-    posts: std::vec::IntoIter<OwnedPost>,
+    posts: Posts,
     gate: Gate,
 }
 
@@ -41,12 +41,11 @@ impl Outbox {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn put(&self, posts: Vec<OwnedPost>, gate: Gate) {
-        let bytes = posts.iter().map(OwnedPost::memory_bytes).sum();
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn put(&self, posts: Posts, gate: Gate) {
+        self.bytes.fetch_add(posts.memory_bytes(), Ordering::Relaxed);
         let mut waiting = self.waiting.lock();
         self.len.fetch_add(posts.len(), Ordering::SeqCst);
-        waiting.push_back(Batch { posts: posts.into_iter(), gate });
+        waiting.push_back(Batch { posts, gate });
     }
 
     /// Takes the oldest message and sends it on its way. None: another one does so, or there is none.
@@ -56,9 +55,12 @@ impl Outbox {
         if current.posts.len() == 0 {
             *current = self.waiting.lock().pop_front()?;
         }
-        let post = current.posts.next()?;
-        let sent = send(&post.as_post(), current.gate);
-        self.bytes.fetch_sub(post.memory_bytes(), Ordering::Relaxed);
+        let sent = send(&current.posts.first()?, current.gate);
+        current.posts.drop_first();
+        if current.posts.len() == 0 {
+            let done = std::mem::take(&mut *current);
+            self.bytes.fetch_sub(done.posts.memory_bytes(), Ordering::Relaxed);
+        }
         if self.len.fetch_sub(1, Ordering::SeqCst) == 1
             && self.is_awaited.swap(false, Ordering::SeqCst)
         {
@@ -85,12 +87,13 @@ mod tests {
     use super::*;
     use crate::gate::Lsn;
 
-    fn posts(payloads: &[&str]) -> Vec<OwnedPost> {
-        let post = |payload: &&str| {
+    fn posts(payloads: &[&str]) -> Posts {
+        let mut posts = Posts::default();
+        for payload in payloads {
             let payload = payload.as_bytes();
-            OwnedPost::of(&Post { channel: b"a", payload, kind: Kind::Channel })
-        };
-        payloads.iter().map(post).collect()
+            posts.push(&Post { channel: b"a", payload, kind: Kind::Channel });
+        }
+        posts
     }
 
     fn taken(outbox: &Outbox) -> Option<(String, Gate)> {

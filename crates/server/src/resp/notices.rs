@@ -15,7 +15,6 @@ use super::command::{Command, Done, Flags};
 use super::cx::Cx;
 use crate::config::KeyEvents;
 use crate::gate::Gate;
-use crate::pubsub::{Kind, Post};
 use crate::shared::Shared;
 use crate::worker::{Worker, is_gated};
 
@@ -125,12 +124,8 @@ impl Worker {
             if !wanted.has(channels) {
                 continue;
             }
-            let mut channel = format!("__{of}@{db}__:").into_bytes();
-            channel.extend_from_slice(about);
-            let post = Post { channel: &channel, payload, kind: Kind::Channel };
-            if shared.pubsub.may_be_heard(&post) {
-                self.pubsub.defer(&post);
-            }
+            let space = format!("__{of}@{db}__:");
+            self.pubsub.defer_if_heard(&shared.pubsub, [space.as_bytes(), about], payload);
         }
     }
 
