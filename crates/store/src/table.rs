@@ -21,6 +21,8 @@ pub(crate) const SLOTS: usize = 7;
 const LOAD_NUMERATOR: usize = 4;
 const LOAD_DENOMINATOR: usize = 5;
 const SHRINK_DENOMINATOR: usize = 10;
+/// How far ahead entries are loaded that are visited one after the other.
+const BUCKETS_AHEAD: usize = 2;
 const OVERFLOW_SATURATED: u8 = u8::MAX;
 
 #[repr(align(64))]
@@ -245,8 +247,14 @@ impl Table {
         (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
     }
 
+    /// All entries, with the next ones on their way into the cache: KEYS would wait for each otherwise.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.buckets.iter().flat_map(|bucket| bucket.slots.iter().flatten())
+        self.buckets.iter().enumerate().flat_map(|(index, bucket)| {
+            if let Some(next) = self.buckets.get(index + BUCKETS_AHEAD) {
+                next.slots.iter().flatten().for_each(Entry::prefetch);
+            }
+            bucket.slots.iter().flatten()
+        })
     }
 
     /// An entry near a random position, for RANDOMKEY and for eviction samples.
