@@ -23,8 +23,9 @@ const MISCONF: &str = "MISCONF Errors writing to the log: writes are refused. Ch
                        log; repair the disk or make room.";
 const SMALL_SEGMENTS: [&str; 4] = ["--log-segment-bytes", "1mb", "--log-group-bytes-max", "512kb"];
 const VALUE_BYTES: usize = 16 << 10;
-/// A write that has no answer for so long waits for room.
+/// After this wait for an answer to a write, INFO is asked whether the log refuses writes.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+const ATTEMPTS_MAX: usize = 30;
 /// Between two attempts of a client whose writes are refused.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -99,9 +100,20 @@ fn takes_writes(subject: &Subject) -> Result<bool> {
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.write_all(&request(&["SET", "late", "x"]))?;
     let mut answer = [0; 256];
-    let count = match stream.read(&mut answer) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-        read => read?,
+    let mut attempts = 0;
+    let count = loop {
+        match stream.read(&mut answer) {
+            // On a slow machine an answer may also take this long although the log takes writes.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let info = subject.info()?;
+                if info.get("aof_last_write_status").is_some_and(|status| status == "err") {
+                    return Ok(false);
+                }
+                attempts += 1;
+                ensure!(attempts < ATTEMPTS_MAX, "a write has no answer although the log takes it");
+            }
+            read => break read?,
+        }
     };
     if answer[..count] == *b"+OK\r\n" {
         return Ok(true);
