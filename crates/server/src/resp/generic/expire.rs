@@ -191,7 +191,7 @@ fn persist(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(crate) const TTL: Command = Command {
     name: "ttl",
     syntax: "key",
-    summary: "Returns the seconds that a key has to live: -1 for ever, -2 no such key.",
+    summary: "Returns the TTL of a key in seconds: -1 without one, -2 without the key.",
     since: "1.0.0",
     group: Group::Generic,
     arity: 2,
@@ -205,7 +205,7 @@ pub(crate) const TTL: Command = Command {
 /// PTTL: how many milliseconds a key stays.
 pub(crate) const PTTL: Command = Command {
     name: "pttl",
-    summary: "Returns the milliseconds that a key has to live: -1 for ever, -2 no such key.",
+    summary: "Returns the TTL of a key in milliseconds: -1 without one, -2 without the key.",
     since: "2.6.0",
     tips: &["nondeterministic_output"],
     run: |cx, args| tell_expiry(cx, args, Base::Now, Unit::Milliseconds),
