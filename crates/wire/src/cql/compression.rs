@@ -2,6 +2,9 @@
 
 use super::limits::{Limits, MalformedBody};
 
+/// A longer response leaves as it is, which both sides must take: to compress this much takes some 20 ms.
+pub(super) const COMPRESSED_BYTES_MAX: usize = 8 << 20;
+
 /// An algorithm that a client may ask for in STARTUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -90,6 +93,19 @@ mod tests {
                 assert_eq!(back.as_ref(), Ok(&body), "{compression:?}");
             }
             assert_eq!(Compression::from_name(compression.name()), Some(compression));
+        }
+    }
+
+    #[test]
+    fn very_long_bodies_stay_as_they_are() {
+        for compression in [Compression::Lz4, Compression::Snappy] {
+            for (bytes, is_compressed) in [(COMPRESSED_BYTES_MAX, false), (1 << 20, true)] {
+                let mut out = vec![0x84, 0, 0, 0, 8, 0, 0, 0, 0];
+                out.resize(out.len() + bytes, b'x');
+                super::super::compress_body(&mut out, 0, Some(compression));
+                assert_eq!(out[1] == 1, is_compressed, "the flag");
+                assert_eq!(out.len() < bytes, is_compressed);
+            }
         }
     }
 

@@ -60,10 +60,13 @@ pub fn decompress_body<'a>(
 }
 
 /// Replaces the body of the message at `start`, which goes to the end of `out`, by its compressed
-/// form, if compression was agreed on and the version has it.
+/// form, if compression was agreed on, the version has it, and it does not take long.
 fn compress_body(out: &mut Vec<u8>, start: usize, compression: Option<Compression>) {
     let is_v5 = out[start] & 0x7F == Version::V5.number();
     let Some(compression) = compression.filter(|_| !is_v5) else { return };
+    if out.len() - start > compression::COMPRESSED_BYTES_MAX {
+        return;
+    }
     let body = out.split_off(start + HEADER_BYTES);
     // An empty body stays empty: there is nothing to decompress.
     if !body.is_empty() {

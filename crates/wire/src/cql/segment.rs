@@ -1,6 +1,6 @@
 //! Version 5 carries its envelopes in segments with checksums.
 
-use super::compression::lz4_block;
+use super::compression::{COMPRESSED_BYTES_MAX, lz4_block};
 use super::envelope::HEADER_BYTES;
 use super::limits::SegmentError;
 
@@ -10,6 +10,8 @@ const LENGTH_BITS: u32 = 17;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const HEADER_CHECKSUM_BYTES: usize = 3;
 const PAYLOAD_CHECKSUM_BYTES: usize = 4;
+/// What a segment has beside its payload, at most.
+const SEGMENT_BYTES: usize = 5 + HEADER_CHECKSUM_BYTES + PAYLOAD_CHECKSUM_BYTES;
 /// The checksum of payloads begins as if these had come before.
 const PAYLOAD_CHECKSUM_SEED: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
@@ -95,7 +97,8 @@ pub fn decode_segment(
 }
 
 /// Appends `envelopes`, which are whole messages one after the other, as segments: as many messages
-/// as fit in each, a message that does not fit into one in pieces of its own.
+/// as fit in each, a message that does not fit into one in pieces of its own. Those of a very long one are not
+/// compressed.
 pub fn encode_segments(envelopes: &[u8], format: SegmentFormat, out: &mut Vec<u8>) {
     let mut rest = envelopes;
     while !rest.is_empty() {
@@ -106,8 +109,13 @@ pub fn encode_segments(envelopes: &[u8], format: SegmentFormat, out: &mut Vec<u8
         } else {
             (&rest[..whole], true)
         };
+        let is_compressed = chunk.len() <= COMPRESSED_BYTES_MAX;
+        if !is_compressed {
+            // To grow step by step would take longer than to copy what is put there.
+            out.reserve(chunk.len() + chunk.len().div_ceil(PAYLOAD_BYTES_MAX) * SEGMENT_BYTES);
+        }
         for piece in chunk.chunks(PAYLOAD_BYTES_MAX) {
-            encode_segment(piece, is_self_contained, format, out);
+            encode_segment(piece, (is_self_contained, is_compressed), format, out);
         }
         rest = &rest[chunk.len()..];
     }
@@ -134,7 +142,7 @@ fn envelope_bytes(input: &[u8]) -> usize {
 
 fn encode_segment(
     payload: &[u8],
-    is_self_contained: bool,
+    (is_self_contained, is_compressed): (bool, bool),
     format: SegmentFormat,
     out: &mut Vec<u8>,
 ) {
@@ -145,13 +153,10 @@ fn encode_segment(
             encode_parts(bits, format, payload, out);
         }
         SegmentFormat::Lz4 => {
-            let compressed = lz4_flex::block::compress(payload);
+            let compressed = is_compressed.then(|| lz4_flex::block::compress(payload));
             // What does not get smaller goes as it is.
-            let (body, original_bytes) = if compressed.len() < payload.len() {
-                (compressed.as_slice(), payload.len())
-            } else {
-                (payload, 0)
-            };
+            let smaller = compressed.as_deref().filter(|it| it.len() < payload.len());
+            let (body, original_bytes) = smaller.map_or((payload, 0), |it| (it, payload.len()));
             let bits = body.len() as u64
                 | (original_bytes as u64) << LENGTH_BITS
                 | flag << (2 * LENGTH_BITS);
@@ -222,7 +227,7 @@ mod tests {
     #[test]
     fn a_segment_has_the_bytes_of_the_specification() {
         let mut out = Vec::new();
-        encode_segment(b"abc", true, SegmentFormat::Plain, &mut out);
+        encode_segment(b"abc", (true, true), SegmentFormat::Plain, &mut out);
         assert_eq!(
             out,
             [0x03, 0x00, 0x02, 0x42, 0x96, 0x7c, 0x61, 0x62, 0x63, 0x08, 0x7a, 0x36, 0xc5]
@@ -246,6 +251,18 @@ mod tests {
                 large
             );
             assert_eq!(found[4].0, small);
+        }
+    }
+
+    #[test]
+    fn very_long_messages_are_not_compressed() {
+        for (bytes, is_compressed) in [(COMPRESSED_BYTES_MAX, false), (1 << 20, true)] {
+            let message = envelope(&vec![7; bytes]);
+            let mut out = Vec::new();
+            encode_segments(&message, SegmentFormat::Lz4, &mut out);
+            assert_eq!(out.len() < bytes / 2, is_compressed);
+            let found = segments(&out, SegmentFormat::Lz4);
+            assert_eq!(found.into_iter().flat_map(|(bytes, _)| bytes).collect::<Vec<_>>(), message);
         }
     }
 

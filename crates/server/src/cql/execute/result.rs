@@ -20,10 +20,12 @@ use crate::cql::value::text::put_json;
 
 /// A page ends behind so many bytes: the next one goes on there.
 const PAGE_BYTES_MAX: usize = 16 << 20;
-/// Of a result that is not paged. As Cassandra's largest message.
-const RESULT_BYTES_MAX: usize = 256 << 20;
-/// Of one row. A page that ends with it is not longer than a result may be.
-const ROW_BYTES_MAX: usize = RESULT_BYTES_MAX - PAGE_BYTES_MAX;
+/// Of a result that is not paged: it is put together, and into the connection's output, in one turn.
+const RESULT_BYTES_MAX: usize = 64 << 20;
+/// Of a response, as Cassandra's largest one.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
+/// Of one row. A page that ends with it is not longer than a response may be.
+const ROW_BYTES_MAX: usize = RESPONSE_BYTES_MAX - PAGE_BYTES_MAX;
 /// Bytes of a row that count as those of one row for the turn of a walk.
 pub(super) const ROW_BYTES_USUAL: usize = 1024;
 /// The same for bytes that functions and comparisons process.
