@@ -25,7 +25,7 @@ const PATTERN_BYTES_MAX: usize = 1024;
 /// Steps to compare one message with all patterns, some 5 ms. Each of them has the same share.
 const PATTERN_STEPS_MAX: u64 = 1 << 22;
 /// What a pattern takes besides, in steps: to come to it and to its bytes.
-const PATTERN_STEPS: u64 = 12;
+const PATTERN_STEPS: u64 = 24;
 /// What a message takes besides, in steps: to make it and to put it into queues.
 const MESSAGE_STEPS: u64 = 512;
 /// A usual pattern and a usual channel take no more.

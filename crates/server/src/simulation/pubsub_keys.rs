@@ -362,9 +362,9 @@ fn messages_of_a_transaction_count_what_it_takes_to_compare_them() {
     for _ in 0..4 {
         ask(&mut world, &client, &["PUBLISH", "a", "x"]);
     }
-    // Each takes eight.
+    // Each takes sixteen.
     ask(&mut world, &listener, &["RESET"]);
-    ask(&mut world, &listener, &["CONFIG", "SET", "elements-per-command-max", "20"]);
+    ask(&mut world, &listener, &["CONFIG", "SET", "elements-per-command-max", "40"]);
     ask(&mut world, &listener, &["SUBSCRIBE", "a"]);
     let reply = ask(&mut world, &client, &["EXEC"]);
     assert!(reply.starts_with("*4\r\n:1\r\n:1\r\n-ERR the command would process"), "{reply}");
