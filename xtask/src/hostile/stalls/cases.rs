@@ -56,11 +56,14 @@ fn parse_line(line: &str) -> Result<Case> {
     let (command, setup, request) = (parts.next(), parts.next(), parts.next());
     let command = command.context("no command")?.replace(' ', "|");
     let request = request.context("no request")?;
+    let setup = setup.unwrap_or_default();
+    // What a transaction does is said before it runs.
+    let of_transaction = if setup.contains("MULTI") { format!("{setup}; ") } else { String::new() };
     let requests = if request.starts_with('-') { "" } else { request };
     Ok(Case {
         command,
-        name: request.to_owned(),
-        setup: parse_steps(setup.unwrap_or_default())?,
+        name: format!("{of_transaction}{request}"),
+        setup: parse_steps(setup)?,
         requests: parse_steps(requests)?,
     })
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
+use wire::cql::{Compression, Version};
 
 use super::super::ask::{connect, read_to_end, shown};
 use super::super::subject::Subject;
@@ -13,11 +14,15 @@ use crate::cql::connection::{Connection, Manner};
 const DIGITS: usize = 10_000;
 const ROWS: usize = 20_000;
 const ROWS_PER_BATCH: usize = 1_000;
+/// Together as long as a result without pages may be.
+const LARGE_ROWS: usize = 63;
+const LARGE_ROW_BYTES: usize = 1 << 20;
 
 /// Statements that build what the others read.
 const SCHEMA: &[&str] = &[
     "CREATE KEYSPACE stalls WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE stalls.t (p int, c int, v text, n varint, l list<int>, PRIMARY KEY (p, c))",
+    "CREATE TABLE stalls.large (p int, c int, v text, PRIMARY KEY (p, c))",
 ];
 
 const STATEMENTS: &[&str] = &[
@@ -59,6 +64,7 @@ pub(super) fn run(subject: &Subject, probe: &mut Probe, stalls: &mut Vec<Stall>)
     let address = subject.cql_address.as_ref().context("no CQL")?;
     let mut connection = Connection::open(address)?;
     fill(&mut connection)?;
+    whole_results(address, probe, stalls)?;
     let varint = format!("INSERT INTO stalls.t (p, c, n) VALUES (2, 0, {})", "7".repeat(DIGITS));
     for statement in std::iter::once(varint.as_str()).chain(STATEMENTS.iter().copied()) {
         let name: String = statement.chars().take(70).collect();
@@ -88,6 +94,38 @@ pub(super) fn run(subject: &Subject, probe: &mut Probe, stalls: &mut Vec<Stall>)
     Ok(())
 }
 
+/// A result that is as large as one without pages may be, in every way in which it may travel.
+fn whole_results(address: &str, probe: &mut Probe, stalls: &mut Vec<Stall>) -> Result<()> {
+    for (version, compression) in [
+        (Version::V4, None),
+        (Version::V4, Some(Compression::Lz4)),
+        (Version::V4, Some(Compression::Snappy)),
+        (Version::V5, None),
+        (Version::V5, Some(Compression::Lz4)),
+    ] {
+        let name = format!("SELECT v FROM stalls.large, {version:?}, {compression:?}");
+        let mut connection = Connection::open_as(address, version, compression)?;
+        let time = probe.shortest(|probe| {
+            probe.measure(|| {
+                let lines = connection.query("SELECT v FROM stalls.large", Manner::default())?;
+                ensure!(lines.len() == LARGE_ROWS + 1, "{:?}", lines.first());
+                Ok(())
+            })
+        });
+        stalls.push(Stall { time: time.with_context(|| name.clone())?, name });
+    }
+    let mut connection = Connection::open(address)?;
+    insert_large(&mut connection, LARGE_ROWS)?;
+    insert_large(&mut connection, LARGE_ROWS + 1)?;
+    let lines = connection.query("SELECT v FROM stalls.large", Manner::default())?;
+    let is_refused = lines.iter().any(|it| it.starts_with("error 1001 The result has more than"));
+    ensure!(is_refused, "{:?}", lines.first());
+    let lines = connection.query("SELECT v FROM stalls.large", Manner::paged(Some(5_000)))?;
+    let rows = lines.iter().filter(|it| it.len() >= LARGE_ROW_BYTES).count();
+    ensure!(rows == LARGE_ROWS + 2, "{rows} rows");
+    connection.must("DROP TABLE stalls.large")
+}
+
 fn fill(connection: &mut Connection) -> Result<()> {
     SCHEMA.iter().try_for_each(|statement| connection.must(statement))?;
     for first in (0..ROWS).step_by(ROWS_PER_BATCH) {
@@ -96,7 +134,12 @@ fn fill(connection: &mut Connection) -> Result<()> {
             .collect();
         connection.must(&format!("BEGIN UNLOGGED BATCH {} APPLY BATCH", inserts.concat()))?;
     }
-    Ok(())
+    (0..LARGE_ROWS).try_for_each(|c| insert_large(connection, c))
+}
+
+fn insert_large(connection: &mut Connection, c: usize) -> Result<()> {
+    let text: String = (0..LARGE_ROW_BYTES / 16).map(|at| format!("{:016x}", at * c)).collect();
+    connection.must(&format!("INSERT INTO stalls.large (p, c, v) VALUES (1, {c}, '{text}')"))
 }
 
 fn http(subject: &Subject, method: &str, path: &str, body: &str) -> Result<()> {
