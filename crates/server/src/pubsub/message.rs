@@ -65,7 +65,9 @@ impl Posts {
     /// The name of its channel consists of two parts.
     pub(crate) fn push_parts(&mut self, kind: Kind, channel: [&[u8]; 2], payload: &[u8]) {
         let start = self.bytes.len();
-        channel.into_iter().for_each(|part| self.bytes.extend_from_slice(part));
+        for part in channel {
+            self.bytes.extend_from_slice(part);
+        }
         let place = PostPlace {
             start,
             payload: self.bytes.len(),
