@@ -138,7 +138,9 @@ fn fill(connection: &mut Connection) -> Result<()> {
 }
 
 fn insert_large(connection: &mut Connection, c: usize) -> Result<()> {
-    let text: String = (0..LARGE_ROW_BYTES / 16).map(|at| format!("{:016x}", at * c)).collect();
+    let words: Vec<String> =
+        (0..LARGE_ROW_BYTES / 16).map(|at| format!("{:016x}", at * c)).collect();
+    let text = words.concat();
     connection.must(&format!("INSERT INTO stalls.large (p, c, v) VALUES (1, {c}, '{text}')"))
 }
 
