@@ -16,6 +16,7 @@
 mod aligned;
 pub mod baseline;
 mod commit;
+mod crc;
 mod disk;
 mod fault_disk;
 mod follow;

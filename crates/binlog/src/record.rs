@@ -14,6 +14,8 @@
 
 use std::fmt;
 
+use crate::crc;
+
 /// Bytes before the payload.
 pub const RECORD_HEADER_BYTES: usize = 9;
 /// The longest payload: twice the longest Redis value.
@@ -54,10 +56,6 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// The checksum's fixed last part; aligned, so that the hardware takes it in two steps.
-#[repr(align(8))]
-struct Trailer([u8; 16]);
-
 /// Checksums of one log, all starting from its salt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checksum(u32);
@@ -70,23 +68,23 @@ impl Checksum {
     /// The part that does not depend on the record's place: computed before any lock is taken.
     #[inline]
     pub(crate) fn of_payload(self, payload: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.0, payload)
+        crc::append(self.0, payload)
     }
 }
 
 /// The checksum of a payload of which this is the next part.
 pub(crate) fn append_payload(payload_crc: u32, part: &[u8]) -> u32 {
-    crc32c::crc32c_append(payload_crc, part)
+    crc::append(payload_crc, part)
 }
 
 /// Completes the checksum of a payload with the record's place, length and kind.
 #[inline]
 fn finish(payload_crc: u32, start: Lsn, length: u32, kind: u8) -> u32 {
-    let mut trailer = Trailer([0; 16]);
-    trailer.0[..8].copy_from_slice(&start.0.to_le_bytes());
-    trailer.0[8..12].copy_from_slice(&length.to_le_bytes());
-    trailer.0[12] = kind;
-    crc32c::crc32c_append(payload_crc, &trailer.0)
+    let mut trailer = [0; 16];
+    trailer[..8].copy_from_slice(&start.0.to_le_bytes());
+    trailer[8..12].copy_from_slice(&length.to_le_bytes());
+    trailer[12] = kind;
+    crc::append(payload_crc, &trailer)
 }
 
 /// Appends the record's bytes. The payload is at most [`PAYLOAD_BYTES_MAX`], checked by the caller.
