@@ -1,5 +1,7 @@
 //! Types of columns, as metadata describes them.
 
+use std::mem::discriminant;
+
 use super::envelope::Version;
 use super::limits::{MalformedBody, TYPE_DEPTH_MAX};
 use super::notation::{Encoded, Notation, Reader};
@@ -84,7 +86,9 @@ const CODES_OF_V4: [(u16, &str); 4] = [
 impl ColumnType {
     /// Appends the type as an option. What `version` has no code for goes as its class.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Encoded {
-        if let Some((code, _)) = SIMPLE.iter().find(|(_, simple)| simple == self) {
+        // Types without parts are equal where their variants are.
+        let own = discriminant(self);
+        if let Some((code, _)) = SIMPLE.iter().find(|(_, simple)| discriminant(simple) == own) {
             match class_instead(*code, version) {
                 Some(class) => encode_custom(class, out)?,
                 None => out.put_short(*code),

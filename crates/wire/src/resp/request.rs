@@ -313,10 +313,26 @@ enum Length {
 /// Reads the length line whose type byte is at `at`; its first `scanned` bytes hold no line end.
 #[inline]
 fn read_length(request: &[u8], at: usize, scanned: u32, limits: &Limits) -> Length {
+    let line = &request[at..];
+    // One or two digits, as almost every line has.
+    match *line {
+        [_, ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Length::Value(i64::from(ones - b'0'), position(at + 4))
+        }
+        [_, tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            let value = i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
+            Length::Value(value, position(at + 5))
+        }
+        _ => read_longer_length(line, at, scanned, limits),
+    }
+}
+
+/// [`read_length`] of a number of three digits or more. Apart, so that the short ones are read in place.
+#[inline(never)]
+fn read_longer_length(line: &[u8], at: usize, scanned: u32, limits: &Limits) -> Length {
     /// Digits that the short way takes; longer numbers are rare or lies.
     const SHORT_DIGITS_MAX: usize = 7;
 
-    let line = &request[at..];
     let mut value = 0_u32;
     let mut index = 1;
     while index <= SHORT_DIGITS_MAX {
