@@ -76,12 +76,18 @@ pub(super) struct Results<'s> {
     /// Where the next page begins, once this one is full; where the walk goes on, when it pauses.
     full_at: Option<PagingState>,
     group: Option<Group>,
-    /// Rows of several partitions in the order that they are shown in: by what they are sorted by, and
-    /// where that is equal as they came.
-    sorted: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
-    sorted_bytes: usize,
+    /// None while there are none.
+    sorted: Option<Box<Sorted>>,
+}
+
+/// Rows of several partitions in the order that they are shown in.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// By what they are sorted by, and where that is equal as they came.
+    rows: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
+    bytes: usize,
     /// How many have come so far.
-    sorted_rows: usize,
+    count: usize,
 }
 
 /// What of a result is there when its walk pauses.
@@ -94,15 +100,12 @@ pub(super) struct Progress {
     has_met_no_row: bool,
     examined: usize,
     group: Option<Group>,
-    sorted: BTreeMap<(Vec<u8>, usize), Vec<u8>>,
-    sorted_bytes: usize,
-    /// How many have come so far.
-    sorted_rows: usize,
+    sorted: Option<Box<Sorted>>,
 }
 
 impl Progress {
     pub(super) fn bytes(&self) -> usize {
-        self.out.len() + self.sorted_bytes
+        self.out.len() + self.sorted.as_ref().map_or(0, |sorted| sorted.bytes)
     }
 }
 
@@ -171,9 +174,7 @@ impl<'s> Results<'s> {
             pauses_inside: false,
             full_at: None,
             group: None,
-            sorted: BTreeMap::new(),
-            sorted_bytes: 0,
-            sorted_rows: 0,
+            sorted: None,
         })
     }
 
@@ -279,9 +280,7 @@ impl<'s> Results<'s> {
             has_met_no_row: self.has_met_no_row,
             examined: self.examined,
             group: self.group.take(),
-            sorted: std::mem::take(&mut self.sorted),
-            sorted_bytes: self.sorted_bytes,
-            sorted_rows: self.sorted_rows,
+            sorted: self.sorted.take(),
         };
         (at, progress)
     }
@@ -291,8 +290,7 @@ impl<'s> Results<'s> {
         (self.out, self.count) = (progress.out, progress.count);
         (self.remaining, self.in_partition) = (progress.remaining, progress.in_partition);
         (self.examined, self.group) = (progress.examined, progress.group);
-        (self.sorted, self.sorted_bytes) = (progress.sorted, progress.sorted_bytes);
-        (self.sorted_rows, self.has_met_no_row) = (progress.sorted_rows, progress.has_met_no_row);
+        (self.sorted, self.has_met_no_row) = (progress.sorted, progress.has_met_no_row);
     }
 
     pub(super) fn begin_partition(&mut self) {
@@ -390,20 +388,22 @@ impl<'s> Results<'s> {
     /// Moves what was written from `start` on to the rows that are sorted at the end.
     fn sort_in(&mut self, order: Vec<u8>, start: usize) -> Result<Next, CqlError> {
         let encoded = self.out.split_off(start);
-        self.sorted_bytes += order.len() + encoded.len();
-        self.sorted_rows += 1;
         let is_reversed = self.plan.is_reversed;
-        let nth = if is_reversed { usize::MAX - self.sorted_rows } else { self.sorted_rows };
-        self.sorted.insert((order, nth), encoded);
-        if self.sorted.len() > usize::try_from(self.remaining).unwrap_or(usize::MAX) {
-            let last = if is_reversed { self.sorted.pop_first() } else { self.sorted.pop_last() };
+        let sorted = self.sorted.get_or_insert_default();
+        sorted.bytes += order.len() + encoded.len();
+        sorted.count += 1;
+        let nth = if is_reversed { usize::MAX - sorted.count } else { sorted.count };
+        sorted.rows.insert((order, nth), encoded);
+        if sorted.rows.len() > usize::try_from(self.remaining).unwrap_or(usize::MAX) {
+            let last = if is_reversed { sorted.rows.pop_first() } else { sorted.rows.pop_last() };
             let bytes = last.map_or(0, |((order, _), encoded)| order.len() + encoded.len());
-            self.sorted_bytes -= bytes;
+            sorted.bytes -= bytes;
         }
+        let sorted_bytes = sorted.bytes;
         if self.in_partition >= self.per_partition_max {
             return Ok(Next::PartitionDone);
         }
-        check_bytes(self.sorted_bytes)
+        check_bytes(sorted_bytes)
     }
 
     /// One more row was written.
@@ -545,13 +545,15 @@ impl<'s> Results<'s> {
                 None => {}
             }
         }
-        // What is equal stays in the order of the partition keys, in both directions.
-        self.count += self.sorted.len();
-        let sorted = std::mem::take(&mut self.sorted).into_values();
-        if self.plan.is_reversed {
-            sorted.rev().for_each(|row| self.out.extend_from_slice(&row));
-        } else {
-            sorted.for_each(|row| self.out.extend_from_slice(&row));
+        if let Some(sorted) = self.sorted.take() {
+            // What is equal stays in the order of the partition keys, in both directions.
+            self.count += sorted.rows.len();
+            let rows = sorted.rows.into_values();
+            if self.plan.is_reversed {
+                rows.rev().for_each(|row| self.out.extend_from_slice(&row));
+            } else {
+                rows.for_each(|row| self.out.extend_from_slice(&row));
+            }
         }
         let is_one = self.plan.is_grouped() && self.plan.group_by.is_none();
         Ok(self.full_at.take().filter(|_| end == Next::PageFull && !is_one))

@@ -59,10 +59,14 @@ impl<'r> RowCx<'r> {
         })
     }
 
+    /// The row that has the cells of a column.
+    fn view(&self, column: &Column) -> Option<RowView<'r>> {
+        if column.kind == ColumnKind::Static { self.statics } else { self.row }
+    }
+
     /// The live cells of a column.
     fn cells(&self, column: &Column) -> impl Iterator<Item = CellView<'r>> + use<'r> {
-        let view = if column.kind == ColumnKind::Static { self.statics } else { self.row };
-        view.map(|view| column.cells(view)).into_iter().flatten()
+        self.view(column).map(|view| column.cells(view)).into_iter().flatten()
     }
 
     /// The whole value of a column by its place in the table.
@@ -80,7 +84,8 @@ impl<'r> RowCx<'r> {
                 Ok(self.clustering().get(position).map(|value| Cow::Borrowed(&value[..])))
             }
             ColumnKind::Static | ColumnKind::Regular => {
-                whole(self.cells(column), &column.column_type)
+                let Some(view) = self.view(column) else { return Ok(None) };
+                whole(column.cells(view), &column.column_type)
             }
         }
     }
@@ -145,14 +150,14 @@ impl Row for RowCx<'_> {
 
 /// The value that cells of a column make up; none if there are none.
 pub(super) fn whole<'r>(
-    cells: impl Iterator<Item = CellView<'r>>,
+    mut cells: impl Iterator<Item = CellView<'r>>,
     of: &CqlType,
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
-    let mut cells = cells.peekable();
-    let Some(first) = cells.peek().copied() else { return Ok(None) };
+    let Some(first) = cells.next() else { return Ok(None) };
     if first.item.is_none() {
         return Ok(Some(Cow::Borrowed(first.bytes)));
     }
+    let cells = std::iter::once(first).chain(cells);
     let mut count = 0;
     let mut parts = vec![0; 4];
     match of {
