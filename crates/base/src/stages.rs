@@ -190,7 +190,11 @@ impl StageTimers {
 #[derive(Debug, Clone)]
 pub struct CycleClock {
     source: Source,
+    /// Readings per millisecond.
+    millisecond: u64,
 }
+
+const MILLISECOND_NS: u64 = 1_000_000;
 
 #[derive(Debug, Clone)]
 enum Source {
@@ -201,12 +205,19 @@ enum Source {
 impl CycleClock {
     #[allow(clippy::new_without_default)] // calibration takes time: never by accident
     pub fn new() -> Self {
-        Self { source: Source::Cycles(quanta::Clock::new()) }
+        /// Long enough for eight digits of the rate.
+        const SAMPLE: u64 = 1 << 32;
+        let clock = quanta::Clock::new();
+        let sample_ns = clock.delta_as_nanos(0, SAMPLE).max(1);
+        let millisecond = u128::from(SAMPLE) * u128::from(MILLISECOND_NS) / u128::from(sample_ns);
+        let millisecond = u64::try_from(millisecond).unwrap_or(u64::MAX);
+        Self { source: Source::Cycles(clock), millisecond }
     }
 
     /// A clock for simulations: each reading, also of a copy, is `ns` after the one before.
     pub fn stepping(ns: u64) -> Self {
-        Self { source: Source::Steps { readings: Arc::default(), ns } }
+        let source = Source::Steps { readings: Arc::default(), ns };
+        Self { source, millisecond: MILLISECOND_NS }
     }
 
     /// A raw reading. The unit is the machine's; [`CycleClock::delta_ns`] makes nanoseconds of two.
@@ -225,6 +236,13 @@ impl CycleClock {
             Source::Cycles(clock) => clock.delta_as_nanos(earlier, later),
             Source::Steps { .. } => later.saturating_sub(earlier),
         }
+    }
+
+    /// Whether a millisecond has passed between two readings. Cheaper than [`CycleClock::delta_ns`], for
+    /// every request.
+    #[inline]
+    pub fn has_passed_ms(&self, earlier: u64, later: u64) -> bool {
+        later.saturating_sub(earlier) >= self.millisecond
     }
 }
 

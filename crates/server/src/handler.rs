@@ -33,9 +33,6 @@ use wire::resp::RequestBatch;
 
 pub(crate) use session::{CLIENT_BYTES, Session};
 
-/// A connection that has run requests for this long lets others go first.
-pub(crate) const SERVED_NS_MAX: u64 = 1_000_000;
-
 /// Timer of the housekeeping.
 const TICK: u64 = 0;
 /// Timer of the end of CLIENT PAUSE. It wants nothing but a turn: see `end_pause`.

@@ -24,9 +24,6 @@ use std::sync::Arc;
 use store::Params;
 use wire::resp::Args;
 
-/// Time is stored in milliseconds, so that a shorter part of a turn makes no difference.
-const TIME_STEP_NS: u64 = 1_000_000;
-
 /// State of a reactor that commands may use.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -79,13 +76,6 @@ pub(crate) struct Worker {
     /// Time of this reactor's writes that has been recorded.
     pub(crate) write_ns: u64,
     pub(crate) request_lines: RequestLines,
-}
-
-#[cold]
-fn later_time(began: Now, ns: u64, params: &Params) -> Now {
-    let now = began.after(ns);
-    params.set_now(now.unix);
-    now
 }
 
 #[derive(Debug)]
@@ -141,14 +131,28 @@ impl Worker {
         self.turn_began = (now, self.clock.now());
     }
 
-    /// The time of the next command: the time of the turn, advanced once the turn has lasted longer than
-    /// [`TIME_STEP_NS`]. Costs no system call: it uses the reading of the cycle counter at the end of the
-    /// last command.
+    /// The time of the next command: the time of the turn, advanced once the turn has lasted a
+    /// millisecond, as times are stored in milliseconds. Costs no system call: it uses the reading of the
+    /// cycle counter at the end of the last command.
     #[inline]
     pub(crate) fn time(&self, params: &Params) -> Now {
         let (now, began) = self.turn_began;
-        let ns = self.clock.delta_ns(began, self.stamp);
-        if ns < TIME_STEP_NS { now } else { later_time(now, ns, params) }
+        if self.clock.has_passed_ms(began, self.stamp) { self.later_time(params) } else { now }
+    }
+
+    #[cold]
+    fn later_time(&self, params: &Params) -> Now {
+        let (began, stamp) = self.turn_began;
+        let now = began.after(self.clock.delta_ns(stamp, self.stamp));
+        params.set_now(now.unix);
+        now
+    }
+
+    /// Whether this reactor has served one client since `started`, a reading of the clock, for as long as
+    /// it may before it serves others: a millisecond.
+    #[inline]
+    pub(crate) fn has_served_its_share(&self, started: u64) -> bool {
+        self.clock.has_passed_ms(started, self.stamp)
     }
 
     pub(crate) fn random(&mut self) -> u64 {

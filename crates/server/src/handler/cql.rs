@@ -11,11 +11,10 @@ use crate::cql::{Phase, Session, Wait};
 use crate::gate::{Gate, Lsn};
 use crate::shared::Mail;
 use base::memory::Tracker;
-use base::stages::CycleClock;
 use reactor::{ConnId, Connections, Context, Flow, Next, Output};
 use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
-use super::{SERVED_NS_MAX, Server, Session as AnySession};
+use super::{Server, Session as AnySession};
 
 /// Longest body of a message before its sender has shown who it is.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -68,7 +67,6 @@ struct Serving<'a> {
     out: &'a mut Output,
     replies: &'a mut Vec<u8>,
     own: &'a mut Processor,
-    clock: &'a CycleClock,
     started: u64,
     pause_bytes: usize,
     in_flight_max: usize,
@@ -131,9 +129,9 @@ impl Serving<'_> {
             return Some(Why::Replies);
         }
         let pending = self.out.pending_bytes() + self.replies.len();
-        let served_ns = self.clock.delta_ns(self.started, worker.stamp);
-        let has_had_its_share =
-            pending > self.pause_bytes || served_ns > SERVED_NS_MAX || worker.backlog.is_some();
+        let has_had_its_share = pending > self.pause_bytes
+            || worker.has_served_its_share(self.started)
+            || worker.backlog.is_some();
         has_had_its_share.then_some(Why::Turn)
     }
 }
@@ -189,7 +187,6 @@ impl Server {
         let limits = self.cql_limits(session);
         let pause_bytes = self.output_pause_bytes();
         let held_bytes_max = self.shared.links().limits().held_bytes_max.bytes();
-        let clock = self.worker.clock.clone();
         let in_flight_max = self.worker.settings.cql_requests_in_flight_max;
         let overload_odds = self.overload_odds();
         let (mut requests, desk) = self.requests(session.id, limits);
@@ -200,7 +197,6 @@ impl Server {
             out,
             replies: &mut desk.replies,
             own: &mut desk.processor,
-            clock: &clock,
             started,
             pause_bytes,
             in_flight_max,
@@ -490,8 +486,7 @@ impl Server {
                 None => has_moved = true,
                 Some(walking) => self.worker.walks.push(walking),
             }
-            let spent_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
-            if spent_ns > SERVED_NS_MAX {
+            if self.worker.has_served_its_share(started) {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! What a reactor does beside requests: expiry, accounts, rates, the monitors' feed.
 
-use super::{SERVED_NS_MAX, Server, Session, TICK};
+use super::{Server, Session, TICK};
 use crate::config::Settings;
 use crate::latency::LatencyEvent;
 use crate::shared::{Mail, Shared};
@@ -161,7 +161,7 @@ impl Server {
             self.worker.store_bytes += grown_bytes;
             self.shared.janitor.free(trash);
             self.next_index_stripe += reactors;
-            if self.worker.clock.delta_ns(start, self.worker.clock.now()) > SERVED_NS_MAX {
+            if self.worker.clock.has_passed_ms(start, self.worker.clock.now()) {
                 cx.poll();
                 return;
             }

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use reactor::{ConnId, ConnInfo, Connections, Context, Flow, Next, Output};
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
-use super::{SERVED_NS_MAX, Server, Session as AnySession};
+use super::{Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::auth::FAILED_LOGIN_NS;
 use crate::cql::request_kind::route_id;
@@ -203,9 +203,8 @@ impl Server {
             if self.worker.has_new_settings {
                 self.derive_params();
             }
-            let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
             if out.pending_bytes() > pause_bytes
-                || served_ns > SERVED_NS_MAX
+                || self.worker.has_served_its_share(started)
                 || self.worker.backlog.is_some()
             {
                 return (index + 1, Some(Why::Turn));

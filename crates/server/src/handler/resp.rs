@@ -68,9 +68,8 @@ impl Server {
                 self.derive_params();
             }
             // The peer has to take its replies before it gets more, and other clients want to be served.
-            let served_ns = self.worker.clock.delta_ns(started, self.worker.stamp);
             let has_had_its_share = out.pending_bytes() > self.output_pause_bytes()
-                || served_ns > super::SERVED_NS_MAX
+                || self.worker.has_served_its_share(started)
                 || self.worker.backlog.is_some();
             if left_at.is_some() {
                 if has_had_its_share {
@@ -182,7 +181,7 @@ impl Server {
             let goes_on = !session.closing && session.wait.is_none();
             let worker = &executor.worker;
             let has_had_its_share = out.pending_bytes() > pause_bytes
-                || worker.clock.delta_ns(started, worker.stamp) > super::SERVED_NS_MAX
+                || worker.has_served_its_share(started)
                 || worker.backlog.is_some();
             if !goes_on || has_had_its_share || worker.has_new_settings {
                 return Some(index + 1);

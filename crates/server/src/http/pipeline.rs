@@ -12,7 +12,6 @@ use wire::resp::OwnedArgs;
 use super::command::refusal;
 use super::exchange::{Answered, Exchange, JSON, Outcome, Postponed, Terms};
 use super::reply::{self, Encoding};
-use crate::handler::SERVED_NS_MAX;
 
 /// Why commands of a pipeline are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +91,7 @@ impl Pipeline {
             if self.commands.len() == 0 {
                 continue;
             }
-            let ns = exchange.worker.clock.delta_ns(started, exchange.worker.stamp);
-            if ns > SERVED_NS_MAX
+            if exchange.worker.has_served_its_share(started)
                 || exchange.scratch.body.len() as u64 > pause_bytes
                 || exchange.worker.backlog.is_some()
             {
