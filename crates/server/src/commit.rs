@@ -88,15 +88,13 @@ pub(crate) const COPIES: u64 = 4;
 /// A unit of work. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Unit<'a> {
-    /// `None` once it is committed.
-    locked: Option<Locked<'a>>,
+    /// Unlocked once it is committed.
+    locked: Locked<'a>,
     record: &'a mut Record,
     shared: &'a Shared,
     lane: usize,
     durable: Lsn,
 }
-
-const LOCKED: &str = "a committed unit is not used again";
 
 /// Reads see the unit's stripes; only [`Unit::change`] changes them.
 impl<'a> Deref for Unit<'a> {
@@ -104,7 +102,7 @@ impl<'a> Deref for Unit<'a> {
 
     #[inline]
     fn deref(&self) -> &Locked<'a> {
-        self.locked.as_ref().expect(LOCKED)
+        &self.locked
     }
 }
 
@@ -118,13 +116,9 @@ impl<'a> Unit<'a> {
     ) -> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
+        debug_assert!(record.newest_timestamp.is_none(), "a write locks its stripes first");
         let (lane, durable) = (worker.index, worker.durable);
-        Unit { locked: Some(locked), record, shared, lane, durable }
-    }
-
-    #[inline]
-    fn locked_mut(&mut self) -> &mut Locked<'a> {
-        self.locked.as_mut().expect(LOCKED)
+        Unit { locked, record, shared, lane, durable }
     }
 
     /// Bytes of the changes so far.
@@ -214,11 +208,11 @@ impl<'a> Unit<'a> {
             && let Mutation::Key { db, key, change: Change::Put { expiry, .. } } = mutation
         {
             let from = self.key(&name);
-            if self.locked_mut().move_collection((from_db, from), (*db, *key), *expiry) {
+            if self.locked.move_collection((from_db, from), (*db, *key), *expiry) {
                 return Ok(());
             }
         }
-        self.locked_mut().apply_mutation(mutation)
+        self.locked.apply_mutation(mutation)
     }
 
     /// Makes changes that were encoded by [`Mutation::encode`].
@@ -234,27 +228,27 @@ impl<'a> Unit<'a> {
 
     /// See [`Locked::watch`].
     pub(crate) fn watch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
-        self.locked_mut().watch(db, key, flag)
+        self.locked.watch(db, key, flag)
     }
 
     /// See [`Locked::unwatch`].
     pub(crate) fn unwatch(&mut self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.locked_mut().unwatch(db, key, flag);
+        self.locked.unwatch(db, key, flag);
     }
 
     /// See [`Locked::reload`]: the data stays the same, so nothing is logged.
     pub(crate) fn reload(&mut self) -> Result<(), StoreError> {
-        self.locked_mut().reload()
+        self.locked.reload()
     }
 
     /// See [`Locked::mark_text`].
     pub(crate) fn mark_text(&mut self, db: u8, key: Key<'_>) {
-        self.locked_mut().mark_text(db, key);
+        self.locked.mark_text(db, key);
     }
 
     /// See [`Locked::next_expired`].
     pub(crate) fn next_expired(&mut self) -> Option<(u8, Vec<u8>)> {
-        self.locked_mut().next_expired()
+        self.locked.next_expired()
     }
 
     /// Logs what was changed and unlocks. Returns what replies about the changes wait for.
@@ -273,10 +267,9 @@ impl<'a> Unit<'a> {
     ) -> Gate {
         let changes = self.record.written.len() + usize::from(self.record.is_flushed);
         worker.tally.totals.changes += changes as u64;
-        let mut locked = self.locked.take().expect(LOCKED);
-        let gate = self.append(&mut locked);
+        let gate = self.append();
         publish(worker, gate);
-        let (trash, grown_bytes) = locked.unlock();
+        let (trash, grown_bytes) = self.locked.unlock();
         worker.store_bytes += grown_bytes;
         if !trash.is_empty() {
             self.shared.janitor.free(trash);
@@ -286,11 +279,15 @@ impl<'a> Unit<'a> {
 
     /// Puts the record into the log, under the locks, and notes which reads wait for it.
     #[inline]
-    fn append(&mut self, locked: &mut Locked<'_>) -> Gate {
+    fn append(&mut self) -> Gate {
         if self.record.bytes.is_empty() {
             self.record.newest_timestamp = None;
             return Gate::OPEN;
         }
+        self.append_record()
+    }
+
+    fn append_record(&mut self) -> Gate {
         let kind = match self.record.newest_timestamp {
             None => MUTATIONS,
             Some(newest) => {
@@ -302,10 +299,10 @@ impl<'a> Unit<'a> {
         let gate = lsn.map_or_else(|error| self.lose(&error), Gate::at);
         let position = gate.position();
         if self.record.is_flushed {
-            locked.note_flush(position);
+            self.locked.note_flush(position);
         }
         for (db, hash) in &self.record.written {
-            locked.note_write(*db, *hash, position, self.durable.0);
+            self.locked.note_write(*db, *hash, position, self.durable.0);
         }
         self.record.clear();
         gate
@@ -322,8 +319,8 @@ impl<'a> Unit<'a> {
 impl Drop for Unit<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(locked) = self.locked.take() {
-            self.abandon(locked);
+        if !self.locked.is_unlocked() {
+            self.abandon();
         }
     }
 }
@@ -331,9 +328,9 @@ impl Drop for Unit<'_> {
 impl Unit<'_> {
     /// Ends a unit whose caller returned early.
     #[cold]
-    fn abandon(&mut self, mut locked: Locked<'_>) {
-        self.append(&mut locked);
-        let (trash, grown_bytes) = locked.unlock();
+    fn abandon(&mut self) {
+        self.append();
+        let (trash, grown_bytes) = self.locked.unlock();
         if self.shared.settings.load().memory_tracking {
             let bytes = grown_bytes.unsigned_abs() as u64;
             let store = &self.shared.memory.store;

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use crate::change::Change;
 use crate::keyspace::{Keyspace, Params, StoreError};
-use crate::locked::{Guard, Locked};
+use crate::locked::{Guard, Guards, Locked};
 use crate::mutation::{Key, Mutation};
 use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
 use crate::trash::Trash;
@@ -52,7 +52,7 @@ impl Draft {
     /// The copy in the place of the key, in the keyspace that it was copied from.
     pub fn lock<'d>(&'d self, keyspace: &'d Keyspace, params: &'d Params) -> Locked<'d> {
         let guard = Guard { index: self.index, stripe: self.stripe.lock() };
-        Locked::new(keyspace, params, smallvec::smallvec![guard])
+        Locked::new(keyspace, params, Guards::One(guard))
     }
 
     /// Makes encoded changes in the copy.

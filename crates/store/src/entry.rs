@@ -97,11 +97,17 @@ impl Entry {
         &self.blob.bytes()[shape.key_at..shape.value_at]
     }
 
+    #[inline]
+    fn has(&self, flag: u8) -> bool {
+        self.blob.bytes()[0] & flag != 0
+    }
+
+    #[inline]
     pub(crate) fn expiry(&self) -> Option<UnixMs> {
-        let shape = self.shape();
-        if shape.flags & FLAG_EXPIRY == 0 {
+        if !self.has(FLAG_EXPIRY) {
             return None;
         }
+        let shape = self.shape();
         let bytes = &self.blob.bytes()[shape.expiry_at..shape.expiry_at + EXPIRY_BYTES];
         Some(UnixMs(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
     }
@@ -119,23 +125,23 @@ impl Entry {
     }
 
     /// The collection's place in its stripe, nothing for a string.
+    #[inline]
     pub(crate) fn collection_index(&self) -> Option<u32> {
-        let shape = self.shape();
-        if shape.flags & FLAG_COLLECTION == 0 {
+        if !self.has(FLAG_COLLECTION) {
             return None;
         }
-        let bytes = &self.blob.bytes()[shape.value_at..];
+        let bytes = &self.blob.bytes()[self.shape().value_at..];
         Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
     }
 
     /// True when APPEND or SETRANGE made the value: OBJECT ENCODING then says `raw`.
     pub(crate) fn is_edited(&self) -> bool {
-        self.shape().flags & FLAG_EDITED != 0
+        self.has(FLAG_EDITED)
     }
 
     /// True when INCRBYFLOAT made the value: OBJECT ENCODING then says `embstr` of an integer.
     pub(crate) fn is_text(&self) -> bool {
-        self.shape().flags & FLAG_TEXT != 0
+        self.has(FLAG_TEXT)
     }
 
     pub(crate) fn mark_text(&mut self) {

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::access::AccessClock;
 use crate::blob::prefetch;
 use crate::indexes::{Definitions, Registry};
-use crate::locked::{Guard, Locked, Seen};
+use crate::locked::{Guard, Guards, Locked, Seen};
 use crate::mutation::{Key, Mutation};
 use crate::partitions::{Reach, TableId, stripe_of_token};
 use crate::stripe::{PARTITION_LINES, STRIPE_LINES, StatsSums, Stripe, stripe_of};
@@ -202,9 +202,7 @@ impl Keyspace {
     /// Locks the stripe of one key.
     #[inline]
     pub fn lock_one<'a>(&'a self, hash: u64, params: &'a Params) -> Locked<'a> {
-        let mut guards = SmallVec::new();
-        guards.push(self.guard(stripe_of(hash)));
-        Locked::new(self, params, guards)
+        Locked::new(self, params, Guards::One(self.guard(stripe_of(hash))))
     }
 
     /// Locks the stripes of these keys, in the order of their numbers, each once.
@@ -212,20 +210,23 @@ impl Keyspace {
         let mut stripes: SmallVec<[usize; 8]> = hashes.map(stripe_of).collect();
         stripes.sort_unstable();
         stripes.dedup();
-        let guards = stripes.into_iter().map(|stripe| self.guard(stripe)).collect();
+        let mut guards = stripes.into_iter().map(|stripe| self.guard(stripe));
+        let guards = match guards.len() {
+            0 => Guards::None,
+            1 => guards.next().map_or(Guards::None, Guards::One),
+            _ => Guards::Several(guards.collect()),
+        };
         Locked::new(self, params, guards)
     }
 
     /// Locks everything. Costs 4,096 locks of 10 ns: for commands that are about all keys.
     pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
         let guards = (0..STRIPES).map(|stripe| self.guard(stripe)).collect();
-        Locked::new(self, params, guards)
+        Locked::new(self, params, Guards::Several(guards))
     }
 
     pub fn lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Locked<'a> {
-        let mut guards = SmallVec::new();
-        guards.push(self.guard(stripe));
-        Locked::new(self, params, guards)
+        Locked::new(self, params, Guards::One(self.guard(stripe)))
     }
 
     /// Is some key of this stripe due to expire? False when the stripe is locked right now.

@@ -13,7 +13,7 @@ use crate::table::Table;
 const HEAVY_ELEMENTS: usize = 64;
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "kept only to be dropped, later and elsewhere")]
+#[expect(dead_code, reason = "entries are kept only to be dropped, later and elsewhere")]
 pub(crate) enum Garbage {
     Entry(Entry),
     Object(Object),
@@ -24,22 +24,40 @@ pub(crate) enum Garbage {
     Index(Index),
 }
 
+impl Garbage {
+    fn elements(&self) -> usize {
+        match self {
+            Garbage::Entry(_) => 1,
+            Garbage::Object(object) => object.len(),
+            Garbage::Objects(objects) => objects.slots.len(),
+            Garbage::Table(table) => table.len(),
+            Garbage::Partitions(table) => table.len(),
+            Garbage::Index(index) => index.len(),
+            Garbage::Databases(dbs) => dbs.iter().map(|(_, db)| db.table.len()).sum(),
+        }
+    }
+}
+
 /// Removed parts of the store. Dropping it frees them: do that off the lock, and for heavy trash off
 /// the reactor.
 #[derive(Debug, Default)]
 pub struct Trash {
-    parts: Vec<Garbage>,
-    elements: usize,
+    /// None while nothing was removed: the drop of an empty list is a call.
+    parts: Option<Vec<Garbage>>,
 }
 
 impl Trash {
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.is_none()
     }
 
     /// True when freeing would be felt on a reactor.
     pub fn is_heavy(&self) -> bool {
-        self.elements > HEAVY_ELEMENTS
+        let mut elements = 0;
+        self.parts.iter().flatten().any(|part| {
+            elements += part.elements();
+            elements > HEAVY_ELEMENTS
+        })
     }
 
     pub(crate) fn push_databases(&mut self, dbs: Databases) {
@@ -49,15 +67,6 @@ impl Trash {
     }
 
     pub(crate) fn push(&mut self, part: Garbage) {
-        self.elements += match &part {
-            Garbage::Entry(_) => 1,
-            Garbage::Object(object) => object.len(),
-            Garbage::Objects(objects) => objects.slots.len(),
-            Garbage::Table(table) => table.len(),
-            Garbage::Partitions(table) => table.len(),
-            Garbage::Index(index) => index.len(),
-            Garbage::Databases(dbs) => dbs.iter().map(|(_, db)| db.table.len()).sum(),
-        };
-        self.parts.push(part);
+        self.parts.get_or_insert_default().push(part);
     }
 }

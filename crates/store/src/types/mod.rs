@@ -160,7 +160,8 @@ pub fn allocation_bytes(len: usize) -> usize {
     } else {
         PAGE_BYTES
     };
-    len.checked_next_multiple_of(step).unwrap_or(len)
+    // Each step is a power of two: no division.
+    len.checked_add(step - 1).map_or(len, |end| end & !(step - 1))
 }
 
 #[cfg(test)]
