@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use wire::resp::Args;
 
-use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, is_option};
+use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, TOLD_ARGUMENT_COST, is_option};
 use super::fail::Fail;
 
 /// What a command function returns; on an error, its reply so far is replaced by the error.
@@ -337,15 +337,22 @@ impl Command {
         if self.arity < 0 { count >= wanted } else { count == wanted }
     }
 
-    /// What one of its arguments costs: see [`Cx::spend`].
+    /// What one of its arguments costs: see [`Cx::spend`]. `tells`: events about keys are published.
     #[inline]
-    pub(crate) fn argument_cost(&self) -> usize {
+    pub(crate) fn argument_cost(&self, tells: bool) -> usize {
         let is_keys = |spec: &KeySpec| match spec.places {
             KeyPlaces::Range { last, .. } => last < 0,
             KeyPlaces::Counted { .. } => true,
         };
-        let is_heavy = self.flags.has(Flags::WRITE) && self.group == Group::SortedSet;
-        if is_heavy || self.keys.iter().any(is_keys) { LARGE_ARGUMENT_COST } else { ARGUMENT_COST }
+        let is_write = self.flags.has(Flags::WRITE);
+        let has_many_keys = self.keys.iter().any(is_keys);
+        if has_many_keys && is_write && tells {
+            TOLD_ARGUMENT_COST
+        } else if has_many_keys || (is_write && self.group == Group::SortedSet) {
+            LARGE_ARGUMENT_COST
+        } else {
+            ARGUMENT_COST
+        }
     }
 
     /// The index of the key that decides the stripe of a command with exactly one key.

@@ -66,8 +66,12 @@ pub(crate) const ARGUMENT_COST: usize = 4;
 /// An argument that may be a key, whose stripe is locked, whose entry is found and changed, or a member
 /// of a sorted set.
 pub(crate) const LARGE_ARGUMENT_COST: usize = 8;
+/// An argument that may be a key, whose change is published as well.
+pub(crate) const TOLD_ARGUMENT_COST: usize = 16;
 /// A queued command.
 pub(crate) const QUEUED_COST: usize = 8;
+/// A queued command whose change is published as well.
+pub(crate) const TOLD_QUEUED_COST: usize = 16;
 
 /// Fails if a command would process more elements than it may.
 #[inline]

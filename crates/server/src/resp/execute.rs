@@ -8,7 +8,7 @@ use store::{Key, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
-use super::cx::{Cx, QUEUED_COST, check_elements};
+use super::cx::{Cx, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::{CommandId, REGISTRY};
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
@@ -204,7 +204,7 @@ impl<'a> Executor<'a> {
         }
         if args.len() > ARGUMENTS_FREE {
             let elements_max = self.worker.settings.elements_per_command_max;
-            check_elements(args.len().saturating_mul(command.argument_cost()), elements_max)?;
+            check_elements(args.len().saturating_mul(self.argument_cost(command)), elements_max)?;
         }
         session.last_command = id;
         if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
@@ -231,6 +231,14 @@ impl<'a> Executor<'a> {
         Ok(Admitted::Run(id))
     }
 
+    fn tells_of_keys(&self) -> bool {
+        self.worker.settings.notify_keyspace_events.is_on()
+    }
+
+    fn argument_cost(&self, command: &Command) -> usize {
+        command.argument_cost(self.tells_of_keys())
+    }
+
     fn queue(
         &mut self,
         session: &mut Session,
@@ -244,10 +252,13 @@ impl<'a> Executor<'a> {
         if command.flags.has(Flags::NO_MULTI) {
             return Err(Fail::text("ERR Command not allowed inside a transaction"));
         }
+        let argument_cost = self.argument_cost(command);
+        let is_told = command.flags.has(Flags::WRITE) && self.tells_of_keys();
+        let queued_cost = if is_told { TOLD_QUEUED_COST } else { QUEUED_COST };
         let transaction = session.transaction.as_mut().expect("checked by the caller");
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         let limit = self.worker.settings.client_query_buffer_limit_bytes;
-        let work = transaction.queued_work + QUEUED_COST + args.len() * command.argument_cost();
+        let work = transaction.queued_work + queued_cost + args.len() * argument_cost;
         let work_max = self.worker.settings.elements_per_command_max;
         let too_many = transaction.queued.len() >= QUEUED_COMMANDS_MAX
             || check_elements(work, work_max).is_err();

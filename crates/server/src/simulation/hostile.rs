@@ -323,6 +323,30 @@ fn a_command_processes_a_limited_number_of_elements() {
     assert!(ask(&mut world, &client, &["HGETALL", "h"]).starts_with("*202\r\n"));
 }
 
+/// An event about a key takes as long as its change, so that half as many keys may be changed.
+#[test]
+fn events_count_towards_what_a_command_processes() {
+    let mut world = world_with(&[("elements-per-command-max", "10000")]);
+    let client = world.sim().connect();
+    let keys: Vec<String> = (0..1_100).map(|number| number.to_string()).collect();
+    let delete: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    let queued = |world: &mut World| {
+        ask(world, &client, &["MULTI"]);
+        let is_queued = |_: &i32| ask(world, &client, &["INCR", "n"]) == "+QUEUED\r\n";
+        let count = (0..1_000).take_while(is_queued).count();
+        ask(world, &client, &["DISCARD"]);
+        count
+    };
+    assert_eq!(ask(&mut world, &client, &delete), ":0\r\n");
+    assert_eq!(queued(&mut world), 10_000 / 16);
+    ask(&mut world, &client, &["CONFIG", "SET", "notify-keyspace-events", "KEA"]);
+    assert!(ask(&mut world, &client, &delete).contains("would process more elements"));
+    assert_eq!(queued(&mut world), 10_000 / 24);
+    let some: Vec<&str> = delete.iter().copied().take(1_025).collect();
+    ask(&mut world, &client, &["CONFIG", "SET", "elements-per-command-max", "16400"]);
+    assert_eq!(ask(&mut world, &client, &some), ":0\r\n");
+}
+
 /// A reply that becomes too large is refused while it is built, and what it would remove stays.
 #[test]
 fn a_large_collection_is_refused_while_its_reply_is_built() {
