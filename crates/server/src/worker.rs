@@ -69,7 +69,7 @@ pub(crate) struct Worker {
     pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
-    /// Why who has published since that was last asked must wait.
+    /// Why the connection that has published since this was last taken must wait.
     pub(crate) backlog: Option<Backlog>,
     /// Replies that wait for the log, oldest first: gate, command, how many, since when.
     pub(crate) log_waits: VecDeque<LogWait>,
@@ -266,7 +266,8 @@ impl Worker {
         self.pubsub.put_off_deferred(&shared.pubsub, gate.unless_open_at(self.durable));
     }
 
-    /// Publishes what was put off, for as long as this turn may. Who has left some of what remains waits.
+    /// Publishes what was put off, for as long as this turn may. A connection that caused some of the rest
+    /// waits.
     pub(crate) fn publish_some(&mut self, shared: &Shared) {
         if !shared.pubsub.has_unmatched() {
             return;

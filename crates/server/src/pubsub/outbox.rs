@@ -1,4 +1,4 @@
-//! Messages that changes of the data have left, before it is known who gets them.
+//! Messages about changes of the data whose receivers are not known yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,27 +8,27 @@ use parking_lot::Mutex;
 use super::message::{Post, Posts};
 use crate::gate::Gate;
 
-/// What one command, or one transaction, has left.
+/// The messages of one command or one transaction.
 #[derive(Debug, Default)]
 struct Batch {
     posts: Posts,
     gate: Gate,
 }
 
-/// One for all reactors: the messages are in the order of the log, whoever has made the changes. It has
-/// no limit of its own: a connection that has put something in waits until it is empty, so that each has
-/// put in what one request leaves, and no reactor looks for expired keys meanwhile.
+/// One queue for all reactors, so that the messages are in the order of the log. It has no limit of its own:
+/// a connection whose request added messages waits until the queue is empty, so it holds the messages of at
+/// most one request per connection, and active expiry pauses meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Messages, those of `current` included. Read without the locks.
+    /// Messages, including those of `current`. Read without the locks.
     len: AtomicUsize,
     bytes: AtomicUsize,
     waiting: Mutex<VecDeque<Batch>>,
-    /// Held by the one who takes a message, until that is on its way.
+    /// Locked while a message is taken and published.
     current: Mutex<Batch>,
-    /// Somebody waits until it is empty.
+    /// A connection waits until the queue is empty.
     is_awaited: AtomicBool,
-    /// It is, and those were not told yet.
+    /// The queue is empty, and the waiting connections were not resumed yet.
     has_emptied: AtomicBool,
 }
 
@@ -48,9 +48,9 @@ impl Outbox {
         waiting.push_back(Batch { posts, gate });
     }
 
-    /// Takes the oldest message and sends it on its way. None: another one does so, or there is none.
+    /// Takes the oldest message and calls `send` with it. None: another reactor does so, or there is none.
     pub(super) fn take<T>(&self, send: impl FnOnce(&Post<'_>, Gate) -> T) -> Option<T> {
-        // Never waits: the other one may compare for milliseconds.
+        // Does not wait: the other reactor may compare for milliseconds.
         let mut current = self.current.try_lock()?;
         if current.posts.len() == 0 {
             *current = self.waiting.lock().pop_front()?;
@@ -69,9 +69,9 @@ impl Outbox {
         Some(sent)
     }
 
-    /// Whether something is left. If so somebody is told when nothing is any more.
+    /// Whether messages are left. If so, [`Outbox::take_has_emptied`] will report when none are.
     pub(super) fn stays(&self) -> bool {
-        // In this order: who takes the last message looks at it the other way round.
+        // In this order: `take` writes and reads the two in the opposite order.
         self.is_awaited.store(true, Ordering::SeqCst);
         self.len() > 0
     }
@@ -117,7 +117,7 @@ mod tests {
         assert!(outbox.take_has_emptied() && !outbox.take_has_emptied());
         outbox.put(posts(&["4"]), Gate::OPEN);
         assert!(taken(&outbox).is_some());
-        assert!(!outbox.take_has_emptied(), "nobody has waited");
+        assert!(!outbox.take_has_emptied(), "no connection waits");
         assert!(!outbox.stays());
     }
 
