@@ -221,3 +221,24 @@ fn who_asks_for_the_schema_waits_for_its_last_change() {
     reader.query(4, "USE k");
     assert_eq!(reader.ask(&mut world), ["4 KEYSPACE k"]);
 }
+
+/// Otherwise a crash could bring the value back although a client was told that it is deleted.
+#[test]
+fn a_deletion_that_finds_nothing_waits_for_the_one_before() {
+    let delete = "DELETE FROM redis.strings WHERE key = 0x6b";
+    for first in [delete, "DELETE FROM redis.strings WHERE key = 0x6b IF EXISTS"] {
+        let mut world = world(&[]);
+        let mut writer = Client::start(&mut world, Version::V4, None);
+        let mut other = Client::start(&mut world, Version::V4, None);
+        let insert = "INSERT INTO redis.strings (key, value) VALUES (0x6b, 0x76)";
+        assert_eq!(run(&mut world, &mut writer, insert), "VOID");
+        writer.query(1, first);
+        assert!(writer.ask(&mut world).is_empty());
+        other.query(2, delete);
+        assert!(other.ask(&mut world).is_empty(), "the key is not deleted on the disk yet");
+        world.write_log();
+        assert_eq!(other.ask(&mut world), ["2 VOID"]);
+        other.query(3, delete);
+        assert_eq!(other.ask(&mut world), ["3 VOID"], "nothing to wait for");
+    }
+}

@@ -300,9 +300,8 @@ impl Engine<'_> {
         let mut newest = Timestamp::MIN;
         if is_conditional {
             check_conditional(writes)?;
-            let gates = writes[0].places(keyspace).map(|(db, hash)| Gate::of(&unit, db, hash));
             if is_gated(client.durability) {
-                seen = gates.max().unwrap_or_default();
+                seen = newest_gate(writes, &unit);
             }
             let Some(found) = check_conditions(writes, &unit, batch.is_some(), reply)? else {
                 return Ok(seen);
@@ -328,6 +327,10 @@ impl Engine<'_> {
             unit.stamp(clock.newest());
         }
         let warnings = batch.map(|kind| batch_limits::warnings(writes, kind, unit.record_bytes()));
+        if !unit.has_written() {
+            // What a deletion was to remove may have been removed by a write that a crash could undo.
+            seen = newest_gate(writes, &unit);
+        }
         let written = unit.commit(self.worker);
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply)?;
@@ -338,6 +341,12 @@ impl Engine<'_> {
         }
         Ok(if is_gated(client.durability) { written.max(seen) } else { Gate::OPEN })
     }
+}
+
+/// The newest write, not yet durable, to what the writes are about.
+fn newest_gate(writes: &[Ready<'_>], unit: &Unit<'_>) -> Gate {
+    let places = writes.iter().flat_map(|write| write.places(unit.keyspace()));
+    places.map(|(db, hash)| Gate::of(unit, db, hash)).max().unwrap_or_default()
 }
 
 /// Refuses conditions on several partitions, and on rows named by IN.
