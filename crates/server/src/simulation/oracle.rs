@@ -168,13 +168,12 @@ impl Oracle {
         }
         let number = self.history.len() + 1;
         let names: Option<Vec<Vec<Bytes>>> = commands.iter().map(keys_of).collect();
-        let keys: Vec<Bytes> = match names {
-            Some(names) => names.concat(),
+        let keys: Vec<Bytes> = if let Some(names) = names {
+            names.concat()
+        } else {
             // A transaction may write keys behind its FLUSHDB.
-            None => {
-                let names = before.names(0).into_iter().chain(self.model.names(0));
-                names.chain(self.changed.keys().cloned()).collect()
-            }
+            let names = before.names(0).into_iter().chain(self.model.names(0));
+            names.chain(self.changed.keys().cloned()).collect()
         };
         let writes = commands.iter().any(is_write);
         for key in &keys {

@@ -119,6 +119,21 @@ fn guesses_come_one_at_a_time_and_three_are_enough() {
     assert!(client.sim.is_ended());
 }
 
+#[test]
+fn a_list_of_roles_waits_for_the_last_change() {
+    let mut world = world(&PASSWORDS);
+    let mut root = login(&mut world, "cassandra", "secret");
+    let mut reader = login(&mut world, "cassandra", "secret");
+    root.query(1, "CREATE ROLE ann");
+    assert!(root.ask(&mut world).is_empty());
+    reader.query(2, "LIST ROLES");
+    assert!(reader.ask(&mut world).is_empty(), "the role is not on the disk yet");
+    world.write_log();
+    assert_eq!(root.ask(&mut world), ["1 VOID"]);
+    let replies = reader.ask(&mut world);
+    assert!(replies.len() == 1 && replies[0].starts_with("2 ROWS "), "{replies:?}");
+}
+
 const SELECT: &str = "SELECT v FROM k.t WHERE p = 1";
 
 #[test]

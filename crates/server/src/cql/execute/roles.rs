@@ -52,6 +52,7 @@ impl Engine<'_> {
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
+    /// Waits, as DESCRIBE does: it shows no role that a crash could take back.
     pub(super) fn list_roles(
         &self,
         client: &ClientState,
@@ -71,7 +72,7 @@ impl Engine<'_> {
             None => reply.encoder.void(reply.stream, reply.out)?,
             Some(listed) => put_rows(&listed, reply)?,
         }
-        Ok(Gate::OPEN)
+        Ok(self.schema_gate(client))
     }
 }
 
