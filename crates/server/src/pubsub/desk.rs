@@ -18,8 +18,8 @@ type Subscribers = BTreeMap<ConnId, u64>;
 /// Room for messages that is kept when none waits.
 const PENDING_KEPT_MAX: usize = 1024;
 
-/// Steps that a turn may take to compare messages of changes with patterns, some 0.6 ms; a message more is
-/// compared at most. Small in unit tests, so that they need not have many patterns.
+/// Steps per turn to compare messages about changes with patterns, about 0.6 ms; at most one more message is
+/// compared. Small in unit tests, so that they need not have many patterns.
 const MATCH_STEPS_MAX: u64 = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 
 /// How far a message was handed out, where those who get it are too many for one turn.
@@ -292,7 +292,7 @@ impl Desk {
         self.deferred.push(post);
     }
 
-    /// The same for a channel whose name consists of two parts, if somebody may listen to it.
+    /// The same for a channel whose name consists of two parts, if it may have subscribers.
     pub(crate) fn defer_if_heard(
         &mut self,
         directory: &Directory,

@@ -147,7 +147,7 @@ pub(crate) struct Sent {
     pub(crate) steps: u64,
 }
 
-/// Why a connection waits that has published, or whose changes have.
+/// Why a connection waits after it has published messages, or made changes that did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backlog {
     /// A reactor has more messages to hand out than it may.
@@ -352,7 +352,7 @@ impl Directory {
         self.outbox.bytes()
     }
 
-    /// Whether those who wait for [`Backlog::Unmatched`] to be over are to be told that it is.
+    /// Whether the connections that wait because of [`Backlog::Unmatched`] are to be resumed.
     pub(super) fn take_has_matched(&self) -> bool {
         self.outbox.take_has_emptied()
     }

@@ -293,7 +293,7 @@ fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
     while world.shared().pubsub.has_unmatched() {
         assert!(!String::from_utf8(client.received()).unwrap().contains("PONG"));
         send(&neighbor, &["PING"]);
-        assert!(world.step(1), "it goes on by itself");
+        assert!(world.step(1), "the next turn continues");
         assert_eq!(neighbor.received(), b"+PONG\r\n");
         turns += 1;
     }
@@ -305,7 +305,7 @@ fn events_of_many_keys_are_compared_in_pieces_while_only_their_maker_waits() {
         .collect();
     assert_eq!(told(&listener), expected);
     assert_eq!(client.received(), b"+OK\r\n+PONG\r\n");
-    // Whoever changes the keys next: in the order of the log.
+    // In the order of the log, whichever client made the changes.
     send(
         &client,
         &std::iter::once("DEL").chain(names.iter().map(String::as_str)).collect::<Vec<_>>(),
