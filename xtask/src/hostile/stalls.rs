@@ -31,7 +31,9 @@ const STALL_MAX: Duration = Duration::from_millis(100);
 /// What a request should stall others for at most.
 const STALL_TARGET: Duration = Duration::from_millis(20);
 /// How often a request may be tried until it is quick enough: others do not use the machine all the time.
-const TRIES: usize = 10;
+const TRIES: usize = 20;
+/// Between two of them.
+const TRY_PERIOD: Duration = Duration::from_millis(250);
 /// How many of the slowest requests are shown.
 const SHOWN: usize = 10;
 /// Between two PINGs: they must not use the reactor's time themselves.
@@ -66,8 +68,11 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
     let cases = cases::parse()?;
     every_command_has_a_case(&subject, &cases)?;
     let mut probe = Probe::start(&subject)?;
-    cases::fill(&subject)?;
-    let crowd = Crowd::gather(&subject)?;
+    let limit = ElementLimit::of(&subject)?;
+    let crowd = limit.lifted(|| {
+        cases::fill(&subject)?;
+        Crowd::gather(&subject)
+    })?;
     let mut stalls = Vec::new();
     for case in &cases {
         if case.requests.is_empty() {
@@ -75,7 +80,9 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
         }
         let time = probe.shortest(|probe| {
             let mut connection = subject.connect()?;
-            case.setup.iter().try_for_each(|step| run(&mut connection, step))?;
+            let mut set_up = || case.setup.iter().try_for_each(|step| run(&mut connection, step));
+            // What a transaction queues counts towards the limit.
+            if case.queues { set_up() } else { limit.lifted(set_up) }?;
             probe.measure(|| case.requests.iter().try_for_each(|it| run(&mut connection, it)))
         });
         let time = time.with_context(|| case.name.clone())?;
@@ -92,7 +99,7 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
 fn run(connection: &mut Connection, step: &Step) -> Result<()> {
     let bytes = super::ask::request(&step.words);
     connection.send_raw(&bytes.repeat(step.times))?;
-    for _ in 0..step.times {
+    for _ in 0..step.times * step.replies() {
         if let Value::Error(text) = connection.read()? {
             let words = step.words.iter().take(3).map(|word| String::from_utf8_lossy(word));
             let shown: String = words.collect::<Vec<_>>().join(" ").chars().take(60).collect();
@@ -100,6 +107,36 @@ fn run(connection: &mut Connection, step: &Step) -> Result<()> {
         }
     }
     Ok(())
+}
+
+const ELEMENTS_MAX: &str = "elements-per-command-max";
+
+/// That option: what prepares a request may exceed it.
+struct ElementLimit<'s> {
+    subject: &'s Subject,
+    /// As the server sets it by default.
+    elements: String,
+}
+
+impl ElementLimit<'_> {
+    fn of(subject: &Subject) -> Result<ElementLimit<'_>> {
+        let reply = subject.connect()?.call(&["CONFIG", "GET", ELEMENTS_MAX])?;
+        let Value::Array(Some(pair)) = &reply else { bail!("{reply:?}") };
+        let [_, Value::Bulk(Some(elements))] = &pair[..] else { bail!("{reply:?}") };
+        Ok(ElementLimit { subject, elements: String::from_utf8(elements.clone())? })
+    }
+
+    fn lifted<T>(&self, prepare: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.set("0")?;
+        let prepared = prepare();
+        self.set(&self.elements)?;
+        prepared
+    }
+
+    fn set(&self, elements: &str) -> Result<()> {
+        let set = self.subject.connect()?.call(&["CONFIG", "SET", ELEMENTS_MAX, elements])?;
+        expect_simple(&set, "OK")
+    }
 }
 
 /// Prints the slowest requests. Fails if one is too slow.
@@ -178,6 +215,7 @@ impl Probe {
             if shortest <= STALL_MAX {
                 break;
             }
+            thread::sleep(TRY_PERIOD);
         }
         Ok(shortest)
     }

@@ -123,8 +123,19 @@ fn write_value<'a>(reply: &'a [u8], encoding: Encoding, out: &mut Vec<u8>) -> &'
 
 /// Appends a JSON string.
 pub(super) fn write_text(text: &[u8], out: &mut Vec<u8>) {
+    if !text.iter().copied().any(needs_escape) {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+        return;
+    }
     let text = String::from_utf8_lossy(text);
     serde_json::to_writer(&mut *out, &*text).expect("a string into a vector always fits");
+}
+
+/// False: the byte stands for itself in a JSON string.
+fn needs_escape(byte: u8) -> bool {
+    !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\')
 }
 
 fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {

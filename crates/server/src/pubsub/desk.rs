@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::ConnId;
 
 use super::directory::{Added, Directory, Refusal};
-use super::message::{Kind, Message, Name, Post, Posts, Way};
+use super::message::{Kind, Message, Post, Posts, Way};
 use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
 use crate::gate::Gate;
@@ -36,6 +36,11 @@ impl Place {
     fn is_behind(self, way: usize, id: ConnId) -> bool {
         way < self.way || (way == self.way && self.after.is_some_and(|last| id <= last))
     }
+}
+
+/// What they take in memory, by estimate.
+fn subscribers_bytes(subscribers: &Subscribers) -> usize {
+    tree_bytes(subscribers.len(), size_of::<(ConnId, u64)>())
 }
 
 #[derive(Debug)]
@@ -92,17 +97,15 @@ impl Desk {
         if subscriptions.total() == 0 {
             directory.client_came();
         }
-        let before_bytes = self.memory_bytes(kind, &name) + subscriptions.memory_bytes();
         let table = &mut self.subscribers[kind.index()];
-        match table.get_mut(&name) {
-            Some(subscribers) => {
-                subscribers.insert(id, first);
-            }
-            None => table.insert(Name::clone(&name), Subscribers::from([(id, first)])),
-        }
-        subscriptions.insert(kind, Name::clone(&name));
-        let after_bytes = self.memory_bytes(kind, &name) + subscriptions.memory_bytes();
-        self.note_growth(before_bytes, after_bytes + grown_bytes);
+        let before_bytes = table.memory_bytes() + subscriptions.memory_bytes();
+        let subscribers = table.get_or_default(&name);
+        let shared_bytes = subscribers_bytes(subscribers);
+        subscribers.insert(id, first);
+        let own_bytes = subscribers_bytes(subscribers) - shared_bytes;
+        subscriptions.insert(kind, name);
+        let after_bytes = table.memory_bytes() + subscriptions.memory_bytes();
+        self.note_growth(before_bytes, after_bytes + own_bytes + grown_bytes);
         Ok(true)
     }
 
@@ -123,11 +126,10 @@ impl Desk {
         // From here on nobody counts it: who was told that it gets a message was told so before.
         let freed_bytes = directory.remove(kind, name, self.reactor);
         self.catch_up(directory, id, subscriptions, give);
-        let before_bytes = self.memory_bytes(kind, name) + subscriptions.memory_bytes();
-        self.strike(id, kind, name);
+        let before_bytes = subscriptions.memory_bytes();
+        let struck_bytes = self.strike(id, kind, name);
         subscriptions.remove(kind, name);
-        let after_bytes = self.memory_bytes(kind, name) + subscriptions.memory_bytes();
-        self.note_growth(before_bytes + freed_bytes, after_bytes);
+        self.note_growth(before_bytes + freed_bytes + struck_bytes, subscriptions.memory_bytes());
         if subscriptions.total() == 0 {
             directory.client_left();
         }
@@ -145,10 +147,9 @@ impl Desk {
         self.note_growth(subscriptions.memory_bytes(), 0);
         for kind in Kind::ALL {
             for name in subscriptions.names(kind) {
-                let before_bytes = self.memory_bytes(kind, name);
                 let freed_bytes = directory.remove(kind, name, self.reactor);
-                self.strike(id, kind, name);
-                self.note_growth(before_bytes + freed_bytes, self.memory_bytes(kind, name));
+                let struck_bytes = self.strike(id, kind, name);
+                self.note_growth(freed_bytes + struck_bytes, 0);
             }
         }
         if subscriptions.total() > 0 {
@@ -157,21 +158,19 @@ impl Desk {
         self.drop_pending_if_alone(directory);
     }
 
-    fn strike(&mut self, id: ConnId, kind: Kind, name: &[u8]) {
+    /// Returns how many bytes the desk has shrunk by.
+    fn strike(&mut self, id: ConnId, kind: Kind, name: &[u8]) -> usize {
         let table = &mut self.subscribers[kind.index()];
-        if let Some(subscribers) = table.get_mut(name) {
-            subscribers.remove(&id);
-            if subscribers.is_empty() {
-                table.remove(name);
-            }
+        let Some(subscribers) = table.get_mut(name) else { return 0 };
+        let before_bytes = subscribers_bytes(subscribers);
+        subscribers.remove(&id);
+        let freed_bytes = before_bytes - subscribers_bytes(subscribers);
+        if !subscribers.is_empty() {
+            return freed_bytes;
         }
-    }
-
-    /// What this desk keeps for a name and for all other names of its kind together, by estimate.
-    fn memory_bytes(&self, kind: Kind, name: &[u8]) -> usize {
-        let table = &self.subscribers[kind.index()];
-        let subscribers = table.get(name).map_or(0, BTreeMap::len);
-        table.memory_bytes() + tree_bytes(subscribers, size_of::<(ConnId, u64)>())
+        let before_bytes = table.memory_bytes();
+        table.remove(name);
+        freed_bytes + before_bytes - table.memory_bytes()
     }
 
     fn note_growth(&mut self, before_bytes: usize, after_bytes: usize) {

@@ -62,6 +62,15 @@ impl<V> Table<V> {
         self.names.get_mut(name)
     }
 
+    pub(super) fn get_or_default(&mut self, name: &Name) -> &mut V
+    where
+        V: Default,
+    {
+        self.names.reserve(1);
+        self.capacity = self.capacity.max(self.names.capacity());
+        self.names.entry(Name::clone(name)).or_default()
+    }
+
     /// How the name is spelled here, and what belongs to it.
     pub(super) fn entry_mut(&mut self, name: &[u8]) -> Option<(Name, &mut V)> {
         let spelled = self.names.get_key_value(name).map(|(known, _)| Name::clone(known))?;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use wire::resp::Args;
 
-use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, TOLD_ARGUMENT_COST, is_option};
+use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option};
 use super::fail::Fail;
 
 /// What a command function returns; on an error, its reply so far is replaced by the error.
@@ -346,8 +346,9 @@ impl Command {
         };
         let is_write = self.flags.has(Flags::WRITE);
         let has_many_keys = self.keys.iter().any(is_keys);
-        if has_many_keys && is_write && tells {
-            TOLD_ARGUMENT_COST
+        let is_noted = matches!(self.group, Group::PubSub | Group::Transactions);
+        if is_noted || (has_many_keys && is_write && tells) {
+            NOTED_ARGUMENT_COST
         } else if has_many_keys || (is_write && self.group == Group::SortedSet) {
             LARGE_ARGUMENT_COST
         } else {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use base::time::{Now, UnixMs};
-use store::{Change, Key, Mutation, Value};
+use store::{Change, Key, Mutation, Value, ValueKind};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Flags};
@@ -58,20 +58,31 @@ pub(crate) fn reply_has_room(out: &[u8]) -> bool {
 }
 
 /// A member that is looked up in a set, or added to one.
-pub(crate) const SET_COST: usize = 4;
+pub(crate) const SET_COST: usize = 8;
 /// The same of a sorted set.
-pub(crate) const ZSET_COST: usize = 8;
+pub(crate) const ZSET_COST: usize = 16;
 /// An argument.
 pub(crate) const ARGUMENT_COST: usize = 4;
 /// An argument that may be a key, whose stripe is locked, whose entry is found and changed, or a member
 /// of a sorted set.
-pub(crate) const LARGE_ARGUMENT_COST: usize = 8;
-/// An argument that may be a key, whose change is published as well.
-pub(crate) const TOLD_ARGUMENT_COST: usize = 16;
+pub(crate) const LARGE_ARGUMENT_COST: usize = 16;
+/// An argument that may be a channel or a watched key, which several tables note, or a key whose change is
+/// published as well.
+pub(crate) const NOTED_ARGUMENT_COST: usize = 32;
 /// A queued command.
 pub(crate) const QUEUED_COST: usize = 8;
 /// A queued command whose change is published as well.
 pub(crate) const TOLD_QUEUED_COST: usize = 16;
+
+/// What it costs to build an element of a collection again.
+pub(crate) fn copy_cost(kind: ValueKind) -> usize {
+    match kind {
+        ValueKind::String => 1,
+        ValueKind::List => 2,
+        ValueKind::Hash | ValueKind::Set => SET_COST,
+        ValueKind::ZSet => ZSET_COST,
+    }
+}
 
 /// Fails if a command would process more elements than it may.
 #[inline]

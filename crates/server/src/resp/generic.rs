@@ -10,7 +10,7 @@ use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Seen, Value, Value
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
+use super::cx::{Cx, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::glob::Steps;
 use super::scan::{ScanOptions, parse_cursor};
@@ -261,15 +261,6 @@ pub(crate) const COPY: Command = Command {
     run: copy,
     ..Command::EMPTY
 };
-
-/// What it costs to build an element of a collection again.
-fn copy_cost(kind: ValueKind) -> usize {
-    match kind {
-        ValueKind::String | ValueKind::List => 1,
-        ValueKind::Hash | ValueKind::Set => SET_COST,
-        ValueKind::ZSet => ZSET_COST,
-    }
-}
 
 fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (mut db, mut replace) = (cx.db, false);

@@ -19,10 +19,8 @@ const CASES: &str = include_str!("cases.txt");
 
 /// Elements of a large collection: the limit of what is read or copied at once.
 const LARGE: usize = 1 << 20;
-/// Members that are looked up in another collection, or arguments: each costs 4.
-const MEDIUM: usize = LARGE / 4 - 1;
-/// Members that are added to a sorted set: each costs 8.
-const SMALL: usize = LARGE / 8 - 1;
+/// Members of the same score: each is compared and returned.
+const LEX: usize = LARGE / 4 - 1;
 /// Keys of database 1, for commands that look at all keys.
 const KEYS: usize = 1_000_000;
 const PART: usize = 50_000;
@@ -35,6 +33,8 @@ pub(super) struct Case {
     /// What is shown.
     pub(super) name: String,
     pub(super) setup: Vec<Step>,
+    /// It prepares a transaction.
+    pub(super) queues: bool,
     /// Empty: not measured.
     pub(super) requests: Vec<Step>,
 }
@@ -44,6 +44,14 @@ pub(super) struct Case {
 pub(super) struct Step {
     pub(super) words: Vec<Vec<u8>>,
     pub(super) times: usize,
+}
+
+impl Step {
+    /// How many replies the request has.
+    pub(super) fn replies(&self) -> usize {
+        let (name, args) = self.words.split_first().expect("a request has words");
+        if name.ends_with(b"SUBSCRIBE") { args.len() } else { 1 }
+    }
 }
 
 pub(super) fn parse() -> Result<Vec<Case>> {
@@ -58,12 +66,14 @@ fn parse_line(line: &str) -> Result<Case> {
     let request = request.context("no request")?;
     let setup = setup.unwrap_or_default();
     // What a transaction does is said before it runs.
-    let of_transaction = if setup.contains("MULTI") { format!("{setup}; ") } else { String::new() };
+    let queues = setup.contains("MULTI");
+    let of_transaction = if queues { format!("{setup}; ") } else { String::new() };
     let requests = if request.starts_with('-') { "" } else { request };
     Ok(Case {
         command,
         name: format!("{of_transaction}{request}"),
         setup: parse_steps(setup)?,
+        queues,
         requests: parse_steps(requests)?,
     })
 }
@@ -86,12 +96,7 @@ fn parse_step(text: &str) -> Result<Step> {
 }
 
 fn number(text: &str) -> Result<usize> {
-    match text {
-        "large" => Ok(LARGE),
-        "medium" => Ok(MEDIUM),
-        "small" => Ok(SMALL),
-        _ => text.parse().with_context(|| format!("the number {text:?}")),
-    }
+    text.parse().with_context(|| format!("the number {text:?}"))
 }
 
 /// `@x:BYTES`: one word of so many bytes. `@w:PREFIX:COUNT`: `PREFIX0`, `PREFIX1` and so on.
@@ -178,16 +183,17 @@ pub(super) fn fill(subject: &Subject) -> Result<()> {
         _ => Ok(()),
     };
     let command = |name: &str, key: &str| vec![name.as_bytes().to_vec(), key.as_bytes().to_vec()];
-    // The second one of a size has other members.
+    // The number is what an element costs where as many are processed. `b` has other members.
     for (suffix, element, count) in [
         ("", "e", LARGE),
-        ("half", "e", LARGE / 2),
-        ("4", "e", MEDIUM),
-        ("4b", "n", MEDIUM),
-        ("8", "e", SMALL),
-        ("8b", "n", SMALL),
-        ("16", "e", SMALL / 2),
-        ("16b", "n", SMALL / 2),
+        ("2", "e", LARGE / 2 - 1),
+        ("4", "e", LARGE / 4 - 1),
+        ("8", "e", LARGE / 8 - 1),
+        ("8b", "n", LARGE / 8 - 1),
+        ("16", "e", LARGE / 16 - 1),
+        ("16b", "n", LARGE / 16 - 1),
+        ("32", "e", LARGE / 32 - 1),
+        ("32b", "n", LARGE / 32 - 1),
     ] {
         for (name, kind) in [("RPUSH", "list"), ("SADD", "set"), ("HSET", "hash"), ("ZADD", "zset")]
         {
@@ -205,16 +211,16 @@ pub(super) fn fill(subject: &Subject) -> Result<()> {
             }
         }
     }
-    for first in (0..MEDIUM).step_by(PART) {
+    for first in (0..LEX).step_by(PART) {
         let mut words = command("ZADD", "lex");
-        for at in first..(first + PART).min(MEDIUM) {
+        for at in first..(first + PART).min(LEX) {
             words.extend([b"0".to_vec(), format!("e{at}").into_bytes()]);
         }
         send(&words)?;
     }
     send(&[command("SET", "string"), vec![vec![b'x'; 32 << 20]]].concat())?;
-    send(&[command("SET", "lcs"), vec![vec![b'x'; 5_790]]].concat())?;
-    send(&[command("SET", "lcs2"), vec![b"xy".repeat(2_895)]].concat())?;
+    send(&[command("SET", "lcs"), vec![vec![b'x'; 4_090]]].concat())?;
+    send(&[command("SET", "lcs2"), vec![b"xy".repeat(2_045)]].concat())?;
     let select = command("SELECT", "1");
     send(&select)?;
     for first in (0..KEYS).step_by(PART) {

@@ -12,7 +12,7 @@ use super::shape::{Shape, each_row, has_row, list_place};
 use crate::cql::error::CqlError;
 use crate::cql::schema::Table;
 use crate::records::RECORD_BYTES_MAX;
-use crate::resp::cx::{SET_COST, ZSET_COST, check_elements};
+use crate::resp::cx::{SET_COST, check_elements, copy_cost};
 
 /// What becomes of rows, in the order in which a statement says it.
 enum Deed<'w> {
@@ -57,13 +57,10 @@ impl Elements {
         &mut self,
         value: Option<Value<'_>>,
     ) -> Result<(), CqlError> {
-        let cost = match value {
-            None | Some(Value::String(_)) => return Ok(()),
-            Some(Value::List(_)) => 1,
-            Some(Value::Hash(_) | Value::Set(_)) => SET_COST,
-            Some(Value::ZSet(_)) => ZSET_COST,
-        };
-        self.spend(value.map_or(0, |value| value.len()).saturating_mul(cost))
+        match value {
+            None | Some(Value::String(_)) => Ok(()),
+            Some(value) => self.spend(value.len().saturating_mul(copy_cost(value.kind()))),
+        }
     }
 }
 

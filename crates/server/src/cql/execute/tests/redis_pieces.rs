@@ -150,7 +150,7 @@ fn conditions_look_at_their_rows_alone() {
 #[test]
 fn writes_that_process_many_elements_are_refused() {
     let mut server = server();
-    server.set_elements_max(1000);
+    server.set_elements_max(1500);
     let refused = "The statement would process more elements than elements-per-command-max allows";
     let ranges = "DELETE FROM hashes WHERE key = 0x68 AND field > 0x30 AND field < 0x35";
     assert_eq!(server.run(ranges).unwrap_err().to_string(), refused);
