@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::ask::{connect, expect_integer, read_to_end, request, reset, shown};
+use super::ask::{connect, expect_integer, expect_simple, read_to_end, reset, shown};
 use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene};
@@ -15,6 +15,7 @@ const OPTIONS: &[&str] = &["--http", "127.0.0.1:0", "--reactors", "1", "--durabi
 /// Rounds of the bystander while a long request runs. It would have one if the request kept the reactor.
 const ROUNDS: u64 = 50;
 const ELEMENTS: usize = 50_000;
+const KEYS_OF_MSET: usize = 10_000;
 const COMMANDS: usize = 500;
 /// The server's limit, `http-body-bytes-max`.
 const BODY_BYTES: usize = 16 << 20;
@@ -66,9 +67,10 @@ fn pipelines(scene: &Scene<'_>) -> Result<Outcome> {
     let push = [&["RPUSH", "big"][..], &elements].concat();
     expect_integer(&control.call(&push)?, ELEMENTS as u64)?;
     let keys: Vec<String> = (0..ELEMENTS).map(|number| format!("key:{number}")).collect();
-    let set: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "x"]).collect();
-    control.send_raw(&request(&[&["MSET"][..], &set].concat()))?;
-    control.read()?;
+    for part in keys.chunks(KEYS_OF_MSET) {
+        let set: Vec<&str> = part.iter().flat_map(|key| [key.as_str(), "x"]).collect();
+        expect_simple(&control.call(&[&["MSET"][..], &set].concat())?, "OK")?;
+    }
     let bystander = Bystander::start(&subject.address, Habit::Talks)?;
     for command in [r#"["LPOS","big","nosuch"]"#, r#"["KEYS","nothing*"]"#] {
         let before = bystander.completed();

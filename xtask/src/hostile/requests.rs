@@ -136,7 +136,8 @@ fn watches(scene: &Scene<'_>) -> Result<Outcome> {
     let bystander = Bystander::start(&subject.address, Habit::Writes)?;
     let before_bytes = subject.resident_bytes()?;
     let names: Vec<String> = (0..WATCHED_MAX).map(|number| format!("watched:{number}")).collect();
-    let watch = request(&[&["WATCH".to_owned()][..], &names].concat());
+    let watch = |names: &[String]| request(&[&["WATCH".to_owned()][..], names].concat());
+    let watch: Vec<u8> = names.chunks(WATCHED_MAX / 4).flat_map(watch).collect();
     let mut watchers = Vec::new();
     for _ in 0..8 {
         let mut stream = connect(&subject.address)?;
@@ -147,7 +148,10 @@ fn watches(scene: &Scene<'_>) -> Result<Outcome> {
         watchers.push(stream);
     }
     for stream in &mut watchers {
-        expect_bytes(stream, b"+OK\r\n+OK\r\n-ERR too many watched keys\r\n")?;
+        expect_bytes(
+            stream,
+            &[&b"+OK\r\n".repeat(8)[..], b"-ERR too many watched keys\r\n"].concat(),
+        )?;
     }
     bystander.completes(ROUNDS)?;
     // One of many keys is enough.
