@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| server::cql::check::check_statement(data));
+fuzz_target!(|data: &[u8]| cql::check::check_statement(data));

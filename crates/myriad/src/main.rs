@@ -175,7 +175,7 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
             Some("commands") => {
                 parse_document(parser, "commands", COMMANDS_HELP, server::commands_markdown)
             }
-            Some("cql") => parse_document(parser, "cql", CQL_HELP, server::cql_markdown),
+            Some("cql") => parse_document(parser, "cql", CQL_HELP, cql::markdown),
             Some("help") => print(HELP),
             Some("version") => print(VERSION),
             _ => Err(usage(&format!("unknown command {}", name.display()))),

@@ -6,10 +6,10 @@
 //! a forgotten deletion must fare the same when the log is replayed. Nothing that is shown changes, so
 //! nobody waits for those records.
 
+use cql::schema::TableSource;
 use store::{Mutation, Params, PartitionKey, STRIPES, Seconds, TableId};
 
 use crate::commit::{Record, Unit};
-use crate::cql::schema::TableSource;
 
 use crate::shared::Shared;
 use crate::worker::Worker;

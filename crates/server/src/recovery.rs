@@ -11,8 +11,7 @@ use store::{Keyspace, Mutation, Params};
 
 use crate::clock;
 use crate::config::{Durability, Settings};
-use crate::cql;
-use crate::cql::schema::Loaded;
+use crate::cql::stored_schema::{self, Loaded};
 use crate::records;
 use crate::shared::{RecoveryReport, params};
 use crate::snapshots::{self, Snapshot};
@@ -88,7 +87,7 @@ pub(crate) fn recover(
     let report = RecoveryReport { snapshot_keys, log_records: recovered.records, took_ms };
     tracing::info!(snapshot_keys, log_records = recovered.records, took_ms, "data recovered");
     warn_of_clock(newest_timestamp, now);
-    let schema = cql::schema::load(&keyspace, &replaying).context("reading the CQL schema")?;
+    let schema = stored_schema::load(&keyspace, &replaying).context("reading the CQL schema")?;
     Ok(Recovered {
         keyspace,
         log,

@@ -21,12 +21,12 @@ use crate::config::{
     machine_memory_bytes,
 };
 use crate::cql::execute::{WriteClock, install_indexes};
+use crate::cql::logins::Logins;
 use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
 use crate::cql::request_kind::commands_count;
-use crate::cql::roles::Logins;
-use crate::cql::schema;
+use crate::cql::stored_schema;
 use crate::cql::traces::Traces;
 use crate::feeds::Feeds;
 use crate::handler::Server;
@@ -86,7 +86,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let measured = settings.memory_tracking.then(|| Arc::clone(&shared.memory.server));
     shared.janitor.start(measured).context("starting the janitor thread")?;
     shared.lines.start().context("starting the thread that writes lines of the log")?;
-    schema::install(&shared, started.unix, rand::random())
+    stored_schema::install(&shared, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     drop(early);

@@ -10,12 +10,12 @@ const IMPORTS: [(&str, &[&str]); 12] = [
     ("wire", &["base"]),
     ("store", &["base"]),
     ("binlog", &["base"]),
-    ("server", &["base", "reactor", "wire", "store", "binlog"]),
+    ("cql", &["wire", "store"]),
+    ("server", &["base", "reactor", "wire", "store", "binlog", "cql"]),
     ("web", &["base", "reactor", "wire"]),
     ("pipeline", &["base", "reactor", "wire", "store", "binlog"]),
     ("lab", &["base", "reactor", "wire", "store", "binlog"]),
-    ("myriad", &["base", "reactor", "wire", "store", "binlog", "server", "web", "pipeline", "lab"]),
-    ("sim", &["base", "reactor", "wire", "store", "binlog", "server", "pipeline"]),
+    ("myriad", &["base", "cql", "server", "web", "pipeline", "lab"]),
     // Speaks a protocol to servers as a client; builds nothing of the server.
     ("xtask", &["wire"]),
 ];

@@ -1,6 +1,7 @@
 //! Who a client is: SASL PLAIN, with the server's password or that of a role.
 
-use super::error::CqlError;
+use cql::error::CqlError;
+
 use crate::config::Password;
 use crate::resp::is_same_secret;
 

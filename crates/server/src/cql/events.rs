@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use cql::schema::Event;
 use wire::cql::ResponseEncoder;
 
-use super::schema::Event;
 use crate::gate::Gate;
 use crate::shared::{Mail, Shared};
 

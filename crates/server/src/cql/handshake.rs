@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use base::time::MonoNs;
+use cql::error::CqlError;
+use cql::roles::{Access, password};
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGIN_NS, FAILED_LOGINS_MAX};
 use super::engine::ClientState;
-use super::error::CqlError;
 use super::pool::PoolReply;
 use super::requests::{Answer, Ran, Requests};
-use super::roles::{Access, password};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
 use crate::gate::Gate;

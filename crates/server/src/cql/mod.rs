@@ -1,56 +1,36 @@
-//! The Cassandra query language.
+//! CQL's connections, and the execution of its statements. The language itself is the crate `cql`.
 //!
-//! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
-//! `relation` (what statements are made of), `statements` (one file and one row each); `types` (names
-//! looked up), `value` (bytes, text, order), `token` (the place on the ring); `schema` (what keyspaces,
-//! tables and types there are); `roles` (who may do what); `virtual_tables` (tables that are computed); `expression` and `function` (terms with their types, and what they come
-//! to); `plan` (statements with all names looked up), `execute` (plans on the store), `engine` (what a
-//! session asks of both); `error` (why a request fails).
+//! `engine` (the requests of a session), `execute` (plans on the store), `stored_schema` and
+//! `schema_change` (schema and roles in the store and in the log), `virtual_tables` (computed tables).
 //!
-//! The connection's side: `frames` (bytes to messages), `session` (what a connection remembers),
-//! `handshake` and `auth` (how it begins), `requests` (messages to replies), `prepared` (statements by
-//! id), `processor` and `pool` (where requests run), `parked` (replies that wait for the log), `walks`
-//! (long reads, piece by piece), `events` (what clients are told without asking), `watch` (what SLOWLOG
-//! and MONITOR see), `request_lines` (a line per request), `traces` (what became of a request).
+//! The connection's side: `frames` (bytes to messages), `session` (the state of a connection),
+//! `handshake` and `auth` (how it begins), `logins` (passwords verified recently), `requests` (messages
+//! to replies), `prepared` (statements by id), `processor` and `pool` (where requests run), `parked`
+//! (replies that wait for the log), `walks` (paused reads), `events` (schema events for clients),
+//! `watch` (requests for SLOWLOG and MONITOR), `request_lines` (a log line per request), `traces`
+//! (the trace of a request).
 
 pub(crate) mod auth;
-#[doc(hidden)]
-pub mod check;
 pub(crate) mod engine;
-pub mod error;
 pub(crate) mod events;
 pub(crate) mod execute;
-pub mod expression;
 pub(crate) mod frames;
-pub mod function;
 mod handshake;
-pub mod lexer;
-mod markdown;
+pub(crate) mod logins;
 mod parked;
-pub mod parser;
 mod password_checks;
-mod plan;
 pub(crate) mod pool;
 pub(crate) mod prepared;
 pub(crate) mod processor;
-pub mod relation;
 pub(crate) mod request_kind;
 pub(crate) mod request_lines;
 pub(crate) mod requests;
-pub mod roles;
-pub mod schema;
+pub(crate) mod schema_change;
 mod session;
-pub mod statements;
-pub mod term;
-pub mod token;
+pub(crate) mod stored_schema;
 pub(crate) mod traces;
-pub mod type_name;
-pub mod type_size;
-pub mod types;
-pub mod value;
 pub(crate) mod virtual_tables;
 pub(crate) mod walks;
 mod watch;
 
-pub use markdown::markdown;
 pub(crate) use session::{Phase, Session, Wait};

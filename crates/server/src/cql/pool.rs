@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use cql::roles::Access;
 use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
 
@@ -16,7 +17,6 @@ use super::engine::ClientState;
 use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
-use super::roles::Access;
 use crate::clock;
 use crate::gate::Gate;
 use crate::resp::session::ConnId;

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::memory::Tracker;
 use base::time::MonoNs;
+use cql::prepared::PreparedStatement;
+use cql::schema::Catalog;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
-
-use super::engine::PreparedStatement;
-use super::schema::Catalog;
 
 /// A use is noted when the last one that was noted is this old: uses by many reactors must not
 /// write to the same memory.
@@ -293,9 +292,9 @@ fn learn_anew<'k>(
 #[cfg(test)]
 mod tests {
     use base::units::Limit;
+    use cql::prepared::statement_id;
+    use cql::schema::builtin;
 
-    use super::super::engine::statement_id;
-    use super::super::schema::builtin;
     use super::*;
 
     const LIMITS: PreparedLimits = PreparedLimits { statements_max: 1000, bytes_max: 1 << 20 };
@@ -335,7 +334,7 @@ mod tests {
     /// The ids are those that Cassandra gives: MD5 of keyspace and text.
     #[test]
     fn ids_are_the_same_everywhere() {
-        let hex = |id: [u8; 16]| crate::cql::value::text::hex(&id);
+        let hex = |id: [u8; 16]| cql::value::text::hex(&id);
         assert_eq!(hex(statement_id("USE system", None)), "6025498bfbba6f68451a43c3923289ba");
         assert_eq!(
             hex(statement_id("SELECT * FROM t", Some("ks"))),

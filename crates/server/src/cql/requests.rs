@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use base::time::Now;
+use cql::error::CqlError;
+use cql::prepared::{PreparedStatement, statement_id};
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{
@@ -12,8 +14,7 @@ use wire::cql::{
 };
 
 use super::auth::Credentials;
-use super::engine::{ClientState, Engine, PreparedStatement, Reply, statement_id};
-use super::error::CqlError;
+use super::engine::{ClientState, Engine, Reply};
 use super::execute::Places;
 use super::password_checks::Party;
 use super::pool::{Call, Pool, PoolReply};

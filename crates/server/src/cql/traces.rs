@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use cql::value::text::hex;
 use parking_lot::Mutex;
 use store::Seconds;
 use uuid::Uuid;
@@ -14,7 +15,6 @@ use wire::cql::{Consistency, Flags, Header, Request};
 use super::engine::{ClientState, Engine};
 use super::processor::Processor;
 use super::requests::{Answer, Ran, Requests};
-use super::value::text::hex;
 use crate::published::Published;
 
 /// How long a trace is kept.
@@ -42,7 +42,7 @@ impl Traces {
     }
 }
 
-type RunResult = Result<Ran, super::error::CqlError>;
+type RunResult = Result<Ran, cql::error::CqlError>;
 
 /// What is known of a traced request.
 #[derive(Debug)]

@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use cql::error::CqlError;
+use cql::prepared::PreparedStatement;
 use wire::cql::{Compression, Header};
 
-use super::engine::{ClientState, PreparedStatement};
-use super::error::CqlError;
+use super::engine::ClientState;
 use super::execute::Paused;
 use crate::http::Terms;
 use crate::resp::session::ConnId;

@@ -1,6 +1,5 @@
 //! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
 
-use crate::cql::error::CqlError;
 use crate::cql::events::SchemaEvent;
 use crate::cql::frames::{self, End, FrameError, Framing, Step};
 use crate::cql::pool::PoolReply;
@@ -11,6 +10,7 @@ use crate::cql::{Phase, Session, Wait};
 use crate::gate::{Gate, Lsn};
 use crate::shared::Mail;
 use base::memory::Tracker;
+use cql::error::CqlError;
 use reactor::{ConnId, Connections, Context, Flow, Next, Output};
 use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 

@@ -5,13 +5,13 @@
 
 use std::fmt::Write as _;
 
+use cql::roles::is_table_of_roles;
 use serde_json::{Value, json};
 use store::{Change, End, Items, Mutation};
 use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Outcome};
 use super::target;
-use crate::cql::roles::is_table_of_roles;
 use crate::feeds::{Batch, FollowError, Lsn, Scope};
 use crate::records;
 

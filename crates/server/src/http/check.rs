@@ -1,6 +1,10 @@
 //! What must hold for every request, whoever sends it: called by the fuzzers and by the tests that replay
 //! their corpora. A broken rule panics.
 
+use cql::json_limits::{self, JSON_DEPTH_MAX, JSON_VALUES_MAX};
+use cql::type_name::NATIVES;
+use cql::types::CqlType;
+use cql::value::{json as cql_json, text::put_json};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::http::{Limits, Method, RequestBatch, RequestDecoder};
@@ -10,10 +14,6 @@ use super::command::{self, COMMANDS_MAX};
 use super::cql::Call;
 use super::{access, route};
 use crate::config::{Password, Settings};
-use crate::cql::type_name::NATIVES;
-use crate::cql::types::CqlType;
-use crate::cql::value::{json as cql_json, text::put_json};
-use crate::json_limits::{self, JSON_DEPTH_MAX, JSON_VALUES_MAX};
 
 /// Requests of one input.
 const REQUESTS_MAX: usize = 64;

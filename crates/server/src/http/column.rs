@@ -1,9 +1,8 @@
 //! Types of columns, from what the protocol says of them.
 
+use cql::type_name::Native;
+use cql::types::{CqlType, UserType};
 use wire::cql::ColumnType;
-
-use crate::cql::type_name::Native;
-use crate::cql::types::{CqlType, UserType};
 
 /// What stands before the names of Cassandra's classes.
 const MARSHAL: &str = "org.apache.cassandra.db.marshal.";

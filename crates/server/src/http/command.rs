@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use cql::json_limits;
 use serde_json::value::RawValue;
 use wire::http::{Method, Request};
 use wire::resp::{Args, OwnedArgs};
@@ -13,7 +14,6 @@ use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, durability};
 use super::pipeline::Pipeline;
 use super::reply::{self, Encoding};
 use super::target;
-use crate::json_limits;
 use crate::resp::command::{Flags, Group};
 use crate::resp::registry::REGISTRY;
 

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cql::error::CqlError;
+use cql::json_limits;
+use cql::prepared::PreparedStatement;
+use cql::value::{check_size, json, text::put_json};
 use serde_json::value::RawValue;
 use wire::cql::{
     Consistency, Direction, HEADER_BYTES, Header, Limits, Metadata, Notes, Parameters,
@@ -21,12 +25,9 @@ use super::column;
 use super::exchange::{Answered, Exchange, JSON, Outcome, durability};
 use super::reply;
 use crate::config::CqlAuthenticator;
-use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
-use crate::cql::error::CqlError;
+use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::execute::Paused;
-use crate::cql::value::{check_size, json, text::put_json};
 use crate::cql::walks::Walking;
-use crate::json_limits;
 use crate::resp::LOG_FAILED;
 
 /// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be
@@ -180,7 +181,7 @@ impl<'a> Call<'a> {
         }
         // A named value is repeated for each marker of its name.
         let mut bytes = 0;
-        let decode = |(raw, marker): (Option<&RawValue>, &crate::cql::expression::Marker)| {
+        let decode = |(raw, marker): (Option<&RawValue>, &cql::expression::Marker)| {
             let missing = || CqlError::invalid(format!("no value for {}", marker.name));
             let value = json::decode_raw(raw.ok_or_else(missing)?, &marker.of)
                 .map_err(|error| CqlError::invalid(format!("{}: {error}", marker.name)))?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
+use cql::prepared::statement_id;
+use cql::schema::{Catalog, Event, Target, Verb};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wire::cql::{BatchKind, BatchStatement, Compression, SegmentFormat, Version};
@@ -12,10 +14,8 @@ use super::cql_client::{
 };
 use super::model::command;
 use super::world::{Plan, World};
-use crate::cql::engine::statement_id;
 use crate::cql::events::SchemaEvent;
 use crate::cql::pool;
-use crate::cql::schema::{Catalog, Event, Target, Verb};
 use crate::gate::Gate;
 
 const SEED: u64 = 1;
@@ -597,7 +597,7 @@ fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
     let mut world = world_with_system(&[("prepared-statements-max", "2")]);
     let mut client = Client::start(&mut world, Version::V4, None);
     let texts = ["USE system", "USE system ", "USE system  "];
-    let ids = texts.map(|text| crate::cql::engine::statement_id(text, None));
+    let ids = texts.map(|text| cql::prepared::statement_id(text, None));
     for (stream, text) in (0..).zip(texts) {
         client.send(|to, out| to.prepare(stream, text, None, out));
     }

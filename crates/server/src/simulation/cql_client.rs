@@ -1,5 +1,6 @@
 //! A client of CQL for the simulated server, and the servers that it talks to.
 
+use cql::schema::builtin;
 use reactor::SimClient;
 use wire::cql::{
     Compression, Consistency, Direction, Header, Limits, Opcode, Parameters, ParametersToSend,
@@ -8,7 +9,6 @@ use wire::cql::{
 };
 
 use super::world::{Plan, World};
-use crate::cql::schema::builtin;
 
 const SEED: u64 = 1;
 /// The listener behind the one of RESP.
@@ -172,7 +172,7 @@ pub(super) fn no_values() -> ParametersToSend<'static> {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    crate::cql::value::text::hex(bytes)
+    cql::value::text::hex(bytes)
 }
 
 fn message_bytes(input: &[u8]) -> Option<usize> {

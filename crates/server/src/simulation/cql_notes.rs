@@ -1,5 +1,6 @@
 //! What a CQL response says besides the answer: traces, warnings, columns that have changed.
 
+use cql::prepared::{PreparedStatement, statement_id};
 use wire::cql::{
     BatchKind, BatchStatement, Consistency, Parameters, ParametersToSend, Value, Version,
 };
@@ -7,7 +8,6 @@ use wire::cql::{
 use super::cql_client::{Client, hex, world};
 use super::world::World;
 use crate::config::Durability;
-use crate::cql::engine::{PreparedStatement, statement_id};
 use crate::cql::walks::ROWS_PER_TURN;
 
 const KEYSPACE: &str =

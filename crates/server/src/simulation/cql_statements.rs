@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
+use cql::prepared::statement_id;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Version};
 
 use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
 use crate::config::Settings;
-use crate::cql::engine::statement_id;
 use crate::cql::walks::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;

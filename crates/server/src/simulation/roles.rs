@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use binlog::Faults;
+use cql::prepared::statement_id;
+use cql::roles::is_table_of_roles;
 use reactor::SimClient;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};
 
 use super::cql_client::{Client, execute, hex, run_reactors, world};
 use super::http_client::{HTTP, request};
 use super::world::World;
-use crate::cql::engine::statement_id;
 use crate::cql::pool;
-use crate::cql::roles::is_table_of_roles;
 
 const PASSWORDS: [(&str, &str); 2] = [("cql-authenticator", "password"), ("requirepass", "secret")];
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use base::time::Now;
 use binlog::Faults;
+use cql::error::CqlError;
+use cql::schema::{Catalog, Event, RowReader};
+use cql::statements::parse;
 use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId, Write, Writes};
 
 use super::world::{Plan, World};
 use crate::commit::Record;
-use crate::cql::error::CqlError;
-use crate::cql::schema::{Catalog, Changer, Event, RowReader};
-use crate::cql::statements::parse;
+use crate::cql::schema_change::Changer;
 use crate::cql::virtual_tables::{VirtualCx, rows};
 use crate::gate::Gate;
 use crate::records::MUTATIONS;
@@ -196,7 +197,7 @@ fn every_virtual_table_has_rows_of_its_columns() {
                         table.name
                     );
                     let Some(value) = value else { continue };
-                    let checked = crate::cql::value::check::check(value, &column.column_type);
+                    let checked = cql::value::check::check(value, &column.column_type);
                     assert_eq!(checked, Ok(()), "{} of {}", column.name, table.name);
                 }
             }

@@ -20,7 +20,7 @@ use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Settings};
-use crate::cql::schema::install;
+use crate::cql::stored_schema::install;
 use crate::handler::Server;
 use crate::recovery::recover;
 use crate::serve::{apply_limits, build_shared, join_group};

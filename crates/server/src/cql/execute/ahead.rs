@@ -3,14 +3,14 @@
 
 use std::borrow::Cow;
 
+use cql::plan::Plan;
+use cql::prepared::PreparedStatement;
+use cql::schema::TableSource;
 use smallvec::SmallVec;
 use store::{Keyspace, Reach, TableId};
 use wire::cql::{Value, Values};
 
 use super::keys::{Key, table_id};
-use crate::cql::engine::PreparedStatement;
-use crate::cql::plan::Plan;
-use crate::cql::schema::TableSource;
 
 /// Partitions that are asked for at once. What lies on the way to more of them does not fit the
 /// first-level cache.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use cql::error::CqlError;
+use cql::statements::BatchKind;
+
 use super::write::Ready;
-use crate::cql::error::CqlError;
-use crate::cql::statements::BatchKind;
 
 /// A batch of several partitions is refused above this.
 // Source: Cassandra 5.0, cassandra.yaml, batch_size_fail_threshold

@@ -3,6 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use cql::error::CqlError;
+use cql::expression::{Evaluated, Expression};
+use cql::plan::{Operation, WritePlan};
+use cql::schema::{Column, IndexTarget};
+use cql::types::CqlType;
+use cql::value::collection::{fields, items};
+use cql::value::comparable;
 use store::{
     CellValue, CellView, Expiry, Partition, RowKey, Seconds, Stamp, Timestamp, Write, Writes,
 };
@@ -11,13 +18,6 @@ use super::clock::WriteClock;
 use super::filter::ordered;
 use super::item;
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::expression::{Evaluated, Expression};
-use crate::cql::plan::{Operation, WritePlan};
-use crate::cql::schema::{Column, IndexTarget};
-use crate::cql::types::CqlType;
-use crate::cql::value::collection::{fields, items};
-use crate::cql::value::comparable;
 
 /// What a cell counts as that is written, or that is passed in a collection: see [`Moment::spend`].
 const CELL_WORK_BYTES: usize = 16;
@@ -502,6 +502,6 @@ fn indexed_bytes(cell: CellView<'_>, of: &CqlType, target: IndexTarget) -> usize
     }
 }
 
-fn damaged(error: crate::cql::value::collection::Malformed) -> CqlError {
+fn damaged(error: cql::value::collection::Malformed) -> CqlError {
     CqlError::invalid(error.to_string())
 }

@@ -4,6 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use cql::error::CqlError;
+use cql::expression::{Evaluated, Expression};
+use cql::plan::{Choices, ConditionPart, ConditionPlan, ConditionsPlan, WritePlan};
+use cql::relation::Comparison;
+use cql::schema::{Column, ColumnKind, Table};
+use cql::types::CqlType;
+use cql::value::collection::{fields, items};
+use cql::value::order;
 use smallvec::SmallVec;
 use store::{Partition, RowKey, RowView, Seconds, Timestamp};
 use wire::cql::{Column as Shown, Columns, Encoded, RowsMetadata};
@@ -14,14 +22,6 @@ use super::row::RowCx;
 use super::values::Cx;
 use super::write::Ready;
 use crate::cql::engine::Reply;
-use crate::cql::error::CqlError;
-use crate::cql::expression::{Evaluated, Expression};
-use crate::cql::plan::{Choices, ConditionPart, ConditionPlan, ConditionsPlan, WritePlan};
-use crate::cql::relation::Comparison;
-use crate::cql::schema::{Column, ColumnKind, Table};
-use crate::cql::types::CqlType;
-use crate::cql::value::collection::{fields, items};
-use crate::cql::value::order;
 
 const APPLIED: &str = "[applied]";
 

@@ -1,11 +1,11 @@
 //! DESCRIBE: what the schema is, as statements.
 
+use cql::error::CqlError;
+use cql::schema::{DescribeContext, describe};
+use cql::statements::Describe;
 use wire::cql::{Column, Columns, RowsMetadata};
 
 use crate::cql::engine::{ClientState, Engine, Reply};
-use crate::cql::error::CqlError;
-use crate::cql::schema::{DescribeContext, describe};
-use crate::cql::statements::Describe;
 use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
 use crate::gate::Gate;
 use crate::worker::is_gated;

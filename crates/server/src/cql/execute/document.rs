@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use cql::error::CqlError;
+use cql::expression::{Evaluated, Row, decode_document};
+use cql::plan::WritePlan;
+
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::expression::{Evaluated, Row, decode_document};
-use crate::cql::plan::WritePlan;
 
 /// The values of all columns, by their places in the table.
 pub(super) struct Document {

@@ -1,17 +1,17 @@
 //! What rows are compared with beyond their keys.
 
+use cql::error::CqlError;
+use cql::expression::{Evaluated, Moment};
+use cql::plan::{Choices, Filter, FilterPart};
+use cql::relation::Comparison;
+use cql::schema::Table;
+use cql::types::CqlType;
+use cql::value::collection::{fields, items};
+use cql::value::comparable;
 use smallvec::SmallVec;
 
 use super::row::RowCx;
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::expression::{Evaluated, Moment};
-use crate::cql::plan::{Choices, Filter, FilterPart};
-use crate::cql::relation::Comparison;
-use crate::cql::schema::Table;
-use crate::cql::types::CqlType;
-use crate::cql::value::collection::{fields, items};
-use crate::cql::value::comparable;
 
 /// Filters with the values of one run.
 pub(super) struct Filters<'v> {
@@ -129,7 +129,7 @@ impl<'v> Ready<'v> {
         let mut tuple = Vec::new();
         for index in self.filter.column..self.filter.column + count {
             let Some(value) = row.value(index)? else { return Ok(false) };
-            crate::cql::value::collection::put_part(Some(&value), &mut tuple);
+            cql::value::collection::put_part(Some(&value), &mut tuple);
         }
         debug_assert!(fields(&tuple, count).is_ok());
         Ok(self.compares(&ordered(&tuple, &self.of), self.filter.operator))

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cql::schema::{Catalog, ColumnKind, Index, IndexTarget, Table, TableSource};
+use cql::types::CqlType;
+use cql::value::comparable;
 use store::{CellView, Definitions, IndexId, Indexing, Keyspace, RowView, TableId};
 
 use super::filter::ordered;
 use super::item::map_value;
 use super::keys::{split, table_id};
 use super::result::is_descending;
-use crate::cql::schema::{Catalog, ColumnKind, Index, IndexTarget, Table, TableSource};
-use crate::cql::types::CqlType;
-use crate::cql::value::comparable;
 
 /// An index of a table.
 #[derive(Debug)]

@@ -6,12 +6,11 @@
 
 use std::borrow::Cow;
 
+use cql::type_name::Native;
+use cql::types::CqlType;
+use cql::value::collection::{put_part, take_part};
+use cql::value::comparable;
 use store::CellView;
-
-use crate::cql::type_name::Native;
-use crate::cql::types::CqlType;
-use crate::cql::value::collection::{put_part, take_part};
-use crate::cql::value::comparable;
 
 /// Whether values of the type that are equal may have different bytes.
 fn has_decimal(of: &CqlType) -> bool {

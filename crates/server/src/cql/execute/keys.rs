@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use cql::error::CqlError;
+use cql::plan::Choices;
+use cql::schema::{Column, Table};
+use cql::token::token;
+use cql::value::comparable;
 use smallvec::{SmallVec, smallvec};
 use store::{PartitionKey, TableId};
 
 use super::ring::TokenSpan;
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::plan::Choices;
-use crate::cql::schema::{Column, Table};
-use crate::cql::token::token;
-use crate::cql::value::comparable;
 
 /// A partition's key as the store takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

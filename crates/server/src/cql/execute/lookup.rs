@@ -1,5 +1,8 @@
 //! SELECT by indexes: only the rows that one of them has found are looked at, again with all filters.
 
+use cql::error::CqlError;
+use cql::plan::{Choices, ClusteringRestriction, SelectPlan, Wanted};
+use cql::token::token;
 use store::{IndexId, Locked, Partition, PartitionKey, Posting, Start, TableId};
 
 use super::filter::{Filters, ordered};
@@ -10,9 +13,6 @@ use super::ring::Ring;
 use super::row::{RowCx, is_there};
 use super::values::Cx;
 use super::walk::Walk;
-use crate::cql::error::CqlError;
-use crate::cql::plan::{Choices, ClusteringRestriction, SelectPlan, Wanted};
-use crate::cql::token::token;
 
 /// Several indexes that find something are compared up to so many rows: the one with the fewest is
 /// taken.

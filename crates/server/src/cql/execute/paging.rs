@@ -1,10 +1,9 @@
 //! Where the next page of a result begins: told to the client, and checked when it comes back.
 
+use cql::error::CqlError;
+use cql::schema::Table;
+use cql::value::collection::{put_part, take_part};
 use smallvec::SmallVec;
-
-use crate::cql::error::CqlError;
-use crate::cql::schema::Table;
-use crate::cql::value::collection::{put_part, take_part};
 
 /// The first byte of a state: another format gets another one.
 const FORMAT: u8 = 1;

@@ -1,11 +1,11 @@
 //! A SELECT between two of its pieces.
 
+use cql::expression::Moment;
 use store::Seconds;
 
 use super::paging::PagingState;
 use super::redis::Gathering;
 use super::result::Progress;
-use crate::cql::expression::Moment;
 use crate::gate::Gate;
 
 /// All that a SELECT has done so far.

@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 
+use cql::error::CqlError;
+use cql::plan::{Choices, ClusteringRestriction, Edge};
+use cql::schema::{Column, ColumnKind, Table};
+use cql::value::{collection, comparable};
 use smallvec::SmallVec;
 
 use super::keys::{KEY_BYTES_MAX, check_product, too_long};
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::plan::{Choices, ClusteringRestriction, Edge};
-use crate::cql::schema::{Column, ColumnKind, Table};
-use crate::cql::value::{collection, comparable};
 
 /// Keys of rows, or what they begin with. Nearly always one.
 pub(super) type Keys = SmallVec<[Vec<u8>; 1]>;

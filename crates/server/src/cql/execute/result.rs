@@ -3,20 +3,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use cql::error::CqlError;
+use cql::expression::{Evaluated, Expression, Row};
+use cql::function::aggregate::Fold;
+use cql::plan::{SelectPlan, Shows};
+use cql::schema::{Column, ColumnKind};
+use cql::types::CqlType;
+use cql::value::comparable;
+use cql::value::text::put_json;
 use wire::cql::{Notation, Value};
 
 use super::filter::Filters;
 use super::paging::PagingState;
 use super::row::RowCx;
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::expression::{Evaluated, Expression, Row};
-use crate::cql::function::aggregate::Fold;
-use crate::cql::plan::{SelectPlan, Shows};
-use crate::cql::schema::{Column, ColumnKind};
-use crate::cql::types::CqlType;
-use crate::cql::value::comparable;
-use crate::cql::value::text::put_json;
 
 /// A page ends behind so many bytes: the next one goes on there.
 const PAGE_BYTES_MAX: usize = 16 << 20;

@@ -1,9 +1,10 @@
 //! Ranges of the ring that a SELECT asks for.
 
+use cql::error::CqlError;
+use cql::expression::Evaluated;
+use cql::plan::{Edge, Tokens};
+
 use super::values::Cx;
-use crate::cql::error::CqlError;
-use crate::cql::expression::Evaluated;
-use crate::cql::plan::{Edge, Tokens};
 
 /// Tokens that are wanted, both included; none if the first is above the last.
 #[derive(Debug, Clone, Copy)]

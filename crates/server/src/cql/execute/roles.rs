@@ -1,14 +1,12 @@
 //! Statements on roles: who may do what.
 
+use cql::error::CqlError;
+use cql::roles::{self, Access, ChangeContext, Listed, Performer, hashes_password, password};
+use cql::statements::{List, Statement};
 use wire::cql::{Column, Columns, Encoded, Notes, ResponseEncoder, RowsMetadata};
 
 use crate::cql::engine::{ClientState, Engine, Reply};
-use crate::cql::error::CqlError;
-use crate::cql::roles::{
-    self, Access, ChangeContext, Listed, Performer, hashes_password, password,
-};
-use crate::cql::schema::Changer;
-use crate::cql::statements::{List, Statement};
+use crate::cql::schema_change::Changer;
 use crate::gate::Gate;
 use crate::worker::is_gated;
 

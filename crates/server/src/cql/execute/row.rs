@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use cql::error::CqlError;
+use cql::expression::Row;
+use cql::plan::{Extra, ExtraKind};
+use cql::schema::{Column, ColumnKind, Table, TableSource};
+use cql::types::CqlType;
+use cql::value::collection::{put_count, put_part};
+use cql::value::{check_size, comparable};
 use smallvec::SmallVec;
 use store::{CellView, Expiry, RowView, Seconds};
 
 use super::item;
-use crate::cql::error::CqlError;
-use crate::cql::expression::Row;
-use crate::cql::plan::{Extra, ExtraKind};
-use crate::cql::schema::{Column, ColumnKind, Table, TableSource};
-use crate::cql::types::CqlType;
-use crate::cql::value::collection::{put_count, put_part};
-use crate::cql::value::{check_size, comparable};
 
 /// See the module.
 pub(super) struct RowCx<'r> {
@@ -228,8 +228,8 @@ fn fields<'r>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cql::type_name::Native;
-    use crate::cql::value::VALUE_BYTES_MAX;
+    use cql::type_name::Native;
+    use cql::value::VALUE_BYTES_MAX;
 
     #[test]
     fn values_of_many_cells_are_bounded() {

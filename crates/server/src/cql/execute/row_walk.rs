@@ -2,11 +2,11 @@
 
 use std::ops::Bound;
 
+use cql::error::CqlError;
 use store::{Partition, RowView, Seconds};
 
 use super::ranges::Rows;
 use super::result::Next;
-use crate::cql::error::CqlError;
 
 /// The walk: behind those rows that were shown.
 pub(super) struct RowWalk<'r> {

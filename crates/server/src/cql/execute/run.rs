@@ -3,6 +3,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use cql::error::CqlError;
+use cql::expression::{BoundValues, Moment};
+use cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
+use cql::prepared::PreparedStatement;
+use cql::roles::changes_roles;
+use cql::schema::{Event, Table, Target, Verb, changes_schema, replication_warning};
+use cql::statements::{BatchKind, Statement};
 use store::{Mutation, Seconds};
 use wire::cql::{BatchKind as WireKind, BatchStatement, Consistency, Parameters, Version};
 
@@ -14,15 +21,8 @@ use super::select::Outcome;
 use super::values::Cx;
 use super::write::{Ready, SEVERAL_PARTITIONS};
 use crate::commit::Unit;
-use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
-use crate::cql::error::CqlError;
-use crate::cql::expression::{BoundValues, Moment};
-use crate::cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
-use crate::cql::roles::changes_roles;
-use crate::cql::schema::{
-    Changer, Event, Table, Target, Verb, changes_schema, replication_warning,
-};
-use crate::cql::statements::{BatchKind, Statement};
+use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::schema_change::Changer;
 use crate::gate::Gate;
 use crate::worker::is_gated;
 

@@ -1,10 +1,11 @@
 //! Which partitions statements name: a sample of them, for [`HotKeys`](crate::hot_keys::HotKeys).
 
+use cql::schema::Table;
+use cql::value::text::put_json;
+
 use super::keys::{Key, split};
 use super::write::Ready;
 use crate::cql::engine::Engine;
-use crate::cql::schema::Table;
-use crate::cql::value::text::put_json;
 use crate::hot_keys::Space;
 
 /// A longer part of a key is shown by its first bytes: nobody sees the others.

@@ -1,5 +1,9 @@
 //! SELECT: from a request to its response.
 
+use cql::error::CqlError;
+use cql::plan::{PartitionRestriction, SelectPlan};
+use cql::prepared::PreparedStatement;
+use cql::schema::TableSource;
 use smallvec::SmallVec;
 use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};
 
@@ -14,10 +18,7 @@ use super::ring::{Ring, TokenSpan};
 use super::source;
 use super::values::Cx;
 use super::walk::Walk;
-use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
-use crate::cql::error::CqlError;
-use crate::cql::plan::{PartitionRestriction, SelectPlan};
-use crate::cql::schema::TableSource;
+use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::virtual_tables;
 use crate::gate::Gate;
 use crate::worker::is_gated;

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use cql::schema::{ColumnKind, Table};
+use cql::value::comparable;
 use store::{CellValue, Partition, RowKey, Write};
 
 use super::keys::Key;
 use super::result::is_descending;
-use crate::cql::schema::{ColumnKind, Table};
-use crate::cql::value::comparable;
 
 /// By token and key.
 pub(super) type Partitions = BTreeMap<(i64, Vec<u8>), Partition>;

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use cql::error::CqlError;
+use cql::schema::{RowBuilder, RowId, Table, builtin_table};
+use cql::types::CqlType;
+use cql::value::comparable;
 use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 
 use super::change::Packed;
 use super::keys::{Key, table_id};
 use crate::commit::Unit;
 use crate::cql::engine::{ClientState, Engine};
-use crate::cql::error::CqlError;
-use crate::cql::schema::{RowBuilder, RowId, Table, builtin_table};
 use crate::cql::traces::{TTL, Trace, time_uuid};
-use crate::cql::types::CqlType;
-use crate::cql::value::comparable;
 
 const KEYSPACE: &str = "system_traces";
 const TABLES: [&str; 2] = ["sessions", "events"];

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
+use cql::error::CqlError;
+use cql::expression::{BoundValues, Evaluated, Expression, Moment, Row};
+use cql::plan::Choices;
+use cql::value::collection::items;
 use smallvec::{SmallVec, smallvec};
 use store::Seconds;
-
-use crate::cql::error::CqlError;
-use crate::cql::expression::{BoundValues, Evaluated, Expression, Moment, Row};
-use crate::cql::plan::Choices;
-use crate::cql::value::collection::items;
 
 /// What evaluation needs beside the expression.
 #[derive(Clone, Copy)]

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use cql::error::CqlError;
+use cql::plan::{PartitionRestriction, SelectPlan};
+use cql::token::token;
 use store::{PARTITIONS_DB, Partition, STRIPES, Start, stripe_of_token};
 
 use super::keys::{Key, partition_keys, split, table_id};
@@ -16,9 +19,6 @@ use super::row::{RowCx, is_there};
 use super::row_walk::RowWalk;
 use super::values::Cx;
 use crate::cql::engine::Engine;
-use crate::cql::error::CqlError;
-use crate::cql::plan::{PartitionRestriction, SelectPlan};
-use crate::cql::token::token;
 use crate::gate::Gate;
 
 /// One run of a SELECT.
@@ -188,7 +188,7 @@ impl Walk<'_> {
             let is_wanted =
                 wanted.as_ref().is_none_or(|keys| keys.contains(&key[..])) && tokens.holds(*token);
             let is_shown = resume.as_ref().is_some_and(|state| {
-                (*token, &key[..]) < (crate::cql::token::token(&state.key), &state.key[..])
+                (*token, &key[..]) < (cql::token::token(&state.key), &state.key[..])
             });
             if !is_wanted || is_shown {
                 continue;

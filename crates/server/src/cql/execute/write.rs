@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use cql::error::CqlError;
+use cql::plan::{PartitionRestriction, Target, WritePlan};
+use cql::schema::{Catalog, TableSource};
+use cql::statements::BatchKind;
 use smallvec::SmallVec;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +27,6 @@ use super::roles::warned;
 use super::values::Cx;
 use crate::commit::{Refusal, Unit};
 use crate::cql::engine::{ClientState, Engine, Reply};
-use crate::cql::error::CqlError;
-use crate::cql::plan::{PartitionRestriction, Target, WritePlan};
-use crate::cql::schema::{Catalog, TableSource};
-use crate::cql::statements::BatchKind;
 use crate::evict::Eviction;
 use crate::gate::Gate;
 use crate::records::RECORD_BYTES_MAX;

@@ -1,10 +1,10 @@
 //! How much there is of each table: tools cut their work by it.
 
+use cql::schema::{RowBuilder, Table, TableSource, Values};
 use store::{STRIPES, TableId, stripe_of_token};
 
 use super::VirtualCx;
 use super::system::TOKEN;
-use crate::cql::schema::{RowBuilder, Table, TableSource, Values};
 
 /// The ring begins and ends here.
 const RING_START: &str = "-9223372036854775808";

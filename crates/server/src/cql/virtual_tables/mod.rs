@@ -12,7 +12,8 @@ use store::Params;
 
 pub(crate) use system::{CLUSTER_NAME, TOKEN};
 
-use super::schema::{Table, Values};
+use cql::schema::{Table, Values};
+
 use crate::shared::Shared;
 
 /// What rows are computed from.
@@ -74,7 +75,7 @@ fn none(_: &Table, _: &VirtualCx<'_>) -> Vec<Values> {
     Vec::new()
 }
 
-/// All rows of a table with [`super::schema::TableSource::Virtual`], in the order of its key.
+/// All rows of a table with [`cql::schema::TableSource::Virtual`], in the order of its key.
 pub(crate) fn rows(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
     let place = (table.keyspace.as_str(), table.name.as_str());
     let found = TABLES.iter().find(|(keyspace, name, _)| (*keyspace, *name) == place);
@@ -85,7 +86,7 @@ pub(crate) fn rows(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cql::schema::builtin;
+    use cql::schema::builtin;
 
     #[test]
     fn every_virtual_table_has_a_line() {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use cql::schema::{Keyspace, RowBuilder, Table, Values, described_column, is_virtual_system};
+
 use super::VirtualCx;
-use crate::cql::schema::{
-    Keyspace, RowBuilder, Table, Values, described_column, is_virtual_system,
-};
 
 fn virtual_keyspaces(cx: &VirtualCx<'_>) -> Vec<Arc<Keyspace>> {
     let catalog = cx.shared.catalog.load();

@@ -1,8 +1,10 @@
 //! `system`: where drivers learn whom they talk to.
 
+use cql::schema::{DATA_CENTER, RowBuilder, Table, Values};
+
 use super::VirtualCx;
 use crate::cql::handshake::CQL_VERSION;
-use crate::cql::schema::{DATA_CENTER, RowBuilder, Table, Values, host_id};
+use crate::cql::stored_schema::host_id;
 use crate::cql::watch::without_password;
 
 /// Drivers and cqlsh look at it to know what they may ask.

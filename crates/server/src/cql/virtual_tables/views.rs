@@ -1,10 +1,10 @@
 //! `system_views`: what INFO shows of the server, as tables.
 
 use base::stages::StageTimers;
+use cql::schema::{RowBuilder, Table, Values};
 
 use super::VirtualCx;
 use crate::cql::request_kind::{command_name, commands_count};
-use crate::cql::schema::{RowBuilder, Table, Values};
 use crate::cql::watch::without_password;
 use crate::published::{ClientProtocol, ClientRow};
 use crate::resp::CommandId;

@@ -1,11 +1,11 @@
 //! Who keeps the server busy: keys and clients of the last few seconds.
 
+use cql::schema::Catalog;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::text;
 use crate::config::CqlAuthenticator;
-use crate::cql::schema::Catalog;
 use crate::hot_keys::{HotKey, Space, Window};
 use crate::http::Exchange;
 

@@ -1,13 +1,13 @@
 //! A value of the Redis protocol as a partition.
 
+use cql::schema::Table;
+use cql::type_name::Native;
+use cql::types::CqlType;
+use cql::value::comparable;
 use store::{CellValue, Expiry, Key, Locked, Partition, RowKey, Seconds, Value, ValueKind, Write};
 
 use super::DB;
 use crate::cql::execute::ranges::Rows;
-use crate::cql::schema::Table;
-use crate::cql::type_name::Native;
-use crate::cql::types::CqlType;
-use crate::cql::value::comparable;
 
 /// Which type of values a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! SELECT on keyspace `redis`.
 
+use cql::error::CqlError;
+use cql::token::token;
 use store::{Key, Locked, Partition, STRIPES, Value};
 
 use super::DB;
 use super::gather::{ELEMENTS_MIN, Gathering};
 use super::shape::{Maker, Pick, partition, value, visit_some};
 use crate::cql::engine::Engine;
-use crate::cql::error::CqlError;
 use crate::cql::execute::keys::{Key as PartitionKey, split};
 use crate::cql::execute::paging::PagingState;
 use crate::cql::execute::ranges::Rows;
@@ -15,7 +16,6 @@ use crate::cql::execute::ring::Ring;
 use crate::cql::execute::row::RowCx;
 use crate::cql::execute::row_walk::RowWalk;
 use crate::cql::execute::walk::Walk;
-use crate::cql::token::token;
 use crate::gate::Gate;
 
 impl Walk<'_> {

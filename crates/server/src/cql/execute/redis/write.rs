@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use base::time::UnixMs;
+use cql::error::CqlError;
+use cql::schema::Table;
 use store::{
     CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, RowKey, Scored, Value, Write,
 };
 
 use super::DB;
 use super::shape::{Shape, each_row, has_row, list_place};
-use crate::cql::error::CqlError;
-use crate::cql::schema::Table;
 use crate::records::RECORD_BYTES_MAX;
 use crate::resp::cx::{SET_COST, check_elements, copy_cost};
 

@@ -1,5 +1,6 @@
 //! What is asked for before requests run.
 
+use cql::token::token;
 use store::TableId;
 use wire::cql::{
     Consistency, Direction, HEADER_BYTES, Header, Limits, Parameters, ParametersToSend, Request,
@@ -8,7 +9,6 @@ use wire::cql::{
 
 use super::harness::Server;
 use crate::cql::execute::ahead::{PLACES_MAX, Places};
-use crate::cql::token::token;
 
 type Named<'v> = (Option<&'v str>, Value<'v>);
 

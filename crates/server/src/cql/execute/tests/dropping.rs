@@ -1,10 +1,10 @@
 //! DROP TABLE beside writes that were planned before it.
 
+use cql::error::CqlError;
+use cql::prepared::PreparedStatement;
 use store::TableId;
 
 use super::harness::{Asked, Server};
-use crate::cql::engine::PreparedStatement;
-use crate::cql::error::CqlError;
 
 /// Partitions of a table that may be gone.
 fn kept(server: &Server, statement: &PreparedStatement) -> usize {

@@ -8,6 +8,13 @@ use std::sync::Arc;
 
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
+use cql::error::CqlError;
+use cql::prepared::PreparedStatement;
+use cql::schema::{ChangeContext, builtin, change, changes_schema};
+use cql::statements::parse;
+use cql::type_name::Native;
+use cql::types::{CqlType, UserType};
+use cql::value::text::put_json;
 use store::{Params, STRIPES, TableId};
 use uuid::Uuid;
 use wire::cql::{
@@ -18,14 +25,9 @@ use wire::resp::{self, RequestBatch};
 
 use crate::commit::Record;
 use crate::config::{Config, Durability};
-use crate::cql::engine::{ClientState, Engine, PreparedStatement, Reply};
-use crate::cql::error::CqlError;
+use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::execute::install_indexes;
-use crate::cql::schema::{ChangeContext, Changer, builtin, change, changes_schema};
-use crate::cql::statements::parse;
-use crate::cql::type_name::Native;
-use crate::cql::types::{CqlType, UserType};
-use crate::cql::value::text::put_json;
+use crate::cql::schema_change::Changer;
 use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::Session;

@@ -1,0 +1,262 @@
+//! Terms and selectors with all names looked up and all types known, and what they evaluate to.
+//!
+//! Reading order: `bind` (terms of statements to expressions), `select` (what SELECT computes of rows),
+//! `markers` (what clients must send), `bound` (what they sent), `moment` (time and chance).
+
+mod bind;
+mod bound;
+mod document;
+pub(crate) mod fit;
+mod literal;
+mod markers;
+mod moment;
+mod select;
+pub(crate) mod text;
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use wire::cql::Value;
+
+pub(crate) use bind::{Target, TermCx, bind_term};
+pub use bound::BoundValues;
+pub use document::decode_document;
+pub use markers::Marker;
+pub(crate) use markers::Markers;
+pub use moment::Moment;
+pub(crate) use select::{AggregateCall, SelectorCx, bind_selector};
+
+use super::error::CqlError;
+use super::function::{Call, Function};
+use super::types::CqlType;
+use super::value::check::check;
+use super::value::check_size;
+use super::value::collection::{put_count, put_part};
+use super::value::number::check_number;
+use super::value::order::{canonical, sorted};
+use super::value::vector::{fixed_width, put_element};
+
+/// See the module. Every expression knows its type: see [`Expression::cql_type`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expression {
+    Constant {
+        bytes: Vec<u8>,
+        of: CqlType,
+    },
+    Null {
+        of: CqlType,
+    },
+    Marker {
+        /// The place among all markers of the statement.
+        index: usize,
+        of: CqlType,
+    },
+    /// The place among the columns of the table.
+    Column {
+        index: usize,
+        of: CqlType,
+    },
+    /// A list, set, map (keys and values in turn), tuple, user-defined type or vector of parts.
+    Parts {
+        parts: Vec<Expression>,
+        of: CqlType,
+    },
+    Call {
+        function: &'static Function,
+        /// The name that the statement calls it by.
+        called: &'static str,
+        arguments: Vec<Expression>,
+        of: CqlType,
+    },
+    /// What the selection's nth aggregate came to.
+    Aggregate {
+        nth: usize,
+        of: CqlType,
+    },
+}
+
+/// What an expression comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evaluated<'a> {
+    Bytes(Cow<'a, [u8]>),
+    Null,
+    /// What stands in the column is left as it is.
+    Unset,
+}
+
+impl<'a> Evaluated<'a> {
+    /// For places where unset is no answer; the name is that of the place.
+    pub fn required(self, place: &str) -> Result<Option<Cow<'a, [u8]>>, CqlError> {
+        match self {
+            Evaluated::Bytes(bytes) => Ok(Some(bytes)),
+            Evaluated::Null => Ok(None),
+            Evaluated::Unset => Err(CqlError::invalid(format!("Invalid unset value for {place}"))),
+        }
+    }
+}
+
+/// A row that expressions read.
+pub trait Row {
+    /// The whole value of a column, by its place in the table.
+    fn column(&self, index: usize) -> Result<Option<Cow<'_, [u8]>>, CqlError>;
+
+    /// What the nth aggregate of the selection came to. Only for rows that stand for groups.
+    fn aggregate(&self, nth: usize) -> Option<&[u8]>;
+}
+
+impl Expression {
+    /// A call of a function without a name in the statement.
+    pub(crate) fn call(
+        function: &'static Function,
+        arguments: Vec<Expression>,
+        of: CqlType,
+    ) -> Self {
+        Expression::Call { function, called: function.name, arguments, of }
+    }
+
+    pub(crate) fn cql_type(&self) -> &CqlType {
+        match self {
+            Expression::Constant { of, .. }
+            | Expression::Null { of }
+            | Expression::Marker { of, .. }
+            | Expression::Column { of, .. }
+            | Expression::Parts { of, .. }
+            | Expression::Call { of, .. }
+            | Expression::Aggregate { of, .. } => of,
+        }
+    }
+
+    /// The value for these bound values, and for this row if columns stand in the expression. Bound
+    /// values are checked to be of their types.
+    pub fn evaluate<'a>(
+        &'a self,
+        values: &BoundValues<'a>,
+        row: Option<&'a dyn Row>,
+        moment: &Moment,
+    ) -> Result<Evaluated<'a>, CqlError> {
+        match self {
+            Expression::Constant { bytes, .. } => Ok(Evaluated::Bytes(Cow::Borrowed(bytes))),
+            Expression::Null { .. } => Ok(Evaluated::Null),
+            Expression::Marker { index, of } => match values.get(*index) {
+                Value::Null => Ok(Evaluated::Null),
+                Value::Unset => Ok(Evaluated::Unset),
+                Value::Bytes(bytes) => {
+                    moment.spend(bytes.len())?;
+                    check(bytes, of).map_err(CqlError::Invalid)?;
+                    Ok(Evaluated::Bytes(canonical(bytes, of)))
+                }
+            },
+            Expression::Column { index, .. } => {
+                let value = row.map(|row| row.column(*index)).transpose()?.flatten();
+                if let Some(Cow::Owned(made)) = &value {
+                    moment.spend(made.len())?;
+                }
+                Ok(value.map_or(Evaluated::Null, Evaluated::Bytes))
+            }
+            Expression::Aggregate { nth, .. } => {
+                let value = row.and_then(|row| row.aggregate(*nth));
+                Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Borrowed(bytes))))
+            }
+            Expression::Parts { parts, of } => {
+                let evaluate = |part: &'a Expression| part.evaluate(values, row, moment);
+                let bytes = parts_value(parts, of, evaluate)?;
+                moment.spend(bytes.len())?;
+                Ok(Evaluated::Bytes(Cow::Owned(bytes)))
+            }
+            Expression::Call { function, called, arguments, of } => {
+                let evaluate =
+                    |argument: &'a Expression| match argument.evaluate(values, row, moment)? {
+                        Evaluated::Bytes(bytes) => Ok(Some(bytes)),
+                        Evaluated::Null => Ok(None),
+                        Evaluated::Unset => Err(CqlError::invalid(format!(
+                            "Invalid unset value for argument in call to function {called}"
+                        ))),
+                    };
+                let given: SmallVec<[Option<Cow<'_, [u8]>>; 4]> =
+                    arguments.iter().map(evaluate).collect::<Result<_, CqlError>>()?;
+                let types: SmallVec<[CqlType; 4]> =
+                    arguments.iter().map(|argument| argument.cql_type().clone()).collect();
+                let given: SmallVec<[Option<&[u8]>; 4]> =
+                    given.iter().map(Option::as_deref).collect();
+                moment.spend(given.iter().flatten().map(|bytes| bytes.len()).sum())?;
+                let call = Call { called, arguments: &given, types: &types, returns: of, moment };
+                let value = (function.run)(&call)?;
+                let length = value.as_ref().map_or(0, Vec::len);
+                check_size(length)?;
+                moment.spend(length)?;
+                if let (Some(bytes), CqlType::Native(native)) = (&value, of) {
+                    check_number(bytes, *native).map_err(CqlError::Invalid)?;
+                }
+                Ok(value.map_or(Evaluated::Null, |bytes| Evaluated::Bytes(Cow::Owned(bytes))))
+            }
+        }
+    }
+
+    /// Whether its value depends on what a client sends.
+    pub(crate) fn has_marker(&self) -> bool {
+        match self {
+            Expression::Marker { .. } => true,
+            Expression::Parts { parts, .. } => parts.iter().any(Expression::has_marker),
+            Expression::Call { arguments, .. } => arguments.iter().any(Expression::has_marker),
+            Expression::Constant { .. }
+            | Expression::Null { .. }
+            | Expression::Column { .. }
+            | Expression::Aggregate { .. } => false,
+        }
+    }
+}
+
+/// The bytes of a collection, a tuple, a user-defined type or a vector of these parts.
+// Source: Cassandra 5.0, MultiElementType.filterSortAndValidateElements of each type
+fn parts_value<'a>(
+    parts: &'a [Expression],
+    of: &CqlType,
+    evaluate: impl Fn(&'a Expression) -> Result<Evaluated<'a>, CqlError>,
+) -> Result<Vec<u8>, CqlError> {
+    let mut out = Vec::new();
+    let per_item = match of.unfrozen() {
+        CqlType::Map(..) => 2,
+        CqlType::List(_) | CqlType::Set(_) => 1,
+        _ => 0,
+    };
+    if let Some(items) = parts.len().checked_div(per_item) {
+        put_count(items, &mut out);
+    }
+    for (nth, part) in parts.iter().enumerate() {
+        match (evaluate(part)?, of.unfrozen()) {
+            (Evaluated::Bytes(bytes), CqlType::Vector(element, _)) => {
+                let width = fixed_width(element);
+                if bytes.is_empty() && width.is_some() {
+                    return Err(absent_part(&Evaluated::Null, nth, of));
+                }
+                put_element(&bytes, width, &mut out);
+            }
+            (Evaluated::Bytes(bytes), _) => put_part(Some(&bytes), &mut out),
+            (Evaluated::Null, CqlType::Tuple(_) | CqlType::UserDefined(_)) => {
+                put_part(None, &mut out);
+            }
+            (absent, _) => return Err(absent_part(&absent, nth, of)),
+        }
+        check_size(out.len())?;
+    }
+    match sorted(&out, of) {
+        Cow::Borrowed(_) => Ok(out),
+        Cow::Owned(sorted) => Ok(sorted),
+    }
+}
+
+fn absent_part(absent: &Evaluated<'_>, nth: usize, of: &CqlType) -> CqlError {
+    let what = if *absent == Evaluated::Null { "null" } else { "unset" };
+    CqlError::invalid(match of.unfrozen() {
+        CqlType::Vector(..) => format!("{what} is not supported inside vectors"),
+        CqlType::Tuple(_) => format!("Invalid unset value for tuple field number {nth}"),
+        CqlType::UserDefined(user) => format!(
+            "Invalid unset value for field '{}' of user defined type {}",
+            user.fields[nth].0, user.name
+        ),
+        _ => format!("{what} is not supported inside collections"),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,73 @@
+//! Functions of CQL: what they take, what they give, how they are computed.
+//!
+//! `list` is the one table of them all; each file beside it has the rows and the code of one kind.
+//! `resolve` finds the function that a call means, `operator` does the same for arithmetic. `aggregate`
+//! has the functions of many rows.
+
+pub mod aggregate;
+mod blob;
+pub(crate) mod cast;
+mod collection;
+mod decimal;
+mod json;
+pub(crate) mod list;
+mod mask;
+mod math;
+mod number;
+pub(crate) mod operator;
+pub(crate) mod part;
+pub(crate) mod resolve;
+pub(crate) mod signature;
+mod time;
+mod token;
+mod uuids;
+mod vector;
+
+pub(crate) use signature::{Parameter, Shape, Signature};
+
+use super::error::CqlError;
+use super::expression::Moment;
+use super::types::CqlType;
+
+/// A scalar function: a row of a table.
+#[derive(Debug)]
+pub struct Function {
+    pub(crate) name: &'static str,
+    /// What it was called before Cassandra 5, and still is.
+    pub(crate) older_name: Option<&'static str>,
+    pub(crate) shape: Shape,
+    /// One sentence for the documentation.
+    pub(crate) doc: &'static str,
+    pub(crate) run: fn(&Call<'_>) -> Result<Option<Vec<u8>>, CqlError>,
+}
+
+impl PartialEq for Function {
+    /// Every function is one row of one table.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+/// What a function is called with.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    /// The name of the function in the statement, for messages.
+    pub(crate) called: &'static str,
+    /// None is null. The bytes have been checked to be values of their types.
+    pub(crate) arguments: &'a [Option<&'a [u8]>],
+    pub(crate) types: &'a [CqlType],
+    pub(crate) returns: &'a CqlType,
+    pub(crate) moment: &'a Moment,
+}
+
+impl<'a> Call<'a> {
+    /// An argument; None if it is null or was left out.
+    pub(crate) fn argument(&self, nth: usize) -> Option<&'a [u8]> {
+        self.arguments.get(nth).copied().flatten()
+    }
+
+    /// The argument where it is a number of so many bytes; None if it is null or empty.
+    pub(crate) fn fixed<const WIDTH: usize>(&self, nth: usize) -> Option<[u8; WIDTH]> {
+        self.argument(nth)?.try_into().ok()
+    }
+}

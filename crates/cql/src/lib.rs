@@ -1,0 +1,36 @@
+//! The Cassandra Query Language: text to plans, types, values and functions, schemas and roles.
+//!
+//! This crate knows no connection, no log and no lock: it says what a statement means, and `server`
+//! executes it.
+//!
+//! Reading order: `lexer` (text to tokens), `parser` (the cursor over them), `type_name`, `term` and
+//! `relation` (the parts of statements), `statements` (one file and one row each); `types` (resolved type
+//! names), `value` (bytes, text, order), `token` (the position on the ring); `schema` (keyspaces, tables
+//! and types); `roles` (roles and permissions); `expression` and `function` (terms with their types, and
+//! their evaluation); `plan` (statements with all names resolved), `prepared` (a plan with its
+//! description); `error` (why a request fails).
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod check;
+pub mod error;
+pub mod expression;
+pub mod function;
+pub mod json_limits;
+pub mod lexer;
+mod markdown;
+pub mod parser;
+pub mod plan;
+pub mod prepared;
+pub mod relation;
+pub mod roles;
+pub mod schema;
+pub mod statements;
+pub mod term;
+pub mod token;
+pub mod type_name;
+pub mod type_size;
+pub mod types;
+pub mod value;
+
+pub use markdown::markdown;

@@ -1,0 +1,414 @@
+//! A cursor over the tokens of a statement, with what all statements are made of.
+
+use super::lexer::{Kind, SyntaxError, Token, tokenize};
+
+pub(crate) type Result<T> = std::result::Result<T, SyntaxError>;
+
+/// Words that cannot be names without quotes.
+// Source: Cassandra 5.0 CQL documentation, appendix A "CQL keywords"
+const RESERVED: [&str; 62] = [
+    "add",
+    "allow",
+    "alter",
+    "and",
+    "apply",
+    "asc",
+    "authorize",
+    "batch",
+    "begin",
+    "by",
+    "columnfamily",
+    "create",
+    "default",
+    "delete",
+    "desc",
+    "describe",
+    "drop",
+    "entries",
+    "execute",
+    "from",
+    "full",
+    "grant",
+    "if",
+    "in",
+    "index",
+    "infinity",
+    "insert",
+    "into",
+    "is",
+    "keyspace",
+    "limit",
+    "materialized",
+    "mbean",
+    "mbeans",
+    "modify",
+    "nan",
+    "norecursive",
+    "not",
+    "null",
+    "of",
+    "on",
+    "or",
+    "order",
+    "primary",
+    "rename",
+    "replace",
+    "revoke",
+    "schema",
+    "select",
+    "set",
+    "table",
+    "to",
+    "token",
+    "truncate",
+    "unlogged",
+    "unset",
+    "update",
+    "use",
+    "using",
+    "view",
+    "where",
+    "with",
+];
+
+/// Most levels of terms within terms, and of types within types.
+pub(crate) const DEPTH_MAX: usize = 64;
+/// Most operators of arithmetic in one term: `1 + 1 + 1` is as deep as it is long.
+pub(crate) const OPERATORS_MAX: usize = 200;
+
+/// A table, a type or an index, perhaps in a keyspace of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct QualifiedName {
+    pub(crate) keyspace: Option<String>,
+    pub(crate) name: String,
+}
+
+impl QualifiedName {
+    /// Of what comes with the language.
+    pub(crate) fn native(name: &str) -> QualifiedName {
+        QualifiedName { keyspace: Some("system".to_owned()), name: name.to_owned() }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+    /// Names of the markers so far: `?` has none.
+    markers: Vec<Option<String>>,
+    depth: usize,
+    /// In the term that is being read.
+    operators: usize,
+}
+
+impl<'a> Parser<'a> {
+    pub(crate) fn new(text: &'a str) -> Result<Self> {
+        Ok(Parser { tokens: tokenize(text)?, at: 0, markers: Vec::new(), depth: 0, operators: 0 })
+    }
+
+    /// Names of all markers, in their order.
+    pub(crate) fn into_markers(self) -> Vec<Option<String>> {
+        self.markers
+    }
+
+    pub(crate) fn peek(&self) -> Token<'a> {
+        self.tokens[self.at]
+    }
+
+    pub(crate) fn peek_at(&self, ahead: usize) -> Token<'a> {
+        self.tokens[(self.at + ahead).min(self.tokens.len() - 1)]
+    }
+
+    pub(crate) fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        if token.kind != Kind::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    /// What stands here is none of what may.
+    pub(crate) fn unexpected<T>(&self, expected: &str) -> Result<T> {
+        let token = self.peek();
+        let found = if token.kind == Kind::End { "<EOF>" } else { token.text };
+        Err(SyntaxError {
+            position: token.position,
+            reason: format!("no viable alternative at input '{found}' (expected {expected})"),
+        })
+    }
+
+    pub(crate) fn is_at_word(&self, word: &str) -> bool {
+        self.peek().is_word(word)
+    }
+
+    /// Takes the keyword if it is here.
+    pub(crate) fn take_word(&mut self, word: &str) -> bool {
+        let is_here = self.is_at_word(word);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    /// Takes all keywords if they are here, one after the other; otherwise none.
+    pub(crate) fn take_words(&mut self, words: &[&str]) -> bool {
+        let are_here = words.iter().enumerate().all(|(nth, word)| self.peek_at(nth).is_word(word));
+        if are_here {
+            self.at += words.len();
+        }
+        are_here
+    }
+
+    pub(crate) fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.take_word(word) { Ok(()) } else { self.unexpected(&word.to_uppercase()) }
+    }
+
+    pub(crate) fn expect_words(&mut self, words: &[&str]) -> Result<()> {
+        words.iter().try_for_each(|word| self.expect_word(word))
+    }
+
+    pub(crate) fn is_at_symbol(&self, symbol: &str) -> bool {
+        self.peek().is_symbol(symbol)
+    }
+
+    pub(crate) fn take_symbol(&mut self, symbol: &str) -> bool {
+        let is_here = self.is_at_symbol(symbol);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    pub(crate) fn expect_symbol(&mut self, symbol: &str) -> Result<()> {
+        if self.take_symbol(symbol) { Ok(()) } else { self.unexpected(&format!("'{symbol}'")) }
+    }
+
+    /// The end of the statement, with or without a semicolon.
+    pub(crate) fn expect_end(&mut self) -> Result<()> {
+        while self.take_symbol(";") {}
+        if self.peek().kind == Kind::End { Ok(()) } else { self.unexpected("the end") }
+    }
+
+    /// One or more, with commas between.
+    pub(crate) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.take_symbol(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    /// One or more in parentheses, with commas between.
+    pub(crate) fn parenthesized<T>(
+        &mut self,
+        item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect_symbol("(")?;
+        let items = self.list(item)?;
+        self.expect_symbol(")")?;
+        Ok(items)
+    }
+
+    /// None or more in brackets, with commas between.
+    pub(crate) fn bracketed<T>(
+        &mut self,
+        open: &str,
+        close: &str,
+        item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect_symbol(open)?;
+        if self.take_symbol(close) {
+            return Ok(Vec::new());
+        }
+        let items = self.list(item)?;
+        self.expect_symbol(close)?;
+        Ok(items)
+    }
+
+    /// One or more in brackets. Commas may follow each other, or the last one.
+    // Source: Cassandra 5.0, Parser.g: tableDefinition and createTypeStatement
+    pub(crate) fn bracketed_loosely<T>(
+        &mut self,
+        open: &str,
+        close: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.expect_symbol(open)?;
+        let mut items = vec![item(self)?];
+        while !self.take_symbol(close) {
+            self.expect_symbol(",")?;
+            if !self.is_at_symbol(",") && !self.is_at_symbol(close) {
+                items.push(item(self)?);
+            }
+        }
+        Ok(items)
+    }
+
+    /// A name: folded to lower case unless it is quoted.
+    pub(crate) fn name(&mut self) -> Result<String> {
+        let token = self.peek();
+        let name = match token.kind {
+            Kind::Word if !is_reserved(token.text) => token.text.to_ascii_lowercase(),
+            Kind::QuotedName => unquoted(token.text, '"'),
+            _ => return self.unexpected("a name"),
+        };
+        // The protocol counts their bytes with 16 bits.
+        if name.len() > usize::from(u16::MAX) {
+            return token.fault("a name of more than 65535 bytes");
+        }
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// A name, perhaps with a keyspace before it.
+    pub(crate) fn qualified_name(&mut self) -> Result<QualifiedName> {
+        let first = self.name()?;
+        if self.take_symbol(".") {
+            return Ok(QualifiedName { keyspace: Some(first), name: self.name()? });
+        }
+        Ok(QualifiedName { keyspace: None, name: first })
+    }
+
+    /// Text in quotes, without them.
+    pub(crate) fn string(&mut self) -> Result<String> {
+        let token = self.peek();
+        if token.kind != Kind::String {
+            return self.unexpected("a string");
+        }
+        self.at += 1;
+        Ok(string_of(token.text))
+    }
+
+    pub(crate) fn integer(&mut self) -> Result<i64> {
+        let token = self.peek();
+        let is_negative = self.take_symbol("-");
+        let digits = self.peek();
+        if digits.kind != Kind::Integer {
+            return self.unexpected("an integer");
+        }
+        self.at += 1;
+        let sign = if is_negative { "-" } else { "" };
+        format!("{sign}{}", digits.text)
+            .parse()
+            .or_else(|_| token.fault(format!("{sign}{} is too large", digits.text)))
+    }
+
+    pub(crate) fn boolean(&mut self) -> Result<bool> {
+        if self.take_word("true") {
+            return Ok(true);
+        }
+        if self.take_word("false") { Ok(false) } else { self.unexpected("true or false") }
+    }
+
+    pub(crate) fn if_not_exists(&mut self) -> bool {
+        self.take_words(&["if", "not", "exists"])
+    }
+
+    pub(crate) fn if_exists(&mut self) -> bool {
+        self.take_words(&["if", "exists"])
+    }
+
+    /// A marker for a value: `?` or `:name`. Returns its place.
+    pub(crate) fn marker(&mut self) -> Result<Option<usize>> {
+        if self.take_symbol("?") {
+            self.markers.push(None);
+        } else if self.take_symbol(":") {
+            let name = self.name()?;
+            self.markers.push(Some(name));
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(self.markers.len() - 1))
+    }
+
+    /// A term that stands in no other begins here.
+    pub(crate) fn begin_term(&mut self) {
+        if self.depth == 0 {
+            self.operators = 0;
+        }
+    }
+
+    /// Notes one more operator of arithmetic.
+    pub(crate) fn count_operator(&mut self) -> Result<()> {
+        if self.operators == OPERATORS_MAX {
+            return self.peek().fault(format!("more than {OPERATORS_MAX} operators"));
+        }
+        self.operators += 1;
+        Ok(())
+    }
+
+    /// Goes one level deeper for the time of `part`.
+    pub(crate) fn nested<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == DEPTH_MAX {
+            return self.peek().fault(format!("more than {DEPTH_MAX} levels"));
+        }
+        self.depth += 1;
+        let result = part(self);
+        self.depth -= 1;
+        result
+    }
+}
+
+fn is_reserved(word: &str) -> bool {
+    RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
+}
+
+/// A name as CQL text: in quotes if it needs them.
+pub(crate) fn quoted_if_needed(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && !is_reserved(name);
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn unquoted(text: &str, quote: char) -> String {
+    let inner = &text[1..text.len() - 1];
+    inner.replace(&format!("{quote}{quote}"), &quote.to_string())
+}
+
+/// The value of a string token.
+pub(super) fn string_of(text: &str) -> String {
+    match text.strip_prefix("$$") {
+        Some(rest) => rest[..rest.len() - 2].to_owned(),
+        None => unquoted(text, '\''),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_folded_unless_quoted() {
+        let mut parser = Parser::new("KeySpace1.\"Ta\"\"ble\" select").unwrap();
+        let name = parser.qualified_name().unwrap();
+        assert_eq!(name.keyspace.as_deref(), Some("keyspace1"));
+        assert_eq!(name.name, "Ta\"ble");
+        assert_eq!(
+            parser.name().unwrap_err().to_string(),
+            "line 1:20 no viable alternative at input 'select' (expected a name)"
+        );
+        assert_eq!(quoted_if_needed("abc"), "abc");
+        assert_eq!(quoted_if_needed("Ta\"ble"), "\"Ta\"\"ble\"");
+        assert_eq!(quoted_if_needed("select"), "\"select\"");
+    }
+
+    #[test]
+    fn markers_are_counted_with_their_names() {
+        let mut parser = Parser::new("? :Name x").unwrap();
+        assert_eq!(parser.marker(), Ok(Some(0)));
+        assert_eq!(parser.marker(), Ok(Some(1)));
+        assert_eq!(parser.marker(), Ok(None));
+        assert_eq!(parser.into_markers(), [None, Some("name".into())]);
+    }
+
+    #[test]
+    fn numbers_and_strings_have_their_values() {
+        let mut parser = Parser::new("-5 'it''s' $$a'b$$ TRUE 99999999999999999999").unwrap();
+        assert_eq!(parser.integer(), Ok(-5));
+        assert_eq!(parser.string(), Ok("it's".into()));
+        assert_eq!(parser.string(), Ok("a'b".into()));
+        assert_eq!(parser.boolean(), Ok(true));
+        assert!(parser.integer().is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! Who may do what: roles, and permissions granted to them.
+//!
+//! A [`Roles`] never changes: a change makes a new one, so that a check takes no lock. The truth is in
+//! the tables of keyspace `system_auth`, which are stored, logged and recovered like all others.
+//!
+//! Reading order: `permissions` and `resource` (what may be granted, on what), `role` (who), `change`
+//! (statements), `list` (LIST), `rows` (roles as rows), `access` (what a connection may do),
+//! `password` (hashes of passwords).
+
+mod access;
+mod change;
+mod list;
+pub mod password;
+mod permissions;
+mod resource;
+mod role;
+mod rows;
+#[cfg(test)]
+mod testing;
+
+pub use access::{Access, Performer};
+pub use change::{ChangeContext, change, changes_roles, follow_schema, hashes_password};
+pub use list::{Listed, list};
+pub use role::{Roles, SUPERUSER};
+pub use rows::{TABLES, from_rows, is_table_of_roles, role_rows};

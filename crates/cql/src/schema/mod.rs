@@ -1,0 +1,94 @@
+//! Keyspaces, tables and types, with all names looked up.
+//!
+//! A [`Catalog`] never changes: a change of the schema makes a new one, so that a statement sees one
+//! schema from its beginning to its end and no reader takes a lock. The truth is in the tables of
+//! keyspace `system_schema`, which are stored, logged and recovered like all others.
+//!
+//! Reading order: `table` and `options` (what a table is), `builtin` (those that are always there),
+//! `change` (statements, with `keyspaces`, `tables`, `alter_table`, `user_types` and `indexes`), `row`
+//! and `rows` (a schema as rows), `load` (rows as a schema), `describe` (a schema as statements).
+
+mod alter_table;
+mod builtin;
+mod change;
+mod describe;
+mod indexes;
+mod keyspaces;
+mod load;
+mod names;
+mod options;
+mod row;
+mod rows;
+pub(crate) mod table;
+mod tables;
+#[cfg(test)]
+pub(crate) mod testing;
+mod user_types;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+pub use builtin::{DATA_CENTER, builtin, builtin_table, is_system, is_virtual_system};
+pub(crate) use builtin::{is_local_system, is_replicated_system};
+pub use change::{ChangeContext, Event, Target, Verb, change, changes_schema};
+pub use describe::{DescribeContext, describe};
+pub use keyspaces::replication_warning;
+pub use load::{LoadError, from_rows};
+pub(crate) use row::Damaged;
+pub use row::{Cells, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
+pub use rows::{DESCRIBING, SCHEMA, described_column, keyspace_rows};
+pub use table::{Column, ColumnKind, Index, IndexTarget, Table, TableSource};
+
+use super::types::UserType;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// The same for the same schema, on every server: clients compare it.
+    pub version: Uuid,
+    /// The sum of what all rows of the schema hash to: a change computes it from what changed.
+    pub fingerprint: u128,
+    pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Keyspace {
+    pub name: String,
+    /// `class` and what it is told.
+    pub(crate) replication: BTreeMap<String, String>,
+    pub(crate) durable_writes: bool,
+    pub tables: BTreeMap<String, Arc<Table>>,
+    pub(crate) types: BTreeMap<String, Arc<UserType>>,
+}
+
+impl Catalog {
+    pub fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(name)
+    }
+
+    pub fn table(&self, keyspace: &str, name: &str) -> Option<&Arc<Table>> {
+        self.keyspace(keyspace)?.tables.get(name)
+    }
+
+    /// The same with this keyspace in the place of the one of its name.
+    fn with_keyspace(&self, keyspace: Keyspace) -> Catalog {
+        let mut catalog = self.clone();
+        catalog.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        catalog
+    }
+}
+
+impl Keyspace {
+    /// The table that an index is on.
+    pub(crate) fn indexed_table(&self, index: &str) -> Option<&Arc<Table>> {
+        self.tables.values().find(|table| table.indexes.iter().any(|known| known.name == index))
+    }
+
+    fn with_table(&self, table: Table) -> Keyspace {
+        let mut keyspace = self.clone();
+        keyspace.tables.insert(table.name.clone(), Arc::new(table));
+        keyspace
+    }
+}

@@ -1,0 +1,28 @@
+//! Schemas for tests, made by statements.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::change::Change;
+use super::{Catalog, ChangeContext, builtin, change};
+use crate::error::CqlError;
+use crate::statements::parse;
+
+/// What a statement does with keyspace `k` in use. Ids of tables come from the version.
+pub(crate) fn try_change(catalog: &Catalog, text: &str) -> Result<Option<Change>, CqlError> {
+    let statement = parse(text).map_err(|error| CqlError::Syntax(error.to_string()))?.statement;
+    let table_id = Uuid::from_u128(catalog.fingerprint ^ 1);
+    let cx = ChangeContext { keyspace: Some("k"), table_id, timestamp: 1_700_000_000_000_000 };
+    change(catalog, &statement, &cx)
+}
+
+/// The schema after these statements, which must all be carried out, in keyspace `k`.
+pub(crate) fn catalog(statements: &[&str]) -> Arc<Catalog> {
+    let keyspace = "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy'}";
+    let statements = std::iter::once(&keyspace).chain(statements);
+    statements.fold(builtin(), |catalog, text| match try_change(&catalog, text) {
+        Ok(Some(change)) => change.catalog,
+        other => panic!("{text}: {other:?}"),
+    })
+}

@@ -1,0 +1,394 @@
+//! Types with all names looked up.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wire::cql::ColumnType;
+
+use super::parser::quoted_if_needed;
+use super::type_name::{CLASS_PACKAGE, Native, TypeName};
+use super::type_size::TypeSize;
+use super::value::text::hex;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CqlType {
+    Native(Native),
+    List(Box<CqlType>),
+    Set(Box<CqlType>),
+    Map(Box<CqlType>, Box<CqlType>),
+    Tuple(Vec<CqlType>),
+    UserDefined(Arc<UserType>),
+    Vector(Box<CqlType>, usize),
+    /// A collection or a user-defined type that is one cell: it is written as a whole.
+    Frozen(Box<CqlType>),
+}
+
+/// A type that a user has made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct UserType {
+    pub(crate) keyspace: String,
+    pub(crate) name: String,
+    pub fields: Vec<(String, CqlType)>,
+    size: TypeSize,
+}
+
+impl UserType {
+    pub fn new(keyspace: String, name: String, fields: Vec<(String, CqlType)>) -> UserType {
+        let size = TypeSize::of_fields(&keyspace, &name, &fields);
+        UserType { keyspace, name, fields, size }
+    }
+
+    /// Known from the beginning: to compute it again would cost as much as the type is large.
+    pub(crate) fn size(&self) -> TypeSize {
+        self.size
+    }
+}
+
+/// Why a type cannot be. The texts are Cassandra's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TypeError {
+    #[error("Unknown type {0}")]
+    Unknown(String),
+    #[error(
+        "Statement on keyspace {statement} cannot refer to a user type in keyspace {of}; user types can only be used in the keyspace they are defined in"
+    )]
+    OtherKeyspace { statement: String, of: String },
+    #[error("Non-frozen collections are not allowed inside collections: {0}")]
+    Unfrozen(String),
+    #[error("Non-frozen UDTs are not allowed inside collections: {0}")]
+    UnfrozenUserType(String),
+    #[error("Counters are not allowed inside collections: {0}")]
+    CounterInside(String),
+    #[error("Durations are not allowed inside sets: {0}")]
+    DurationInSet(String),
+    #[error("Durations are not allowed as map keys: {0}")]
+    DurationAsKey(String),
+    #[error("frozen<> is only allowed on collections, tuples, and user-defined types (got {0})")]
+    FrozenNative(String),
+    #[error("Custom types are not supported: {0}")]
+    Custom(String),
+    #[error("The type is too large: {0}")]
+    TooLarge(String),
+}
+
+impl CqlType {
+    pub const TEXT: CqlType = CqlType::Native(Native::Text);
+    pub const INT: CqlType = CqlType::Native(Native::Int);
+    pub const BIGINT: CqlType = CqlType::Native(Native::Bigint);
+    pub const BOOLEAN: CqlType = CqlType::Native(Native::Boolean);
+    pub const UUID: CqlType = CqlType::Native(Native::Uuid);
+
+    /// Looks the names up. `find` knows the user-defined types of `keyspace`.
+    pub(crate) fn resolve(
+        name: &TypeName,
+        keyspace: &str,
+        find: &dyn Fn(&str) -> Option<Arc<UserType>>,
+    ) -> Result<CqlType, TypeError> {
+        let found = Self::resolve_any(name, keyspace, find)?;
+        TypeSize::of(&found).excess().map_or(Ok(found), |excess| Err(TypeError::TooLarge(excess)))
+    }
+
+    /// The same for types of any size.
+    pub(super) fn resolve_any(
+        name: &TypeName,
+        keyspace: &str,
+        find: &dyn Fn(&str) -> Option<Arc<UserType>>,
+    ) -> Result<CqlType, TypeError> {
+        let part = |name: &TypeName| Self::resolve_any(name, keyspace, find);
+        match name {
+            TypeName::Native(native) => Ok(CqlType::Native(*native)),
+            TypeName::List(element) => {
+                let element = part(element)?;
+                let found = CqlType::List(Box::new(element.clone()));
+                found.check_part(&element)?;
+                Ok(found)
+            }
+            TypeName::Set(element) => {
+                let element = part(element)?;
+                let found = CqlType::Set(Box::new(element.clone()));
+                found.check_part(&element)?;
+                if element.holds_duration() {
+                    return Err(TypeError::DurationInSet(found.to_string()));
+                }
+                Ok(found)
+            }
+            TypeName::Map(key, value) => {
+                let (key, value) = (part(key)?, part(value)?);
+                let found = CqlType::Map(Box::new(key.clone()), Box::new(value.clone()));
+                found.check_part(&key)?;
+                found.check_part(&value)?;
+                if key.holds_duration() {
+                    return Err(TypeError::DurationAsKey(found.to_string()));
+                }
+                Ok(found)
+            }
+            TypeName::Tuple(parts) => {
+                let parts: Result<Vec<_>, _> = parts.iter().map(part).collect();
+                // Tuples are one cell, and so is all inside of them.
+                Ok(CqlType::Tuple(parts?.into_iter().map(CqlType::frozen).collect()))
+            }
+            TypeName::Vector(element, dimensions) => {
+                Ok(CqlType::Vector(Box::new(part(element)?.frozen()), *dimensions))
+            }
+            TypeName::Frozen(inner) => {
+                if matches!(**inner, TypeName::Native(_)) {
+                    return Err(TypeError::FrozenNative(part(inner)?.to_string()));
+                }
+                Self::resolve_frozen(inner, keyspace, find)
+            }
+            TypeName::UserDefined(name) => {
+                if let Some(of) = name.keyspace.as_ref().filter(|of| *of != keyspace) {
+                    let statement = keyspace.to_owned();
+                    return Err(TypeError::OtherKeyspace { statement, of: of.clone() });
+                }
+                let found = find(&name.name).map(CqlType::UserDefined);
+                found.ok_or_else(|| TypeError::Unknown(format!("{keyspace}.{}", name.name)))
+            }
+            TypeName::Custom(class) => Err(TypeError::Custom(class.clone())),
+        }
+    }
+
+    /// What is inside `frozen<>` is frozen all through.
+    fn resolve_frozen(
+        name: &TypeName,
+        keyspace: &str,
+        find: &dyn Fn(&str) -> Option<Arc<UserType>>,
+    ) -> Result<CqlType, TypeError> {
+        let part = |name: &TypeName| match name {
+            TypeName::List(_) | TypeName::Set(_) | TypeName::Map(..) | TypeName::UserDefined(_) => {
+                Self::resolve_frozen(name, keyspace, find)
+            }
+            _ => Self::resolve_any(name, keyspace, find),
+        };
+        let inner = match name {
+            TypeName::List(element) => CqlType::List(Box::new(part(element)?)),
+            TypeName::Set(element) => CqlType::Set(Box::new(part(element)?)),
+            TypeName::Map(key, value) => CqlType::Map(Box::new(part(key)?), Box::new(part(value)?)),
+            _ => Self::resolve_any(name, keyspace, find)?,
+        };
+        Ok(inner.frozen())
+    }
+
+    /// The same, as one cell.
+    #[must_use]
+    pub fn frozen(self) -> CqlType {
+        if self.is_multi_cell() { CqlType::Frozen(Box::new(self)) } else { self }
+    }
+
+    /// Without what says that it is one cell.
+    pub fn unfrozen(&self) -> &CqlType {
+        match self {
+            CqlType::Frozen(inner) => inner,
+            other => other,
+        }
+    }
+
+    /// Whether its parts are cells of their own.
+    pub fn is_multi_cell(&self) -> bool {
+        matches!(
+            self,
+            CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::UserDefined(_)
+        )
+    }
+
+    pub(crate) fn is_counter(&self) -> bool {
+        *self == CqlType::Native(Native::Counter)
+    }
+
+    fn holds_duration(&self) -> bool {
+        match self.unfrozen() {
+            CqlType::Native(native) => *native == Native::Duration,
+            CqlType::List(part) | CqlType::Set(part) | CqlType::Vector(part, _) => {
+                part.holds_duration()
+            }
+            CqlType::Map(key, value) => key.holds_duration() || value.holds_duration(),
+            CqlType::Tuple(parts) => parts.iter().any(CqlType::holds_duration),
+            CqlType::UserDefined(user) => {
+                user.fields.iter().any(|(_, field)| field.holds_duration())
+            }
+            CqlType::Frozen(_) => false,
+        }
+    }
+
+    /// Whether values can stand in a primary key: they must have an order.
+    pub(crate) fn is_ordered(&self) -> bool {
+        !self.holds_duration() && !self.is_counter()
+    }
+
+    fn check_part(&self, part: &CqlType) -> Result<(), TypeError> {
+        match part {
+            CqlType::UserDefined(_) => Err(TypeError::UnfrozenUserType(self.to_string())),
+            _ if part.is_multi_cell() => Err(TypeError::Unfrozen(self.to_string())),
+            _ if part.is_counter() => Err(TypeError::CounterInside(self.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// How the protocol describes it.
+    pub fn wire(&self) -> ColumnType {
+        match self {
+            CqlType::Native(native) => native_wire(*native),
+            CqlType::List(element) => ColumnType::List(Box::new(element.wire())),
+            CqlType::Set(element) => ColumnType::Set(Box::new(element.wire())),
+            CqlType::Map(key, value) => {
+                ColumnType::Map(Box::new(key.wire()), Box::new(value.wire()))
+            }
+            CqlType::Tuple(parts) => ColumnType::Tuple(parts.iter().map(CqlType::wire).collect()),
+            CqlType::UserDefined(user) => ColumnType::UserDefined {
+                keyspace: user.keyspace.clone(),
+                name: user.name.clone(),
+                fields: user
+                    .fields
+                    .iter()
+                    .map(|(name, field)| (name.clone(), field.wire()))
+                    .collect(),
+            },
+            CqlType::Vector(element, dimensions) => ColumnType::Custom(format!(
+                "org.apache.cassandra.db.marshal.VectorType({} , {dimensions})",
+                class_name(element, false)
+            )),
+            CqlType::Frozen(inner) => inner.wire(),
+        }
+    }
+}
+
+fn native_wire(native: Native) -> ColumnType {
+    match native {
+        Native::Ascii => ColumnType::Ascii,
+        Native::Bigint => ColumnType::Bigint,
+        Native::Blob => ColumnType::Blob,
+        Native::Boolean => ColumnType::Boolean,
+        Native::Counter => ColumnType::Counter,
+        Native::Date => ColumnType::Date,
+        Native::Decimal => ColumnType::Decimal,
+        Native::Double => ColumnType::Double,
+        Native::Duration => ColumnType::Duration,
+        Native::Float => ColumnType::Float,
+        Native::Inet => ColumnType::Inet,
+        Native::Int => ColumnType::Int,
+        Native::Smallint => ColumnType::Smallint,
+        Native::Text => ColumnType::Text,
+        Native::Time => ColumnType::Time,
+        Native::Timestamp => ColumnType::Timestamp,
+        Native::Timeuuid => ColumnType::Timeuuid,
+        Native::Tinyint => ColumnType::Tinyint,
+        Native::Uuid => ColumnType::Uuid,
+        Native::Varint => ColumnType::Varint,
+    }
+}
+
+/// The name of Cassandra's class, as vectors carry it. `is_frozen`: the type around it is frozen
+/// already, and so is all inside of it.
+// Source: Cassandra 5.0, AbstractType.toString(boolean) of each type
+fn class_name(of: &CqlType, is_frozen: bool) -> String {
+    let part = |of: &CqlType| class_name(of, is_frozen);
+    let short = match of {
+        CqlType::Native(native) => native.class().to_owned(),
+        CqlType::List(element) => format!("ListType({})", part(element)),
+        CqlType::Set(element) => format!("SetType({})", part(element)),
+        CqlType::Map(key, value) => format!("MapType({},{})", part(key), part(value)),
+        CqlType::Tuple(parts) => {
+            let parts: Vec<String> = parts.iter().map(|part| class_name(part, true)).collect();
+            format!("TupleType({})", parts.join(","))
+        }
+        CqlType::Vector(element, dimensions) => {
+            format!("VectorType({} , {dimensions})", part(element))
+        }
+        CqlType::UserDefined(user) => {
+            let fields = user.fields.iter();
+            let fields: Vec<String> = fields
+                .map(|(name, field)| format!(",{}:{}", hex(name.as_bytes()), part(field)))
+                .collect();
+            let fields = fields.concat();
+            format!("UserType({},{}{fields})", user.keyspace, hex(user.name.as_bytes()))
+        }
+        CqlType::Frozen(inner) if is_frozen => return class_name(inner, true),
+        CqlType::Frozen(inner) => format!("FrozenType({})", class_name(inner, true)),
+    };
+    format!("{CLASS_PACKAGE}{short}")
+}
+
+impl fmt::Display for CqlType {
+    /// As CQL text: what `system_schema` holds.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CqlType::Native(native) => formatter.write_str(native.name()),
+            CqlType::List(element) => write!(formatter, "list<{element}>"),
+            CqlType::Set(element) => write!(formatter, "set<{element}>"),
+            CqlType::Map(key, value) => write!(formatter, "map<{key}, {value}>"),
+            CqlType::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+                write!(formatter, "frozen<tuple<{}>>", parts.join(", "))
+            }
+            CqlType::UserDefined(user) => formatter.write_str(&quoted_if_needed(&user.name)),
+            CqlType::Vector(element, dimensions) => {
+                write!(formatter, "vector<{element}, {dimensions}>")
+            }
+            CqlType::Frozen(inner) => write!(formatter, "frozen<{inner}>"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::Parser;
+
+    fn resolved(text: &str) -> Result<CqlType, TypeError> {
+        let name = TypeName::parse(&mut Parser::new(text).unwrap()).unwrap();
+        let fields = vec![("a".into(), CqlType::INT)];
+        let user = Arc::new(UserType::new("k".into(), "u".into(), fields));
+        CqlType::resolve(&name, "k", &|name| (name == "u").then(|| Arc::clone(&user)))
+    }
+
+    #[test]
+    fn types_are_written_as_cassandra_writes_them() {
+        for (text, expected) in [
+            ("varchar", "text"),
+            (
+                "map<int,list<text>>",
+                "Non-frozen collections are not allowed inside collections: map<int, list<text>>",
+            ),
+            ("map<int, frozen<list<text>>>", "map<int, frozen<list<text>>>"),
+            ("frozen<map<int, list<text>>>", "frozen<map<int, frozen<list<text>>>>"),
+            ("tuple<int, list<text>>", "frozen<tuple<int, frozen<list<text>>>>"),
+            ("frozen<tuple<int, text>>", "frozen<tuple<int, text>>"),
+            ("u", "u"),
+            ("k.u", "u"),
+            ("list<frozen<u>>", "list<frozen<u>>"),
+            ("list<u>", "Non-frozen UDTs are not allowed inside collections: list<u>"),
+            ("vector<float, 3>", "vector<float, 3>"),
+            ("x", "Unknown type k.x"),
+            (
+                "frozen<int>",
+                "frozen<> is only allowed on collections, tuples, and user-defined types (got int)",
+            ),
+            ("set<duration>", "Durations are not allowed inside sets: set<duration>"),
+            ("list<counter>", "Counters are not allowed inside collections: list<counter>"),
+        ] {
+            let found = resolved(text).map_or_else(|error| error.to_string(), |t| t.to_string());
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn vectors_have_the_name_of_a_class() {
+        let ColumnType::Custom(class) = resolved("vector<float, 3>").unwrap().wire() else {
+            panic!()
+        };
+        assert_eq!(
+            class,
+            "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)"
+        );
+        let prefix = |name: &str| format!("org.apache.cassandra.db.marshal.{name}");
+        let names = ["VectorType", "FrozenType", "ListType", "VectorType", "Int32Type"].map(prefix);
+        let [vector, frozen, list, inner, int] = names;
+        let of = resolved("vector<list<vector<int, 1>>, 2>").unwrap().wire();
+        let expected = format!("{vector}({frozen}({list}({inner}({int} , 1))) , 2)");
+        assert_eq!(of, ColumnType::Custom(expected));
+        assert!(!resolved("duration").unwrap().is_ordered());
+        assert!(resolved("frozen<list<int>>").unwrap().is_ordered());
+        assert!(resolved("list<int>").unwrap().is_multi_cell());
+    }
+}

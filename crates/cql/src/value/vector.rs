@@ -1,0 +1,110 @@
+//! Values of vectors: elements of fixed width stand side by side, others behind their lengths.
+
+use crate::type_name::Native;
+use crate::types::CqlType;
+
+/// Bytes of every value of the type, where all have the same.
+pub(crate) fn fixed_width(of: &CqlType) -> Option<usize> {
+    let native = match of.unfrozen() {
+        CqlType::Native(native) => native,
+        CqlType::Vector(element, dimensions) => {
+            return fixed_width(element)?.checked_mul(*dimensions);
+        }
+        _ => return None,
+    };
+    match native {
+        Native::Boolean => Some(1),
+        Native::Int | Native::Float => Some(4),
+        Native::Bigint | Native::Double | Native::Timestamp => Some(8),
+        Native::Uuid | Native::Timeuuid => Some(16),
+        _ => None,
+    }
+}
+
+/// The elements; None if there are not as many.
+// Source: native_protocol_v5.spec 6 "vector"
+pub(crate) fn split_vector(
+    mut bytes: &[u8],
+    dimensions: usize,
+    width: Option<usize>,
+) -> Option<Vec<&[u8]>> {
+    if let Some(width) = width {
+        let whole = bytes.len() == width.checked_mul(dimensions)?;
+        return whole.then(|| bytes.chunks(width).collect());
+    }
+    // Every element takes a byte at least.
+    let mut found = Vec::with_capacity(dimensions.min(bytes.len()));
+    for _ in 0..dimensions {
+        let length = take_length(&mut bytes)?;
+        let (part, rest) = bytes.split_at_checked(length)?;
+        found.push(part);
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(found)
+}
+
+/// Appends one element.
+pub(crate) fn put_element(element: &[u8], width: Option<usize>, out: &mut Vec<u8>) {
+    if width.is_none() {
+        put_length(element.len() as u64, out);
+    }
+    out.extend_from_slice(element);
+}
+
+/// An unsigned number of variable length.
+// Source: native_protocol_v5.spec 3 "[unsigned vint]"
+fn take_length(input: &mut &[u8]) -> Option<usize> {
+    let (&first, rest) = input.split_first()?;
+    let extra = first.leading_ones() as usize;
+    let (behind, rest) = rest.split_at_checked(extra)?;
+    *input = rest;
+    let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
+    let value = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
+    usize::try_from(value).ok()
+}
+
+fn put_length(length: u64, out: &mut Vec<u8>) {
+    let bits = 64 - length.leading_zeros().min(63);
+    // Each byte behind the first costs one bit of the first.
+    let extra = ((bits - 1) / 7).min(8) as usize;
+    let bytes = length.to_be_bytes();
+    if extra == 8 {
+        out.push(0xFF);
+        out.extend_from_slice(&bytes);
+        return;
+    }
+    let start = out.len();
+    out.extend_from_slice(&bytes[7 - extra..]);
+    out[start] |= !(0xFF_u8 >> extra);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn elements_come_back(
+            elements in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..5)
+        ) {
+            let mut bytes = Vec::new();
+            for element in &elements {
+                put_element(element, None, &mut bytes);
+            }
+            let found = split_vector(&bytes, elements.len(), None).unwrap();
+            prop_assert_eq!(found, elements.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            prop_assert_eq!(split_vector(&bytes, elements.len() + 1, None), None);
+        }
+    }
+
+    #[test]
+    fn fixed_elements_stand_side_by_side() {
+        assert_eq!(split_vector(&[1, 2, 3, 4], 2, Some(2)), Some(vec![&[1, 2][..], &[3, 4]]));
+        assert_eq!(split_vector(&[1, 2, 3], 2, Some(2)), None);
+        assert_eq!(fixed_width(&CqlType::TEXT), None);
+        let vector = |element, count| CqlType::Vector(Box::new(element), count);
+        assert_eq!(fixed_width(&vector(vector(CqlType::INT, 2), 3)), Some(24));
+        assert_eq!(fixed_width(&vector(CqlType::TEXT, 3)), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Changes of the schema and of roles: one record of the log each.
+
+use std::sync::Arc;
+
+use cql::error::CqlError;
+use cql::roles::{self, Access, Roles, follow_schema, role_rows};
+use cql::schema::{ChangeContext, Event, ItemRows, RowId, change};
+use cql::statements::Statement;
+use store::{Mutation, Params};
+use uuid::Uuid;
+
+use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
+use crate::commit::{Record, Unit};
+use crate::cql::events::SchemaEvent;
+use crate::cql::execute::install_indexes;
+use crate::gate::Gate;
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// A UUID of version 1: no two changes have the same timestamp, also in another life of the server.
+/// An id that came again would show the new table what is left of the old one.
+fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
+    /// From the beginning of the Gregorian calendar to 1970, in the unit of such UUIDs.
+    const EPOCH: u64 = 0x01B2_1DD2_1381_4000;
+    let ticks = timestamp.cast_unsigned().wrapping_mul(10).wrapping_add(EPOCH);
+    let [high, low, node @ ..] = seed.to_be_bytes();
+    let counter = u16::from_be_bytes([high, low]);
+    uuid::Builder::from_gregorian_timestamp(ticks, counter, &node).into_uuid()
+}
+
+/// What is known of the one who changes the schema or roles.
+#[derive(Debug)]
+pub(crate) struct Changer<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) params: &'a Params,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) record: &'a mut Record,
+    /// Who it is, if he had to log in.
+    pub(crate) access: Option<&'a Access>,
+}
+
+/// What becomes of roles: rows as they are from now on, and rows that go.
+#[derive(Debug, Default)]
+struct RolesDifference {
+    written: ItemRows,
+    deleted: Vec<RowId>,
+}
+
+impl RolesDifference {
+    /// Costs as much as the roles that are not the same: those that are, are shared.
+    fn between(before: &Roles, after: &Roles) -> RolesDifference {
+        let mut found = RolesDifference::default();
+        let changed = |of: &Roles, other: &Roles| -> ItemRows {
+            let changed = of.iter().filter(|(name, role)| {
+                !other.role(name).is_some_and(|other| Arc::ptr_eq(other, role))
+            });
+            changed.flat_map(|(name, role)| role_rows(name, role)).collect()
+        };
+        let (old, new) = (changed(before, after), changed(after, before));
+        found.deleted.extend(old.keys().filter(|id| !new.contains_key(*id)).cloned());
+        found.written.extend(new.into_iter().filter(|(id, cells)| old.get(id) != Some(cells)));
+        found
+    }
+
+    fn put_into<'b>(&'b self, batch: &mut Batch<'b>) {
+        self.written.iter().for_each(|(id, cells)| batch.put_items(id, cells));
+        self.deleted.iter().for_each(|id| batch.delete(id));
+    }
+}
+
+impl Changer<'_> {
+    /// Carries out a statement on the schema: see [`super::changes_schema`]. Returns what clients are
+    /// told, and the position of the log that must be durable before; no event: nothing was to be
+    /// done.
+    pub(crate) fn change(
+        &mut self,
+        statement: &Statement,
+        keyspace: Option<&str>,
+    ) -> Result<(Option<Event>, Gate), CqlError> {
+        let (event, gate) = self.carry_out(statement, keyspace)?;
+        if let Some(event) = &event {
+            SchemaEvent::announce(self.shared, event.clone(), gate);
+        }
+        Ok((event, gate))
+    }
+
+    /// The same, and no client is told.
+    pub(crate) fn carry_out(
+        &mut self,
+        statement: &Statement,
+        keyspace: Option<&str>,
+    ) -> Result<(Option<Event>, Gate), CqlError> {
+        let mut last = self.shared.schema.0.lock();
+        let catalog = self.shared.catalog.load_full();
+        let timestamp = last.next_timestamp(self.params.now());
+        let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
+        let cx = ChangeContext { keyspace, table_id: new_table, timestamp };
+        let Some(change) = change(&catalog, statement, &cx)? else {
+            // What is there already may not be durable yet: whoever is told so builds on it.
+            return Ok((None, last.gate));
+        };
+        let before = self.shared.roles.load_full();
+        let creator = self.access.filter(|access| access.is_enforced()).map(Access::name);
+        let roles = follow_schema(&before, &catalog, &change.event, creator);
+        let difference = roles
+            .as_ref()
+            .map(|after| RolesDifference::between(&before, after))
+            .unwrap_or_default();
+        let mut batch = Batch::new(timestamp, self.params.now());
+        change.written.iter().for_each(|(id, cells)| batch.put(id, cells));
+        change.deleted.iter().for_each(|id| batch.delete(id));
+        difference.put_into(&mut batch);
+        let (local_id, local) = local_row(|row| row.uuid("schema_version", change.catalog.version));
+        batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
+        let truncated = change.truncated.iter();
+        let truncated = truncated.map(|id| Mutation::Truncate { table: table_id(*id) });
+        let mutations: Vec<Mutation<'_>> = batch.mutations().chain(truncated).collect();
+        let shared = self.shared;
+        let gate = self.write(&mutations, !change.truncated.is_empty(), || {
+            shared.catalog.store(Arc::clone(&change.catalog));
+            install_indexes(&change.catalog, &shared.keyspace);
+            if let Some(roles) = roles {
+                shared.roles.store(roles);
+            }
+        })?;
+        *last = Last { timestamp, gate };
+        Ok((Some(change.event), gate))
+    }
+
+    /// Carries out a statement on roles: see [`roles::changes_roles`]. Returns what the client is
+    /// warned of, and the position of the log that must be durable before it is told anything.
+    /// `salted_hash`: of the statement's password.
+    pub(crate) fn change_roles(
+        &mut self,
+        statement: &Statement,
+        keyspace: Option<&str>,
+        salted_hash: Option<&str>,
+    ) -> Result<(Option<String>, Gate), CqlError> {
+        let mut last = self.shared.schema.0.lock();
+        let catalog = self.shared.catalog.load_full();
+        let before = self.shared.roles.load_full();
+        let cx = roles::ChangeContext {
+            catalog: &catalog,
+            keyspace,
+            performer: self.access.map(Access::name),
+            is_enforced: self.access.is_some_and(Access::is_enforced),
+            salted_hash,
+        };
+        let Some(change) = roles::change(&before, statement, &cx)? else {
+            return Ok((None, last.gate));
+        };
+        let timestamp = last.next_timestamp(self.params.now());
+        let difference = RolesDifference::between(&before, &change.roles);
+        let mut batch = Batch::new(timestamp, self.params.now());
+        difference.put_into(&mut batch);
+        // The newest timestamp stays readable when all rows of a change are deletions.
+        let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));
+        batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
+        let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
+        let shared = self.shared;
+        let gate = self.write(&mutations, false, || shared.roles.store(Arc::new(change.roles)))?;
+        *last = Last { timestamp, gate };
+        Ok((change.warning, gate))
+    }
+
+    /// Puts mutations on the log and into the store, as one record, and publishes what they say: under
+    /// the same locks, so that a write that was planned for a table that is dropped comes before, or
+    /// is refused. `truncates`: a table of any stripe.
+    fn write(
+        &mut self,
+        mutations: &[Mutation<'_>],
+        truncates: bool,
+        publish: impl FnOnce(),
+    ) -> Result<Gate, CqlError> {
+        let shared = self.shared;
+        let mut bytes = Vec::new();
+        for mutation in mutations {
+            mutation.encode(&mut bytes);
+        }
+        let hashes = mutations.iter().filter_map(|mutation| match mutation {
+            Mutation::Partition { key, .. } => Some(key.hash()),
+            _ => None,
+        });
+        let locked = if truncates {
+            shared.keyspace.lock_all(self.params)
+        } else {
+            shared.keyspace.lock(hashes, self.params)
+        };
+        let mut unit = Unit::new(shared, self.worker, self.record, locked);
+        unit.admit(bytes.len(), u64::MAX)
+            .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
+        for mutation in mutations {
+            unit.change(mutation).map_err(|error| CqlError::Server(error.to_string()))?;
+        }
+        Ok(unit.commit_then(self.worker, |_, _| publish()))
+    }
+}

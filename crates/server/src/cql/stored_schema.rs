@@ -1,0 +1,312 @@
+//! Rows of system tables in the store and in the log.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use base::time::UnixMs;
+use cql::roles::{self, Roles, role_rows};
+use cql::schema::{
+    Catalog, Cells, DESCRIBING, ItemCells, ItemRows, LoadError, RowBuilder, RowId, RowReader, Rows,
+    SCHEMA, Table, builtin_table, from_rows, is_system, keyspace_rows,
+};
+use cql::token::token;
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
+use store::{
+    CellValue, Keyspace, Locked, Mutation, Params, PartitionKey, RowKey, STRIPES, Seconds, Stamp,
+    TableId, Write, Writes,
+};
+use uuid::Uuid;
+
+use crate::commit::{Record, Unit};
+use crate::config::{CqlAuthenticator, Settings};
+use crate::gate::Gate;
+use crate::shared::{Shared, params};
+use crate::worker::Worker;
+
+/// The key of the one row of `system.local`; what of it is stored is this server's for ever.
+const LOCAL: &str = "local";
+
+/// The last change of the schema. Its lock is held while the schema is changed, and taken before
+/// those of stripes.
+#[derive(Debug, Default)]
+pub(crate) struct LastChange(pub(super) Mutex<Last>);
+
+impl LastChange {
+    /// What replies about the schema as it is now wait for.
+    pub(crate) fn gate(&self) -> Gate {
+        self.0.lock().gate
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    pub(super) timestamp: i64,
+    /// What replies about the schema wait for.
+    pub(super) gate: Gate,
+}
+
+impl Last {
+    /// The timestamp of the next change: one number for what a row was before, one for what it is.
+    pub(super) fn next_timestamp(&self, now: UnixMs) -> i64 {
+        let now_us = i64::try_from(now.0.saturating_mul(1000)).unwrap_or(i64::MAX);
+        now_us.max(self.timestamp.saturating_add(2))
+    }
+}
+
+/// What a start finds in the store.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) catalog: Catalog,
+    pub(crate) roles: Roles,
+    pub(crate) last_change: LastChange,
+}
+
+pub(super) fn table_id(id: Uuid) -> TableId {
+    TableId(id.as_u128())
+}
+
+fn key_of(id: &RowId) -> PartitionKey<'_> {
+    let token = token(&id.partition);
+    PartitionKey { table: table_id(id.table), token, bytes: &id.partition }
+}
+
+fn seconds(now: UnixMs) -> Seconds {
+    Seconds::try_from(now.0 / 1000).unwrap_or(Seconds::MAX)
+}
+
+/// Reads the schema back. O(stripes) beside the schema itself.
+pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, LoadError> {
+    let described = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
+    let of_roles = roles::TABLES.map(|name| builtin_table("system_auth", name));
+    let local = builtin_table("system", LOCAL);
+    let tables = described.iter().chain(&of_roles).chain([&local]);
+    let tables: Vec<&Table> = tables.map(|table| &**table).collect();
+    let mut newest = 0;
+    let rows = read(keyspace, params, &tables, &mut newest);
+    let last = Last { timestamp: newest, gate: Gate::OPEN };
+    Ok(Loaded {
+        catalog: from_rows(&plain(&rows))?,
+        roles: roles::from_rows(&rows)?,
+        last_change: LastChange(Mutex::new(last)),
+    })
+}
+
+/// Without the items of sets.
+fn plain(rows: &ItemRows) -> Rows {
+    let plain = |cells: &ItemCells| {
+        let cells = cells.iter().filter(|((_, item), _)| item.is_none());
+        cells.map(|((column, _), bytes)| (*column, bytes.clone())).collect()
+    };
+    rows.iter().map(|(id, cells)| (id.clone(), plain(cells))).collect()
+}
+
+/// All rows of some tables, and the newest timestamp of a cell or row.
+fn read(keyspace: &Keyspace, params: &Params, tables: &[&Table], newest: &mut i64) -> ItemRows {
+    let mut rows = ItemRows::new();
+    for stripe in 0..STRIPES {
+        let locked = keyspace.lock_stripe(stripe, params);
+        for table in tables {
+            read_stripe(&locked, table, &mut rows, newest);
+        }
+    }
+    rows
+}
+
+fn read_stripe(locked: &Locked<'_>, table: &Table, rows: &mut ItemRows, newest: &mut i64) {
+    let now = seconds(locked.params().now());
+    for (_, key, partition) in locked.partitions(table_id(table.id), Bound::Unbounded) {
+        for row in partition.rows(Bound::Unbounded, Bound::Unbounded, now) {
+            let (partition, clustering) = (key.to_vec(), Some(row.key.to_vec()));
+            let mut cells = ItemCells::new();
+            for cell in row.cells() {
+                *newest = cell.timestamp.max(*newest);
+                cells.insert((cell.column, cell.item.map(<[u8]>::to_vec)), cell.bytes.to_vec());
+            }
+            rows.insert(RowId { table: table.id, partition, clustering }, cells);
+        }
+    }
+}
+
+/// Changes of rows, as the writes of each partition.
+pub(super) struct Batch<'a> {
+    timestamp: i64,
+    now: Seconds,
+    partitions: BTreeMap<(Uuid, &'a [u8]), Vec<Write<'a>>>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(timestamp: i64, now: UnixMs) -> Batch<'a> {
+        Batch { timestamp, now: seconds(now), partitions: BTreeMap::new() }
+    }
+
+    pub(super) fn writes(&mut self, id: &'a RowId) -> &mut Vec<Write<'a>> {
+        self.partitions.entry((id.table, &id.partition)).or_default()
+    }
+
+    /// The row is this from now on, whatever it was.
+    pub(super) fn put(&mut self, id: &'a RowId, cells: &'a Cells) {
+        let cells = cells.iter().map(|(column, bytes)| (*column, None, &**bytes));
+        self.replace(id, cells);
+    }
+
+    /// The same with items of sets.
+    pub(super) fn put_items(&mut self, id: &'a RowId, cells: &'a ItemCells) {
+        let cells =
+            cells.iter().map(|((column, item), bytes)| (*column, item.as_deref(), &**bytes));
+        self.replace(id, cells);
+    }
+
+    fn replace(
+        &mut self,
+        id: &'a RowId,
+        cells: impl Iterator<Item = (u32, Option<&'a [u8]>, &'a [u8])>,
+    ) {
+        let (timestamp, at) = (self.timestamp, self.now);
+        let row = id.clustering.as_deref().unwrap_or_default();
+        let writes = self.writes(id);
+        writes.push(Write::DeleteRow { row, stamp: Stamp { timestamp: timestamp - 1, at } });
+        writes.push(Write::InsertRow { row, timestamp, expiry: None });
+        writes.extend(cells.map(|(column, item, bytes)| Write::Cell {
+            row: RowKey::Clustering(row),
+            column,
+            item,
+            timestamp,
+            value: CellValue::Live { bytes, expiry: None },
+        }));
+    }
+
+    pub(super) fn delete(&mut self, id: &'a RowId) {
+        let stamp = Stamp { timestamp: self.timestamp, at: self.now };
+        let writes = self.writes(id);
+        writes.push(match &id.clustering {
+            Some(row) => Write::DeleteRow { row, stamp },
+            None => Write::DeletePartition(stamp),
+        });
+    }
+
+    pub(super) fn mutations(&self) -> impl Iterator<Item = Mutation<'_>> {
+        self.partitions.iter().map(|((table, bytes), writes)| {
+            let key = PartitionKey { table: table_id(*table), token: token(bytes), bytes };
+            Mutation::Partition { key, writes: Writes::Slice(writes) }
+        })
+    }
+}
+
+/// The stored part of `system.local`.
+pub(super) fn local_row(fill: impl FnOnce(RowBuilder<'_>) -> RowBuilder<'_>) -> (RowId, Cells) {
+    let table = builtin_table("system", LOCAL);
+    fill(RowBuilder::new(&table).text("key", LOCAL)).stored()
+}
+
+/// Some cells of a row; others stay.
+pub(super) fn cells_of<'a>(
+    id: &'a RowId,
+    cells: &'a Cells,
+    timestamp: i64,
+) -> impl Iterator<Item = Write<'a>> {
+    let row = RowKey::Clustering(id.clustering.as_deref().unwrap_or_default());
+    cells.iter().map(move |(column, bytes)| Write::Cell {
+        row,
+        column: *column,
+        item: None,
+        timestamp,
+        value: CellValue::Live { bytes, expiry: None },
+    })
+}
+
+/// Who this server is, the same in all of its lives. None before it has served CQL.
+pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
+    let (id, _) = local_row(|row| row);
+    let key = key_of(&id);
+    let locked = keyspace.lock_one(key.hash(), params);
+    let row = locked.partition(key)?.row(&[], seconds(params.now()))?;
+    let cells = row.cells().map(|cell| (cell.column, cell.bytes.to_vec())).collect();
+    let table = builtin_table("system", LOCAL);
+    RowReader::stored(&table, &id, &cells).ok()?.uuid("host_id").ok()?
+}
+
+/// Makes the rows that describe the server's own keyspaces what this program has, and gives the
+/// server an identity if it has none. At start, before anybody is served; nothing is written if
+/// nobody can ask. `random` seeds the identity.
+pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Result<()> {
+    let settings = shared.settings.load_full();
+    if !settings.speaks_cql() {
+        return Ok(());
+    }
+    let params = &params(&settings, now, shared.keyspace.seed(), random);
+    let catalog = shared.catalog.load_full();
+    let mut expected = Rows::new();
+    for keyspace in catalog.keyspaces.values().filter(|keyspace| is_system(&keyspace.name)) {
+        expected.extend(keyspace_rows(keyspace));
+    }
+    let tables = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
+    let tables: Vec<&Table> = tables.iter().map(|table| &**table).collect();
+    let mut last = shared.schema.0.lock();
+    let mut stored = plain(&read(&shared.keyspace, params, &tables, &mut last.timestamp));
+    stored.retain(|id, _| std::str::from_utf8(&id.partition).is_ok_and(is_system));
+    last.timestamp = last.next_timestamp(now);
+    let first = first_roles(shared, &settings)?;
+    let first_rows: ItemRows =
+        first.iter().flat_map(Roles::iter).flat_map(|(name, role)| role_rows(name, role)).collect();
+    let mut batch = Batch::new(last.timestamp, params.now());
+    expected.iter().filter(|(id, cells)| stored.get(*id) != Some(*cells)).for_each(
+        |(id, cells)| {
+            batch.put(id, cells);
+        },
+    );
+    stored.keys().filter(|id| !expected.contains_key(*id)).for_each(|id| batch.delete(id));
+    let mut host = [0; 16];
+    SmallRng::seed_from_u64(random).fill_bytes(&mut host);
+    let host = uuid::Builder::from_random_bytes(host).into_uuid();
+    let (local_id, local) = local_row(|row| row.uuid("host_id", host));
+    if host_id(&shared.keyspace, params).is_none() {
+        batch.put(&local_id, &local);
+    }
+    for (id, cells) in &first_rows {
+        batch.put_items(id, cells);
+    }
+    let mut worker = Worker::new(shared, 0);
+    let mut record = Record::default();
+    // A record for each: the next start finds what a crash has left out.
+    for mutation in batch.mutations() {
+        let Mutation::Partition { key, .. } = &mutation else {
+            unreachable!("a batch writes partitions")
+        };
+        let locked = shared.keyspace.lock_one(key.hash(), params);
+        let mut unit = Unit::new(shared, &worker, &mut record, locked);
+        unit.change(&mutation)?;
+        last.gate = unit.commit(&mut worker);
+    }
+    if let Some(cause) = shared.log.poisoned() {
+        return Err(cause).context("writing to the log");
+    }
+    shared.memory.store.consume(u64::try_from(worker.store_bytes).unwrap_or(0));
+    if let Some(roles) = first {
+        shared.roles.store(Arc::new(roles));
+    }
+    Ok(())
+}
+
+/// The superuser with the server's password, if those who log in must be known and nobody is.
+// Source: Cassandra 5.0, CassandraRoleManager.setupDefaultRole
+fn first_roles(shared: &Shared, settings: &Settings) -> anyhow::Result<Option<Roles>> {
+    if settings.cql_authenticator != CqlAuthenticator::Password {
+        return Ok(None);
+    }
+    let roles = shared.roles.load();
+    if roles.iter().any(|(_, role)| role.can_login && role.salted_hash.is_some()) {
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        settings.requirepass.is_set(),
+        "cql-authenticator is password, and there is no role that can log in: set requirepass, which \
+         becomes the password of the superuser {}",
+        roles::SUPERUSER
+    );
+    tracing::info!(role = roles::SUPERUSER, "made a superuser, with the password of requirepass");
+    Ok(Some(roles.with_superuser(roles::password::hash(&settings.requirepass.0))))
+}
