@@ -1,8 +1,9 @@
-//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, near names, and
+//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, near names, hexadecimal digits, and
 //! the error of a wrong command line. No term of the domain (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod hex;
 pub mod memory;
 pub mod nearest;
 pub mod stages;

@@ -11,7 +11,7 @@ use wire::cql::{
 
 use super::parser::quoted_if_needed;
 use super::plan::Plan;
-use super::prepared::PreparedStatement;
+use super::plan::prepared::PreparedStatement;
 use super::schema::{
     Catalog, ChangeContext, DescribeContext, Rows, Table, builtin, change, changes_schema,
     describe, from_rows, is_virtual_system, keyspace_rows,
@@ -153,7 +153,7 @@ fn describe_to_clients(statement: &PreparedStatement) {
         let encoder = ResponseEncoder { version, compression: None, notes };
         let mut out = Vec::new();
         encoder.prepared(1, &statement.reply(), &mut out).expect("markers and columns fit");
-        let columns = statement.result.as_ref().map(super::prepared::Description::columns);
+        let columns = statement.result.as_ref().map(super::plan::prepared::Description::columns);
         let nothing = Columns { keyspace: "", table: "", columns: &[] };
         let metadata = RowsMetadata {
             columns: columns.unwrap_or(nothing),
@@ -327,7 +327,7 @@ mod tests {
         while make(&format!("CREATE TYPE t{} (a frozen<t{levels}>)", levels + 1)) {
             levels += 1;
         }
-        assert_eq!(levels + 2, super::super::type_size::TYPE_LEVELS_MAX);
+        assert_eq!(levels + 2, crate::types::size::TYPE_LEVELS_MAX);
         assert!(make(&format!(
             "CREATE TABLE deep (k int PRIMARY KEY, v frozen<t{levels}>, w int)"
         )));

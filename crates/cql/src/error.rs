@@ -23,7 +23,7 @@ pub enum CqlError {
     BadCredentials(String),
     #[error("{message}")]
     AlreadyExists { keyspace: String, table: String, message: String },
-    #[error("Prepared query with ID {} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)", crate::value::text::hex(.0))]
+    #[error("Prepared query with ID {} not found (either the query was not prepared on this host (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted from the internal cache)", base::hex::hex(.0))]
     Unprepared(Vec<u8>),
     #[error("Cannot achieve consistency level {consistency:?}")]
     Unavailable { consistency: Consistency, required: i32, alive: i32 },

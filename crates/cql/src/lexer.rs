@@ -7,7 +7,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::value::time::Duration;
+use crate::duration::Duration;
 
 /// Where a token begins: both count from what Cassandra's messages count from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

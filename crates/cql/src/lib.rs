@@ -13,15 +13,16 @@
 
 #[doc(hidden)]
 pub mod check;
+mod duration;
 pub mod error;
 pub mod expression;
 pub mod function;
 pub mod json_limits;
 pub mod lexer;
 mod markdown;
+pub mod moment;
 pub mod parser;
 pub mod plan;
-pub mod prepared;
 pub mod relation;
 pub mod roles;
 pub mod schema;
@@ -29,8 +30,8 @@ pub mod statements;
 pub mod term;
 pub mod token;
 pub mod type_name;
-pub mod type_size;
 pub mod types;
 pub mod value;
+mod vint;
 
 pub use markdown::markdown;

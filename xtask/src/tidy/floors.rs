@@ -10,7 +10,7 @@ const IMPORTS: [(&str, &[&str]); 12] = [
     ("wire", &["base"]),
     ("store", &["base"]),
     ("binlog", &["base"]),
-    ("cql", &["wire", "store"]),
+    ("cql", &["base", "wire", "store"]),
     ("server", &["base", "reactor", "wire", "store", "binlog", "cql"]),
     ("web", &["base", "reactor", "wire"]),
     ("pipeline", &["base", "reactor", "wire", "store", "binlog"]),

@@ -1,7 +1,7 @@
 //! Whether a term can stand where a type is wanted, before either is turned into an expression.
 
 use super::bind::{TermCx, hinted_type};
-use crate::function::{operator, resolve};
+use super::{operator, resolve};
 use crate::term::{Constant, Term};
 use crate::type_name::Native;
 use crate::types::CqlType;

@@ -1,15 +1,18 @@
 //! Terms and selectors with all names looked up and all types known, and what they evaluate to.
 //!
 //! Reading order: `bind` (terms of statements to expressions), `select` (what SELECT computes of rows),
-//! `markers` (what clients must send), `bound` (what they sent), `moment` (time and chance).
+//! `resolve` (the function that a call means), `operator` (the same for arithmetic), `cast`, `markers` (what
+//! clients must send), `bound` (what they sent).
 
 mod bind;
 mod bound;
+mod cast;
 mod document;
 pub(crate) mod fit;
 mod literal;
 mod markers;
-mod moment;
+pub(crate) mod operator;
+pub(crate) mod resolve;
 mod select;
 pub(crate) mod text;
 
@@ -23,11 +26,11 @@ pub use bound::BoundValues;
 pub use document::decode_document;
 pub use markers::Marker;
 pub(crate) use markers::Markers;
-pub use moment::Moment;
 pub(crate) use select::{AggregateCall, SelectorCx, bind_selector};
 
 use super::error::CqlError;
 use super::function::{Call, Function};
+use super::moment::Moment;
 use super::types::CqlType;
 use super::value::check::check;
 use super::value::check_size;

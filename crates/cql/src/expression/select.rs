@@ -2,14 +2,14 @@
 
 use super::Expression;
 use super::bind::{TermCx, bind_term, hinted_type};
+use super::cast::bind_cast;
 use super::fit::exact_type;
+use super::operator;
+use super::resolve::{Argument, bind_resolved, resolve};
 use super::text::TermText;
 use crate::error::CqlError;
 use crate::function::aggregate::Aggregate;
-use crate::function::cast::bind_cast;
-use crate::function::operator;
 use crate::function::part::{ELEMENT, FIELD, SLICE};
-use crate::function::resolve::{Argument, bind_resolved, resolve};
 use crate::parser::QualifiedName;
 use crate::schema::Table;
 use crate::statements::Selector;

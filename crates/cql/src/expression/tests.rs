@@ -453,15 +453,14 @@ fn any_value() -> impl Strategy<Value = (Native, Vec<u8>)> {
             let decimal = crate::value::number::Decimal { unscaled, scale };
             (Native::Decimal, decimal.encode())
         }),
-        (0..crate::value::time::NS_PER_DAY)
-            .prop_map(|ns| (Native::Time, ns.to_be_bytes().to_vec())),
+        (0..crate::duration::NS_PER_DAY).prop_map(|ns| (Native::Time, ns.to_be_bytes().to_vec())),
         (-60_000_000_000_000..250_000_000_000_000_i64)
             .prop_map(|ms| (Native::Timestamp, ms.to_be_bytes().to_vec())),
         (-700_000..2_900_000_i64).prop_map(|days| {
             (Native::Date, crate::value::constant::encode_days(days).unwrap())
         }),
         (0..i32::MAX, 0..i32::MAX, 1..i64::MAX).prop_map(|(months, days, nanoseconds)| {
-            let duration = crate::value::time::Duration { months, days, nanoseconds };
+            let duration = crate::duration::Duration { months, days, nanoseconds };
             (Native::Duration, duration.encode())
         }),
     ]

@@ -63,7 +63,7 @@ fn from_blob(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
         CqlError::invalid(format!(
             "In call to function system.{}, value 0x{} is not a valid binary representation for type {}",
             call.called,
-            crate::value::text::hex(bytes),
+            base::hex::hex(bytes),
             call.returns
         ))
     })?;

@@ -20,7 +20,7 @@ const GUARD_DIGITS: u32 = 12;
 const SERIES_DIGITS_MAX: u32 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(super) enum DecimalError {
+pub(crate) enum DecimalError {
     #[error("BigInteger divide by zero")]
     DivisionByZero,
     #[error("Division by zero")]
@@ -35,7 +35,7 @@ pub(super) enum DecimalError {
 
 type Result<T> = std::result::Result<T, DecimalError>;
 
-pub(super) fn calculate(operator: Operator, left: &Decimal, right: &Decimal) -> Result<Decimal> {
+pub(crate) fn calculate(operator: Operator, left: &Decimal, right: &Decimal) -> Result<Decimal> {
     match operator {
         Operator::Add => add(left, right),
         Operator::Subtract => add(left, &right.negated()),

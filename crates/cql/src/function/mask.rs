@@ -5,6 +5,7 @@ use sha2::{Digest, Sha224, Sha256, Sha384, Sha512, Sha512_224, Sha512_256};
 
 use super::signature::Returns;
 use super::{Call, Function, Parameter, Shape};
+use crate::duration::Duration;
 use crate::error::CqlError;
 use crate::type_name::Native;
 use crate::types::CqlType;
@@ -12,7 +13,6 @@ use crate::value::check_size;
 use crate::value::collection::{put_count, put_part};
 use crate::value::constant::encode_days;
 use crate::value::number::Decimal;
-use crate::value::time::Duration;
 use crate::value::vector::{fixed_width, put_element};
 
 type Outcome = Result<Option<Vec<u8>>, CqlError>;

@@ -1,22 +1,19 @@
 //! Functions of CQL: what they take, what they give, how they are computed.
 //!
 //! `list` is the one table of them all; each file beside it has the rows and the code of one kind.
-//! `resolve` finds the function that a call means, `operator` does the same for arithmetic. `aggregate`
-//! has the functions of many rows.
+//! `aggregate` has the functions of many rows.
 
 pub mod aggregate;
 mod blob;
 pub(crate) mod cast;
 mod collection;
-mod decimal;
+pub(crate) mod decimal;
 mod json;
 pub(crate) mod list;
 mod mask;
 mod math;
-mod number;
-pub(crate) mod operator;
+pub(crate) mod number;
 pub(crate) mod part;
-pub(crate) mod resolve;
 pub(crate) mod signature;
 mod time;
 mod token;
@@ -26,7 +23,7 @@ mod vector;
 pub(crate) use signature::{Parameter, Shape, Signature};
 
 use super::error::CqlError;
-use super::expression::Moment;
+use super::moment::Moment;
 use super::types::CqlType;
 
 /// A scalar function: a row of a table.

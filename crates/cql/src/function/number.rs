@@ -7,7 +7,7 @@ use crate::value::number::{Decimal, float_text, low_bits};
 
 /// A value of a numeric type.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     /// Of `tinyint`, `smallint`, `int`, `bigint` and `counter`.
     Integer(i64),
     Varint(BigInt),
@@ -18,7 +18,7 @@ pub(super) enum Number {
 
 /// What cannot be a decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotDecimal {
+pub(crate) enum NotDecimal {
     #[error("A NaN cannot be converted into a decimal")]
     Nan,
     #[error("An infinite number cannot be converted into a decimal")]
@@ -26,7 +26,7 @@ pub(super) enum NotDecimal {
 }
 
 /// All numeric types.
-pub(super) const NUMERIC: [Native; 9] = [
+pub(crate) const NUMERIC: [Native; 9] = [
     Native::Tinyint,
     Native::Smallint,
     Native::Int,
@@ -40,7 +40,7 @@ pub(super) const NUMERIC: [Native; 9] = [
 
 impl Number {
     /// None of an empty value, and of a type that is no number.
-    pub(super) fn decode(bytes: &[u8], native: Native) -> Option<Number> {
+    pub(crate) fn decode(bytes: &[u8], native: Native) -> Option<Number> {
         Some(match native {
             Native::Tinyint => Number::Integer(i8::from_be_bytes(bytes.try_into().ok()?).into()),
             Native::Smallint => Number::Integer(i16::from_be_bytes(bytes.try_into().ok()?).into()),
@@ -59,7 +59,7 @@ impl Number {
 
     /// The bytes for a numeric type: what is too large is cut as Java cuts it.
     // Source: java.lang.Number of each class, byteValue to doubleValue
-    pub(super) fn encode(&self, native: Native) -> Result<Vec<u8>, NotDecimal> {
+    pub(crate) fn encode(&self, native: Native) -> Result<Vec<u8>, NotDecimal> {
         Ok(match native {
             Native::Tinyint => self.low_bytes::<1>(),
             Native::Smallint => self.low_bytes::<2>(),
@@ -87,7 +87,7 @@ impl Number {
         whole.to_be_bytes()[8 - WIDTH..].to_vec()
     }
 
-    pub(super) fn to_i64(&self) -> i64 {
+    pub(crate) fn to_i64(&self) -> i64 {
         match self {
             Number::Integer(value) => *value,
             Number::Varint(value) => low_bits(value),
@@ -99,7 +99,7 @@ impl Number {
         }
     }
 
-    pub(super) fn to_bigint(&self) -> BigInt {
+    pub(crate) fn to_bigint(&self) -> BigInt {
         match self {
             Number::Varint(value) => value.clone(),
             _ => BigInt::from(self.to_i64()),
@@ -107,7 +107,7 @@ impl Number {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "rounds, as in Java")]
-    pub(super) fn to_f64(&self) -> f64 {
+    pub(crate) fn to_f64(&self) -> f64 {
         match self {
             Number::Integer(value) => *value as f64,
             Number::Varint(value) => value.to_string().parse().expect("digits are a number"),
@@ -118,7 +118,7 @@ impl Number {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "rounds, as in Java")]
-    pub(super) fn to_f32(&self) -> f32 {
+    pub(crate) fn to_f32(&self) -> f32 {
         match self {
             Number::Integer(value) => *value as f32,
             Number::Varint(value) => value.to_string().parse().expect("digits are a number"),
@@ -131,7 +131,7 @@ impl Number {
 
     /// Floats as the decimal with the fewest digits that gives them back.
     // Source: Cassandra 5.0, DecimalType.toBigDecimal
-    pub(super) fn to_decimal(&self) -> Result<Decimal, NotDecimal> {
+    pub(crate) fn to_decimal(&self) -> Result<Decimal, NotDecimal> {
         let of_double = |value: f64| {
             if value.is_nan() {
                 return Err(NotDecimal::Nan);
@@ -151,7 +151,7 @@ impl Number {
     /// Beside a decimal whole numbers have a digit behind the point, as if they were doubles; those
     /// that doubles cannot hold stay exact here.
     // Source: Cassandra 5.0, NumberType.toBigDecimal
-    pub(super) fn to_operand(&self) -> Result<Decimal, NotDecimal> {
+    pub(crate) fn to_operand(&self) -> Result<Decimal, NotDecimal> {
         /// Doubles hold all whole numbers up to this one.
         const EXACT_MAX: u64 = 1 << 53;
         match self {

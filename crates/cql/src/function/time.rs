@@ -3,12 +3,11 @@
 use uuid::Uuid;
 
 use super::{Call, Function, Shape, Signature};
+use crate::duration::{Duration, NS_PER_DAY, NS_PER_MS, NS_PER_US};
 use crate::error::CqlError;
 use crate::type_name::Native;
 use crate::value::constant::{decode_days, encode_days};
-use crate::value::time::{
-    Duration, MS_PER_DAY, NS_PER_DAY, NS_PER_MS, NS_PER_US, add_to_days, months_of_days,
-};
+use crate::value::time::{MS_PER_DAY, add_to_days, months_of_days};
 
 type Outcome = Result<Option<Vec<u8>>, CqlError>;
 

@@ -11,6 +11,7 @@ mod conditions;
 mod lookups;
 mod names;
 mod planner;
+pub mod prepared;
 mod relations;
 mod restrictions;
 mod select;
@@ -33,9 +34,9 @@ pub use select::SelectPlan;
 pub use selection::{Extra, ExtraKind, Shows};
 pub use write::{Target, WritePlan};
 
+use self::prepared::{Description, PreparedStatement, statement_id};
 use super::error::CqlError;
 use super::expression::{Expression, Marker, Markers};
-use super::prepared::{Description, PreparedStatement, statement_id};
 use super::schema::{Catalog, Column, Table, TableSource};
 use super::statements::{self, Statement};
 use planner::Planner;

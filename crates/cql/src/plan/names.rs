@@ -1,7 +1,7 @@
 //! What computed columns are called when they have no alias.
 
 use crate::expression::Expression;
-use crate::function::operator::find as find_operator;
+use crate::expression::operator::find as find_operator;
 use crate::relation::{Comparison, Left, Relation, Right};
 use crate::statements::Selector;
 use crate::term::{Constant, NEGATION, Operator, Term};

@@ -256,7 +256,7 @@ fn needed(
 mod tests {
     use super::super::testing::roles;
     use super::*;
-    use crate::prepared::PreparedStatement;
+    use crate::plan::prepared::PreparedStatement;
     use crate::schema::testing::catalog;
 
     const TABLES: [&str; 3] = [

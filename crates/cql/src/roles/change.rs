@@ -66,15 +66,6 @@ pub fn changes_roles(statement: &Statement) -> bool {
     }
 }
 
-/// The password that must be hashed before the statement is carried out.
-pub fn hashes_password(statement: &Statement) -> Option<&str> {
-    match statement {
-        Statement::CreateRole(create) => create.options.password.as_deref(),
-        Statement::AlterRole(alter) => alter.options.password.as_deref(),
-        _ => None,
-    }
-}
-
 /// Carries out a statement on roles. None: IF (NOT) EXISTS, and nothing is to be done.
 pub fn change(roles: &Roles, statement: &Statement, cx: &ChangeContext<'_>) -> Outcome {
     let performer = Performer { roles, name: cx.performer, is_enforced: cx.is_enforced };

@@ -19,7 +19,7 @@ mod rows;
 mod testing;
 
 pub use access::{Access, Performer};
-pub use change::{ChangeContext, change, changes_roles, follow_schema, hashes_password};
+pub use change::{ChangeContext, change, changes_roles, follow_schema};
 pub use list::{Listed, list};
 pub use role::{Roles, SUPERUSER};
 pub use rows::{TABLES, from_rows, is_table_of_roles, role_rows};

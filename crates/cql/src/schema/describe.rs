@@ -15,7 +15,7 @@ use crate::parser::quoted_if_needed;
 use crate::statements::{Describe, Described};
 use crate::types::{CqlType, UserType};
 use crate::value::collection::{put_count, put_part};
-use crate::value::text::hex;
+use base::hex::hex;
 
 /// What DESCRIBE is answered from.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@ use super::table::{
 use super::{Catalog, Keyspace};
 use crate::parser::{DEPTH_MAX, Parser};
 use crate::type_name::{Native, TypeName};
-use crate::type_size::{TypeSize, reduced, reduced_user};
+use crate::types::size::{TypeSize, reduced, reduced_user};
 use crate::types::{CqlType, UserType};
 
 /// Why stored rows are no schema.

@@ -14,8 +14,8 @@ use crate::error::CqlError;
 use crate::parser::QualifiedName;
 use crate::statements::CreateTable;
 use crate::type_name::{Native, TypeName};
-use crate::type_size::{DESCRIPTION_BYTES_MAX, TypeSize};
 use crate::types::CqlType;
+use crate::types::size::{DESCRIPTION_BYTES_MAX, TypeSize};
 
 /// Most tables of all keyspaces: clients read all of them whenever one changes.
 const TABLES_MAX: usize = 10_000;

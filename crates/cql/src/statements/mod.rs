@@ -116,6 +116,15 @@ const STATEMENTS: [Row; 30] = [
     Row { words: &["apply"], parse: batch::parse_stray_apply },
 ];
 
+/// The password that must be hashed before the statement is carried out.
+pub fn hashes_password(statement: &Statement) -> Option<&str> {
+    match statement {
+        Statement::CreateRole(create) => create.options.password.as_deref(),
+        Statement::AlterRole(alter) => alter.options.password.as_deref(),
+        _ => None,
+    }
+}
+
 /// What statements begin with.
 #[cfg(test)]
 pub(crate) fn words() -> impl Iterator<Item = &'static [&'static str]> {

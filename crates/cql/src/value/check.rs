@@ -5,8 +5,8 @@ use uuid::Uuid;
 use super::collection::{fields, items};
 use super::constant::is_time_based;
 use super::number::check_number;
-use super::time::{Duration, NS_PER_DAY};
 use super::vector::{fixed_width, split_vector};
+use crate::duration::{Duration, NS_PER_DAY};
 use crate::type_name::Native;
 use crate::types::CqlType;
 

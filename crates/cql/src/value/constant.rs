@@ -7,8 +7,9 @@ use uuid::Uuid;
 use super::calendar::CivilDay;
 use super::collection::put_part;
 use super::number::{Decimal, parse_integer};
-use super::time::{self, Duration};
+use super::time;
 use super::timestamp;
+use crate::duration::{Duration, NS_PER_DAY};
 use crate::term::Constant;
 use crate::type_name::Native;
 use crate::types::CqlType;
@@ -160,7 +161,7 @@ fn encode_integer(digits: &str, native: Native) -> Result<Vec<u8>, String> {
             bytes.ok_or_else(|| format!("Unable to make long (for date) from: '{digits}'"))
         }
         Native::Time => {
-            let ns = digits.parse().ok().filter(|ns| (0..time::NS_PER_DAY).contains(ns));
+            let ns = digits.parse().ok().filter(|ns| (0..NS_PER_DAY).contains(ns));
             let bytes = ns.map(|ns: i64| ns.to_be_bytes().to_vec());
             bytes.ok_or_else(|| format!("Unable to make long (for time) from: '{digits}'"))
         }

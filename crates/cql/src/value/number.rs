@@ -185,40 +185,9 @@ pub(crate) fn low_bits(value: &BigInt) -> i64 {
     i64::from_be_bytes(*last)
 }
 
-/// Appends a signed number of variable length.
-// Source: native_protocol_v5.spec 3 "[vint]" and "[unsigned vint]"
-pub(crate) fn put_vint(value: i64, out: &mut Vec<u8>) {
-    let zigzag = (value << 1 ^ value >> 63).cast_unsigned();
-    let bits = 64 - zigzag.leading_zeros().min(63);
-    // Each byte behind the first costs one bit of the first.
-    let extra = ((bits - 1) / 7).min(8) as usize;
-    let bytes = zigzag.to_be_bytes();
-    if extra == 8 {
-        out.push(0xFF);
-        out.extend_from_slice(&bytes);
-        return;
-    }
-    let start = out.len();
-    out.extend_from_slice(&bytes[7 - extra..]);
-    out[start] |= !(0xFF_u8 >> extra);
-}
-
-/// Takes a signed number of variable length off the front.
-pub(crate) fn take_vint(input: &mut &[u8]) -> Option<i64> {
-    let (&first, rest) = input.split_first()?;
-    let extra = first.leading_ones() as usize;
-    let (behind, rest) = rest.split_at_checked(extra)?;
-    *input = rest;
-    let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
-    let zigzag = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
-    Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
     #[test]
     fn decimals_are_written_as_java_writes_them() {
         for (text, expected) in [
@@ -260,29 +229,5 @@ mod tests {
         }
         assert_eq!(float_text(0.1_f32), "0.1");
         assert_eq!(float_text(f32::MAX), "3.4028235E38");
-    }
-
-    #[test]
-    fn short_numbers_are_short() {
-        for (value, expected) in
-            [(0, &[0][..]), (-1, &[1]), (1, &[2]), (63, &[126]), (64, &[0x80, 0x80])]
-        {
-            let mut out = Vec::new();
-            put_vint(value, &mut out);
-            assert_eq!(out, expected, "{value}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn every_number_comes_back(value: i64, shift in 0..64) {
-            let value = value >> shift;
-            let mut out = Vec::new();
-            put_vint(value, &mut out);
-            let mut input = &out[..];
-            prop_assert_eq!(take_vint(&mut input), Some(value));
-            prop_assert!(input.is_empty());
-            prop_assert_eq!(take_vint(&mut &out[..out.len() - 1]), None);
-        }
     }
 }

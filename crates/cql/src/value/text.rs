@@ -5,12 +5,15 @@ use std::net::IpAddr;
 use num_bigint::BigInt;
 use uuid::Uuid;
 
+use base::hex::hex;
+
 use super::calendar::CivilDay;
 use super::collection::{fields, items};
 use super::constant::decode_days;
 use super::number::{Decimal, check_number, float_text};
-use super::time::{Duration, format_time, format_timestamp};
+use super::time::{format_time, format_timestamp};
 use super::vector::{fixed_width, split_vector};
+use crate::duration::Duration;
 use crate::type_name::Native;
 use crate::types::CqlType;
 
@@ -166,13 +169,6 @@ pub(crate) fn native_to_text(bytes: &[u8], native: Native) -> Option<String> {
         }
         Native::Duration => Duration::decode(bytes).map(|duration| duration.to_string()),
     }
-}
-
-/// Two digits per byte.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0x0F]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {

@@ -4,7 +4,8 @@ use jiff::civil::date;
 use jiff::tz::TimeZone;
 
 use super::calendar::CivilDay;
-use super::time::{MS_PER_DAY, NS_PER_MS, is_digits, parse_time};
+use super::time::{MS_PER_DAY, is_digits, parse_time};
+use crate::duration::NS_PER_MS;
 
 /// Short names of time zones, as Java reads them in an English locale. Most are also names of the
 /// tz database, where they mean a fixed offset or another place.

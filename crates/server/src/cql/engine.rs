@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::time::Now;
 use cql::error::CqlError;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use cql::roles::Access;
 use store::Params;
 use wire::cql::{Parameters, ResponseEncoder};

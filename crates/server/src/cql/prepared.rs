@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::memory::Tracker;
 use base::time::MonoNs;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use cql::schema::Catalog;
 use foldhash::fast::FixedState;
 use parking_lot::Mutex;
@@ -292,7 +292,7 @@ fn learn_anew<'k>(
 #[cfg(test)]
 mod tests {
     use base::units::Limit;
-    use cql::prepared::statement_id;
+    use cql::plan::prepared::statement_id;
     use cql::schema::builtin;
 
     use super::*;
@@ -334,7 +334,7 @@ mod tests {
     /// The ids are those that Cassandra gives: MD5 of keyspace and text.
     #[test]
     fn ids_are_the_same_everywhere() {
-        let hex = |id: [u8; 16]| cql::value::text::hex(&id);
+        let hex = |id: [u8; 16]| base::hex::hex(&id);
         assert_eq!(hex(statement_id("USE system", None)), "6025498bfbba6f68451a43c3923289ba");
         assert_eq!(
             hex(statement_id("SELECT * FROM t", Some("ks"))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::time::Now;
 use cql::error::CqlError;
-use cql::prepared::{PreparedStatement, statement_id};
+use cql::plan::prepared::{PreparedStatement, statement_id};
 use rand::Rng as _;
 use store::Params;
 use wire::cql::{

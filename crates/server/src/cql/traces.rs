@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use cql::value::text::hex;
+use base::hex::hex;
 use parking_lot::Mutex;
 use store::Seconds;
 use uuid::Uuid;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cql::error::CqlError;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use wire::cql::{Compression, Header};
 
 use super::engine::ClientState;

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cql::error::CqlError;
 use cql::json_limits;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use cql::value::{check_size, json, text::put_json};
 use serde_json::value::RawValue;
 use wire::cql::{

@@ -234,7 +234,7 @@ fn names(list: &[u8], etag: Option<&str>, weak: Weak) -> bool {
 /// The same for the same bytes, on every server.
 fn etag(value: &[u8]) -> String {
     let digest = Sha256::digest(value);
-    format!("\"{}\"", cql::value::text::hex(&digest[..HASH_BYTES]))
+    format!("\"{}\"", base::hex::hex(&digest[..HASH_BYTES]))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
-use cql::prepared::statement_id;
+use cql::plan::prepared::statement_id;
 use cql::schema::{Catalog, Event, Target, Verb};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -597,7 +597,7 @@ fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
     let mut world = world_with_system(&[("prepared-statements-max", "2")]);
     let mut client = Client::start(&mut world, Version::V4, None);
     let texts = ["USE system", "USE system ", "USE system  "];
-    let ids = texts.map(|text| cql::prepared::statement_id(text, None));
+    let ids = texts.map(|text| cql::plan::prepared::statement_id(text, None));
     for (stream, text) in (0..).zip(texts) {
         client.send(|to, out| to.prepare(stream, text, None, out));
     }

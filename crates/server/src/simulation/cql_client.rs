@@ -172,7 +172,7 @@ pub(super) fn no_values() -> ParametersToSend<'static> {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    cql::value::text::hex(bytes)
+    base::hex::hex(bytes)
 }
 
 fn message_bytes(input: &[u8]) -> Option<usize> {

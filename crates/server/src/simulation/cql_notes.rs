@@ -1,6 +1,6 @@
 //! What a CQL response says besides the answer: traces, warnings, columns that have changed.
 
-use cql::prepared::{PreparedStatement, statement_id};
+use cql::plan::prepared::{PreparedStatement, statement_id};
 use wire::cql::{
     BatchKind, BatchStatement, Consistency, Parameters, ParametersToSend, Value, Version,
 };

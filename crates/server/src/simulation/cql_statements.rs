@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
-use cql::prepared::statement_id;
+use cql::plan::prepared::statement_id;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Version};
 
 use super::cql_client::{Client, execute, run_reactors, with_options, world};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use binlog::Faults;
-use cql::prepared::statement_id;
+use cql::plan::prepared::statement_id;
 use cql::roles::is_table_of_roles;
 use reactor::SimClient;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Version};

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use cql::plan::Plan;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use cql::schema::TableSource;
 use smallvec::SmallVec;
 use store::{Keyspace, Reach, TableId};

@@ -1,7 +1,8 @@
 //! What rows are compared with beyond their keys.
 
 use cql::error::CqlError;
-use cql::expression::{Evaluated, Moment};
+use cql::expression::Evaluated;
+use cql::moment::Moment;
 use cql::plan::{Choices, Filter, FilterPart};
 use cql::relation::Comparison;
 use cql::schema::Table;

@@ -1,6 +1,6 @@
 //! A SELECT between two of its pieces.
 
-use cql::expression::Moment;
+use cql::moment::Moment;
 use store::Seconds;
 
 use super::paging::PagingState;

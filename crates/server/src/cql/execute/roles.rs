@@ -1,7 +1,8 @@
 //! Statements on roles: who may do what.
 
 use cql::error::CqlError;
-use cql::roles::{self, Access, ChangeContext, Listed, Performer, hashes_password, password};
+use cql::roles::{self, Access, ChangeContext, Listed, Performer, password};
+use cql::statements::hashes_password;
 use cql::statements::{List, Statement};
 use wire::cql::{Column, Columns, Encoded, Notes, ResponseEncoder, RowsMetadata};
 

@@ -4,9 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use cql::error::CqlError;
-use cql::expression::{BoundValues, Moment};
+use cql::expression::BoundValues;
+use cql::moment::Moment;
+use cql::plan::prepared::PreparedStatement;
 use cql::plan::{BatchPlan, NOT_A_WRITE, Plan, WritePlan, check_batch};
-use cql::prepared::PreparedStatement;
 use cql::roles::changes_roles;
 use cql::schema::{Event, Table, Target, Verb, changes_schema, replication_warning};
 use cql::statements::{BatchKind, Statement};

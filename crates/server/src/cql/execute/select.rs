@@ -1,8 +1,8 @@
 //! SELECT: from a request to its response.
 
 use cql::error::CqlError;
+use cql::plan::prepared::PreparedStatement;
 use cql::plan::{PartitionRestriction, SelectPlan};
-use cql::prepared::PreparedStatement;
 use cql::schema::TableSource;
 use smallvec::SmallVec;
 use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};

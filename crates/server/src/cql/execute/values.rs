@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use cql::error::CqlError;
-use cql::expression::{BoundValues, Evaluated, Expression, Moment, Row};
+use cql::expression::{BoundValues, Evaluated, Expression, Row};
+use cql::moment::Moment;
 use cql::plan::Choices;
 use cql::value::collection::items;
 use smallvec::{SmallVec, smallvec};

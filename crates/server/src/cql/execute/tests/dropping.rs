@@ -1,7 +1,7 @@
 //! DROP TABLE beside writes that were planned before it.
 
 use cql::error::CqlError;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use store::TableId;
 
 use super::harness::{Asked, Server};

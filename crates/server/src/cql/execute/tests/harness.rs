@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
 use cql::error::CqlError;
-use cql::prepared::PreparedStatement;
+use cql::plan::prepared::PreparedStatement;
 use cql::schema::{ChangeContext, builtin, change, changes_schema};
 use cql::statements::parse;
 use cql::type_name::Native;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use md5::{Digest, Md5};
 use wire::cql::{Column, Columns, Prepared};
 
-use super::expression::Marker;
-use super::plan::Plan;
-use super::roles::hashes_password;
-use super::schema::Catalog;
+use super::Plan;
+use crate::expression::Marker;
+use crate::schema::Catalog;
+use crate::statements::hashes_password;
 
 /// The columns of a result, or the markers of a statement, as clients are told of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,16 +1,17 @@
 //! Arithmetic: `+ - * / %` on numbers, on dates with durations, and `+` on texts.
 
-use super::number::{NUMERIC, Number};
+use super::fit::{Fit, fit_constant, fit_term, fit_type, preferred_type};
 use super::resolve::Argument;
-use super::{Call, Function, Shape, decimal};
+use super::{Expression, Target, TermCx};
+use crate::duration::{Duration, NS_PER_MS};
 use crate::error::CqlError;
-use crate::expression::fit::{Fit, fit_constant, fit_term, fit_type, preferred_type};
-use crate::expression::{Expression, Target, TermCx};
+use crate::function::number::{NUMERIC, Number};
+use crate::function::{Call, Function, Shape, decimal};
 use crate::term::{NEGATION, Operator, Term};
 use crate::type_name::Native;
 use crate::types::CqlType;
-use crate::value::time::{Duration, add_to_days, add_to_timestamp};
-use crate::value::{constant, time};
+use crate::value::constant;
+use crate::value::time::{add_to_days, add_to_timestamp};
 
 /// The operators as functions; they have no names in CQL.
 static OPERATORS: [Function; 6] = [
@@ -373,7 +374,7 @@ fn add_duration(left: &[u8], right: &[u8], temporal: Temporal) -> Result<Option<
     let out_of_range = || "the result is beyond what the type holds".to_owned();
     if temporal.of == Native::Timestamp {
         let Ok(ms) = left.try_into().map(i64::from_be_bytes) else { return Ok(None) };
-        if duration.nanoseconds % time::NS_PER_MS != 0 {
+        if duration.nanoseconds % NS_PER_MS != 0 {
             return Err(format!("The duration must have a millisecond precision. Was: {duration}"));
         }
         let ms = add_to_timestamp(ms, duration).ok_or_else(out_of_range)?;

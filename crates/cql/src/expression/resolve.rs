@@ -1,11 +1,11 @@
 //! The function that a call means.
 
-use super::signature::signature_text;
-use super::{Function, Parameter, Shape, Signature, list};
+use super::fit::{Fit, fit_term, fit_type, preferred_type};
+use super::text::TermText;
+use super::{Expression, TermCx, bind_term};
 use crate::error::CqlError;
-use crate::expression::fit::{Fit, fit_term, fit_type, preferred_type};
-use crate::expression::text::TermText;
-use crate::expression::{Expression, TermCx, bind_term};
+use crate::function::signature::signature_text;
+use crate::function::{Function, Parameter, Shape, Signature, list};
 use crate::parser::QualifiedName;
 use crate::term::Term;
 use crate::type_name::Native;
@@ -381,7 +381,8 @@ fn check_parameter(
                 CqlType::List(element) | CqlType::Set(element) => native_of(element),
                 _ => None,
             };
-            let is_number = element.is_some_and(|native| super::number::NUMERIC.contains(&native));
+            let is_number =
+                element.is_some_and(|native| crate::function::number::NUMERIC.contains(&native));
             (is_number, "a numeric set/list argument".to_owned())
         }
         Parameter::FloatVector => {

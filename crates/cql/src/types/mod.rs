@@ -1,14 +1,16 @@
 //! Types with all names looked up.
 
+pub mod size;
+
 use std::fmt;
 use std::sync::Arc;
 
+use base::hex::hex;
 use wire::cql::ColumnType;
 
-use super::parser::quoted_if_needed;
-use super::type_name::{CLASS_PACKAGE, Native, TypeName};
-use super::type_size::TypeSize;
-use super::value::text::hex;
+use self::size::TypeSize;
+use crate::parser::quoted_if_needed;
+use crate::type_name::{CLASS_PACKAGE, Native, TypeName};
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

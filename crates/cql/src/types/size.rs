@@ -1,15 +1,16 @@
 //! How large types are: types refer to others by name, so a few short statements can describe a type
 //! that no client can be sent and no stack can hold.
 
-use super::type_name::{CLASS_PACKAGE, Native};
-use super::types::{CqlType, UserType};
+use super::{CqlType, UserType};
+use crate::parser::DEPTH_MAX;
+use crate::type_name::{CLASS_PACKAGE, Native};
 
 /// Most levels of types within types, all names looked up.
 ///
 /// As many as a description has that this program decodes; and twice as many levels of text
 /// (`frozen<list<..>>`) can be parsed when the schema is read again.
 pub(crate) const TYPE_LEVELS_MAX: usize = wire::cql::TYPE_DEPTH_MAX;
-const _: () = assert!(2 * TYPE_LEVELS_MAX <= super::parser::DEPTH_MAX);
+const _: () = assert!(2 * TYPE_LEVELS_MAX <= DEPTH_MAX);
 
 /// Most types that a type consists of, all names looked up: 16 types of the most fields.
 pub(crate) const TYPE_PARTS_MAX: usize = 16 << 10;
@@ -153,9 +154,11 @@ pub(crate) fn reduced_user(user: UserType) -> UserType {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
+
     use wire::cql::{ColumnType, Version};
+
+    use super::*;
 
     fn list(of: CqlType) -> CqlType {
         CqlType::List(Box::new(of))
