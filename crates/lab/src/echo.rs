@@ -10,7 +10,7 @@ use reactor::{
     Config, ConnId, Connections, Context, Control, Flow, Group, Handler, Listener, Output, Peer,
 };
 
-use crate::cli::{CommandLine, Job, printing};
+use crate::command_line::{CommandLine, Job, printing};
 
 const HELP: &str = "\
 Usage: myriad lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
@@ -55,7 +55,7 @@ fn serve(address: SocketAddr, reactors: usize, read_cost: Duration) -> Result<()
     let config = Config { reactors, drain_timeout_ms: 100, ..Config::default() };
     let group = Group::start(&config, vec![listener], move |_, _| Echo { read_cost })?;
     for address in group.addresses() {
-        crate::cli::print(&format!("{address}\n"))?;
+        crate::command_line::print(&format!("{address}\n"))?;
     }
     Ok(group.run(|_| Control::Stop)?)
 }

@@ -11,6 +11,7 @@
 
 mod cassandra_stress;
 mod cli;
+mod command_line;
 mod compare;
 pub mod definition;
 mod echo;

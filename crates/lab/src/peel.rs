@@ -6,12 +6,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::cli::{CommandLine, Job, print, printing};
+use crate::command_line::stop_on_signals;
+use crate::command_line::{CommandLine, Job, print, printing};
 use crate::repro::definitions;
 use crate::repro::figure::Figure;
 use crate::repro::sheet::Sheet;
 use crate::row::{Row, Verdict};
-use crate::run::{Options, RunFolder, Terminal, run, stop_on_signals};
+use crate::run::{Options, RunFolder, Terminal, run};
 use crate::stats::{Estimate, median_interval};
 
 const HELP: &str = "\

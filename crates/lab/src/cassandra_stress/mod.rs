@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use self::options::{HELP, Kind, Options, Rate};
 use self::output::{Interval, Summary};
-use crate::cli::{CommandLine, Job, printing};
+use crate::command_line::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, CqlWork, Keys, LoadEvent, LoadReport, LoadSpec, Operation, Protocol, Schedule,
     Sharing, SocketWork, Warmup, Work, generate,
@@ -35,19 +35,22 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
 
 fn run(options: &Options) -> Result<()> {
     let address = resolve(options)?;
-    crate::cli::print(&output::settings(options))?;
+    crate::command_line::print(&output::settings(options))?;
     if let Some(operations) = warmup_operations(options) {
         let name = options.kind.name();
-        crate::cli::print(&format!("Warming up {name} with {operations} iterations...\n"))?;
+        crate::command_line::print(&format!(
+            "Warming up {name} with {operations} iterations...\n"
+        ))?;
         let warmup = Options { count: Some(operations), duration_s: None, ..options.clone() };
         load(&warmup, address, &mut |_| Ok(()))?;
     }
-    crate::cli::print(&output::running(options))?;
-    crate::cli::print(output::HEAD)?;
+    crate::command_line::print(&output::running(options))?;
+    crate::command_line::print(output::HEAD)?;
     let mut interval = Interval::new(options.interval_s);
-    let report =
-        load(options, address, &mut |operations| crate::cli::print(&interval.line(operations)))?;
-    crate::cli::print(&Summary::of(options, &report)?.text())
+    let report = load(options, address, &mut |operations| {
+        crate::command_line::print(&interval.line(operations))
+    })?;
+    crate::command_line::print(&Summary::of(options, &report)?.text())
 }
 
 fn resolve(options: &Options) -> Result<SocketAddr> {

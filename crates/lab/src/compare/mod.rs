@@ -10,7 +10,7 @@ mod decision;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cli::{CommandLine, Job, print, printing};
+use crate::command_line::{CommandLine, Job, print, printing};
 use crate::measure::Machine;
 use crate::row::Row;
 use crate::run::latencies_ns;

@@ -19,8 +19,8 @@ use super::tally::latencies;
 use super::{
     AppendWork, Commit, LoadEvent, LoadReport, LoadSpec, LogMode, LogReport, WaitFor, Warmup,
 };
+use crate::command_line::stop_on_signals;
 use crate::measure::threads::{threads, uses_between};
-use crate::run::stop_on_signals;
 use crate::stats::histogram;
 use crate::stats::is_steady;
 

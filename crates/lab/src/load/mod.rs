@@ -20,7 +20,7 @@ use std::io::Read;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-use crate::cli::{CommandLine, Job, printing};
+use crate::command_line::{CommandLine, Job, printing};
 
 pub(crate) use check::{CONNECTIONS_MAX, PIPELINE_MAX, THREADS_MAX, VALUE_BYTES_MAX};
 pub(crate) use cql::Conversation;
@@ -86,7 +86,7 @@ fn read_spec() -> Result<LoadSpec> {
 }
 
 fn write_event(event: &LoadEvent) -> Result<()> {
-    crate::cli::print(&(serde_json::to_string(event)? + "\n"))
+    crate::command_line::print(&(serde_json::to_string(event)? + "\n"))
 }
 
 /// The calling thread, and those that it starts.

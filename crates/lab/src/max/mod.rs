@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::cli::{CommandLine, Job, print, printing};
+use crate::command_line::{CommandLine, Job, print, printing};
 use crate::load::{Arrival, Schedule, Work};
 use crate::measure::Machine;
 use crate::row::Row;

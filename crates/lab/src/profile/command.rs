@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{CellProfile, Change, Labels, Options, Profile, Share};
-use crate::cli::{CommandLine, Job, Subcommand, print};
+use crate::command_line::{CommandLine, Job, Subcommand, print};
 use crate::definition::{Cell, Definition};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
@@ -97,7 +97,7 @@ fn run(request: &Request) -> Result<()> {
                 definition.set_cell_ms(seconds * 1_000);
             }
             let program = std::env::current_exe().context("find this program's file")?;
-            let stop = crate::run::stop_on_signals()?;
+            let stop = crate::command_line::stop_on_signals()?;
             let record = |number: usize| {
                 let cell = chosen(&definition, number)?;
                 super::record_cell(cell, &program, options, &stop)

@@ -15,7 +15,7 @@ use wire::resp::{Reply, decode_reply, encode_request};
 use self::options::{HELP, Options};
 use self::output::{Facts, ServerConfig};
 use self::suite::{Test, selected};
-use crate::cli::{CommandLine, Job, printing};
+use crate::command_line::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, Distribution, Keys, LoadEvent, LoadReport, LoadSpec, Operation, Sharing, Sizes,
     SocketWork, Warmup, Work, generate,
@@ -42,14 +42,14 @@ fn run_tests(options: &Options) -> Result<()> {
     }
     let config = if options.is_csv || options.is_quiet { None } else { config(options, address) };
     if options.is_csv {
-        crate::cli::print(output::CSV_HEADER)?;
+        crate::command_line::print(output::CSV_HEADER)?;
     }
     loop {
         for test in selected(options) {
             run(options, address, config.as_ref(), &test)?;
         }
         if !options.is_csv {
-            crate::cli::print("\n")?;
+            crate::command_line::print("\n")?;
         }
         if !options.loops {
             return Ok(());
@@ -87,7 +87,7 @@ fn run(
         threads: options.threads,
         latency: output::microseconds(&report.latency_raw)?,
     };
-    crate::cli::print(&if options.is_csv {
+    crate::command_line::print(&if options.is_csv {
         facts.csv()
     } else if options.is_quiet {
         facts.quiet()
@@ -109,7 +109,7 @@ fn load(options: &Options, address: SocketAddr, test: &Test) -> Result<LoadRepor
                 windows += 1;
                 let in_flight = options.clients.saturating_mul(options.pipeline) as u64;
                 let progress = output::Progress { operations, requests, windows, in_flight };
-                return crate::cli::print(&progress.line(&test.title));
+                return crate::command_line::print(&progress.line(&test.title));
             }
             LoadEvent::Done(done) => report = Some(*done),
             _ => {}
@@ -166,7 +166,7 @@ fn stay_idle(options: &Options, address: SocketAddr) -> Result<()> {
     let connections: std::io::Result<Vec<TcpStream>> =
         (0..options.clients).map(|_| connect()).collect();
     let connections = connections.with_context(|| format!("connect to {address}"))?;
-    crate::cli::print(&format!(
+    crate::command_line::print(&format!(
         "Creating {} idle connections and waiting forever (Ctrl+C when done)\n",
         connections.len()
     ))?;

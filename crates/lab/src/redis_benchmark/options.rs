@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::cli::CommandLine;
+use crate::command_line::CommandLine;
 use crate::load::{CONNECTIONS_MAX, PIPELINE_MAX, THREADS_MAX, VALUE_BYTES_MAX};
 
 pub(crate) const HELP: &str = "\

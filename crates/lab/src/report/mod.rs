@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use maud::{Markup, html};
 
-use crate::cli::{self, CommandLine, Job};
+use crate::command_line::{self, CommandLine, Job};
 use number::Unit;
 use page::Detail;
 use table::Table;
@@ -118,7 +118,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let mut folder = None;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return Ok(cli::printing(HELP)),
+            Short('h') | Long("help") => return Ok(command_line::printing(HELP)),
             Value(path) if folder.is_none() => folder = Some(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
         }
@@ -128,6 +128,6 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     };
     Ok(Box::new(move || {
         let page = write(&folder)?;
-        cli::print(&format!("{}\n{}\n", page.display(), folder.join("rows.csv").display()))
+        command_line::print(&format!("{}\n{}\n", page.display(), folder.join("rows.csv").display()))
     }))
 }

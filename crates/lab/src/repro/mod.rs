@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cli::{self, CommandLine, Job};
+use crate::command_line::{self, CommandLine, Job};
 use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
@@ -84,10 +84,10 @@ struct Arguments {
 
 /// `lab repro`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
-    let Some(arguments) = parse(parser)? else { return Ok(cli::printing(HELP)) };
+    let Some(arguments) = parse(parser)? else { return Ok(command_line::printing(HELP)) };
     let tables = chosen(&arguments.names)?;
     if arguments.only_list {
-        return Ok(cli::printing(list(&tables)));
+        return Ok(command_line::printing(list(&tables)));
     }
     ensure!(
         !arguments.names.is_empty(),
@@ -99,13 +99,13 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
 fn measure(arguments: Arguments, tables: Vec<&'static Table>) -> Result<()> {
     let session = Session {
         program: std::env::current_exe().context("find this program's file")?,
-        stop: run::stop_on_signals()?,
+        stop: command_line::stop_on_signals()?,
         arguments,
         has_measured: Cell::new(false),
     };
     for table in tables {
-        cli::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
-        cli::print(&format!("{}\n", session.run(table)?))?;
+        command_line::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
+        command_line::print(&format!("{}\n", session.run(table)?))?;
         if session.stop.load(Ordering::Relaxed) {
             bail!("stopped; what is measured is kept, and the same command goes on from there");
         }
@@ -146,7 +146,7 @@ pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let mut is_markdown = false;
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return Ok(cli::printing(RESULTS_HELP)),
+            Short('h') | Long("help") => return Ok(command_line::printing(RESULTS_HELP)),
             Long("markdown") => is_markdown = true,
             Value(folder) => folders.push(PathBuf::from(folder)),
             other => return Err(other.unexpected().into()),
@@ -159,13 +159,13 @@ pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
 fn print_results(folders: &[PathBuf], is_markdown: bool) -> Result<()> {
     let results = Results::read(folders)?;
     if is_markdown {
-        return cli::print(&results.markdown());
+        return command_line::print(&results.markdown());
     }
     let outcomes = source::tables().filter_map(|table| results.outcome(table));
     for outcome in outcomes {
         let table = outcome.table;
-        cli::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
-        cli::print(&format!("{}\n", text(&outcome)))?;
+        command_line::print(&format!("{}: {}\n{}\n\n", table.id, table.title, table.shows))?;
+        command_line::print(&format!("{}\n", text(&outcome)))?;
     }
     Ok(())
 }
@@ -292,7 +292,7 @@ impl Session {
             return Ok(());
         }
         let page = report::write(out)?;
-        cli::print(&format!(
+        command_line::print(&format!(
             "Report: {}\nAs a document: myriad lab results {} --markdown\n",
             page.display(),
             out.display()

@@ -1,14 +1,12 @@
 //! `myriad lab run`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Options, RunFolder, Terminal, run, summary};
-use crate::cli::{CommandLine, Job, print, printing};
+use crate::command_line::{CommandLine, Job, print, printing, stop_on_signals};
 use crate::definition::Definition;
 
 const HELP: &str = "\
@@ -62,15 +60,6 @@ fn measure(mut arguments: Arguments, definition: &Definition) -> Result<()> {
 fn interrupted(folder: &Path) -> anyhow::Error {
     let folder = folder.display();
     anyhow!("stopped; the rows are kept. Continue with: myriad lab run --resume {folder}")
-}
-
-/// A flag that Ctrl-C, or a request to end, sets.
-pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("listen for signals")?;
-    }
-    Ok(stop)
 }
 
 /// `None`: help is wanted.

@@ -26,7 +26,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-pub(crate) use command::{command, stop_on_signals};
+pub(crate) use command::command;
 pub use folder::{RunFolder, Settings};
 pub use generator::{Generator, GeneratorError};
 pub use measurement::{Measurement, measure};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cli::{self, CommandLine, Job};
+use crate::command_line::{self, CommandLine, Job};
 use crate::report;
 use answer::Answer;
 use live::Live;
@@ -206,7 +206,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let mut listen: SocketAddr = LISTEN.parse().expect("an address");
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return Ok(cli::printing(HELP)),
+            Short('h') | Long("help") => return Ok(command_line::printing(HELP)),
             Long("listen") => {
                 listen = base::address::resolve(&parser.text()?).context("--listen")?;
             }
@@ -219,7 +219,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     };
     Ok(Box::new(move || {
         let view = LiveView::start(Settings::new(&folder, listen))?;
-        cli::print(&format!("http://{}/\n", view.address()))?;
+        command_line::print(&format!("http://{}/\n", view.address()))?;
         view.wait();
         Ok(())
     }))

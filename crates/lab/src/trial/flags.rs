@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use toml::{Table, Value};
 
-use crate::cli::CommandLine;
+use crate::command_line::CommandLine;
 use crate::definition::Definition;
 use crate::load::CqlWork;
 use crate::subject::Kind;

@@ -8,13 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::command_line::stop_on_signals;
 use crate::definition::{Cell, Definition, set_duration};
 use crate::load::{LoadReport, LoadSpec, Warmup};
 use crate::measure::Machine;
 use crate::row::Row;
-use crate::run::{
-    Evidence, Plan, Target, aim, empty_row, generator_faults, judge, measure, stop_on_signals, take,
-};
+use crate::run::{Evidence, Plan, Target, aim, empty_row, generator_faults, judge, measure, take};
 use crate::subject::{Kind, Subject};
 
 /// Of each run, before it is measured: connections open and caches fill.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use self::options::{HELP, Options, VERSION, Wanted};
-use crate::cli::{CommandLine, Job, printing};
+use crate::command_line::{CommandLine, Job, printing};
 use crate::load::{
     Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, Keys, LoadEvent, LoadReport,
     LoadSpec, Operation, Protocol, Sharing, Sizes, SocketWork, Warmup, Work, generate,
@@ -32,7 +32,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
 
 fn run(options: &Options) -> Result<()> {
     let address = resolve(options)?;
-    crate::cli::print(&beginning(options))?;
+    crate::command_line::print(&beginning(options))?;
     // As the tool does, which connects once before it starts its clients.
     TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).with_context(|| {
         format!("Connect to server failed. Aborting benchmark. Could not connect to {address}")
@@ -45,7 +45,7 @@ fn run(options: &Options) -> Result<()> {
         Ok(())
     })?;
     let report = report.context("the load ended without a report")?;
-    crate::cli::print(&end(&report))?;
+    crate::command_line::print(&end(&report))?;
     ensure!(report.operations > 0, "no request succeeded");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cli::CommandLine;
+use crate::command_line::CommandLine;
 use crate::load::{CONNECTIONS_MAX, HttpVersion};
 
 pub(crate) const HELP: &str = "\
