@@ -31,7 +31,8 @@ pub fn salvage(
     span: Span,
     replay: &mut dyn FnMut(Record<'_>) -> Result<(), ReplayError>,
 ) -> Result<Salvage, OpenError> {
-    let (files, mut fault) = Files::load_leniently(disk)?;
+    let (files, fault) = Files::load_leniently(disk)?;
+    let mut fault = fault.map(OpenError::Scan);
     let mut records = 0;
     let mut scanned = replay_from(&files, span, replay, &mut records);
     if let Err(OpenError::Scan(ScanError::StartsAfter { first, .. })) = scanned

@@ -14,7 +14,6 @@ use thiserror::Error;
 use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile, read_full_at};
 use crate::manifest::{self, MANIFEST_NAME, Manifest};
-use crate::open::OpenError;
 use crate::record::{self, Checksum, Header, Lsn, MARK_BYTES, Record, Seal};
 use crate::segment::{
     FORMAT_VERSION, FORMAT_VERSION_MIN, HeaderState, SEGMENT_HEADER_BYTES, Segment, SegmentHeader,
@@ -245,7 +244,7 @@ impl Files {
 
     /// The same for a log that may be damaged, with what [`Files::load`] would refuse. Files of
     /// another log count as unused.
-    pub(crate) fn load_leniently(disk: &dyn Disk) -> Result<(Self, Option<OpenError>), ScanError> {
+    pub(crate) fn load_leniently(disk: &dyn Disk) -> Result<(Self, Option<ScanError>), ScanError> {
         let (manifest, fault) = match Self::load_manifest(disk) {
             Err(error @ ScanError::Manifest) => (None, Some(error)),
             loaded => (loaded?, None),
@@ -257,7 +256,7 @@ impl Files {
         for found in &mut files.found {
             found.header = found.header.filter(|header| Some(header.salt) == salt);
         }
-        Ok((files, fault.map(OpenError::Scan)))
+        Ok((files, fault))
     }
 
     /// Not below any position that the files have room for or speak of.

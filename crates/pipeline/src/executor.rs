@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use crate::clock::Clock;
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX, encode_pairs};
 use crate::link::{Link, LinkError, Reachability, Received};
-use crate::message::{CollectorWelcome, ExecutorWelcome, Hello, Plan};
+use crate::message::{CollectorWelcome, ExecutorWelcome, Hello};
 use crate::meter::{Doing, Meter, Stopwatch};
 use crate::status::ExecutorStatus;
+use crate::task::Plan;
 use crate::task::{BatchTask, Maker, is_chosen};
 
 /// Threads of one executor.

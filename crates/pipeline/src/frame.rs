@@ -24,12 +24,10 @@
 use thiserror::Error;
 
 use crate::intervals::INTERVALS_MAX;
-use crate::task::Ids;
+use crate::task::{BATCH_MAX, Ids};
 
 pub const HEADER_BYTES: usize = 64;
 pub const VERSION: u8 = 1;
-/// Tasks of one batch.
-pub const BATCH_MAX: u32 = 1 << 20;
 /// A batch's bytes: 4,096 results are 176 KiB; the rest is for larger batches and other tasks.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Everything that is no batch, but for a welcome.

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use crate::collector::{self, CollectorOptions, ResultsOptions, Verify};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary, LedgerOptions, PaceOptions};
-use crate::message::Plan;
 use crate::status::{CollectorStatus, ExecutorStatus, Status};
 use crate::task::Maker;
+use crate::task::Plan;
 
 /// A whole pipeline.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::frame::BATCH_MAX;
+use crate::task::Plan;
 
 /// Bytes of a part's name. Names are shown and logged, and a monitor keeps them.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -38,29 +38,6 @@ impl Hello {
             ));
         }
         Ok(())
-    }
-}
-
-/// All that defines the tasks of a stream: whoever knows it can compute each input again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    pub task: String,
-    pub seed: u64,
-    pub batch: u32,
-}
-
-impl Plan {
-    /// Whether a peer that sends it can be served.
-    pub fn check(&self) -> Result<(), String> {
-        if !(1..=BATCH_MAX).contains(&self.batch) {
-            return Err(format!("batches of {} tasks: 1 to {BATCH_MAX} are possible", self.batch));
-        }
-        Ok(())
-    }
-
-    /// Whether the same id means the same task in both, however they are cut into batches.
-    pub fn has_same_tasks(&self, other: &Self) -> bool {
-        self.task == other.task && self.seed == other.seed
     }
 }
 

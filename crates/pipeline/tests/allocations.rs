@@ -8,7 +8,7 @@ use std::time::Duration;
 use pipeline::collector::Verify;
 use pipeline::generator::{LedgerOptions, Overload, PaceOptions, Rate};
 use pipeline::local::{self, LocalOptions};
-use pipeline::message::Plan;
+use pipeline::task::Plan;
 use pipeline::task::{Kernel, Maker};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 

@@ -14,13 +14,20 @@ use rustix::time::Timespec;
 
 use crate::context::Commons;
 use crate::driver::{Socket, std_address};
-use crate::group::Control;
 use crate::handler::Peer;
 use crate::listener::Listener;
 use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery};
 use crate::signals::{Signal, Signals};
 use crate::tls::Tls;
+
+/// Answer to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    Continue,
+    /// Accept no more, drain, end.
+    Stop,
+}
 
 /// Connections taken from one listener before the others and the signals get their turn.
 const ACCEPTS_MAX: usize = 64;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use base::time::MonoNs;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::acceptor::{Acceptor, Deliver, DeliverTo, Stopper};
+use crate::acceptor::{Acceptor, Control, Deliver, DeliverTo, Stopper};
 use crate::context::Links;
 use crate::driver::{Driver, EpollDriver, mono_now};
 use crate::handler::{Handler, Peer};
@@ -51,14 +51,6 @@ impl Config {
     pub(crate) fn rebalances(&self) -> bool {
         self.placement == Placement::LeastLoaded && self.reactors > 1
     }
-}
-
-/// Answer to a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
-    Continue,
-    /// Accept no more, drain, end.
-    Stop,
 }
 
 /// Why a group could not start, or ended badly.

@@ -49,11 +49,12 @@ mod stats;
 mod timers;
 mod tls;
 
+pub use acceptor::Control;
 pub use connection::{CONNECTION_BYTES, ConnInfo, Connections};
 pub use context::{Context, Links};
 pub use credentials::{Pem, TlsClients, TlsError, TlsPart, TlsRules, TlsVersions};
 pub use driver::{Faults, Trigger, Watcher};
-pub use group::{Adopter, Config, Control, Descriptors, Group, GroupError, GroupStopper};
+pub use group::{Adopter, Config, Descriptors, Group, GroupError, GroupStopper};
 pub use handler::{ConnId, Flow, Handler, Next, Peer};
 pub use limits::{Limit, Limits};
 pub use listener::{BACKLOG, Listener, begin_listening, bind, listen};

@@ -1,6 +1,9 @@
 //! Numbers, LEB128 or of fixed length, and length-prefixed byte strings, as log records and snapshots hold them.
 
-use crate::types::Malformed;
+/// The bytes are not what `encode` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed bytes of a value")]
+pub struct Malformed;
 
 const CONTINUES: u8 = 0x80;
 

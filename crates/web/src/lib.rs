@@ -21,7 +21,6 @@ mod logging;
 mod master;
 mod privileges;
 mod scheme;
-mod serial;
 mod table;
 mod worker;
 

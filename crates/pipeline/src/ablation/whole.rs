@@ -12,9 +12,9 @@ use crate::ablation::{Ablation, Expects, Role, Sample, Variant, cores, per_secon
 use crate::collector::Verify;
 use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate};
 use crate::local::{self, Changes, LocalOptions, LocalSummary};
-use crate::message::Plan;
 use crate::meter::Reading;
 use crate::status::Status;
+use crate::task::Plan;
 use crate::task::{Kernel, Maker};
 
 /// Batches in flight: enough for two cores, and quickly over at the end.

@@ -9,10 +9,10 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::collector::{Order, ResultsOptions, SAMPLE_MAX, Verify};
 use crate::executor::THREADS_MAX;
-use crate::frame::BATCH_MAX;
 use crate::generator::{LedgerOptions, Overload, PaceOptions, Rate, WINDOW_MAX};
-use crate::message::Plan;
 use crate::monitor::Layout;
+use crate::task::BATCH_MAX;
+use crate::task::Plan;
 use crate::task::{FileSums, Kernel, TaskSpec};
 
 /// Where the parts listen when nothing else is said: as the original's.

@@ -10,7 +10,8 @@ use crate::collector::stream::{Joining, Stream};
 use crate::collector::{STREAMS_MAX, Shared, StreamLedger, refuse};
 use crate::frame::{Header, Kind, encode_pairs};
 use crate::link::{Link, LinkError, Received};
-use crate::message::{GeneratorWelcome, Plan};
+use crate::message::GeneratorWelcome;
+use crate::task::Plan;
 
 /// Pairs in one message: 16 bytes each.
 const PAIRS_MAX: usize = 4096;

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::clock::Clock;
 use crate::collector::ledger::{Accepted, StreamLedger};
 use crate::frame::{Header, Kind};
-use crate::message::Plan;
+use crate::task::Plan;
 
 const KIND_EPOCH: u8 = 1;
 const KIND_BATCH: u8 = 2;

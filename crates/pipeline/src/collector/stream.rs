@@ -17,8 +17,9 @@ use crate::collector::sink::{RecoveredStream, Sink};
 use crate::collector::verify::{Verify, WindowReport, sample_dir};
 use crate::frame::Header;
 use crate::link::LinkError;
-use crate::message::{Account, Plan};
+use crate::message::Account;
 use crate::task::BatchTask;
+use crate::task::Plan;
 
 /// Acknowledgements that wait for their generator; it has at most as many batches in flight. More
 /// come only from resending, and are not missed: a generator that comes back is told all.

@@ -10,7 +10,8 @@ use crate::frame::{Header, Kind, decode_pairs};
 use crate::generator::{GeneratorOptions, Phase, Shared, State};
 use crate::intervals::Intervals;
 use crate::link::{Link, LinkError, Reachability, Received};
-use crate::message::{GeneratorWelcome, Hello, Plan};
+use crate::message::{GeneratorWelcome, Hello};
+use crate::task::Plan;
 
 /// Ids of collected tasks are below this: more than any run reaches, and new ones never overflow.
 const IDS_END_MAX: u64 = 1 << 63;

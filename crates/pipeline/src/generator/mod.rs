@@ -18,11 +18,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::link::Link;
-use crate::message::{Account, NAMED_MAX, Plan};
+use crate::message::{Account, NAMED_MAX};
 use crate::meter::Meter;
 use crate::slots::{GREETINGS_MAX, Slots};
 use crate::status::{GeneratorStatus, Latency, Verdict};
 use crate::task::BatchTask;
+use crate::task::Plan;
 use crate::uniform;
 
 pub use ledger::{

@@ -12,10 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::message::Plan;
 
 pub use exercise::{Codec, Exercise, INPUT_BYTES, OUTPUT_BYTES};
 pub use files::{FILES_MAX, FileSums};
@@ -24,6 +22,32 @@ pub use kernel::{Calibration, Kernel};
 pub use spec::{SpecError, TaskSpec};
 
 pub(crate) use exercise::is_chosen;
+
+/// Tasks of one batch.
+pub const BATCH_MAX: u32 = 1 << 20;
+
+/// All that defines the tasks of a stream: whoever knows it can compute each input again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub task: String,
+    pub seed: u64,
+    pub batch: u32,
+}
+
+impl Plan {
+    /// Whether a peer that sends it can be served.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return Err(format!("batches of {} tasks: 1 to {BATCH_MAX} are possible", self.batch));
+        }
+        Ok(())
+    }
+
+    /// Whether the same id means the same task in both, however they are cut into batches.
+    pub fn has_same_tasks(&self, other: &Self) -> bool {
+        self.task == other.task && self.seed == other.seed
+    }
+}
 
 /// Tasks with consecutive ids: what one frame carries. Never empty, and never past the last id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use pipeline::generator::{
     self, GeneratorOptions, GeneratorSummary, LedgerOptions, Overload, PaceOptions, Rate,
 };
 use pipeline::link::Link;
-use pipeline::message::{GeneratorWelcome, Hello, Plan};
+use pipeline::message::{GeneratorWelcome, Hello};
 use pipeline::status::CollectorStatus;
+use pipeline::task::Plan;
 use pipeline::task::{BatchTask, Ids, Kernel, Maker, TaskError};
 
 use crate::proxy::{Faults, Proxy};

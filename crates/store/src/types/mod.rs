@@ -17,6 +17,7 @@ mod set;
 mod table;
 mod zset;
 
+pub use crate::varint::Malformed;
 pub use hash::Hash;
 pub use list::List;
 pub use partition::{
@@ -135,11 +136,6 @@ impl Encoding {
         }
     }
 }
-
-/// The bytes are not what `encode` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed bytes of a value")]
-pub struct Malformed;
 
 const SMALL_ALLOCATION_BYTES: usize = 64;
 /// Above this size an allocation has pages of its own.

@@ -10,6 +10,7 @@ mod pace;
 mod proxy;
 mod resolver;
 mod sending;
+mod serial;
 mod server;
 mod shed;
 mod status;
@@ -29,7 +30,7 @@ use crate::identity::Identity;
 use crate::privileges::WorkerUser;
 use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
-use crate::{door, logging, serial};
+use crate::{door, logging};
 
 pub(crate) use answer::{Answer, Opened, Site};
 pub(crate) use client::Terms;

@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use wire::http::{Limits, Request, RequestBatch, RequestDecoder};
 
+use super::{ACCEPT, Answer, Opened, READY, REOPEN, Site, Start, Terms};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
 use crate::door::{Door, Entry};
-use crate::worker::{ACCEPT, Answer, Opened, READY, REOPEN, Site, Start, Terms};
 
 /// What is read at once.
 const READ_BYTES: usize = 16 * 1024;
