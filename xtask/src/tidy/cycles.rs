@@ -1,0 +1,276 @@
+//! The modules of a crate do not import each other in a circle: its folders and files are layers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{Ident, Span};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
+
+use crate::tidy::{SourceFile, Violation};
+
+/// Modules in circles that are still there, by crate. A number goes down or the row goes.
+const KNOWN: [(&str, usize); 4] = [("binlog", 4), ("reactor", 7), ("server", 24), ("store", 8)];
+
+/// A module below the root of its crate, and everything in it.
+type Module = String;
+
+/// The imports of one crate: from a module to another, and where the first one is.
+type Imports<'f> = BTreeMap<Module, BTreeMap<Module, Place<'f>>>;
+
+#[derive(Debug, Clone, Copy)]
+struct Place<'f> {
+    path: &'f str,
+    line: usize,
+}
+
+/// No more modules than known are in circles.
+pub(crate) fn check_cycles(files: &[SourceFile]) -> Vec<Violation> {
+    let rust = files.iter().filter(|file| file.is_a("rs"));
+    let names: BTreeSet<&str> = rust.filter_map(|file| crate_of(&file.path)).collect();
+    names.into_iter().flat_map(|name| check_crate(name, files)).collect()
+}
+
+fn check_crate(name: &str, files: &[SourceFile]) -> Vec<Violation> {
+    let imports = imports_of(name, files);
+    let circles = circles(&imports);
+    let count: usize = circles.iter().map(BTreeSet::len).sum();
+    let known = KNOWN.iter().find(|(of, _)| *of == name).map_or(0, |(_, count)| *count);
+    if count <= known {
+        let is_stale = count < known && !imports.is_empty();
+        let stale = is_stale.then(|| Violation {
+            path: "xtask/src/tidy/cycles.rs".to_owned(),
+            line: 0,
+            what: format!("crate {name} has {count} modules in circles, not {known}: lower it"),
+        });
+        return stale.into_iter().collect();
+    }
+    circles.iter().flat_map(|circle| violations(name, known, circle, &imports)).collect()
+}
+
+fn violations(
+    name: &str,
+    known: usize,
+    circle: &BTreeSet<Module>,
+    imports: &Imports<'_>,
+) -> Vec<Violation> {
+    let names: Vec<&str> = circle.iter().map(String::as_str).collect();
+    let inside = circle.iter().flat_map(|from| imports[from].iter().map(move |to| (from, to)));
+    let inside = inside.filter(|(_, (to, _))| circle.contains(*to));
+    inside
+        .map(|(from, (to, place))| Violation {
+            path: place.path.to_owned(),
+            line: place.line,
+            what: format!(
+                "{from} imports {to}, and {to} leads back to {from}: {} of crate {name} import each \
+                 other, {known} modules may; move what both need into a module below them",
+                names.join(", ")
+            ),
+        })
+        .collect()
+}
+
+/// `crates/store/src/keyspace.rs` -> `store`.
+fn crate_of(path: &str) -> Option<&str> {
+    let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+    rest.starts_with("src/").then_some(name)
+}
+
+/// `crates/store/src/types/hash.rs` -> `types`, `hash`. None: the root, a program, or a test.
+fn modules_of(path: &str) -> Option<Vec<String>> {
+    let (_, path) = path.split_once("/src/")?;
+    let path = path.strip_suffix(".rs")?;
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let parts: Vec<String> = path.split('/').map(str::to_owned).collect();
+    let is_test = parts.iter().any(|part| part == "tests" || part == "simulation");
+    let is_root = parts == ["lib"] || parts == ["main"] || parts[0] == "bin";
+    (!is_test && !is_root).then_some(parts)
+}
+
+fn imports_of<'f>(name: &str, files: &'f [SourceFile]) -> Imports<'f> {
+    let of_crate: Vec<(Vec<String>, &SourceFile)> = files
+        .iter()
+        .filter(|file| crate_of(&file.path) == Some(name))
+        .filter_map(|file| Some((modules_of(&file.path)?, file)))
+        .collect();
+    let tops: BTreeSet<&str> = of_crate.iter().map(|(modules, _)| modules[0].as_str()).collect();
+    let mut imports = Imports::new();
+    for (modules, file) in &of_crate {
+        // The compiler reports what cannot be parsed.
+        let Ok(parsed) = syn::parse_file(&file.text) else { continue };
+        let mut visitor = Paths { modules: modules.clone(), found: Vec::new() };
+        visitor.visit_file(&parsed);
+        for (top, line) in visitor.found {
+            if top != modules[0] && tops.contains(top.as_str()) {
+                let place = Place { path: &file.path, line };
+                imports.entry(modules[0].clone()).or_default().entry(top).or_insert(place);
+            }
+        }
+    }
+    imports
+}
+
+/// Finds the modules below the root that the paths of a file name.
+#[derive(Debug)]
+struct Paths {
+    /// Where the visitor is.
+    modules: Vec<String>,
+    found: Vec<(Module, usize)>,
+}
+
+impl Paths {
+    fn note(&mut self, segments: &[String], span: Span) {
+        let mut at: Vec<&str> = match segments.first().map(String::as_str) {
+            Some("crate") => Vec::new(),
+            Some("super" | "self") => self.modules.iter().map(String::as_str).collect(),
+            _ => return,
+        };
+        for segment in segments {
+            match segment.as_str() {
+                "crate" | "self" => {}
+                "super" => drop(at.pop()),
+                name => at.push(name),
+            }
+        }
+        if let Some(top) = at.first() {
+            self.found.push(((*top).to_owned(), span.start().line));
+        }
+    }
+
+    fn note_tree(&mut self, tree: &UseTree, path: &mut Vec<String>) {
+        match tree {
+            UseTree::Path(part) => {
+                path.push(part.ident.to_string());
+                self.note_tree(&part.tree, path);
+                path.pop();
+            }
+            UseTree::Group(group) => {
+                group.items.iter().for_each(|item| self.note_tree(item, path));
+            }
+            UseTree::Name(name) => self.note_leaf(path, &name.ident),
+            UseTree::Rename(name) => self.note_leaf(path, &name.ident),
+            UseTree::Glob(glob) => self.note(path, glob.star_token.spans[0]),
+        }
+    }
+
+    fn note_leaf(&mut self, path: &mut Vec<String>, name: &Ident) {
+        path.push(name.to_string());
+        self.note(path, name.span());
+        path.pop();
+    }
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    let is_cfg_test = |attribute: &Attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    };
+    attributes.iter().any(is_cfg_test)
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !is_test(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        self.modules.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.modules.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.note_tree(&item.tree, &mut Vec::new());
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|it| it.ident.to_string()).collect();
+        self.note(&segments, path.segments[0].ident.span());
+        visit::visit_path(self, path);
+    }
+}
+
+/// Sets of modules in which each one leads to every other one; those of one module are left out.
+fn circles(imports: &Imports<'_>) -> Vec<BTreeSet<Module>> {
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> =
+        imports.keys().map(|from| (from, reach(from, imports))).collect();
+    let leads = |from: &Module, to: &Module| reached.get(from).is_some_and(|all| all.contains(to));
+    let mut circles: Vec<BTreeSet<Module>> = Vec::new();
+    for module in imports.keys().filter(|module| leads(module, module)) {
+        if circles.iter().any(|circle| circle.contains(module)) {
+            continue;
+        }
+        let others = imports.keys().filter(|other| leads(module, other) && leads(other, module));
+        circles.push(others.cloned().collect());
+    }
+    circles
+}
+
+fn reach<'i>(from: &Module, imports: &'i Imports<'_>) -> BTreeSet<&'i Module> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&Module> = imports.get(from).into_iter().flat_map(BTreeMap::keys).collect();
+    while let Some(module) = open.pop() {
+        if reached.insert(module) {
+            open.extend(imports.get(module).into_iter().flat_map(BTreeMap::keys));
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<SourceFile> = files.iter().map(|(path, text)| file(path, text)).collect();
+        let imports = imports_of("x", &files);
+        circles(&imports)
+            .iter()
+            .map(|it| it.iter().cloned().collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    #[test]
+    fn circles_are_found_in_uses_paths_and_folders() {
+        let a = ("crates/x/src/a.rs", "use crate::{b::{self, B}, d};");
+        let b = ("crates/x/src/b/mod.rs", "mod c;");
+        let c = ("crates/x/src/b/c.rs", "fn f() { let _ = super::super::a::A; }");
+        let d = ("crates/x/src/d.rs", "use std::fmt; fn f(x: crate::d::D) {}");
+        assert_eq!(found(&[a, b, c, d]), ["a b"]);
+        let longer = ("crates/x/src/d.rs", "fn f() -> Vec<super::e::E> { vec![] }");
+        let back = ("crates/x/src/e.rs", "mod inner { use super::super::a::A; }");
+        assert_eq!(found(&[a, b, d]), [""; 0]);
+        assert_eq!(found(&[a, b, longer, back]), ["a d e"]);
+        assert_eq!(found(&[a, b, c, longer, back]), ["a b d e"]);
+    }
+
+    #[test]
+    fn tests_may_import_everything() {
+        let a = ("crates/x/src/a.rs", "use crate::b::B;");
+        let b = ("crates/x/src/b.rs", "#[cfg(test)]\nmod tests { use crate::a::A; }");
+        let tests = ("crates/x/src/b/tests.rs", "use crate::a::A;");
+        assert_eq!(found(&[a, b, tests]), [""; 0]);
+        let no_test = ("crates/x/src/b.rs", "#[cfg(unix)]\nmod inner { use crate::a::A; }");
+        assert_eq!(found(&[a, no_test]), ["a b"]);
+    }
+}
