@@ -22,12 +22,9 @@
 //! the next group, the writer's own thread is woken to lead it. A futex's word changes before each
 //! wake-up, so a thread that is about to sleep does not.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::{hint, thread};
 
 use base::time::MonoNs;
-use rustix::io::Errno;
-use rustix::thread::futex;
 
 use crate::log::{Log, Poisoned};
 use crate::record::Lsn;
@@ -52,141 +49,6 @@ const FOR_SYNC: Patience = Patience { gather: 1000, write: 1, yields: 0 };
 enum Goal {
     Written(Lsn),
     Durable(Lsn),
-}
-
-/// Sleeping places of the threads that wait.
-#[derive(Debug, Default)]
-pub(crate) struct Committers {
-    arrivals: Arrivals,
-    /// By the parity of the group that is waited for.
-    places: [Place; 2],
-}
-
-/// Who is there for the next group. On cache lines of its own: it is written to by everybody.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Arrivals {
-    /// Threads that have come since the last group began.
-    present: AtomicU32,
-    /// Those that the last group was written for.
-    written_for: AtomicU32,
-    /// Worth waiting for.
-    expected: AtomicU32,
-    /// Groups begun so far.
-    groups: AtomicU64,
-    /// The group for which a thread has waited longer than a write takes.
-    stalled: AtomicU64,
-}
-
-impl Arrivals {
-    /// True for the first that comes.
-    fn arrive(&self) -> bool {
-        self.present.fetch_add(1, Ordering::SeqCst) == 0
-    }
-
-    fn are_complete(&self) -> bool {
-        self.present.load(Ordering::Relaxed) >= self.expected.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of the group.
-    fn begin_group(&self) -> u64 {
-        self.written_for.store(self.present.swap(0, Ordering::SeqCst), Ordering::Relaxed);
-        self.groups.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    fn end_group(&self) {
-        let came_meanwhile = self.present.load(Ordering::Relaxed);
-        let expected = self.written_for.load(Ordering::Relaxed).saturating_add(came_meanwhile);
-        self.expected.store(expected, Ordering::Relaxed);
-    }
-
-    fn group(&self) -> u64 {
-        self.groups.load(Ordering::SeqCst)
-    }
-
-    fn is_stalled(&self) -> bool {
-        self.stalled.load(Ordering::Relaxed) == self.groups.load(Ordering::Relaxed)
-    }
-
-    fn note_stalled(&self, group: u64) {
-        self.stalled.store(group, Ordering::Relaxed);
-    }
-}
-
-/// On cache lines of its own: it is written to by everybody who sleeps.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Place {
-    /// Changes with each wake-up.
-    wakes: AtomicU32,
-    sleepers: AtomicU32,
-}
-
-impl Place {
-    fn is_empty(&self) -> bool {
-        self.sleepers.load(Ordering::SeqCst) == 0
-    }
-
-    fn wake_all(&self) {
-        if !self.is_empty() {
-            self.wakes.fetch_add(1, Ordering::SeqCst);
-            futex::wake(&self.wakes, futex::Flags::PRIVATE, ALL)
-                .expect("a futex in mapped memory can be woken");
-        }
-    }
-
-    /// Sleeps until a wake-up after `seen`. May return early.
-    fn sleep(&self, seen: u32) {
-        match futex::wait(&self.wakes, futex::Flags::PRIVATE, seen, None) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => panic!("a futex in mapped memory can be waited for: {error}"),
-        }
-    }
-}
-
-/// What `FUTEX_WAKE` takes for "all".
-const ALL: u32 = i32::MAX.unsigned_abs();
-
-impl Committers {
-    /// Says that a group begins; to be called with the writer's lock held. Returns its number.
-    pub(crate) fn begin_group(&self) -> u64 {
-        self.arrivals.begin_group()
-    }
-
-    /// Says that the group is published; to be called with the writer's lock held.
-    pub(crate) fn publish_group(&self) {
-        self.arrivals.end_group();
-    }
-
-    /// To be called when the group is published and the writer's lock is free again. True if a
-    /// thread sleeps that waits for the next group, which somebody has to begin.
-    #[must_use]
-    pub(crate) fn end_group(&self, group: u64) -> bool {
-        self.place(group).wake_all();
-        !self.place(group + 1).is_empty()
-    }
-
-    pub(crate) fn wake_all(&self) {
-        for place in &self.places {
-            place.wake_all();
-        }
-    }
-
-    fn place(&self, group: u64) -> &Place {
-        &self.places[usize::from(!group.is_multiple_of(2))]
-    }
-
-    /// Has the calling thread sleep until the group that follows the present one has ended, unless
-    /// `awake` says that there is no need.
-    fn sleep_unless(&self, awake: impl FnOnce() -> bool) {
-        let place = self.place(self.arrivals.group() + 1);
-        place.sleepers.fetch_add(1, Ordering::SeqCst);
-        let seen = place.wakes.load(Ordering::SeqCst);
-        if !awake() {
-            place.sleep(seen);
-        }
-        place.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 impl Log {

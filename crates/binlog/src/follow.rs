@@ -8,25 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
 use crate::disk::read_full_at;
 use crate::log::Log;
 use crate::record::{self, Header, KIND_MARK, Lsn, RECORD_HEADER_BYTES, Record};
 use crate::segment::{Segment, file_name};
+use crate::slot::{Scope, Signal, Slot};
 use crate::to_usize;
 use crate::waiter::Waiter;
-
-/// How far a follower may read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// Only what no power cut can undo.
-    Durable,
-    /// Also what is only with the kernel: sooner, but after a power cut the log may go on
-    /// differently from there.
-    Written,
-}
 
 /// Why a follower cannot go on.
 #[derive(Debug, Error)]
@@ -48,59 +38,6 @@ pub enum FollowError {
 
 /// A batch has about so many bytes; a larger record comes alone.
 const BATCH_BYTES: u64 = 256 << 10;
-
-/// What the log knows of a follower.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    position: AtomicU64,
-    /// What it has not read may be gone.
-    given_up: AtomicBool,
-    scope: Scope,
-    waiter: Waiter,
-    signal: Arc<Signal>,
-}
-
-#[derive(Debug, Default)]
-struct Signal {
-    raised: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    fn raise(&self) {
-        *self.raised.lock() = true;
-        self.changed.notify_all();
-    }
-}
-
-impl Slot {
-    /// The follower still needs everything from here on.
-    pub(crate) fn position(&self) -> Lsn {
-        Lsn(self.position.load(Ordering::SeqCst))
-    }
-
-    /// Whether what it has not read is kept.
-    pub(crate) fn holds(&self) -> bool {
-        !self.given_up.load(Ordering::SeqCst)
-    }
-
-    /// To be called before anything is truncated that the follower has not read.
-    pub(crate) fn lose_hold(&self) {
-        self.given_up.store(true, Ordering::SeqCst);
-        self.wake();
-    }
-
-    pub(crate) fn publish(&self, durable: Lsn, written: Lsn) {
-        self.waiter.publish(match self.scope {
-            Scope::Durable => durable,
-            Scope::Written => written,
-        });
-    }
-
-    pub(crate) fn wake(&self) {
-        self.waiter.disarm_and_wake();
-    }
-}
 
 /// Reads the log from a position on. Holds the segments that it has not read yet, as long as it is
 /// not further behind than [`Options::follower_lag_bytes_max`](crate::Options); how far that is

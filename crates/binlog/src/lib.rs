@@ -16,6 +16,7 @@
 mod aligned;
 pub mod baseline;
 mod commit;
+mod committers;
 mod crc;
 mod disk;
 mod fault_disk;
@@ -32,14 +33,16 @@ mod salvage;
 mod scan;
 mod segment;
 mod shelf;
+mod slot;
 mod stats;
 mod waiter;
 mod window;
 mod writer;
+mod writer_state;
 
 pub use disk::{Disk, DiskFile, FileDisk, read_full_at, write_all_at};
 pub use fault_disk::{FaultDisk, Faults};
-pub use follow::{Batch, FollowError, Follower, Scope};
+pub use follow::{Batch, FollowError, Follower};
 pub use inspect::{DumpError, Report, SegmentReport, dump, verify};
 pub use log::{AppendError, Log, Poisoned};
 pub use open::{OpenError, Recovered, ReplayError};
@@ -48,6 +51,7 @@ pub use record::{KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, Record}
 pub use salvage::{Salvage, salvage};
 pub use scan::{Damage, Fault, ScanError, Span, Tail};
 pub use segment::SEGMENT_HEADER_BYTES;
+pub use slot::Scope;
 pub use stats::{GroupSizes, LogStats, SYNC_LATENCY_BUCKETS};
 pub use writer::{Next, StepOutcome, WriterHandle};
 

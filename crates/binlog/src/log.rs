@@ -8,18 +8,18 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use crate::commit::Committers;
+use crate::committers::Committers;
 use crate::disk::Disk;
-use crate::follow::Slot;
 use crate::lane::Lane;
 use crate::manifest::{MANIFEST_NAME, ManifestFile};
 use crate::options::{Options, SyncPolicy};
 use crate::record::{Checksum, KIND_MARK, Lsn, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
+use crate::slot::Slot;
 use crate::stats::{Counters, GroupSizes, GroupSizesCounter, LogStats};
 use crate::window::Window;
-use crate::writer::Writer;
+use crate::writer_state::WriterState;
 
 /// Why the log takes no more records. Nothing that was not durable before will ever be.
 #[derive(Debug, Clone, Error)]
@@ -100,7 +100,7 @@ pub struct Log {
     pub(crate) followers: Mutex<Vec<Arc<Slot>>>,
     pub(crate) followers_count: AtomicUsize,
     pub(crate) follower_lag_bytes_max: u64,
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: Mutex<WriterState>,
     pub(crate) shelf: Shelf,
     /// Locked while it is written: by the helper thread, and when the log is closed.
     manifest: Mutex<ManifestFile>,
@@ -176,7 +176,7 @@ impl Log {
             followers: Mutex::new(Vec::new()),
             followers_count: AtomicUsize::new(0),
             follower_lag_bytes_max: options.follower_lag_bytes_max,
-            writer: Mutex::new(Writer::new(current, at, window, lanes + 1, cap)),
+            writer: Mutex::new(WriterState::new(current, at, window, lanes + 1, cap)),
             shelf: Shelf::new(disk, options.segment_bytes, options.blanks_max(), next_number),
             manifest: Mutex::new(manifest),
             stall: Mutex::new(None),

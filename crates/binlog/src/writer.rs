@@ -19,12 +19,12 @@ use parking_lot::MutexGuard;
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::disk::write_all_at;
 use crate::gathering::Gathering;
-use crate::lane::LaneBuffer;
 use crate::log::{Log, Poisoned};
 use crate::options::{SyncPolicy, WRITE_TICK_NS};
 use crate::record::{self, Header, Lsn, Seal};
-use crate::segment::{Segment, activate, file_name};
+use crate::segment::{activate, file_name};
 use crate::window::Window;
+use crate::writer_state::{WriteTail, WriterState};
 
 /// Without syncs, so many filled segments may wait for the kernel to write them back. One more is
 /// synced with them: all of them should find room among the recycled ones.
@@ -54,37 +54,6 @@ pub enum Next {
     Poisoned,
 }
 
-/// Everything that only the writer touches.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    window: Window,
-    /// One empty buffer for each lane, to be swapped with the lane's own.
-    taken: Vec<LaneBuffer>,
-    lane_cap_bytes: usize,
-    tail: WriteTail,
-    gathering: Gathering,
-    /// Users' records written since the last sync.
-    unsynced_records: u64,
-    /// The newest durable position that a mark states.
-    marked: Lsn,
-    written_at: MonoNs,
-    synced_at: MonoNs,
-    /// When to try again to make the next segment; None unless the log is stalled.
-    retry_at: Option<MonoNs>,
-}
-
-/// Where the next byte goes, and what is not synced yet.
-#[derive(Debug)]
-struct WriteTail {
-    segment: Segment,
-    at: Lsn,
-    synced: Lsn,
-    /// Filled segments that are not synced, oldest first.
-    unsynced: Vec<Segment>,
-    /// Write system calls so far.
-    writes: u64,
-}
-
 /// What a round shall do.
 struct Plan {
     write: bool,
@@ -94,29 +63,6 @@ struct Plan {
 }
 
 type Clock<'a> = &'a dyn Fn() -> MonoNs;
-
-impl Writer {
-    pub(crate) fn new(
-        segment: Segment,
-        at: Lsn,
-        window: Window,
-        lanes: usize,
-        lane_cap_bytes: usize,
-    ) -> Self {
-        Self {
-            window,
-            taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
-            lane_cap_bytes,
-            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new(), writes: 0 },
-            gathering: Gathering::default(),
-            unsynced_records: 0,
-            marked: Lsn(0),
-            written_at: MonoNs(0),
-            synced_at: MonoNs(0),
-            retry_at: None,
-        }
-    }
-}
 
 /// Why a group did not reach the disk as a whole.
 enum Failure {
@@ -153,9 +99,9 @@ impl Log {
 
     fn step(
         &self,
-        mut writer: MutexGuard<'_, Writer>,
+        mut writer: MutexGuard<'_, WriterState>,
         clock: &dyn Fn() -> MonoNs,
-        next: impl FnOnce(&Writer) -> Next,
+        next: impl FnOnce(&WriterState) -> Next,
     ) -> StepOutcome {
         let group = self.committers.begin_group();
         let mut outcome = self.locked_step(&mut writer, clock);
@@ -171,7 +117,7 @@ impl Log {
     }
 
     /// All of a step but when the next one is due.
-    fn locked_step(&self, writer: &mut Writer, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
+    fn locked_step(&self, writer: &mut WriterState, clock: &dyn Fn() -> MonoNs) -> StepOutcome {
         let mut outcome = StepOutcome { bytes_written: 0, synced: false, next: Next::Poisoned };
         if self.is_poisoned() {
             return outcome;
@@ -207,7 +153,7 @@ impl Log {
 
     /// Makes the segment that could not be made before, if it is time to try again. False while the
     /// log cannot grow.
-    fn end_stall(&self, writer: &mut Writer, now: MonoNs, clock: Clock<'_>) -> bool {
+    fn end_stall(&self, writer: &mut WriterState, now: MonoNs, clock: Clock<'_>) -> bool {
         match writer.retry_at {
             None => return true,
             Some(retry_at) if now < retry_at => return false,
@@ -223,7 +169,13 @@ impl Log {
         true
     }
 
-    fn begin_stall(&self, writer: &mut Writer, error: io::Error, now: MonoNs, clock: Clock<'_>) {
+    fn begin_stall(
+        &self,
+        writer: &mut WriterState,
+        error: io::Error,
+        now: MonoNs,
+        clock: Clock<'_>,
+    ) {
         let ended = clock();
         // Filling a disk takes long if it fails only at the end: most of the time is for others.
         let wait_ns = RETRY_NS.max(ended.since(now).saturating_mul(RETRY_PARTS));
@@ -231,7 +183,7 @@ impl Log {
         self.set_stall(Some(error));
     }
 
-    fn plan(&self, writer: &mut Writer, now: MonoNs) -> Plan {
+    fn plan(&self, writer: &mut WriterState, now: MonoNs) -> Plan {
         let next = self.next();
         let asked_write = self.take_write_request();
         let waits = writer.gathering.until().is_some_and(|until| until > now);
@@ -265,7 +217,7 @@ impl Log {
 
     fn run_group(
         &self,
-        writer: &mut Writer,
+        writer: &mut WriterState,
         plan: &Plan,
         now: MonoNs,
         clock: Clock<'_>,
@@ -294,10 +246,10 @@ impl Log {
         Ok(())
     }
 
-    fn write_group(&self, writer: &mut Writer, clock: Clock<'_>) -> Result<(), Failure> {
+    fn write_group(&self, writer: &mut WriterState, clock: Clock<'_>) -> Result<(), Failure> {
         let limit = self.next();
         let records = self.take_lanes(writer);
-        let Writer { window, tail, .. } = writer;
+        let WriterState { window, tail, .. } = writer;
         let from = tail.at;
         let written = self.write_to(Lsn(window.complete(limit.0)), tail, window, clock);
         let bytes = tail.at.0 - from.0;
@@ -314,8 +266,8 @@ impl Log {
     }
 
     /// Moves what the lanes hold into the window. Returns the number of records, marks included.
-    fn take_lanes(&self, writer: &mut Writer) -> u64 {
-        let Writer { window, taken, lane_cap_bytes, unsynced_records, .. } = writer;
+    fn take_lanes(&self, writer: &mut WriterState) -> u64 {
+        let WriterState { window, taken, lane_cap_bytes, unsynced_records, .. } = writer;
         for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
             if lane.held_bytes() > 0 {
                 lane.take(empty);
@@ -438,7 +390,7 @@ impl Log {
         Ok(took_ns)
     }
 
-    fn next_step(&self, writer: &Writer, now: MonoNs) -> Next {
+    fn next_step(&self, writer: &WriterState, now: MonoNs) -> Next {
         if let Some(retry_at) = writer.retry_at {
             return Next::AfterNs(retry_at.since(now).max(1));
         }

@@ -14,8 +14,8 @@ use rustix::time::Timespec;
 
 use crate::context::Commons;
 use crate::driver::{Socket, std_address};
-use crate::handler::Peer;
 use crate::listener::Listener;
+use crate::peer::Peer;
 use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery};
 use crate::signals::{Signal, Signals};

@@ -6,12 +6,15 @@ use base::time::MonoNs;
 use foldhash::fast::FixedState;
 
 use crate::driver::{Interest, Socket};
-use crate::handler::{ConnId, Peer};
 use crate::input::Input;
 use crate::output::Output;
-use crate::reactor::INPUT_BYTES;
+use crate::peer::{ConnId, Peer};
 use crate::tls::Channel;
+use crate::token::Token;
 
+/// Size of the one input buffer, and so the most that is read from a socket in one turn: the
+/// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
+pub(crate) const INPUT_BYTES: usize = 256 * 1024;
 /// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
 /// longer input is read in place.
 const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
@@ -203,26 +206,6 @@ pub struct ConnInfo {
     /// The handshake of TLS is not over. What is waited for meanwhile is bounded here: by
     /// `handshake_timeout_ms` and `handshakes_max` of [`crate::Limits`].
     pub is_in_handshake: bool,
-}
-
-/// Position in the table and the number of the tenant there, so that an event for a connection
-/// that is gone does not reach the next one. This is what the kernel gives back with events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Token(pub(crate) u64);
-
-impl Token {
-    fn new(index: u32, generation: u32) -> Token {
-        Token(u64::from(generation) << 32 | u64::from(index))
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half of the 64 bits")]
-    fn index(self) -> u32 {
-        self.0 as u32
-    }
-
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
 }
 
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use base::time::{MonoNs, Now};
 
 use crate::balance::Load;
-use crate::handler::{ConnId, Peer};
 use crate::limits::Limits;
 use crate::mailbox::{MAILS_MAX, Mailbox, Undelivered, Waker};
+use crate::peer::{ConnId, Peer};
 use crate::stats::{AcceptorStats, Counters, ReactorStats};
 use crate::timers::Timers;
 use crate::tls::{Channel, Tls};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use base::time::{MonoNs, Now};
 
-use crate::connection::Token;
 use crate::mailbox::Waker;
 use crate::output::Tail;
+use crate::token::Token;
 
 pub(crate) use epoll::{EpollDriver, mono_now};
 pub use epoll::{Trigger, Watcher};

@@ -8,18 +8,17 @@ use std::sync::atomic::Ordering;
 use base::time::MonoNs;
 
 use crate::balance::{Balance, Decision, Load, LoadMeter};
-use crate::connection::{Connection, Connections, Phase, Stops, Table, Token, Touched};
+use crate::connection::{Connection, Connections, INPUT_BYTES, Phase, Stops, Table, Touched};
 use crate::context::{Context, Core, Links, Station, Wish};
 use crate::driver::{Driver, Event, Socket};
-use crate::handler::{ConnId, Handler, Peer};
+use crate::handler::Handler;
+use crate::handshakes::Handshakes;
 use crate::mailbox::Inbox;
 use crate::output::SCRATCH_BYTES;
-use crate::sealed::Handshakes;
+use crate::peer::{ConnId, Peer};
 use crate::tls::Tls;
+use crate::token::Token;
 
-/// Size of the one input buffer, and so the most that is read from a socket in one turn: the
-/// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
-pub(crate) const INPUT_BYTES: usize = 256 * 1024;
 /// Idle connections are looked for this often at most, and at least.
 const SWEEP_NS_MIN: u64 = 10_000_000;
 const SWEEP_NS_MAX: u64 = 1_000_000_000;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use base::time::MonoNs;
 
 use crate::balance::{Gift, choose};
-use crate::connection::{Connection, Phase, Stops, Token};
+use crate::connection::{Connection, Phase, Stops};
 use crate::context::{Arrival, Context};
 use crate::driver::{Interest, Socket};
-use crate::handler::{ConnId, Handler, Peer};
+use crate::handler::Handler;
 use crate::output::Output;
+use crate::peer::{ConnId, Peer};
 use crate::reactor::{Delivery, Reactor};
 use crate::tls::{Channel, Tls};
+use crate::token::Token;
 
 impl<H: Handler> Reactor<H> {
     pub(crate) fn give_load(&mut self, load_ppm: u64, gift: Gift) {

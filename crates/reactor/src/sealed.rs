@@ -1,16 +1,16 @@
 //! What a reactor does for a connection with TLS where others read and send plain bytes.
 
-use std::collections::VecDeque;
-
 use base::time::MonoNs;
 
-use crate::connection::{Connection, Phase, Token};
+use crate::connection::{Connection, Phase};
 use crate::driver::Io;
 use crate::handler::Handler;
+use crate::handshakes::Handshakes;
 use crate::output::Output;
 use crate::reactor::Reactor;
 use crate::serve::{FILE_TURN_BYTES_MAX, READ_COST_BYTES, Source};
 use crate::tls::{Channel, PARTIAL_BYTES_MAX, SEAL_BYTES_MAX};
+use crate::token::Token;
 
 /// Most that is read from a socket at once, beside what was kept of it.
 const READ_BYTES: usize = 128 * 1024;
@@ -19,30 +19,6 @@ const SEND_TURN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Finished handshakes that may be listed without being looked for.
 const OVER_MAX: usize = 64;
-
-/// Handshakes that are not over, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct Handshakes {
-    /// When each began. Some may be over, which is found out when they are the oldest.
-    began: VecDeque<(MonoNs, Token)>,
-    /// How many are not over.
-    unfinished: usize,
-}
-
-impl Handshakes {
-    /// This one is over, or its connection is.
-    pub(crate) fn end(&mut self, channel: Option<&mut Box<Channel>>) {
-        if let Some(channel) = channel
-            && std::mem::replace(&mut channel.is_counted, false)
-        {
-            self.unfinished -= 1;
-        }
-    }
-
-    pub(crate) fn oldest(&self) -> Option<MonoNs> {
-        self.began.front().map(|(began, _)| *began)
-    }
-}
 
 impl<H: Handler> Reactor<H> {
     /// A connection with TLS has come: its handshake is to be over soon.

@@ -2,12 +2,13 @@
 
 use base::time::MonoNs;
 
-use crate::connection::{Connection, Phase, Stops, Token};
+use crate::connection::{Connection, Phase, Stops};
 use crate::context::Context;
 use crate::driver::{Interest, Io, Ready};
 use crate::handler::{Handler, Next};
 use crate::output::SCRATCH_BYTES;
 use crate::reactor::Reactor;
+use crate::token::Token;
 
 /// Most that is sent of a file before other connections get their turn.
 pub(crate) const FILE_TURN_BYTES_MAX: usize = 1024 * 1024;

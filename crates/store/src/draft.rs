@@ -3,10 +3,14 @@
 use parking_lot::Mutex;
 
 use crate::change::Change;
-use crate::keyspace::{Keyspace, Params, StoreError};
+use crate::key::Key;
+use crate::key::stripe_of;
+use crate::keyspace::Keyspace;
 use crate::locked::{Guard, Guards, Locked};
-use crate::mutation::{Key, Mutation};
-use crate::stripe::{Applying, Found, Object, Stripe, stripe_of};
+use crate::mutation::Mutation;
+use crate::object::Object;
+use crate::params::{Params, StoreError};
+use crate::stripe::{Applying, Found, Stripe};
 use crate::trash::Trash;
 
 /// A copy of one key in a stripe of its own.

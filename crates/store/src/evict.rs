@@ -7,7 +7,8 @@
 use crate::STRIPES;
 use crate::access::AccessRule;
 use crate::entry::Entry;
-use crate::keyspace::{Keyspace, Params};
+use crate::keyspace::Keyspace;
+use crate::params::Params;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvictionPolicy {

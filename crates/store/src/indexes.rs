@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::items::Writes;
-use crate::partitions::{TableId, ordinal, token_of};
+use crate::key::{TableId, ordinal, token_of};
 use crate::types::{Partition, RowKey, RowView, Write, allocation_bytes};
 
 /// Names an index among those of its table.

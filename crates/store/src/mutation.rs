@@ -11,16 +11,9 @@
 
 use crate::change::Change;
 use crate::items::Writes;
-use crate::partitions::{PartitionKey, TableId};
+use crate::key::{Key, PartitionKey, TableId};
 use crate::types::{Malformed, Seconds};
 use crate::varint::{put_bytes, take_bytes, take_u8, take_u32, take_u64};
-
-/// A key with its hash, computed once per request.
-#[derive(Debug, Clone, Copy)]
-pub struct Key<'a> {
-    pub bytes: &'a [u8],
-    pub hash: u64,
-}
 
 /// One change of one key, one partition, or of all in a database or table.
 #[derive(Debug, Clone, Copy)]

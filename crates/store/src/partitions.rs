@@ -11,51 +11,8 @@ use smallvec::SmallVec;
 
 use crate::blob::{prefetch, prefetch_block};
 use crate::indexes::{Definitions, Entries, Index, IndexId, Posting, Registry, Start, Touch};
-use crate::stripe::stripe_of;
-use crate::trash::{Garbage, Trash};
+use crate::key::{PartitionKey, TableId, ordinal, token_of};
 use crate::types::{Partition, Seconds, allocation_bytes};
-
-/// Names a table for ever; 0 is no table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableId(pub u128);
-
-/// A partition's place: its table, the token of its key, and the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PartitionKey<'a> {
-    pub table: TableId,
-    /// Where the key is on the ring. The store knows no hash function of keys: it is the caller's to
-    /// give a key the same token each time.
-    pub token: i64,
-    pub bytes: &'a [u8],
-}
-
-/// Stands for partitions where Redis keys have the number of their database.
-pub const PARTITIONS_DB: u8 = u8::MAX;
-
-/// Tokens as numbers that begin at 0.
-pub(crate) fn ordinal(token: i64) -> u64 {
-    token.cast_unsigned() ^ (1 << 63)
-}
-
-pub(crate) fn token_of(ordinal: u64) -> i64 {
-    (ordinal ^ (1 << 63)).cast_signed()
-}
-
-/// The stripe whose partitions have this token: where a walk from there begins.
-pub fn stripe_of_token(token: i64) -> usize {
-    stripe_of(ordinal(token))
-}
-
-impl PartitionKey<'_> {
-    /// As [`crate::Key::hash`]: the upper half is the token's, and names the stripe; the lower tells
-    /// tables apart.
-    #[expect(clippy::cast_possible_truncation, reason = "all bits of the table count")]
-    pub fn hash(&self) -> u64 {
-        let TableId(id) = self.table;
-        let folded = (id ^ (id >> 32) ^ (id >> 64) ^ (id >> 96)) as u32;
-        ordinal(self.token) ^ u64::from(folded)
-    }
-}
 
 /// A step on the way to a partition: see [`crate::Keyspace::prefetch_partition`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +65,10 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn get(&self, token: i64, key: &[u8]) -> Option<&Partition> {
@@ -165,12 +126,12 @@ impl Table {
 
     /// Gives the table the indexes that it is to have, and takes the others. O(partitions) for each new
     /// one.
-    fn settle(&mut self, wanted: Option<&Definitions>, trash: &mut Trash) {
+    fn settle(&mut self, wanted: Option<&Definitions>, mut dropped: impl FnMut(Index)) {
         let wanted = || wanted.iter().flat_map(|all| all.iter());
         let is_wanted = |index: &mut Index| wanted().any(|one| one.id() == index.id());
         for index in self.indexes.extract_if(.., |index| !is_wanted(index)) {
             self.bytes -= index.heap_bytes();
-            trash.push(Garbage::Index(index));
+            dropped(index);
         }
         for definition in wanted() {
             if self.index(definition.id()).is_some() {
@@ -313,21 +274,19 @@ impl Tables {
         grown_bytes
     }
 
-    /// Empties a table. Returns the bytes that it had.
-    pub(crate) fn truncate(&mut self, id: TableId, trash: &mut Trash) -> usize {
-        let Ok(at) = self.find(id) else { return 0 };
-        let (_, table) = self.tables.remove(at);
-        let bytes = table.bytes;
-        trash.push(Garbage::Partitions(table));
-        bytes
+    /// Empties a table. Returns what it had.
+    pub(crate) fn truncate(&mut self, id: TableId) -> Option<Table> {
+        let at = self.find(id).ok()?;
+        Some(self.tables.remove(at).1)
     }
 
-    /// Gives tables the indexes that they are to have. Returns by how many bytes they grew.
-    pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) -> isize {
+    /// Gives tables the indexes that they are to have, and others to `dropped`. Returns by how many
+    /// bytes the tables grew.
+    pub(crate) fn settle(&mut self, registry: &Registry, mut dropped: impl FnMut(Index)) -> isize {
         let mut grown_bytes = 0;
         for (id, table) in &mut self.tables {
             let before = table.bytes.cast_signed();
-            table.settle(registry.of(*id).as_ref(), trash);
+            table.settle(registry.of(*id).as_ref(), &mut dropped);
             grown_bytes += table.bytes.cast_signed() - before;
         }
         grown_bytes
@@ -388,6 +347,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::{stripe_of, stripe_of_token};
     use crate::types::Write;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -433,10 +393,9 @@ mod tests {
         assert!(tables.get(key(5, b"b")).is_some());
         let grown = tables.change(key(9, b"x"), &registry, Touch::All, |_| ());
         assert_eq!(grown, 0, "nothing was written");
-        let mut trash = Trash::default();
-        assert!(tables.truncate(TABLE, &mut trash) > 0);
-        assert_eq!((tables.heap_bytes(), trash.is_empty()), (0, false));
-        assert_eq!(tables.truncate(TABLE, &mut trash), 0);
+        assert_eq!(tables.truncate(TABLE).map(|table| table.len()), Some(1));
+        assert_eq!(tables.heap_bytes(), 0);
+        assert!(tables.truncate(TABLE).is_none());
     }
 
     proptest! {

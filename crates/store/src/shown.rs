@@ -2,8 +2,8 @@
 
 use crate::change::Change;
 use crate::items::Items;
+use crate::key::PartitionKey;
 use crate::mutation::Mutation;
-use crate::partitions::PartitionKey;
 use crate::types::{CellValue, RowKey, Write};
 
 /// Database, key and change, values cut short.

@@ -9,9 +9,12 @@
 use crate::change::Change;
 use crate::entry::Entry;
 use crate::items::Writes;
-use crate::keyspace::{Keyspace, Params, StoreError};
-use crate::mutation::{Key, Mutation};
-use crate::stripe::{Applying, Object, Stripe};
+use crate::key::Key;
+use crate::keyspace::Keyspace;
+use crate::mutation::Mutation;
+use crate::object::Object;
+use crate::params::{Params, StoreError};
+use crate::stripe::{Applying, Stripe};
 use crate::types::Malformed;
 use crate::{STRIPES, Trash};
 

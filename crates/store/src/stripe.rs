@@ -10,19 +10,20 @@ use std::collections::BinaryHeap;
 
 use base::time::UnixMs;
 
+use crate::DATABASES;
 use crate::change::{Change, End, Kind};
 use crate::databases::{Databases, Db};
 use crate::entry::Entry;
 use crate::indexes::{Registry, Touch};
-use crate::keyspace::{DbStats, Params, StoreError};
-use crate::mutation::Key;
-use crate::partitions::{PartitionKey, TableId, Tables};
+use crate::key::{Key, PartitionKey, STRIPE_BITS, STRIPE_SHIFT, TableId};
+use crate::object::{Object, Objects};
+use crate::params::{DbStats, Params, StoreError};
+use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::table::Place;
 use crate::trash::{Garbage, Trash};
-use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet, allocation_bytes};
+use crate::types::{Compact, Hash, List, Malformed, Partition, Set, ZSet};
 use crate::watch::Watches;
-use crate::{DATABASES, STRIPES};
 
 /// A removed string of this size is freed off the lock; smaller ones at once.
 const TRASH_BYTES_MIN: usize = 16 * 1024;
@@ -30,126 +31,12 @@ const TRASH_BYTES_MIN: usize = 16 * 1024;
 /// Rebuild the expiry heap when more than half of it is out of date and it is not tiny.
 const STALE_EXPIRIES_MIN: usize = 64;
 
-#[derive(Debug)]
-pub(crate) enum Object {
-    Hash(Hash),
-    List(List),
-    Set(Set),
-    ZSet(ZSet),
-}
-
-impl Object {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Object::Hash(hash) => hash.len(),
-            Object::List(list) => list.len(),
-            Object::Set(set) => set.len(),
-            Object::ZSet(zset) => zset.len(),
-        }
-    }
-
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match self {
-            Object::Hash(hash) => hash.heap_bytes(),
-            Object::List(list) => list.heap_bytes(),
-            Object::Set(set) => set.heap_bytes(),
-            Object::ZSet(zset) => zset.heap_bytes(),
-        }
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Object::Hash(_) => Kind::Hash,
-            Object::List(_) => Kind::List,
-            Object::Set(_) => Kind::Set,
-            Object::ZSet(_) => Kind::ZSet,
-        }
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Object::Hash(hash) => hash.encode(out),
-            Object::List(list) => list.encode(out),
-            Object::Set(set) => set.encode(out),
-            Object::ZSet(zset) => zset.encode(out),
-        }
-    }
-
-    fn decode(kind: Kind, mut bytes: &[u8], compact: &Compact) -> Result<Object, Malformed> {
-        let object = match kind {
-            Kind::Hash => Object::Hash(Hash::decode(&mut bytes, compact)?),
-            Kind::List => Object::List(List::decode(&mut bytes, compact)?),
-            Kind::Set => Object::Set(Set::decode(&mut bytes, compact)?),
-            Kind::ZSet => Object::ZSet(ZSet::decode(&mut bytes, compact)?),
-        };
-        if bytes.is_empty() && object.len() > 0 { Ok(object) } else { Err(Malformed) }
-    }
-}
-
-/// The collections of a stripe, found by the index that their entry holds.
-#[derive(Debug, Default)]
-pub(crate) struct Objects {
-    pub(crate) slots: Vec<Option<Box<Object>>>,
-    free: Vec<u32>,
-}
-
-impl Objects {
-    /// `bytes`: the stripe's, which grow by what the object takes.
-    fn insert(&mut self, object: Object, bytes: &mut usize) -> u32 {
-        *bytes = *bytes + object_bytes(&object) - self.slots_bytes();
-        let object = Some(Box::new(object));
-        let index = if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = object;
-            index
-        } else {
-            self.slots.push(object);
-            u32::try_from(self.slots.len() - 1).expect("a stripe has < 2^32 collections")
-        };
-        *bytes += self.slots_bytes();
-        index
-    }
-
-    fn slots_bytes(&self) -> usize {
-        allocation_bytes(self.slots.capacity() * size_of::<Option<Box<Object>>>())
-            + allocation_bytes(self.free.capacity() * size_of::<u32>())
-    }
-
-    fn get(&self, index: u32) -> &Object {
-        self.slots[index as usize].as_ref().expect("an entry points at its collection")
-    }
-
-    fn get_mut(&mut self, index: u32) -> &mut Object {
-        self.slots[index as usize].as_mut().expect("an entry points at its collection")
-    }
-
-    /// `bytes`: the stripe's, which shrink by what the object took.
-    fn remove(&mut self, index: u32, bytes: &mut usize, trash: &mut Trash) {
-        let object = self.slots[index as usize].take().expect("an entry points at its collection");
-        *bytes = *bytes - object_bytes(&object) - self.slots_bytes();
-        self.free.push(index);
-        if self.free.len() == self.slots.len() {
-            *self = Objects::default();
-        }
-        *bytes += self.slots_bytes();
-        trash.push(Garbage::Object(*object));
-    }
-}
-
 /// When a key expires, in heap order. Out of date when the key has another expiry by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiry {
     pub(crate) at: UnixMs,
     /// The key's hash with the database in the bits that name the stripe.
     tagged_hash: u64,
-}
-
-const STRIPE_BITS: u32 = STRIPES.trailing_zeros();
-const STRIPE_SHIFT: u32 = u64::BITS - STRIPE_BITS;
-
-/// The stripe of a hash: its top bits.
-#[inline]
-pub(crate) fn stripe_of(hash: u64) -> usize {
-    (hash >> STRIPE_SHIFT) as usize
 }
 
 /// Sums over stripes, on the way to [`DbStats`].
@@ -293,13 +180,16 @@ impl Stripe {
 
     /// Gives tables the indexes that they are to have.
     pub(crate) fn settle(&mut self, registry: &Registry, trash: &mut Trash) {
-        let grown_bytes = self.tables.settle(registry, trash);
+        let grown_bytes = self.tables.settle(registry, |index| trash.push(Garbage::Index(index)));
         self.bytes = self.bytes.strict_add_signed(grown_bytes);
     }
 
     /// Empties a table.
     pub(crate) fn truncate(&mut self, table: TableId, trash: &mut Trash) {
-        self.bytes -= self.tables.truncate(table, trash);
+        if let Some(table) = self.tables.truncate(table) {
+            self.bytes -= table.bytes();
+            trash.push(Garbage::Partitions(table));
+        }
     }
 
     fn set(
@@ -316,7 +206,7 @@ impl Stripe {
         };
         let entry = table.entry_mut(place);
         if let Some(index) = entry.collection_index() {
-            self.objects.remove(index, &mut self.bytes, cx.trash);
+            cx.trash.push(Garbage::Object(self.objects.remove(index, &mut self.bytes)));
         }
         let (old_bytes, old_expiry) = (entry.allocation_bytes(), entry.expiry());
         entry.set_string(value, expiry);
@@ -429,7 +319,7 @@ impl Stripe {
         let entry_bytes = entry.allocation_bytes();
         self.bytes = self.bytes + table.table_bytes() - before - entry_bytes;
         if let Some(index) = entry.collection_index() {
-            self.objects.remove(index, &mut self.bytes, cx.trash);
+            cx.trash.push(Garbage::Object(self.objects.remove(index, &mut self.bytes)));
         }
         if let Some(at) = entry.expiry() {
             self.note_expiry(db, key.hash, Some(at), None);
@@ -602,7 +492,7 @@ impl Stripe {
         for entry in table.iter() {
             self.bytes -= entry.allocation_bytes();
             if let Some(index) = entry.collection_index() {
-                self.objects.remove(index, &mut self.bytes, trash);
+                trash.push(Garbage::Object(self.objects.remove(index, &mut self.bytes)));
             }
         }
         if table.len() > 0 {
@@ -613,10 +503,6 @@ impl Stripe {
 
 /// Longest string value, as Redis's `proto-max-bulk-len` allows by default.
 pub(crate) const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
-
-fn object_bytes(object: &Object) -> usize {
-    allocation_bytes(size_of::<Object>()) + object.heap_bytes()
-}
 
 /// The empty collection that a change begins with on a key that is absent; `None` where absent
 /// stays absent.

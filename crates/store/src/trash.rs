@@ -4,8 +4,8 @@
 use crate::databases::Databases;
 use crate::entry::Entry;
 use crate::indexes::Index;
+use crate::object::{Object, Objects};
 use crate::partitions;
-use crate::stripe::{Object, Objects};
 use crate::table::Table;
 
 /// Parts of this many elements are worth a trip to a background thread.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::mutation::Key;
+use crate::key::Key;
 
 /// Raised when a watched key changed. Shared by the watching connection and the stripes.
 #[derive(Debug, Clone, Default)]

@@ -13,8 +13,8 @@ use rustix::thread::sched_yield;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::{Event, Interest, Io, Ready};
-use crate::connection::Token;
 use crate::mailbox::Waker;
+use crate::token::Token;
 
 /// The upper half of the tokens of watched descriptors, which no connection reaches either.
 const SOURCES: u32 = u32::MAX;

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Event, Interest, Io, Ready};
-use crate::connection::Token;
+use crate::token::Token;
 
 /// How often the network misbehaves, in parts per thousand of the calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,0 +1,72 @@
+//! What the log knows of a follower.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::record::Lsn;
+use crate::waiter::Waiter;
+
+/// How far a follower may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Only what no power cut can undo.
+    Durable,
+    /// Also what is only with the kernel: sooner, but after a power cut the log may go on
+    /// differently from there.
+    Written,
+}
+
+/// What the log knows of a follower.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) position: AtomicU64,
+    /// What it has not read may be gone.
+    pub(crate) given_up: AtomicBool,
+    pub(crate) scope: Scope,
+    pub(crate) waiter: Waiter,
+    pub(crate) signal: Arc<Signal>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    pub(crate) raised: Mutex<bool>,
+    pub(crate) changed: Condvar,
+}
+
+impl Signal {
+    pub(crate) fn raise(&self) {
+        *self.raised.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Slot {
+    /// The follower still needs everything from here on.
+    pub(crate) fn position(&self) -> Lsn {
+        Lsn(self.position.load(Ordering::SeqCst))
+    }
+
+    /// Whether what it has not read is kept.
+    pub(crate) fn holds(&self) -> bool {
+        !self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// To be called before anything is truncated that the follower has not read.
+    pub(crate) fn lose_hold(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn publish(&self, durable: Lsn, written: Lsn) {
+        self.waiter.publish(match self.scope {
+            Scope::Durable => durable,
+            Scope::Written => written,
+        });
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waiter.disarm_and_wake();
+    }
+}

@@ -1,0 +1,63 @@
+//! What only the writer touches, under its lock.
+
+use base::time::MonoNs;
+
+use crate::gathering::Gathering;
+use crate::lane::LaneBuffer;
+use crate::record::Lsn;
+use crate::segment::Segment;
+use crate::window::Window;
+
+/// Everything that only the writer touches.
+#[derive(Debug)]
+pub(crate) struct WriterState {
+    pub(crate) window: Window,
+    /// One empty buffer for each lane, to be swapped with the lane's own.
+    pub(crate) taken: Vec<LaneBuffer>,
+    pub(crate) lane_cap_bytes: usize,
+    pub(crate) tail: WriteTail,
+    pub(crate) gathering: Gathering,
+    /// Users' records written since the last sync.
+    pub(crate) unsynced_records: u64,
+    /// The newest durable position that a mark states.
+    pub(crate) marked: Lsn,
+    pub(crate) written_at: MonoNs,
+    pub(crate) synced_at: MonoNs,
+    /// When to try again to make the next segment; None unless the log is stalled.
+    pub(crate) retry_at: Option<MonoNs>,
+}
+
+/// Where the next byte goes, and what is not synced yet.
+#[derive(Debug)]
+pub(crate) struct WriteTail {
+    pub(crate) segment: Segment,
+    pub(crate) at: Lsn,
+    pub(crate) synced: Lsn,
+    /// Filled segments that are not synced, oldest first.
+    pub(crate) unsynced: Vec<Segment>,
+    /// Write system calls so far.
+    pub(crate) writes: u64,
+}
+
+impl WriterState {
+    pub(crate) fn new(
+        segment: Segment,
+        at: Lsn,
+        window: Window,
+        lanes: usize,
+        lane_cap_bytes: usize,
+    ) -> Self {
+        Self {
+            window,
+            taken: (0..lanes).map(|_| LaneBuffer::with_capacity(lane_cap_bytes)).collect(),
+            lane_cap_bytes,
+            tail: WriteTail { segment, at, synced: at, unsynced: Vec::new(), writes: 0 },
+            gathering: Gathering::default(),
+            unsynced_records: 0,
+            marked: Lsn(0),
+            written_at: MonoNs(0),
+            synced_at: MonoNs(0),
+            retry_at: None,
+        }
+    }
+}

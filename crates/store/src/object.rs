@@ -1,0 +1,117 @@
+//! The collections of a stripe.
+
+use crate::change::Kind;
+use crate::types::{Compact, Hash, List, Malformed, Set, ZSet, allocation_bytes};
+
+#[derive(Debug)]
+pub(crate) enum Object {
+    Hash(Hash),
+    List(List),
+    Set(Set),
+    ZSet(ZSet),
+}
+
+impl Object {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Object::Hash(hash) => hash.len(),
+            Object::List(list) => list.len(),
+            Object::Set(set) => set.len(),
+            Object::ZSet(zset) => zset.len(),
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Object::Hash(hash) => hash.heap_bytes(),
+            Object::List(list) => list.heap_bytes(),
+            Object::Set(set) => set.heap_bytes(),
+            Object::ZSet(zset) => zset.heap_bytes(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Object::Hash(_) => Kind::Hash,
+            Object::List(_) => Kind::List,
+            Object::Set(_) => Kind::Set,
+            Object::ZSet(_) => Kind::ZSet,
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Object::Hash(hash) => hash.encode(out),
+            Object::List(list) => list.encode(out),
+            Object::Set(set) => set.encode(out),
+            Object::ZSet(zset) => zset.encode(out),
+        }
+    }
+
+    pub(crate) fn decode(
+        kind: Kind,
+        mut bytes: &[u8],
+        compact: &Compact,
+    ) -> Result<Object, Malformed> {
+        let object = match kind {
+            Kind::Hash => Object::Hash(Hash::decode(&mut bytes, compact)?),
+            Kind::List => Object::List(List::decode(&mut bytes, compact)?),
+            Kind::Set => Object::Set(Set::decode(&mut bytes, compact)?),
+            Kind::ZSet => Object::ZSet(ZSet::decode(&mut bytes, compact)?),
+        };
+        if bytes.is_empty() && object.len() > 0 { Ok(object) } else { Err(Malformed) }
+    }
+}
+
+/// The collections of a stripe, found by the index that their entry holds.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) slots: Vec<Option<Box<Object>>>,
+    free: Vec<u32>,
+}
+
+impl Objects {
+    /// `bytes`: the stripe's, which grow by what the object takes.
+    pub(crate) fn insert(&mut self, object: Object, bytes: &mut usize) -> u32 {
+        *bytes = *bytes + object_bytes(&object) - self.slots_bytes();
+        let object = Some(Box::new(object));
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = object;
+            index
+        } else {
+            self.slots.push(object);
+            u32::try_from(self.slots.len() - 1).expect("a stripe has < 2^32 collections")
+        };
+        *bytes += self.slots_bytes();
+        index
+    }
+
+    pub(crate) fn slots_bytes(&self) -> usize {
+        allocation_bytes(self.slots.capacity() * size_of::<Option<Box<Object>>>())
+            + allocation_bytes(self.free.capacity() * size_of::<u32>())
+    }
+
+    pub(crate) fn get(&self, index: u32) -> &Object {
+        self.slots[index as usize].as_ref().expect("an entry points at its collection")
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Object {
+        self.slots[index as usize].as_mut().expect("an entry points at its collection")
+    }
+
+    /// `bytes`: the stripe's, which shrink by what the object took.
+    pub(crate) fn remove(&mut self, index: u32, bytes: &mut usize) -> Object {
+        let object = self.slots[index as usize].take().expect("an entry points at its collection");
+        *bytes = *bytes - object_bytes(&object) - self.slots_bytes();
+        self.free.push(index);
+        if self.free.len() == self.slots.len() {
+            *self = Objects::default();
+        }
+        *bytes += self.slots_bytes();
+        *object
+    }
+}
+
+fn object_bytes(object: &Object) -> usize {
+    allocation_bytes(size_of::<Object>()) + object.heap_bytes()
+}

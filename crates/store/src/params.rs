@@ -1,0 +1,77 @@
+//! What every access of the data is given, and what it answers.
+
+use std::cell::Cell;
+
+use base::time::UnixMs;
+use thiserror::Error;
+
+use crate::STRIPES;
+use crate::access::AccessClock;
+use crate::types::Compact;
+
+/// Why a change was not made. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StoreError {
+    #[error("Operation against a key holding the wrong kind of value")]
+    WrongType,
+    #[error("string exceeds maximum allowed size (proto-max-bulk-len)")]
+    TooLong,
+    #[error("a change that does not fit the data it is applied to")]
+    Malformed,
+}
+
+/// What a reactor gives to every access of the data: the time and the thresholds.
+#[derive(Debug, Clone)]
+pub struct Params {
+    now: Cell<UnixMs>,
+    pub access: AccessClock,
+    pub compact: Compact,
+}
+
+impl Params {
+    pub fn new(now: UnixMs, access: AccessClock, compact: Compact) -> Params {
+        Params { now: Cell::new(now), access, compact }
+    }
+
+    #[inline]
+    pub fn now(&self) -> UnixMs {
+        self.now.get()
+    }
+
+    /// Moves the time on between two commands of a long turn. What is locked sees the new time.
+    pub fn set_now(&self, now: UnixMs) {
+        self.now.set(now);
+    }
+}
+
+/// What one database holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DbStats {
+    pub keys: u64,
+    pub expires: u64,
+    /// Mean time to live of the keys that expire, in milliseconds.
+    pub ttl_ms_mean: u64,
+    /// Bytes of its hash tables, beside entries and collections.
+    pub table_bytes: u64,
+    /// Bytes of its places in the queues of expiries.
+    pub expiry_bytes: u64,
+}
+
+/// Where a SCAN goes on: stripe in the upper half, place inside the stripe in the lower. 0 is the
+/// start, and the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScanCursor(pub u64);
+
+impl ScanCursor {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is masked")]
+    pub(crate) fn split(self) -> (usize, u32) {
+        (usize::try_from(self.0 >> 32).unwrap_or(usize::MAX), (self.0 & u64::from(u32::MAX)) as u32)
+    }
+
+    pub(crate) fn join(stripe: usize, place: u32) -> ScanCursor {
+        if stripe >= STRIPES {
+            return ScanCursor(0);
+        }
+        ScanCursor((stripe as u64) << 32 | u64::from(place))
+    }
+}
