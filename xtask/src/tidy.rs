@@ -67,7 +67,7 @@ type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 const RULES: [(&str, Rule); 11] = [
     ("floors between crates", floors::check_imports),
     ("reasons of dependencies", floors::check_reasons),
-    ("circles of modules", cycles::check_cycles),
+    ("import cycles", cycles::check_cycles),
     ("names banned in modules", code::check_bans),
     ("unsafe code", code::check_unsafe),
     ("leftovers", code::check_leftovers),
@@ -203,7 +203,7 @@ mod tests {
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
             ("names banned", "crates/server/src/resp/hash.rs", "\nuse reactor::Token;\n", 2),
             ("names banned", "crates/server/src/resp/hash.rs", "\nuse binlog::{Lsn};\n", 2),
-            ("circles", "crates/wire/src/cql.rs", "\nuse crate::http::B;\n", 2),
+            ("import cycles", "crates/wire/src/cql.rs", "\nuse crate::http::B;\n", 2),
             ("unsafe", "crates/store/src/list.rs", "fn f() {\n    unsafe { g() }\n}\n", 2),
             ("leftovers", "crates/store/src/list.rs", &leftover, 2),
             ("sources", "crates/wire/src/resp/encode.rs", "pub fn encode() {}\n", 1),

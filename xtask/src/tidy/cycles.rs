@@ -1,4 +1,4 @@
-//! The modules of a crate do not import each other in a circle: its folders and files are layers.
+//! The modules of a crate do not import each other in a cycle: its folders and files are layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 
 use crate::tidy::{SourceFile, Violation};
 
-/// Modules in circles that are still there, by crate. A number goes down or the row goes.
+/// Modules in import cycles that are still there, by crate. A number goes down or the row goes.
 const KNOWN: [(&str, usize); 1] = [("server", 24)];
 
 /// A module below the root of its crate, and everything in it.
@@ -23,7 +23,7 @@ struct Place<'f> {
     line: usize,
 }
 
-/// No more modules than known are in circles.
+/// No more modules than known are in import cycles.
 pub(crate) fn check_cycles(files: &[SourceFile]) -> Vec<Violation> {
     let rust = files.iter().filter(|file| file.is_a("rs"));
     let names: BTreeSet<&str> = rust.filter_map(|file| crate_of(&file.path)).collect();
@@ -32,30 +32,32 @@ pub(crate) fn check_cycles(files: &[SourceFile]) -> Vec<Violation> {
 
 fn check_crate(name: &str, files: &[SourceFile]) -> Vec<Violation> {
     let imports = imports_of(name, files);
-    let circles = circles(&imports);
-    let count: usize = circles.iter().map(BTreeSet::len).sum();
+    let cycles = cycles(&imports);
+    let count: usize = cycles.iter().map(BTreeSet::len).sum();
     let known = KNOWN.iter().find(|(of, _)| *of == name).map_or(0, |(_, count)| *count);
     if count <= known {
         let is_stale = count < known && !imports.is_empty();
         let stale = is_stale.then(|| Violation {
             path: "xtask/src/tidy/cycles.rs".to_owned(),
             line: 0,
-            what: format!("crate {name} has {count} modules in circles, not {known}: lower it"),
+            what: format!(
+                "crate {name} has {count} modules in import cycles, not {known}: lower it"
+            ),
         });
         return stale.into_iter().collect();
     }
-    circles.iter().flat_map(|circle| violations(name, known, circle, &imports)).collect()
+    cycles.iter().flat_map(|cycle| violations(name, known, cycle, &imports)).collect()
 }
 
 fn violations(
     name: &str,
     known: usize,
-    circle: &BTreeSet<Module>,
+    cycle: &BTreeSet<Module>,
     imports: &Imports<'_>,
 ) -> Vec<Violation> {
-    let names: Vec<&str> = circle.iter().map(String::as_str).collect();
-    let inside = circle.iter().flat_map(|from| imports[from].iter().map(move |to| (from, to)));
-    let inside = inside.filter(|(_, (to, _))| circle.contains(*to));
+    let names: Vec<&str> = cycle.iter().map(String::as_str).collect();
+    let inside = cycle.iter().flat_map(|from| imports[from].iter().map(move |to| (from, to)));
+    let inside = inside.filter(|(_, (to, _))| cycle.contains(*to));
     inside
         .map(|(from, (to, place))| Violation {
             path: place.path.to_owned(),
@@ -207,19 +209,19 @@ impl<'ast> Visit<'ast> for Paths {
 }
 
 /// Sets of modules in which each one leads to every other one; those of one module are left out.
-fn circles(imports: &Imports<'_>) -> Vec<BTreeSet<Module>> {
+fn cycles(imports: &Imports<'_>) -> Vec<BTreeSet<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> =
         imports.keys().map(|from| (from, reach(from, imports))).collect();
     let leads = |from: &Module, to: &Module| reached.get(from).is_some_and(|all| all.contains(to));
-    let mut circles: Vec<BTreeSet<Module>> = Vec::new();
+    let mut cycles: Vec<BTreeSet<Module>> = Vec::new();
     for module in imports.keys().filter(|module| leads(module, module)) {
-        if circles.iter().any(|circle| circle.contains(module)) {
+        if cycles.iter().any(|cycle| cycle.contains(module)) {
             continue;
         }
         let others = imports.keys().filter(|other| leads(module, other) && leads(other, module));
-        circles.push(others.cloned().collect());
+        cycles.push(others.cloned().collect());
     }
-    circles
+    cycles
 }
 
 fn reach<'i>(from: &Module, imports: &'i Imports<'_>) -> BTreeSet<&'i Module> {
@@ -244,14 +246,11 @@ mod tests {
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<SourceFile> = files.iter().map(|(path, text)| file(path, text)).collect();
         let imports = imports_of("x", &files);
-        circles(&imports)
-            .iter()
-            .map(|it| it.iter().cloned().collect::<Vec<_>>().join(" "))
-            .collect()
+        cycles(&imports).iter().map(|it| it.iter().cloned().collect::<Vec<_>>().join(" ")).collect()
     }
 
     #[test]
-    fn circles_are_found_in_uses_paths_and_folders() {
+    fn cycles_are_found_in_uses_paths_and_folders() {
         let a = ("crates/x/src/a.rs", "use crate::{b::{self, B}, d};");
         let b = ("crates/x/src/b/mod.rs", "mod c;");
         let c = ("crates/x/src/b/c.rs", "fn f() { let _ = super::super::a::A; }");
