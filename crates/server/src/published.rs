@@ -14,6 +14,7 @@ use crate::busiest_clients::BusiestClients;
 use crate::config::Durability;
 use crate::handler::CLIENT_BYTES;
 use crate::hot_keys::HotKeys;
+use crate::protocol::ClientProtocol;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::resp::session::{ConnId, Wait};
 use crate::resp::{CommandId, Session};
@@ -66,27 +67,6 @@ impl std::ops::AddAssign for Totals {
         self.error_replies += other.error_replies;
         self.rows_examined += other.rows_examined;
         self.changes += other.changes;
-    }
-}
-
-/// What a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientProtocol {
-    Resp,
-    Cql,
-    Http,
-}
-
-impl ClientProtocol {
-    pub(crate) const ALL: [ClientProtocol; 3] =
-        [ClientProtocol::Resp, ClientProtocol::Cql, ClientProtocol::Http];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ClientProtocol::Resp => "resp",
-            ClientProtocol::Cql => "cql",
-            ClientProtocol::Http => "http",
-        }
     }
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use base::time::UnixMs;
-use binlog::{Disk, Log, Lsn, Options, Record, Span, SyncPolicy, Tail};
+use binlog::{Disk, Log, Lsn, Options, Record, Span, Tail};
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params};
 
 use crate::clock;
-use crate::config::{Durability, Settings};
+use crate::config::Settings;
 use crate::cql::stored_schema::{self, Loaded};
 use crate::records;
 use crate::shared::{RecoveryReport, params};
@@ -30,22 +30,12 @@ pub(crate) struct Recovered {
     pub(crate) newest_timestamp: i64,
 }
 
-pub(crate) fn sync_policy(settings: &Settings) -> SyncPolicy {
-    match settings.durability {
-        Durability::Always => SyncPolicy::Always,
-        Durability::Interval => {
-            SyncPolicy::Interval(std::time::Duration::from_millis(settings.durability_interval_ms))
-        }
-        Durability::Never => SyncPolicy::Never,
-    }
-}
-
 fn log_options(settings: &Settings, salt: u64) -> Options {
     Options {
         segment_bytes: settings.log_segment_bytes,
         lane_bytes_max: usize::try_from(settings.log_lane_bytes_max).unwrap_or(usize::MAX),
         group_bytes_max: usize::try_from(settings.log_group_bytes_max).unwrap_or(usize::MAX),
-        sync: sync_policy(settings),
+        sync: settings.sync_policy(),
         salt,
         ..Options::default()
     }

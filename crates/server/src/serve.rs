@@ -34,7 +34,8 @@ use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::monitor_feeds::MonitorFeeds;
-use crate::published::{ClientProtocol, Published};
+use crate::protocol::ClientProtocol;
+use crate::published::Published;
 use crate::pubsub::Directory;
 use crate::recovery::{self, Recovered};
 use crate::resp::Pause;
@@ -235,7 +236,7 @@ fn start_group(
     sockets: Vec<OwnedFd>,
 ) -> anyhow::Result<Group<Mail>> {
     let limits = Arc::new(Limits::default());
-    apply_limits(&limits, settings);
+    settings.apply_to(&limits);
     let mut listeners = Vec::new();
     for (endpoint, socket) in settings.endpoints().zip(sockets) {
         let Endpoint { protocol, is_tls, address, .. } = endpoint;
@@ -319,21 +320,6 @@ fn placement(settings: &Settings) -> reactor::Placement {
         },
         Placement::SourcePort => reactor::Placement::SourcePort,
     }
-}
-
-/// Takes the limits of connections over from the settings; after each CONFIG SET.
-pub(crate) fn apply_limits(limits: &Limits, settings: &Settings) {
-    limits.connections_max.set(settings.maxclients as u64);
-    limits.input_bytes_max.set(settings.client_query_buffer_limit_bytes);
-    limits.output_pause_bytes.set(settings.output_pause_bytes);
-    limits.output_bytes_max.set(match settings.client_output_buffer_limit.normal.hard_bytes {
-        0 => u64::MAX,
-        bytes => bytes,
-    });
-    limits.idle_timeout_ms.set(settings.timeout_s.saturating_mul(1000));
-    limits.tcp_keepalive_s.set(settings.tcp_keepalive_s);
-    limits.handshake_timeout_ms.set(settings.tls_handshake_timeout_ms);
-    limits.handshakes_max.set(settings.tls_handshakes_max as u64);
 }
 
 fn announce(group: &Group<Mail>, shared: &Shared) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 use crate::tidy::{SourceFile, Violation};
 
 /// Modules in import cycles that are still there, by crate. A number goes down or the row goes.
-const KNOWN: [(&str, usize); 1] = [("server", 24)];
+const KNOWN: [(&str, usize); 1] = [("server", 15)];
 
 /// A module below the root of its crate, and everything in it.
 type Module = String;

@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use base::units::Limit;
+use binlog::SyncPolicy;
+use reactor::Limits;
 
 use super::key_events::KeyEvents;
-use crate::published::ClientProtocol;
+use crate::protocol::ClientProtocol;
 
 /// Numbered keyspaces (`SELECT 0` to `SELECT 15`).
 pub const DATABASES: usize = 16;
@@ -227,6 +229,32 @@ macro_rules! settings {
         pub struct Settings { $($(#[$doc])* pub $name: $type,)+ }
 
         impl Settings {
+    /// Sets the limits of connections, also after each CONFIG SET.
+    pub(crate) fn apply_to(&self, limits: &Limits) {
+        limits.connections_max.set(self.maxclients as u64);
+        limits.input_bytes_max.set(self.client_query_buffer_limit_bytes);
+        limits.output_pause_bytes.set(self.output_pause_bytes);
+        limits.output_bytes_max.set(match self.client_output_buffer_limit.normal.hard_bytes {
+            0 => u64::MAX,
+            bytes => bytes,
+        });
+        limits.idle_timeout_ms.set(self.timeout_s.saturating_mul(1000));
+        limits.tcp_keepalive_s.set(self.tcp_keepalive_s);
+        limits.handshake_timeout_ms.set(self.tls_handshake_timeout_ms);
+        limits.handshakes_max.set(self.tls_handshakes_max as u64);
+    }
+
+    /// When the log is synced.
+        pub(crate) fn sync_policy(&self) -> SyncPolicy {
+        match self.durability {
+            Durability::Always => SyncPolicy::Always,
+            Durability::Interval => {
+                SyncPolicy::Interval(std::time::Duration::from_millis(self.durability_interval_ms))
+            }
+            Durability::Never => SyncPolicy::Never,
+        }
+    }
+
             fn blank() -> Self {
                 Self { $($name: <$type>::default(),)+ }
             }

@@ -3,7 +3,7 @@
 use wire::cql::Opcode;
 
 use crate::http::ROUTES;
-use crate::published::ClientProtocol;
+use crate::protocol::ClientProtocol;
 use crate::resp::CommandId;
 use crate::resp::registry::REGISTRY;
 

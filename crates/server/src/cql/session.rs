@@ -10,7 +10,8 @@ use super::parked::Parked;
 use super::request_kind::RequestKind;
 use crate::accounts::Charges;
 use crate::config::Durability;
-use crate::published::{ClientProtocol, ClientRow};
+use crate::protocol::ClientProtocol;
+use crate::published::ClientRow;
 use crate::resp::session::{ConnId, Peer};
 
 /// Most bytes of the names that a client gives itself and its driver.

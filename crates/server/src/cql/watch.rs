@@ -8,7 +8,7 @@ use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
-use crate::resp::REDACTED;
+use crate::secret::REDACTED;
 
 impl Requests<'_> {
     /// Shows a request that has run.

@@ -10,7 +10,8 @@ use super::subscribe::Subscription;
 use crate::accounts::Charges;
 use crate::config::Durability;
 use crate::gate::Gate;
-use crate::published::{ClientProtocol, ClientRow, SubscriptionCounts};
+use crate::protocol::ClientProtocol;
+use crate::published::{ClientRow, SubscriptionCounts};
 use crate::resp::CommandId;
 use crate::resp::session::{ConnId, Peer};
 

@@ -12,7 +12,7 @@ use super::message::{Body, Kind, Message, Name, Post, Posts};
 use super::outbox::Outbox;
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
 use crate::gate::Gate;
-use crate::resp::glob::Steps;
+use crate::glob::Steps;
 
 /// Locks that channels share: so many that reactors seldom meet at one.
 const PARTS: usize = 64;

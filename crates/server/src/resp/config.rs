@@ -11,8 +11,6 @@ use super::fail::Fail;
 use super::help;
 use crate::baseline::Baseline;
 use crate::config::Settings;
-use crate::recovery::sync_policy;
-use crate::serve::apply_limits;
 use crate::shared::Shared;
 use crate::tls;
 
@@ -102,9 +100,9 @@ pub(crate) fn change_options(
     reload_tls(shared, pairs, &settings)?;
     *config = next;
     shared.memory.apply(&settings);
-    apply_limits(shared.links().limits(), &settings);
+    settings.apply_to(shared.links().limits());
     if changed.contains("durability") || changed.contains("durability-interval-ms") {
-        shared.log.set_sync_policy(sync_policy(&settings));
+        shared.log.set_sync_policy(settings.sync_policy());
     }
     shared.settings.store(Arc::clone(&settings));
     drop(config);

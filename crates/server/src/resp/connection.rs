@@ -1,7 +1,6 @@
 //! Who a connection is and how it speaks: AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT.
 #![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
-use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
@@ -16,6 +15,7 @@ use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{client, pubsub};
 use crate::cql::auth::FAILED_LOGIN_NS;
+use crate::secret::is_same_secret;
 
 /// The version of Redis whose commands and replies these are: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";
@@ -107,17 +107,6 @@ fn refuse_login(cx: &mut Cx<'_>) -> Done {
     let at = MonoNs(cx.now.mono.0.saturating_add(FAILED_LOGIN_NS));
     cx.session.wait = Some(Wait::Until { at, reply: WaitReply::Delayed });
     Ok(())
-}
-
-/// Compares in a time that depends on the length of `expected` alone, so that a password cannot be
-/// found byte by byte.
-pub(crate) fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {
-    let mut is_different = u8::from(given.len() != expected.len());
-    for (at, byte) in expected.iter().enumerate() {
-        let other = given.get(at).copied().unwrap_or(0);
-        is_different |= black_box(byte ^ other);
-    }
-    black_box(is_different) == 0
 }
 
 /// ECHO: says what it is told.
@@ -346,17 +335,6 @@ pub(super) fn database(index: i64) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secrets_are_the_same_or_not() {
-        assert!(is_same_secret(b"secret", b"secret"));
-        assert!(is_same_secret(b"", b""));
-        for other in [&b""[..], b"secre", b"secret\0", b"secretsecret", b"sEcret", b"\0\0\0\0\0\0"]
-        {
-            assert!(!is_same_secret(other, b"secret"), "{other:?}");
-        }
-        assert!(!is_same_secret(b"", b"\0"));
-    }
 
     #[test]
     fn protocols_are_2_and_3() {

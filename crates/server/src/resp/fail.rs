@@ -6,6 +6,8 @@ use std::fmt;
 use store::StoreError;
 use wire::resp::Args;
 
+use crate::glob::TooLong;
+
 /// Why a command was refused. `Display` is the text after the `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fail {
@@ -26,6 +28,12 @@ pub(crate) enum Fail {
 pub(crate) fn shown(argument: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, argument).unwrap_or(argument.len());
     &argument[..end]
+}
+
+impl From<TooLong> for Fail {
+    fn from(error: TooLong) -> Fail {
+        Fail::owned(format!("ERR {error}"))
+    }
 }
 
 impl Fail {

@@ -12,11 +12,11 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
-use super::glob::Steps;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::commit::Record;
 use crate::expire::{Cycle, has_room_for, may_expire_at_reads};
 use crate::gate::Gate;
+use crate::glob::Steps;
 use crate::worker::is_gated;
 
 pub(crate) use expire::{

@@ -13,9 +13,9 @@ pub(super) use self::syntax::{Argument, arguments};
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec};
 use super::cx::{Cx, is_option};
 use super::fail::Fail;
-use super::glob::Steps;
 use super::help;
 use super::registry::{CommandId, REGISTRY};
+use crate::glob::Steps;
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 /// Redis documents these with the server, and counts them to connections.

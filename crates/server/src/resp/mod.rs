@@ -10,7 +10,6 @@ mod diagnosis;
 pub(crate) mod execute;
 pub(crate) mod fail;
 mod generic;
-pub(crate) mod glob;
 mod hashes;
 mod help;
 mod info;
@@ -35,11 +34,11 @@ mod zsets;
 pub(crate) use client::Pause;
 #[cfg(test)]
 pub(crate) use config::change_options;
-pub(crate) use connection::{USER, is_same_secret};
+pub(crate) use connection::USER;
 #[cfg(test)]
 pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
-pub(crate) use monitor::{REDACTED, is_secret, monitor_line};
+pub(crate) use monitor::monitor_line;
 pub(crate) use registry::CommandId;
 pub(crate) use session::Session;

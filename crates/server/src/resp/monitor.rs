@@ -9,11 +9,9 @@ use base::time::UnixMs;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::{Cx, is_option};
+use super::cx::Cx;
 use super::fail::Fail;
-
-/// What is shown in place of a password.
-pub(crate) const REDACTED: &[u8] = b"(redacted)";
+use crate::secret::{REDACTED, is_secret};
 
 /// MONITOR: shows all requests of all clients from now on.
 pub(crate) const MONITOR: Command = Command {
@@ -63,20 +61,6 @@ pub(crate) fn monitor_line(
         quote(if is_secret(args, at) { REDACTED } else { args.get(at) }, out);
     }
     out.extend_from_slice(b"\r\n");
-}
-
-/// Whether this argument is a password, which MONITOR and SLOWLOG must not show.
-pub(crate) fn is_secret(args: Args<'_>, at: usize) -> bool {
-    let name = args.get(0);
-    if is_option(name, "AUTH") {
-        return at >= 1;
-    }
-    if is_option(name, "HELLO") {
-        let follows = |back: usize| at >= 2 + back && is_option(args.get(at - back), "AUTH");
-        return follows(1) || follows(2);
-    }
-    let sets = is_option(name, "CONFIG") && args.try_get(1).is_some_and(|s| is_option(s, "SET"));
-    sets && at >= 3 && is_option(args.get(at - 1), "REQUIREPASS")
 }
 
 /// In quotes, with everything that is not printable ASCII escaped.
@@ -133,26 +117,5 @@ mod tests {
              \"a \\\"b\\\\\\r\\n\\t\\a\\b\\x00\\x7f\\xff\"\r\n",
         );
         check(None, &[b""], "+1339518083.007000 [0 ?:0] \"\"\r\n");
-    }
-
-    #[track_caller]
-    fn check_secret(request: &str, secrets: &[usize]) {
-        let args: OwnedArgs = request.split(' ').collect();
-        let args = args.as_args();
-        let found: Vec<usize> = (0..args.len()).filter(|at| is_secret(args, *at)).collect();
-        assert_eq!(found, secrets, "{request}");
-    }
-
-    #[test]
-    fn passwords_are_not_shown() {
-        check_secret("auth p", &[1]);
-        check_secret("AUTH u p", &[1, 2]);
-        check_secret("HELLO 3 SETNAME n auth u p", &[5, 6]);
-        check_secret("HELLO 3 AUTH p", &[3]);
-        check_secret("HELLO 3", &[]);
-        check_secret("HELLO AUTH x", &[]);
-        check_secret("CONFIG SET hz 10 requirepass p", &[5]);
-        check_secret("CONFIG GET requirepass", &[]);
-        check_secret("SET requirepass auth x", &[]);
     }
 }

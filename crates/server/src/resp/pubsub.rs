@@ -10,10 +10,10 @@ use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::Cx;
 use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
-use super::glob;
 use super::help;
 use super::registry::{CommandId, REGISTRY};
 use super::session::Session;
+use crate::glob::TooLong;
 use crate::pubsub::{Kind, Name, Post};
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
@@ -348,7 +348,7 @@ fn list_channels(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
         return Err(too_many_arguments("PUBSUB", args));
     }
     cx.spend(cx.shared.pubsub.names(kind).saturating_mul(CHANNEL_COST))?;
-    let names = cx.shared.pubsub.channels(kind, args.try_get(2)).ok_or(glob::TOO_LONG)?;
+    let names = cx.shared.pubsub.channels(kind, args.try_get(2)).ok_or(TooLong)?;
     cx.reply.array(names.len());
     for name in names {
         cx.reply.bulk(&name);

@@ -23,7 +23,7 @@ use crate::config::{Config, Durability, Settings};
 use crate::cql::stored_schema::install;
 use crate::handler::Server;
 use crate::recovery::recover;
-use crate::serve::{apply_limits, build_shared, join_group};
+use crate::serve::{build_shared, join_group};
 use crate::shared::{Mail, Shared};
 use crate::snapshots::{Progress, Taker};
 
@@ -677,7 +677,7 @@ fn begin_life(
     };
     let recovered = recover(&disk, &settings, plan.reactors, now.unix, random.next_u64())?;
     let limits = Arc::new(Limits::default());
-    apply_limits(&limits, &settings);
+    settings.apply_to(&limits);
     let clock = CycleClock::stepping(plan.step_ns);
     let shared = Arc::new(build_shared(config, &disk, recovered, plan.reactors, now, clock));
     install(&shared, now.unix, random.next_u64())?;

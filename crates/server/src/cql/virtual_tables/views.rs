@@ -6,7 +6,8 @@ use cql::schema::{RowBuilder, Table, Values};
 use super::VirtualCx;
 use crate::cql::request_kind::{command_name, commands_count};
 use crate::cql::watch::without_password;
-use crate::published::{ClientProtocol, ClientRow};
+use crate::protocol::ClientProtocol;
+use crate::published::ClientRow;
 use crate::resp::CommandId;
 
 /// Counters are never that high; a table has no type without a sign.

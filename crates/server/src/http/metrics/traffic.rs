@@ -6,7 +6,8 @@ use super::text::{Kind, Page};
 use super::{number, seconds};
 use crate::baseline::Counters;
 use crate::cql::request_kind::{command_name, commands_count};
-use crate::published::{ClientProtocol, CommandCounts};
+use crate::protocol::ClientProtocol;
+use crate::published::CommandCounts;
 use crate::resp::CommandId;
 use crate::shared::Shared;
 

@@ -9,13 +9,13 @@
 
 use std::cell::Cell;
 
-use super::command::Done;
-use super::fail::Fail;
-
 /// Steps that one command may take to compare names with patterns, some 50 ms.
 pub(crate) const STEPS_MAX: u64 = 1 << 25;
 
-pub(crate) const TOO_LONG: Fail = Fail::text("ERR it takes too long to compare the pattern");
+/// All steps were taken before everything was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it takes too long to compare the pattern")]
+pub(crate) struct TooLong;
 
 /// Bytes that a search for one byte passes in the time of a step.
 const SEARCHED_BYTES_PER_STEP: usize = 16;
@@ -47,9 +47,9 @@ impl Steps {
     }
 
     /// Fails if something was not compared.
-    pub(crate) fn check(&self) -> Done {
+    pub(crate) fn check(&self) -> Result<(), TooLong> {
         if self.is_exhausted() {
-            return Err(TOO_LONG);
+            return Err(TooLong);
         }
         Ok(())
     }
