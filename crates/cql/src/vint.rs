@@ -1,13 +1,23 @@
-//! Signed integers of variable length.
-
-/// Appends a signed number of variable length.
+//! Integers of variable length, as CQL's protocol has them.
 // Source: native_protocol_v5.spec 3 "[vint]" and "[unsigned vint]"
+
+/// Appends a signed number.
 pub(crate) fn put_vint(value: i64, out: &mut Vec<u8>) {
-    let zigzag = (value << 1 ^ value >> 63).cast_unsigned();
-    let bits = 64 - zigzag.leading_zeros().min(63);
-    // Each byte behind the first costs one bit of the first.
+    put_unsigned_vint((value << 1 ^ value >> 63).cast_unsigned(), out);
+}
+
+/// Takes a signed number off the front.
+pub(crate) fn take_vint(input: &mut &[u8]) -> Option<i64> {
+    let zigzag = take_unsigned_vint(input)?;
+    Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+}
+
+/// Appends an unsigned number.
+pub(crate) fn put_unsigned_vint(value: u64, out: &mut Vec<u8>) {
+    let bits = 64 - value.leading_zeros().min(63);
+    // Each byte after the first costs one bit of the first.
     let extra = ((bits - 1) / 7).min(8) as usize;
-    let bytes = zigzag.to_be_bytes();
+    let bytes = value.to_be_bytes();
     if extra == 8 {
         out.push(0xFF);
         out.extend_from_slice(&bytes);
@@ -18,15 +28,14 @@ pub(crate) fn put_vint(value: i64, out: &mut Vec<u8>) {
     out[start] |= !(0xFF_u8 >> extra);
 }
 
-/// Takes a signed number of variable length off the front.
-pub(crate) fn take_vint(input: &mut &[u8]) -> Option<i64> {
+/// Takes an unsigned number off the front.
+pub(crate) fn take_unsigned_vint(input: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = input.split_first()?;
     let extra = first.leading_ones() as usize;
-    let (behind, rest) = rest.split_at_checked(extra)?;
+    let (after, rest) = rest.split_at_checked(extra)?;
     *input = rest;
     let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
-    let zigzag = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
-    Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+    Some(after.iter().fold(start, |value, &byte| value << 8 | u64::from(byte)))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::type_name::Native;
 use crate::types::CqlType;
+use crate::vint::{put_unsigned_vint, take_unsigned_vint};
 
 /// Bytes of every value of the type, where all have the same.
 pub(crate) fn fixed_width(of: &CqlType) -> Option<usize> {
@@ -35,7 +36,7 @@ pub(crate) fn split_vector(
     // Every element takes a byte at least.
     let mut found = Vec::with_capacity(dimensions.min(bytes.len()));
     for _ in 0..dimensions {
-        let length = take_length(&mut bytes)?;
+        let length = usize::try_from(take_unsigned_vint(&mut bytes)?).ok()?;
         let (part, rest) = bytes.split_at_checked(length)?;
         found.push(part);
         bytes = rest;
@@ -46,36 +47,9 @@ pub(crate) fn split_vector(
 /// Appends one element.
 pub(crate) fn put_element(element: &[u8], width: Option<usize>, out: &mut Vec<u8>) {
     if width.is_none() {
-        put_length(element.len() as u64, out);
+        put_unsigned_vint(element.len() as u64, out);
     }
     out.extend_from_slice(element);
-}
-
-/// An unsigned number of variable length.
-// Source: native_protocol_v5.spec 3 "[unsigned vint]"
-fn take_length(input: &mut &[u8]) -> Option<usize> {
-    let (&first, rest) = input.split_first()?;
-    let extra = first.leading_ones() as usize;
-    let (behind, rest) = rest.split_at_checked(extra)?;
-    *input = rest;
-    let start = if extra >= 8 { 0 } else { u64::from(first & (0xFF >> extra)) };
-    let value = behind.iter().fold(start, |value, &byte| value << 8 | u64::from(byte));
-    usize::try_from(value).ok()
-}
-
-fn put_length(length: u64, out: &mut Vec<u8>) {
-    let bits = 64 - length.leading_zeros().min(63);
-    // Each byte behind the first costs one bit of the first.
-    let extra = ((bits - 1) / 7).min(8) as usize;
-    let bytes = length.to_be_bytes();
-    if extra == 8 {
-        out.push(0xFF);
-        out.extend_from_slice(&bytes);
-        return;
-    }
-    let start = out.len();
-    out.extend_from_slice(&bytes[7 - extra..]);
-    out[start] |= !(0xFF_u8 >> extra);
 }
 
 #[cfg(test)]
