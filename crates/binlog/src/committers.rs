@@ -109,8 +109,8 @@ impl Committers {
         self.arrivals.end_group();
     }
 
-    /// To be called when the group is published and the writer's lock is free again. True if a
-    /// thread sleeps that waits for the next group, which somebody has to begin.
+    /// To be called after the group is published and the writer's lock is released. True if a thread
+    /// sleeps until the next group: the caller must begin it, or wake the writer for it.
     #[must_use]
     pub(crate) fn end_group(&self, group: u64) -> bool {
         self.place(group).wake_all();

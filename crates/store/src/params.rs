@@ -57,7 +57,7 @@ pub struct DbStats {
     pub expiry_bytes: u64,
 }
 
-/// Where a SCAN goes on: stripe in the upper half, place inside the stripe in the lower. 0 is the
+/// Where a SCAN continues: stripe in the upper half, place inside the stripe in the lower. 0 is the
 /// start, and the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScanCursor(pub u64);

@@ -111,7 +111,7 @@ fn run(connection: &mut Connection, step: &Step) -> Result<()> {
 
 const ELEMENTS_MAX: &str = "elements-per-command-max";
 
-/// That option: what prepares a request may exceed it.
+/// The option of this name, lifted while requests are prepared.
 struct ElementLimit<'s> {
     subject: &'s Subject,
     /// As the server sets it by default.

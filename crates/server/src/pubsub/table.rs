@@ -62,6 +62,7 @@ impl<V> Table<V> {
         self.names.get_mut(name)
     }
 
+    /// The value of the name; a default one if the name is new.
     pub(super) fn get_or_default(&mut self, name: &Name) -> &mut V
     where
         V: Default,
