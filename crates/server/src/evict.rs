@@ -6,7 +6,7 @@ use base::time::Now;
 use store::{Change, Mutation, Params};
 
 use crate::commit::{COPIES, Record, UNCHECKED_BYTES_MAX, Unit};
-use crate::config::{KeyEvents, MemoryTrackers, Settings};
+use crate::config::{KeyEvent, KeyEvents, MemoryTrackers, Settings};
 use crate::latency::LatencyEvent;
 use crate::shared::{Shared, eviction_policy};
 use crate::worker::Worker;
@@ -14,6 +14,8 @@ use crate::worker::Worker;
 /// Keys evicted for one command at most: a lowered limit is reached over many commands, and no
 /// single one waits for all of it.
 const KEYS_PER_COMMAND_MAX: usize = 128;
+
+const EVICTED: KeyEvent = KeyEvent { class: KeyEvents::EVICTED, name: "evicted" };
 
 /// How much memory writes may use, from `maxmemory` and `memory-limit`, and from what the process takes besides.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +120,7 @@ impl Eviction<'_> {
             return; // deleted meanwhile
         }
         if unit.change(&Mutation::Key { db, key, change: Change::Delete }).is_ok() {
-            worker.tell(shared, KeyEvents::EVICTED, "evicted", db, name);
+            worker.publish_event(shared, EVICTED, db, name);
             worker.tally.totals.evicted_keys += 1;
         }
         unit.commit_then(worker, |worker, gate| worker.put_off_told(shared, gate));

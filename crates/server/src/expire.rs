@@ -7,10 +7,8 @@ use base::time::MonoNs;
 use store::{Key, Params, STRIPES};
 
 use crate::commit::{Record, Unit};
-use crate::config::KeyEvents;
+use crate::config::{KeyEvent, KeyEvents};
 use crate::latency::LatencyEvent;
-
-use crate::resp::notices::EXPIRED;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -19,6 +17,8 @@ const CYCLE_NS_MAX: u64 = 1_000_000;
 
 /// A record that is longer takes no further key: names may be long, and the log has its limit.
 const RECORD_BYTES_MAX: usize = 1 << 20;
+
+const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
 
 /// Keys deleted under one lock, so that a stripe full of due keys is not held for long.
 const KEYS_PER_LOCK_MAX: usize = 32;
@@ -119,7 +119,7 @@ pub(crate) fn expire_key(
 ) {
     if unit.expire(db, key).is_ok() {
         worker.tally.totals.expired_keys += 1;
-        worker.tell(shared, KeyEvents::EXPIRED, EXPIRED, db, key.bytes);
+        worker.publish_event(shared, EXPIRED, db, key.bytes);
     }
 }
 

@@ -62,11 +62,6 @@ pub(crate) struct Worker {
     pub(crate) monitor_feed: Vec<u8>,
     /// Messages, and which of this reactor's connections get them.
     pub(crate) pubsub: Desk,
-    /// The name of the command that runs, for events about keys; of its variant where that has events
-    /// of its own.
-    pub(crate) told_as: &'static str,
-    /// Where a key has come to that goes elsewhere with the command that runs: database and name.
-    pub(crate) arrived: Option<(u8, Box<[u8]>)>,
     /// What a connection that runs a transaction gets behind its reply, as RESP.
     pub(crate) late_messages: Vec<u8>,
     /// Why the connection that has published since this was last taken must wait.
@@ -114,8 +109,6 @@ impl Worker {
             gate_max: Gate::OPEN,
             monitor_feed: Vec::new(),
             pubsub: Desk::new(index),
-            told_as: "",
-            arrived: None,
             late_messages: Vec::new(),
             backlog: None,
             log_waits: VecDeque::new(),

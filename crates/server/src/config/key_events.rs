@@ -87,6 +87,13 @@ impl fmt::Display for KeyEvents {
     }
 }
 
+/// An event about a key: its class, and the name that it is published with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyEvent {
+    pub(crate) class: KeyEvents,
+    pub(crate) name: &'static str,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub use change::{Changed, RewriteError, SetError};
 pub use cli::{Arguments, ArgumentsError, parse_arguments};
 pub use help::{help, markdown};
+pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
 pub use option::{Change, Kind, OptionSpec, Section, ValueError};
 pub use options::{OPTIONS, find, nearest_name};

@@ -11,6 +11,7 @@ use wire::resp::Args;
 
 use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option};
 use super::fail::Fail;
+use crate::config::{KeyEvent, KeyEvents};
 
 /// What a command function returns; on an error, its reply so far is replaced by the error.
 pub(crate) type Done = Result<(), Fail>;
@@ -63,7 +64,10 @@ impl Flags {
     pub(crate) const TOUCHES: Flags = Flags(1 << 30);
     /// Ours: the log record may hold stored values, not only the arguments (COPY, SPOP, ZUNIONSTORE).
     pub(crate) const COPIES: Flags = Flags(1 << 16);
-
+    /// Ours: publishes `keymiss` for a key that is not there, although it writes (GETDEL, GETEX).
+    pub(crate) const MISSES: Flags = Flags(1 << 17);
+    /// Ours: does not publish `keymiss`, although it reads (OBJECT, MEMORY USAGE).
+    pub(crate) const NO_MISSES: Flags = Flags(1 << 18);
     /// Ours: the reply waits for the log or a time (WAIT, WAITAOF; Redis 7.2 does not count them as blocking).
     pub(crate) const WAITS: Flags = Flags(1 << 6);
 
@@ -87,7 +91,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const OURS: [Flags; 13] = [
+    const OURS: [Flags; 15] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -100,6 +104,8 @@ impl Flags {
         Flags::UNPAUSABLE,
         Flags::TOUCHES,
         Flags::COPIES,
+        Flags::MISSES,
+        Flags::NO_MISSES,
         Flags::WAITS,
     ];
 
@@ -126,6 +132,27 @@ const _: () = {
         at += 1;
     }
 };
+
+/// The events about keys that a command's changes are published as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Events {
+    /// The command changes no key.
+    None,
+    /// Every change is this event.
+    Each(KeyEvent),
+    /// The command's function chooses ([`Cx::change_as`], [`Cx::delete`], [`Cx::announce`]), or publishes
+    /// none (FLUSHALL).
+    Chosen,
+}
+
+impl Events {
+    pub(crate) fn each(self) -> Option<KeyEvent> {
+        match self {
+            Events::Each(event) => Some(event),
+            Events::None | Events::Chosen => None,
+        }
+    }
+}
 
 /// Redis's command groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +183,19 @@ impl Group {
             Group::Transactions => "transactions",
             Group::PubSub => "pubsub",
         }
+    }
+
+    /// An event of the group's class.
+    pub(crate) const fn event(self, name: &'static str) -> KeyEvent {
+        let class = match self {
+            Group::String => KeyEvents::STRING,
+            Group::List => KeyEvents::LIST,
+            Group::Set => KeyEvents::SET,
+            Group::Hash => KeyEvents::HASH,
+            Group::SortedSet => KeyEvents::ZSET,
+            _ => KeyEvents::GENERIC,
+        };
+        KeyEvent { class, name }
     }
 }
 
@@ -301,6 +341,7 @@ pub(crate) struct Command {
     /// As in Redis: counts the name (and of a subcommand its container); negative means at least.
     pub(crate) arity: i32,
     pub(crate) flags: Flags,
+    pub(crate) events: Events,
     pub(crate) keys: &'static [KeySpec],
     /// Shard channels, which COMMAND INFO shows like keys. No command looks for keys there.
     pub(crate) channels: &'static [KeySpec],
@@ -324,6 +365,7 @@ impl Command {
         group: Group::Generic,
         arity: 0,
         flags: Flags::NONE,
+        events: Events::None,
         keys: &[],
         channels: &[],
         tips: &[],

@@ -6,10 +6,11 @@ use base::time::{Now, UnixMs};
 use store::{Change, Key, Mutation, Value, ValueKind};
 use wire::resp::{Args, ReplyWriter};
 
-use super::command::{Command, Done, Flags};
+use super::command::{Command, Done, Events, Flags};
 use super::fail::Fail;
 use super::session::Session;
 use crate::commit::{Refusal, UNCHECKED_BYTES_MAX, Unit};
+use crate::config::KeyEvent;
 use crate::gate::Gate;
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -17,6 +18,8 @@ use crate::worker::Worker;
 /// The context of one command.
 #[derive(Debug)]
 pub(crate) struct Cx<'a> {
+    /// Inside EXEC the one of the queued commands that runs.
+    pub(crate) command: &'static Command,
     pub(crate) db: u8,
     /// The stripes of the command's keys, or all, or none, and the changes of this command or of the
     /// whole transaction.
@@ -123,22 +126,50 @@ impl Cx<'_> {
         self.now.unix
     }
 
-    /// Changes one key of the selected database and puts the change on the record.
+    /// Changes one key of the selected database, puts the change on the record, and publishes it as the
+    /// event of the command.
     #[inline]
     pub(crate) fn change(&mut self, key: Key<'_>, change: Change<'_>) -> Done {
-        self.change_in(self.db, key, change)
-    }
-
-    /// The same in another database (COPY, MOVE).
-    #[inline]
-    pub(crate) fn change_in(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
-        if self.worker.settings.notify_keyspace_events.is_on() {
-            return self.change_and_tell(db, key, change);
+        debug_assert!(matches!(self.command.events, Events::Each(_)), "{}", self.command.name);
+        if self.publishes_events() {
+            return self.change_and_publish(self.command.events.each(), key, change);
         }
-        self.apply(db, key, change)
+        self.apply(self.db, key, change)
     }
 
-    pub(super) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
+    /// The same with an event that the command chooses.
+    #[inline]
+    pub(crate) fn change_as(&mut self, event: KeyEvent, key: Key<'_>, change: Change<'_>) -> Done {
+        if self.publishes_events() {
+            return self.change_and_publish(Some(event), key, change);
+        }
+        self.apply(self.db, key, change)
+    }
+
+    /// Deletes a key: its only event is `del`.
+    pub(crate) fn delete(&mut self, key: Key<'_>) -> Done {
+        if self.publishes_events() {
+            return self.change_and_publish(None, key, Change::Delete);
+        }
+        self.apply(self.db, key, Change::Delete)
+    }
+
+    /// Publishes one more event about a key.
+    #[inline]
+    pub(crate) fn announce(&mut self, event: KeyEvent, db: u8, key: Key<'_>) {
+        if self.publishes_events() {
+            self.worker.publish_event(self.shared, event, db, key.bytes);
+        }
+    }
+
+    #[inline]
+    fn publishes_events(&self) -> bool {
+        self.worker.settings.notify_keyspace_events.is_on()
+    }
+
+    /// Changes a key of any database and publishes nothing: for a command that announces its changes
+    /// when all are made.
+    pub(crate) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
         self.locked.change(&Mutation::Key { db, key, change }).map_err(Fail::from)
     }
 

@@ -343,6 +343,7 @@ impl<'a> Executor<'a> {
         let locked = self.lock(session, command, hash, args, &mut keys);
         let protocol = session.protocol;
         let mut cx = Cx {
+            command,
             db: session.db,
             locked: Unit::new(self.shared, self.worker, self.record, locked),
             reply: ReplyWriter { out, protocol },
@@ -417,6 +418,7 @@ impl Cx<'_> {
         let is_queued = self.in_exec;
         let clock_start = self.worker.stamp;
         let command = REGISTRY.entry(id).command;
+        self.command = command;
         let is_held = self.session.no_touch && !command.flags.has(Flags::TOUCHES);
         self.locked.params().access.hold(is_held);
         // Also what a transaction has gathered counts; the command has done its work all the same.
@@ -443,7 +445,7 @@ impl Cx<'_> {
             && self.worker.settings.notify_keyspace_events.has(KeyEvents::MISS)
             && (command.flags.has(Flags::READONLY) || lookups.hits == 0)
         {
-            self.tell_misses(command, args);
+            self.publish_misses(command, args);
             self.locked.take_lookups(); // those were its own
         }
         let stamp = self.worker.clock.now();
@@ -499,7 +501,6 @@ impl Cx<'_> {
             self.admit_write(command, args)?;
             self.delete_overdue(command, args, keys);
         }
-        self.worker.told_as = command.name;
         (command.run)(self, args)?;
         self.check_reply()
     }

@@ -9,9 +9,10 @@ use base::time::UnixMs;
 use store::{Change, DATABASES, Key, Kind, Locked, ScanCursor, Seen, Value, ValueKind};
 use wire::resp::Args;
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
+use super::notices::NEW;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::commit::Record;
 use crate::expire::{Cycle, has_room_for, may_expire_at_reads};
@@ -20,7 +21,8 @@ use crate::glob::Steps;
 use crate::worker::is_gated;
 
 pub(crate) use expire::{
-    EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL,
+    EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,
+    PTTL, TTL,
 };
 pub(crate) use object::OBJECT;
 pub(crate) use wait::{WAIT, WAITAOF};
@@ -40,6 +42,7 @@ pub(crate) const DEL: Command = Command {
     group: Group::Generic,
     arity: -2,
     flags: Flags::WRITE,
+    events: Events::Chosen,
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Remove)],
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     run: del,
@@ -61,7 +64,7 @@ fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     for bytes in args.iter().skip(1) {
         let key = cx.key(bytes);
         if cx.locked.contains(cx.db, key) {
-            cx.change(key, Change::Delete)?;
+            cx.delete(key)?;
             deleted += 1;
         }
     }
@@ -189,6 +192,7 @@ pub(crate) const RENAME: Command = Command {
     group: Group::Generic,
     arity: 3,
     flags: Flags::WRITE.and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
@@ -240,8 +244,12 @@ fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 fn move_value(cx: &mut Cx<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     let value = Copied::of(cx, from, |_| 1)?.ok_or(Fail::NoSuchKey)?;
     value.moves_from(cx, from);
-    cx.change(to, value.change())?;
-    cx.change(from, Change::Delete)
+    cx.apply(cx.db, to, value.change())?;
+    cx.apply(cx.db, from, Change::Delete)?;
+    cx.announce(NEW, cx.db, to);
+    cx.announce(Group::Generic.event("rename_from"), cx.db, from);
+    cx.announce(Group::Generic.event("rename_to"), cx.db, to);
+    Ok(())
 }
 
 /// COPY: gives a copy of a value another key.
@@ -254,6 +262,7 @@ pub(crate) const COPY: Command = Command {
     group: Group::Generic,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Read),
         KeySpec::range(2, 2, 1, KeyAccess::Overwrite),
@@ -280,7 +289,9 @@ fn copy(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     }
     let may_copy = cx.locked.contains(cx.db, from) && (replace || is_free_in(cx, db, to));
     if may_copy && let Some(value) = Copied::of(cx, from, copy_cost)? {
-        cx.change_in(db, to, value.change())?;
+        cx.apply(db, to, value.change())?;
+        cx.announce(NEW, db, to);
+        cx.announce(Group::Generic.event("copy_to"), db, to);
     }
     cx.reply.integer(i64::from(may_copy));
     Ok(())
@@ -296,6 +307,7 @@ pub(crate) const MOVE: Command = Command {
     group: Group::Generic,
     arity: 3,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: move_key,
     ..Command::EMPTY
@@ -310,8 +322,11 @@ fn move_key(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let may_move = cx.locked.contains(cx.db, key) && is_free_in(cx, db, key);
     if may_move && let Some(value) = Copied::of(cx, key, |_| 1)? {
         value.moves_from(cx, key);
-        cx.change_in(db, key, value.change())?;
-        cx.change(key, Change::Delete)?;
+        cx.apply(db, key, value.change())?;
+        cx.apply(cx.db, key, Change::Delete)?;
+        cx.announce(NEW, db, key);
+        cx.announce(Group::Generic.event("move_from"), cx.db, key);
+        cx.announce(Group::Generic.event("move_to"), db, key);
     }
     cx.reply.integer(i64::from(may_move));
     Ok(())

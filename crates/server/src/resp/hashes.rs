@@ -8,7 +8,7 @@ use store::types::Hash;
 use store::{Change, Items, Key};
 use wire::resp::{Args, LongDouble, Protocol, ReplyWriter};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::generic::head_first;
@@ -18,6 +18,8 @@ use super::strings::{count, float_sum};
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const GROWS_FAST: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+
+const SETS: Events = Events::Each(Group::Hash.event("hset"));
 
 /// Most fields that HRANDFIELD repeats in one reply: a larger negative count would fill memory.
 const RANDOM_FIELDS_MAX: u64 = 1 << 20;
@@ -41,13 +43,14 @@ pub(crate) const HSET: Command = Command {
     group: Group::Hash,
     arity: -4,
     flags: GROWS_FAST,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: hset,
     ..Command::EMPTY
 };
 
 fn hset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    let added = set_fields(cx, args, HSET.name)?;
+    let added = set_fields(cx, args)?;
     cx.reply.integer(count(added));
     Ok(())
 }
@@ -61,16 +64,16 @@ pub(crate) const HMSET: Command = Command {
 };
 
 fn hmset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    set_fields(cx, args, HMSET.name)?;
+    set_fields(cx, args)?;
     cx.reply.ok();
     Ok(())
 }
 
 /// Sets the fields and values from argument 2 on. Returns how many fields are new.
 #[inline]
-fn set_fields(cx: &mut Cx<'_>, args: Args<'_>, command: &str) -> Result<usize, Fail> {
+fn set_fields(cx: &mut Cx<'_>, args: Args<'_>) -> Result<usize, Fail> {
     if !args.len().is_multiple_of(2) {
-        return Err(Fail::arity(command));
+        return Err(Fail::arity(cx.command.name));
     }
     let key = cx.key(args.get(1));
     let before = hash_len(cx, key)?;
@@ -92,6 +95,7 @@ pub(crate) const HSETNX: Command = Command {
     group: Group::Hash,
     arity: 4,
     flags: GROWS_FAST,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::Insert)],
     run: hsetnx,
     ..Command::EMPTY
@@ -236,6 +240,7 @@ pub(crate) const HDEL: Command = Command {
     group: Group::Hash,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
+    events: Events::Each(Group::Hash.event("hdel")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: hdel,
     ..Command::EMPTY
@@ -329,6 +334,7 @@ pub(crate) const HINCRBY: Command = Command {
     group: Group::Hash,
     arity: 4,
     flags: GROWS_FAST,
+    events: Events::Each(Group::Hash.event("hincrby")),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: hincrby,
     ..Command::EMPTY
@@ -353,6 +359,7 @@ pub(crate) const HINCRBYFLOAT: Command = Command {
     name: "hincrbyfloat",
     summary: "Adds a number with a fraction to the value of a field; a missing one counts as 0.",
     since: "2.6.0",
+    events: Events::Each(Group::Hash.event("hincrbyfloat")),
     run: hincrbyfloat,
     ..HINCRBY
 };

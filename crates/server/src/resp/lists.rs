@@ -7,10 +7,11 @@ use store::types::List;
 use store::{Change, End, Items, Key};
 use wire::resp::{Args, ReplyWriter};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::strings::count;
+use crate::config::KeyEvent;
 
 mod position;
 
@@ -22,6 +23,20 @@ const WRITES: Flags = Flags::WRITE;
 const WRITES_FAST: Flags = Flags::WRITE.and(Flags::FAST);
 const GROWS: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const GROWS_FAST: Flags = GROWS.and(Flags::FAST);
+
+const fn pushed(end: End) -> KeyEvent {
+    Group::List.event(match end {
+        End::Front => "lpush",
+        End::Back => "rpush",
+    })
+}
+
+const fn popped(end: End) -> KeyEvent {
+    Group::List.event(match end {
+        End::Front => "lpop",
+        End::Back => "rpop",
+    })
+}
 
 fn list_len(cx: &Cx<'_>, key: Key<'_>) -> Result<Option<usize>, Fail> {
     Ok(cx.locked.list(cx.db, key)?.map(List::len))
@@ -37,6 +52,7 @@ pub(crate) const LPUSH: Command = Command {
     group: Group::List,
     arity: -3,
     flags: GROWS_FAST,
+    events: Events::Each(pushed(End::Front)),
     keys: &[KeySpec::one(KeyAccess::Insert)],
     run: lpush,
     ..Command::EMPTY
@@ -50,6 +66,7 @@ fn lpush(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 pub(crate) const RPUSH: Command = Command {
     name: "rpush",
     summary: "Puts elements at the end of a list; creates the list if it does not exist.",
+    events: Events::Each(pushed(End::Back)),
     run: rpush,
     ..LPUSH
 };
@@ -76,6 +93,7 @@ pub(crate) const RPUSHX: Command = Command {
     name: "rpushx",
     summary: "Puts elements at the end of a list if the list exists.",
     since: "2.2.0",
+    events: Events::Each(pushed(End::Back)),
     run: rpushx,
     ..LPUSH
 };
@@ -118,33 +136,35 @@ pub(crate) const LPOP: Command = Command {
     group: Group::List,
     arity: -2,
     flags: WRITES_FAST,
+    events: Events::Each(popped(End::Front)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: lpop,
     ..Command::EMPTY
 };
 
 fn lpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, End::Front, LPOP.name)
+    pop(cx, args, End::Front)
 }
 
 /// RPOP: takes elements from the end.
 pub(crate) const RPOP: Command = Command {
     name: "rpop",
     summary: "Removes and returns the last elements of a list, the last first.",
+    events: Events::Each(popped(End::Back)),
     run: rpop,
     ..LPOP
 };
 
 fn rpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, End::Back, RPOP.name)
+    pop(cx, args, End::Back)
 }
 
-fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End, command: &str) -> Done {
+fn pop(cx: &mut Cx<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));
     match args.len() {
         2 => pop_one(cx, key, end),
         3 => pop_several(cx, key, end, args.get(2)),
-        _ => Err(Fail::arity(command)),
+        _ => Err(Fail::arity(cx.command.name)),
     }
 }
 
@@ -207,6 +227,7 @@ pub(crate) const LMPOP: Command = Command {
     group: Group::List,
     arity: -4,
     flags: WRITES.and(Flags::MOVABLEKEYS),
+    events: Events::Chosen,
     keys: &[KeySpec::counted(1, KeyAccess::ReadDelete)],
     run: lmpop,
     ..Command::EMPTY
@@ -220,9 +241,10 @@ fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         cx.spend(options.count.min(list.len()))?;
         cx.reply.array(2);
         cx.reply.bulk(bytes);
-        let popped = write_end(&mut cx.reply, list, options.end, options.count);
+        let count = write_end(&mut cx.reply, list, options.end, options.count);
         cx.check_reply()?; // nothing is removed then
-        return cx.change(key, Change::ListPop { end: options.end, count: popped });
+        let end = options.end;
+        return cx.change_as(popped(end), key, Change::ListPop { end, count });
     }
     cx.reply.null_array();
     Ok(())
@@ -280,6 +302,7 @@ pub(crate) const LMOVE: Command = Command {
     group: Group::List,
     arity: 5,
     flags: GROWS.and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[KeySpec::one(KeyAccess::ReadDelete), KeySpec::range(2, 2, 1, KeyAccess::Insert)],
     run: lmove,
     ..Command::EMPTY
@@ -317,8 +340,9 @@ fn move_element(cx: &mut Cx<'_>, args: Args<'_>, from: End, to: End) -> Done {
     cx.reply.bulk(&element);
     // Pushed before it is popped: a list of one element that turns must not be deleted, since its
     // expiry would be lost.
-    cx.change(destination, Change::ListPush { end: to, values: Items::Slice(&[&element]) })?;
-    cx.change(source, Change::ListPop { end: from, count: 1 })
+    let values = Items::Slice(&[&element]);
+    cx.change_as(pushed(to), destination, Change::ListPush { end: to, values })?;
+    cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })
 }
 
 /// LLEN: the number of elements.
@@ -432,6 +456,7 @@ pub(crate) const LTRIM: Command = Command {
     group: Group::List,
     arity: 4,
     flags: WRITES,
+    events: Events::Each(Group::List.event("ltrim")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: ltrim,
     ..Command::EMPTY
@@ -462,6 +487,7 @@ pub(crate) const LSET: Command = Command {
     group: Group::List,
     arity: 4,
     flags: GROWS,
+    events: Events::Each(Group::List.event("lset")),
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: lset,
     ..Command::EMPTY
@@ -486,6 +512,7 @@ pub(crate) const LINSERT: Command = Command {
     group: Group::List,
     arity: 5,
     flags: GROWS,
+    events: Events::Each(Group::List.event("linsert")),
     keys: &[KeySpec::one(KeyAccess::Insert)],
     run: linsert,
     ..Command::EMPTY
@@ -526,6 +553,7 @@ pub(crate) const LREM: Command = Command {
     group: Group::List,
     arity: 4,
     flags: WRITES,
+    events: Events::Each(Group::List.event("lrem")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: lrem,
     ..Command::EMPTY

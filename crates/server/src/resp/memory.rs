@@ -344,7 +344,7 @@ const USAGE: Command = Command {
     since: "4.0.0",
     group: Group::Server,
     arity: -3,
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.and(Flags::NO_MISSES),
     keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
     run: usage,
     ..Command::EMPTY

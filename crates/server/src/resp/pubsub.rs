@@ -132,11 +132,6 @@ fn ssubscribe(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 }
 
 fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
-    let word = match kind {
-        Kind::Channel => "subscribe",
-        Kind::Pattern => "psubscribe",
-        Kind::ShardChannel => "ssubscribe",
-    };
     for name in args.iter().skip(1) {
         let id = cx.session.id;
         let mine = cx.session.subscriptions.get_or_insert_default();
@@ -147,7 +142,7 @@ fn subscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
             cx.worker.tally.error(None, &text);
             break;
         }
-        confirm(cx, word, Some(name), kind);
+        confirm(cx, Some(name), kind);
     }
     end_if_none(cx);
     Ok(())
@@ -198,24 +193,19 @@ pub(crate) const SUNSUBSCRIBE: Command = Command {
 
 // Source: Redis 7.2 `pubsub.c`, `pubsubUnsubscribeChannel` and `pubsubUnsubscribeAllChannelsInternal`
 fn unsubscribe(cx: &mut Cx<'_>, args: Args<'_>, kind: Kind) -> Done {
-    let word = match kind {
-        Kind::Channel => "unsubscribe",
-        Kind::Pattern => "punsubscribe",
-        Kind::ShardChannel => "sunsubscribe",
-    };
     if args.len() > 1 {
         for name in args.iter().skip(1) {
             leave(cx, kind, name);
-            confirm(cx, word, Some(name), kind);
+            confirm(cx, Some(name), kind);
         }
     } else {
         let names = names(cx, kind);
         if names.is_empty() {
-            confirm(cx, word, None, kind);
+            confirm(cx, None, kind);
         }
         for name in names {
             leave(cx, kind, &name);
-            confirm(cx, word, Some(&name), kind);
+            confirm(cx, Some(&name), kind);
         }
     }
     end_if_none(cx);
@@ -238,10 +228,10 @@ fn leave(cx: &mut Cx<'_>, kind: Kind, name: &[u8]) {
 }
 
 /// Says what was done, and how many subscriptions of this sort there are now.
-fn confirm(cx: &mut Cx<'_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+fn confirm(cx: &mut Cx<'_>, name: Option<&[u8]>, kind: Kind) {
     let count = cx.session.subscriptions.as_deref().map_or(0, |all| all.told_count(kind));
     cx.reply.push(3);
-    cx.reply.bulk(word.as_bytes());
+    cx.reply.bulk(cx.command.name.as_bytes());
     match name {
         Some(name) => cx.reply.bulk(name),
         None => cx.reply.null(),

@@ -147,6 +147,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::command::Events;
 
     #[test]
     fn names_are_found_in_any_case_and_nothing_else() {
@@ -174,6 +175,8 @@ mod tests {
             assert_eq!(command.name, command.name.to_ascii_lowercase());
             let writes = command.flags.has(Flags::WRITE);
             assert!(!(writes && command.flags.has(Flags::READONLY)), "{}", entry.full_name);
+            let name = &entry.full_name;
+            assert_eq!(writes, command.events != Events::None, "{name}: events of a write");
         }
     }
 
@@ -190,6 +193,11 @@ mod tests {
         assert_eq!(with(Flags::SELECTS), "select");
         assert_eq!(with(Flags::UNPAUSABLE), "client|unpause");
         assert_eq!(with(Flags::TOUCHES), "touch");
+        assert_eq!(with(Flags::MISSES), "getdel getex");
+        assert_eq!(
+            with(Flags::NO_MISSES),
+            "memory|usage object|encoding object|freq object|idletime object|refcount"
+        );
         assert_eq!(
             with(Flags::SUBSCRIBER),
             "ping psubscribe quit reset punsubscribe ssubscribe subscribe sunsubscribe unsubscribe"

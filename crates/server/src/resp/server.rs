@@ -3,7 +3,7 @@
 
 use wire::resp::Args;
 
-use super::command::{Command, Done, Flags, Group};
+use super::command::{Command, Done, Events, Flags, Group};
 use super::cx::{Cx, is_option};
 use super::fail::Fail;
 use super::session::Wait;
@@ -41,6 +41,7 @@ pub(crate) const FLUSHDB: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    events: Events::Chosen,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     more_categories: &["@keyspace", "@dangerous"],
     run: flushdb,
@@ -62,6 +63,7 @@ pub(crate) const FLUSHALL: Command = Command {
     group: Group::Server,
     arity: -1,
     flags: Flags::WRITE.and(Flags::ALL_KEYS),
+    events: Events::Chosen,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     more_categories: &["@keyspace", "@dangerous"],
     run: flushall,

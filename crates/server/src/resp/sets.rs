@@ -9,14 +9,18 @@ use store::types::Set;
 use store::{Change, Items, Key, Kind};
 use wire::resp::{Args, ReplyWriter};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
+use crate::config::KeyEvent;
 
 pub(crate) use algebra::{SDIFF, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONSTORE};
 use choice::sample;
 pub(super) use choice::{choose, chosen_len, random_below, random_count};
+
+const ADDED: KeyEvent = Group::Set.event("sadd");
+const REMOVED: KeyEvent = Group::Set.event("srem");
 
 /// Borrowed members of one request.
 pub(super) type Slices<'a> = SmallVec<[&'a [u8]; 8]>;
@@ -92,7 +96,7 @@ pub(super) fn store_result(
         encode(&mut encoded);
         cx.change(destination, Change::Put { kind, encoded: &encoded, expiry: None })?;
     } else if cx.locked.contains(cx.db, destination) {
-        cx.change(destination, Change::Delete)?;
+        cx.delete(destination)?;
     }
     reply_count(&mut cx.reply, len);
     Ok(())
@@ -112,6 +116,7 @@ pub(crate) const SADD: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    events: Events::Each(ADDED),
     keys: &[KeySpec::one(KeyAccess::Insert)],
     run: sadd,
     ..Command::EMPTY
@@ -144,6 +149,7 @@ pub(crate) const SREM: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
+    events: Events::Each(REMOVED),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: srem,
     ..Command::EMPTY
@@ -274,6 +280,7 @@ pub(crate) const SMOVE: Command = Command {
     group: Group::Set,
     arity: 4,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::ReadDelete),
         KeySpec::range(2, 2, 1, KeyAccess::Insert),
@@ -292,9 +299,10 @@ fn smove(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let is_new = cx.locked.set(cx.db, destination)?.is_none_or(|into| !into.contains(member));
     let is_member = from.contains(member);
     if is_member && source.bytes != destination.bytes {
-        cx.change(source, Change::SetRemove { members: Items::Slice(&[member]) })?;
+        cx.change_as(REMOVED, source, Change::SetRemove { members: Items::Slice(&[member]) })?;
         if is_new {
-            cx.change(destination, Change::SetAdd { members: Items::Slice(&[member]) })?;
+            let members = Items::Slice(&[member]);
+            cx.change_as(ADDED, destination, Change::SetAdd { members })?;
         }
     }
     cx.reply.integer(i64::from(is_member));
@@ -311,6 +319,7 @@ pub(crate) const SPOP: Command = Command {
     group: Group::Set,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
+    events: Events::Each(Group::Set.event("spop")),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     tips: &["nondeterministic_output"],
     run: spop,

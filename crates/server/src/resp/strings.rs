@@ -6,10 +6,10 @@ use base::time::UnixMs;
 use store::{Change, Key, Value};
 use wire::resp::Args;
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, integer};
 use super::fail::Fail;
-use super::notices::KEEPING_EXPIRY;
+use super::generic::{EXPIRES, PERSISTS};
 use expiry::{ExpiryOption, Moment, OnlyIf, SetOptions, parse_getex};
 
 mod expiry;
@@ -23,6 +23,8 @@ const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = Flags::READONLY.and(Flags::FAST);
 const GROWS: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const GROWS_FAST: Flags = GROWS.and(Flags::FAST);
+
+const SETS: Events = Events::Each(Group::String.event("set"));
 
 /// GET: the value of a key, null when it does not exist.
 pub(crate) const GET: Command = Command {
@@ -63,6 +65,7 @@ pub(crate) const SET: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::UpdateOrOverwrite)
         .noted("RW and ACCESS due to the optional `GET` argument")],
     run: set,
@@ -96,10 +99,10 @@ fn set_with_options(cx: &mut Cx<'_>, key: Key<'_>, args: Args<'_>) -> Done {
     if allowed {
         let keeps = matches!(options.expiry, ExpiryOption::Keep);
         let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
-        if keeps {
-            cx.worker.told_as = KEEPING_EXPIRY;
-        }
         cx.change(key, Change::Set { value: args.get(2), expiry })?;
+        if deadline.is_some() {
+            cx.announce(EXPIRES, cx.db, key);
+        }
     }
     match (options.get, allowed) {
         (true, _) => {}
@@ -127,6 +130,7 @@ pub(crate) const SETNX: Command = Command {
     group: Group::String,
     arity: 3,
     flags: GROWS_FAST,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::Create)],
     run: setnx,
     ..Command::EMPTY
@@ -151,6 +155,7 @@ pub(crate) const SETEX: Command = Command {
     group: Group::String,
     arity: 4,
     flags: GROWS,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::Overwrite)],
     run: setex,
     ..Command::EMPTY
@@ -170,6 +175,7 @@ pub(crate) const PSETEX: Command = Command {
     group: Group::String,
     arity: 4,
     flags: GROWS,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::Overwrite)],
     run: psetex,
     ..Command::EMPTY
@@ -183,6 +189,7 @@ fn psetex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 fn set_until(cx: &mut Cx<'_>, args: Args<'_>, deadline: UnixMs) -> Done {
     let key = cx.key(args.get(1));
     cx.change(key, Change::Set { value: args.get(3), expiry: Some(deadline) })?;
+    cx.announce(EXPIRES, cx.db, key);
     cx.reply.ok();
     Ok(())
 }
@@ -196,6 +203,7 @@ pub(crate) const GETSET: Command = Command {
     group: Group::String,
     arity: 3,
     flags: GROWS_FAST,
+    events: SETS,
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: getset,
     ..Command::EMPTY
@@ -215,7 +223,8 @@ pub(crate) const GETDEL: Command = Command {
     since: "6.2.0",
     group: Group::String,
     arity: 2,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::MISSES),
+    events: Events::Chosen,
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: getdel,
     ..Command::EMPTY
@@ -228,7 +237,7 @@ fn getdel(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     cx.reply.bulk(value);
-    cx.change(key, Change::Delete)
+    cx.delete(key)
 }
 
 /// GETEX: GET, and the key's expiry changes.
@@ -240,7 +249,8 @@ pub(crate) const GETEX: Command = Command {
     since: "6.2.0",
     group: Group::String,
     arity: -2,
-    flags: Flags::WRITE.and(Flags::FAST),
+    flags: Flags::WRITE.and(Flags::FAST).and(Flags::MISSES),
+    events: Events::Chosen,
     keys: &[KeySpec::one(KeyAccess::ReadUpdate).noted("RW and UPDATE because it changes the TTL")],
     run: getex,
     ..Command::EMPTY
@@ -256,10 +266,10 @@ fn getex(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let deadline = option.deadline(cx.unix(), GETEX.name)?;
     cx.reply.bulk(value);
     match (deadline, option) {
-        (Some(at), _) if at <= cx.unix() => cx.change(key, Change::Delete),
-        (Some(at), _) => cx.change(key, Change::Expire { at: Some(at) }),
+        (Some(at), _) if at <= cx.unix() => cx.delete(key),
+        (Some(at), _) => cx.change_as(EXPIRES, key, Change::Expire { at: Some(at) }),
         (None, ExpiryOption::Persist) if kept_expiry(cx, key).is_some() => {
-            cx.change(key, Change::Expire { at: None })
+            cx.change_as(PERSISTS, key, Change::Expire { at: None })
         }
         (None, _) => Ok(()),
     }
@@ -304,6 +314,7 @@ pub(crate) const MSET: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
+    events: SETS,
     keys: &[KeySpec::range(1, -1, 2, KeyAccess::Overwrite)],
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     run: mset,
@@ -311,7 +322,7 @@ pub(crate) const MSET: Command = Command {
 };
 
 fn mset(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    check_pairs(args, MSET.name)?;
+    check_pairs(cx, args)?;
     set_pairs(cx, args)?;
     cx.reply.ok();
     Ok(())
@@ -327,13 +338,14 @@ pub(crate) const MSETNX: Command = Command {
     group: Group::String,
     arity: -3,
     flags: GROWS,
+    events: SETS,
     keys: &[KeySpec::range(1, -1, 2, KeyAccess::Create)],
     run: msetnx,
     ..Command::EMPTY
 };
 
 fn msetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    check_pairs(args, MSETNX.name)?;
+    check_pairs(cx, args)?;
     let mut keys = args.iter().skip(1).step_by(2);
     let absent = !keys.any(|bytes| cx.locked.contains(cx.db, cx.key(bytes)));
     if absent {
@@ -343,8 +355,8 @@ fn msetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn check_pairs(args: Args<'_>, command: &str) -> Done {
-    if args.len().is_multiple_of(2) { Err(Fail::arity(command)) } else { Ok(()) }
+fn check_pairs(cx: &Cx<'_>, args: Args<'_>) -> Done {
+    if args.len().is_multiple_of(2) { Err(Fail::arity(cx.command.name)) } else { Ok(()) }
 }
 
 fn set_pairs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
@@ -390,6 +402,7 @@ pub(crate) const APPEND: Command = Command {
     group: Group::String,
     arity: 3,
     flags: GROWS_FAST,
+    events: Events::Each(Group::String.event("append")),
     keys: &[KeySpec::one(KeyAccess::Insert)],
     run: append,
     ..Command::EMPTY
@@ -417,6 +430,7 @@ pub(crate) const SETRANGE: Command = Command {
     group: Group::String,
     arity: 4,
     flags: GROWS,
+    events: Events::Each(Group::String.event("setrange")),
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: setrange,
     ..Command::EMPTY

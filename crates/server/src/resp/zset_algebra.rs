@@ -5,7 +5,7 @@ use store::types::{Compact, Member, Set, ZSet};
 use store::{Kind, Locked, Value};
 use wire::resp::Args;
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, ZSET_COST, integer, is_option};
 use super::fail::Fail;
 use super::sets::{at_least, reply_count, store_result};
@@ -301,9 +301,9 @@ fn difference(inputs: &[Option<Input<'_>>], compact: &Compact) -> ZSet {
     result
 }
 
-fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Command) -> Done {
+fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
     let (args, goal) = (args.skip(1), Goal::Reply);
-    let query = Query::parse(&cx.locked, cx.db, args, operation, goal, command)?;
+    let query = Query::parse(&cx.locked, cx.db, args, operation, goal, cx.command)?;
     let shape = if query.with_scores {
         RowShape::with_scores(cx.reply.protocol)
     } else {
@@ -319,9 +319,9 @@ fn reply(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Comman
     Ok(())
 }
 
-fn store(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation, command: &Command) -> Done {
+fn store(cx: &mut Cx<'_>, args: Args<'_>, operation: Operation) -> Done {
     let inputs = args.skip(2);
-    let query = Query::parse(&cx.locked, cx.db, inputs, operation, Goal::Store, command)?;
+    let query = Query::parse(&cx.locked, cx.db, inputs, operation, Goal::Store, cx.command)?;
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let result = query.result(operation, &cx.locked.params().compact);
     let destination = cx.key(args.get(1));
@@ -345,7 +345,7 @@ pub(crate) const ZUNION: Command = Command {
 };
 
 fn zunion(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Union, &ZUNION)
+    reply(cx, args, Operation::Union)
 }
 
 /// ZUNIONSTORE: stores the members of all of several sorted sets.
@@ -359,13 +359,14 @@ pub(crate) const ZUNIONSTORE: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zunionstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zunionstore,
     ..Command::EMPTY
 };
 
 fn zunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Union, &ZUNIONSTORE)
+    store(cx, args, Operation::Union)
 }
 
 /// ZINTER: returns the members that all of several sorted sets have.
@@ -385,7 +386,7 @@ pub(crate) const ZINTER: Command = Command {
 };
 
 fn zinter(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Intersection, &ZINTER)
+    reply(cx, args, Operation::Intersection)
 }
 
 /// ZINTERSTORE: stores the members that all of several sorted sets have.
@@ -399,13 +400,14 @@ pub(crate) const ZINTERSTORE: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zinterstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zinterstore,
     ..Command::EMPTY
 };
 
 fn zinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Intersection, &ZINTERSTORE)
+    store(cx, args, Operation::Intersection)
 }
 
 /// ZINTERCARD: returns how many members several sorted sets have in common, up to a limit.
@@ -425,7 +427,7 @@ pub(crate) const ZINTERCARD: Command = Command {
 
 fn zintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let (args, operation) = (args.skip(1), Operation::Intersection);
-    let query = Query::parse(&cx.locked, cx.db, args, operation, Goal::Count, &ZINTERCARD)?;
+    let query = Query::parse(&cx.locked, cx.db, args, operation, Goal::Count, cx.command)?;
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let inputs = all_present(&query.inputs);
     let count = inputs.map_or(0, |inputs| intersection_len(&inputs, query.limit));
@@ -449,7 +451,7 @@ pub(crate) const ZDIFF: Command = Command {
 };
 
 fn zdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Difference, &ZDIFF)
+    reply(cx, args, Operation::Difference)
 }
 
 /// ZDIFFSTORE: stores the members of the first sorted set that no other one has.
@@ -462,13 +464,14 @@ pub(crate) const ZDIFFSTORE: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zdiffstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: zdiffstore,
     ..Command::EMPTY
 };
 
 fn zdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Difference, &ZDIFFSTORE)
+    store(cx, args, Operation::Difference)
 }
 
 #[cfg(test)]

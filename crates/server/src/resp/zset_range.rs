@@ -6,7 +6,7 @@ use store::types::ZSet;
 use store::{Change, Items, Kind};
 use wire::resp::{Args, parse_range_end};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::sets::{Copies, reply_count, store_result};
@@ -359,6 +359,7 @@ pub(crate) const ZRANGESTORE: Command = Command {
     group: Group::SortedSet,
     arity: -5,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zrangestore")),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, 2, 1, KeyAccess::Read),
@@ -438,6 +439,7 @@ pub(crate) const ZREMRANGEBYRANK: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE.and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zremrangebyrank")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyrank,
     ..Command::EMPTY
@@ -457,6 +459,7 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE.and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zremrangebyscore")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebyscore,
     ..Command::EMPTY
@@ -476,6 +479,7 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE.and(Flags::COPIES),
+    events: Events::Each(Group::SortedSet.event("zremrangebylex")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zremrangebylex,
     ..Command::EMPTY

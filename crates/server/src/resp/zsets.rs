@@ -6,7 +6,7 @@ use store::types::{ZSet, ZSetIter};
 use store::{Change, Items, Key};
 use wire::resp::{Args, Protocol, ReplyWriter, double_text};
 
-use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::cx::{Cx, SET_COST, ZSET_COST, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::parse_cursor;
@@ -14,6 +14,7 @@ use super::sets::{
     Copies, Slices, at_least, choose, chosen_len, element_scan_options, pop_count, random_below,
     random_count, reply_count, reply_scan,
 };
+use crate::config::KeyEvent;
 
 pub(crate) use adding::{ZADD, ZINCRBY};
 
@@ -83,6 +84,7 @@ pub(crate) const ZREM: Command = Command {
     group: Group::SortedSet,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
+    events: Events::Each(Group::SortedSet.event("zrem")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: zrem,
     ..Command::EMPTY
@@ -197,7 +199,7 @@ pub(crate) const ZRANK: Command = Command {
 };
 
 fn zrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    rank(cx, args, Direction::Forward, &ZRANK)
+    rank(cx, args, Direction::Forward)
 }
 
 /// ZREVRANK: returns how many members have a higher place than this one.
@@ -216,12 +218,12 @@ pub(crate) const ZREVRANK: Command = Command {
 };
 
 fn zrevrank(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    rank(cx, args, Direction::Reverse, &ZREVRANK)
+    rank(cx, args, Direction::Reverse)
 }
 
-fn rank(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction, command: &Command) -> Done {
+fn rank(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction) -> Done {
     if args.len() > 4 {
-        return Err(Fail::arity(command.name));
+        return Err(Fail::arity(cx.command.name));
     }
     let option = args.try_get(3);
     if option.is_some_and(|option| !is_option(option, "WITHSCORE")) {
@@ -247,6 +249,13 @@ fn rank(cx: &mut Cx<'_>, args: Args<'_>, direction: Direction, command: &Command
     Ok(())
 }
 
+const fn popped(direction: Direction) -> KeyEvent {
+    Group::SortedSet.event(match direction {
+        Direction::Forward => "zpopmin",
+        Direction::Reverse => "zpopmax",
+    })
+}
+
 /// ZPOPMIN: removes the members with the lowest scores and returns them.
 pub(crate) const ZPOPMIN: Command = Command {
     name: "zpopmin",
@@ -257,6 +266,7 @@ pub(crate) const ZPOPMIN: Command = Command {
     group: Group::SortedSet,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
+    events: Events::Each(popped(Direction::Forward)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmin,
     ..Command::EMPTY
@@ -276,6 +286,7 @@ pub(crate) const ZPOPMAX: Command = Command {
     group: Group::SortedSet,
     arity: -2,
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
+    events: Events::Each(popped(Direction::Reverse)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: zpopmax,
     ..Command::EMPTY
@@ -325,14 +336,11 @@ fn take(
     if count == 0 {
         return Ok(());
     }
-    cx.worker.told_as = match direction {
-        Direction::Forward => ZPOPMIN.name,
-        Direction::Reverse => ZPOPMAX.name,
-    };
+    let event = popped(direction);
     if count == len {
-        return cx.change(key, Change::Delete);
+        return cx.change_as(event, key, Change::Delete);
     }
-    cx.change(key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })
+    cx.change_as(event, key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })
 }
 
 /// ZMPOP: removes the first or the last members of the first sorted set that has any.
@@ -345,6 +353,7 @@ pub(crate) const ZMPOP: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::MOVABLEKEYS).and(Flags::COPIES),
+    events: Events::Chosen,
     keys: &[KeySpec::counted(1, KeyAccess::ReadDelete)],
     run: zmpop,
     ..Command::EMPTY

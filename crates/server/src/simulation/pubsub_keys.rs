@@ -180,6 +180,7 @@ fn only_what_is_asked_for_is_told() {
             ("MSET m 1 n 2", &["set m", "new n", "set n"]),
             ("GETDEL m", &[]),
             ("GETEX n EXAT 1", &[]),
+            ("SET gone v PXAT 1", &["new gone", "set gone"]),
             ("MULTI", &[]),
             ("MGET l none", &[]),
             ("GETDEL none", &[]),

@@ -7,9 +7,13 @@ use base::time::UnixMs;
 use store::Change;
 use wire::resp::Args;
 
-use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::config::KeyEvent;
+use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
+
+pub(crate) const EXPIRES: KeyEvent = Group::Generic.event("expire");
+pub(crate) const PERSISTS: KeyEvent = Group::Generic.event("persist");
 
 /// The unit of an argument or of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +38,9 @@ pub(crate) const EXPIRE: Command = Command {
     group: Group::Generic,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
+    events: Events::Each(EXPIRES),
     keys: &[KeySpec::one(KeyAccess::Update)],
-    run: |cx, args| expire(cx, args, "expire", Base::Now, Unit::Seconds),
+    run: |cx, args| expire(cx, args, Base::Now, Unit::Seconds),
     ..Command::EMPTY
 };
 
@@ -45,7 +50,7 @@ pub(crate) const PEXPIRE: Command = Command {
     syntax: "key milliseconds [NX | XX | GT | LT]",
     summary: "Sets how many milliseconds a key still has to live.",
     since: "2.6.0",
-    run: |cx, args| expire(cx, args, "pexpire", Base::Now, Unit::Milliseconds),
+    run: |cx, args| expire(cx, args, Base::Now, Unit::Milliseconds),
     ..EXPIRE
 };
 
@@ -55,7 +60,7 @@ pub(crate) const EXPIREAT: Command = Command {
     syntax: "key unix-time-seconds [NX | XX | GT | LT]",
     summary: "Sets the time, in seconds since 1970, at which a key goes.",
     since: "1.2.0",
-    run: |cx, args| expire(cx, args, "expireat", Base::Epoch, Unit::Seconds),
+    run: |cx, args| expire(cx, args, Base::Epoch, Unit::Seconds),
     ..EXPIRE
 };
 
@@ -65,18 +70,19 @@ pub(crate) const PEXPIREAT: Command = Command {
     syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
     summary: "Sets the time, in milliseconds since 1970, at which a key goes.",
     since: "2.6.0",
-    run: |cx, args| expire(cx, args, "pexpireat", Base::Epoch, Unit::Milliseconds),
+    run: |cx, args| expire(cx, args, Base::Epoch, Unit::Milliseconds),
     ..EXPIRE
 };
 
 /// Source: Redis 7.2 `expire.c`, `expireGenericCommand`.
-fn expire(cx: &mut Cx<'_>, args: Args<'_>, name: &str, base: Base, unit: Unit) -> Done {
+fn expire(cx: &mut Cx<'_>, args: Args<'_>, base: Base, unit: Unit) -> Done {
     let condition = Condition::parse(args)?;
     let time = integer(args.get(2))?;
     let base_ms = match base {
         Base::Now => signed(cx.unix()),
         Base::Epoch => 0,
     };
+    let name = cx.command.name;
     let at_ms = absolute_ms(time, unit, base_ms)
         .ok_or_else(|| Fail::owned(format!("ERR invalid expire time in '{name}' command")))?;
     let key = cx.key(args.get(1));
@@ -84,7 +90,10 @@ fn expire(cx: &mut Cx<'_>, args: Args<'_>, name: &str, base: Base, unit: Unit) -
     let applies = current.is_some_and(|expiry| condition.allows(at_ms, expiry));
     if applies {
         let at = u64::try_from(at_ms).ok().map(UnixMs).filter(|at| *at > cx.unix());
-        cx.change(key, at.map_or(Change::Delete, |at| Change::Expire { at: Some(at) }))?;
+        match at {
+            Some(at) => cx.change(key, Change::Expire { at: Some(at) })?,
+            None => cx.delete(key)?,
+        }
     }
     cx.reply.integer(i64::from(applies));
     Ok(())
@@ -172,6 +181,7 @@ pub(crate) const PERSIST: Command = Command {
     group: Group::Generic,
     arity: 2,
     flags: Flags::WRITE.and(Flags::FAST),
+    events: Events::Each(PERSISTS),
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: persist,
     ..Command::EMPTY

@@ -35,7 +35,7 @@ const OBJECT_ENCODING: Command = Command {
     since: "2.2.3",
     group: Group::Generic,
     arity: 3,
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.and(Flags::NO_MISSES),
     keys: &[KeySpec::range(2, 2, 1, KeyAccess::Look)],
     tips: &["nondeterministic_output"],
     run: object_encoding,

@@ -6,7 +6,7 @@ use store::{Kind, Locked};
 use wire::resp::Args;
 
 use super::{at_least, reply_count, store_result};
-use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::resp::cx::{Cx, SET_COST, is_option};
 use crate::resp::fail::Fail;
 
@@ -164,6 +164,7 @@ pub(crate) const SINTERSTORE: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
+    events: Events::Each(Group::Set.event("sinterstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Update), KeySpec::range(2, -1, 1, KeyAccess::Read)],
     run: sinterstore,
     ..Command::EMPTY
@@ -245,6 +246,7 @@ pub(crate) const SUNIONSTORE: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
+    events: Events::Each(Group::Set.event("sunionstore")),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, -1, 1, KeyAccess::Read),
@@ -289,6 +291,7 @@ pub(crate) const SDIFFSTORE: Command = Command {
     group: Group::Set,
     arity: -3,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
+    events: Events::Each(Group::Set.event("sdiffstore")),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, -1, 1, KeyAccess::Read),

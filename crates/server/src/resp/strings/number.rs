@@ -4,7 +4,7 @@ use store::Change;
 use wire::resp::{Args, LongDouble};
 
 use super::{GROWS_FAST, kept_expiry};
-use crate::resp::command::{Command, Done, Group, KeyAccess, KeySpec};
+use crate::resp::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
 use crate::resp::cx::{Cx, integer};
 use crate::resp::fail::Fail;
 
@@ -17,6 +17,7 @@ pub(crate) const INCR: Command = Command {
     group: Group::String,
     arity: 2,
     flags: GROWS_FAST,
+    events: Events::Each(Group::String.event("incrby")),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: incr,
     ..Command::EMPTY
@@ -87,6 +88,7 @@ pub(crate) const INCRBYFLOAT: Command = Command {
     summary: "Adds a number with a fraction to the value of a key; a missing key counts as 0.",
     since: "2.6.0",
     arity: 3,
+    events: Events::Each(Group::String.event("incrbyfloat")),
     run: incrbyfloat,
     ..INCR
 };

@@ -8,10 +8,13 @@ use smallvec::SmallVec;
 use store::{Change, Key, Scored};
 use wire::resp::Args;
 
-use crate::resp::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
+use crate::config::KeyEvent;
+use crate::resp::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::resp::cx::{Cx, float, is_option};
 use crate::resp::fail::Fail;
 use crate::resp::sets::reply_count;
+
+const INCREMENTED: KeyEvent = Group::SortedSet.event("zincr");
 
 // Options of ZADD.
 const NX: u8 = 1;
@@ -127,6 +130,7 @@ pub(crate) const ZADD: Command = Command {
     group: Group::SortedSet,
     arity: -4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    events: Events::Each(Group::SortedSet.event("zadd")),
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: zadd,
     ..Command::EMPTY
@@ -146,6 +150,7 @@ pub(crate) const ZINCRBY: Command = Command {
     group: Group::SortedSet,
     arity: 4,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    events: Events::Each(INCREMENTED),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
     run: zincrby,
     ..Command::EMPTY
@@ -211,8 +216,8 @@ fn increment(cx: &mut Cx<'_>, key: Key<'_>, member: &[u8], by: f64, options: u8)
         }
         Step::Same => {}
         Step::Add | Step::Update => {
-            cx.worker.told_as = ZINCRBY.name;
-            cx.change(key, Change::ZSetAdd { members: Scored::Slice(&[(score, member)]) })?;
+            let members = Scored::Slice(&[(score, member)]);
+            cx.change_as(INCREMENTED, key, Change::ZSetAdd { members })?;
         }
     }
     cx.reply.double(score);
