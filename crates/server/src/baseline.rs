@@ -1,11 +1,11 @@
 //! What CONFIG RESETSTAT remembers: INFO shows how far the counters went since.
 
+use binlog::Log;
 pub(crate) use reactor::Counters;
 use reactor::{AcceptorCounters, Links};
-use store::LockWaits;
+use store::{Keyspace, LockWaits};
 
 use crate::janitor::Janitor;
-use crate::shared::Shared;
 
 /// The counters at one moment; the default is the start.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct LogCalls {
 }
 
 impl LogCalls {
-    fn read(log: &binlog::Log) -> LogCalls {
+    fn read(log: &Log) -> LogCalls {
         let stats = log.stats();
         LogCalls { writes: stats.writes, syncs: stats.file_syncs }
     }
@@ -33,14 +33,18 @@ impl LogCalls {
 
 impl Baseline {
     /// The counters as they are now.
-    pub(crate) fn take(shared: &Shared) -> Baseline {
-        let links = shared.links();
+    pub(crate) fn take<M>(
+        links: &Links<M>,
+        log: &Log,
+        keyspace: &Keyspace,
+        janitor: &Janitor,
+    ) -> Baseline {
         Baseline {
             reactors: (0..links.reactors()).map(|index| links.stats(index)).collect(),
             acceptor: links.acceptor_stats().read(),
-            log: LogCalls::read(&shared.log),
-            lock_waits: shared.keyspace.lock_waits(),
-            freed: shared.janitor.freed(),
+            log: LogCalls::read(log),
+            lock_waits: keyspace.lock_waits(),
+            freed: janitor.freed(),
         }
     }
 
@@ -63,7 +67,7 @@ impl Baseline {
     }
 
     /// What the log's writer did since.
-    pub(crate) fn log(&self, log: &binlog::Log) -> LogCalls {
+    pub(crate) fn log(&self, log: &Log) -> LogCalls {
         let now = LogCalls::read(log);
         LogCalls { writes: now.writes - self.log.writes, syncs: now.syncs - self.log.syncs }
     }
@@ -74,7 +78,7 @@ impl Baseline {
     }
 
     /// Waits for stripes since.
-    pub(crate) fn lock_waits(&self, keyspace: &store::Keyspace) -> LockWaits {
+    pub(crate) fn lock_waits(&self, keyspace: &Keyspace) -> LockWaits {
         let now = keyspace.lock_waits();
         LockWaits { count: now.count - self.lock_waits.count, ns: now.ns - self.lock_waits.ns }
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::published::ClientRow;
+use crate::client_row::ClientRow;
 
 /// Clients of one reactor that are named.
 const CLIENTS_MAX: usize = 8;
@@ -81,8 +81,8 @@ impl BusiestClients {
 mod tests {
     use super::*;
     use crate::config::Durability;
-    use crate::resp::session::ConnId;
     use base::time::MonoNs;
+    use reactor::ConnId;
 
     const SECOND_NS: u64 = 1_000_000_000;
 

@@ -15,7 +15,8 @@ use reactor::ConnId;
 
 use crate::config::CqlAuthenticator;
 use crate::http::changes;
-use crate::shared::{Mail, Shared};
+use crate::mail::Mail;
+use crate::shared::Shared;
 
 /// Clients that may follow the log at once.
 pub(crate) const FEEDS_MAX: usize = 64;

@@ -11,16 +11,17 @@ mod session;
 mod waits;
 
 use crate::accounts::Buffers;
+use crate::client_row::{CLIENT_BYTES, ClientRow};
 use crate::commit::Record;
 use crate::config::Endpoint;
 use crate::gate::Gate;
+use crate::mail::Mail;
 use crate::protocol::ClientProtocol;
-use crate::published::ClientRow;
 use crate::pubsub::Backlog;
 use crate::resp::execute::Prepared;
 use crate::resp::session::Wait;
 use crate::resp::transactions::end_watches;
-use crate::shared::{Mail, Shared, params};
+use crate::shared::{Shared, params};
 use crate::worker::Worker;
 use base::time::{MonoNs, Now};
 use patience::Patience;
@@ -32,7 +33,7 @@ use store::{Params, STRIPES};
 use waits::write_wait_reply;
 use wire::resp::RequestBatch;
 
-pub(crate) use session::{CLIENT_BYTES, Session};
+pub(crate) use session::Session;
 
 /// Timer of the housekeeping.
 const TICK: u64 = 0;
@@ -200,7 +201,7 @@ impl Handler for Server {
                 Session::Http(Box::new(crate::http::Session::new(id, peer, opened)))
             }
         };
-        let mut row = session.row(self.worker.index, opened);
+        let mut row = session.row(self.worker.index, opened, &self.shared.request_kinds);
         row.remote = peer.remote;
         row.is_tls = is_tls;
         self.register(&session, row);
@@ -270,7 +271,10 @@ impl Handler for Server {
         let mut moving = shared.moving.lock();
         let row = self.unregister(session);
         let now = self.now.mono;
-        moving.insert(id.0, row.unwrap_or_else(|| session.row(self.worker.index, now)));
+        moving.insert(
+            id.0,
+            row.unwrap_or_else(|| session.row(self.worker.index, now, &shared.request_kinds)),
+        );
         if let Session::Cql(session) = session {
             self.forget_cql(session);
         }
@@ -379,7 +383,9 @@ impl Handler for Server {
             Mail::Changes { id, part, is_last } => {
                 self.deliver_changes(cx, connections, id, &part, is_last);
             }
-            Mail::SchemaChanged(event) => self.tell_schema_change(connections, &event),
+            Mail::SchemaChanged { event, gate } => {
+                self.tell_schema_change(connections, &event, gate);
+            }
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

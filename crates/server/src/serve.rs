@@ -25,21 +25,25 @@ use crate::cql::logins::Logins;
 use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
-use crate::cql::request_kind::commands_count;
+use crate::cql::request_kind::RequestKind;
 use crate::cql::stored_schema;
 use crate::cql::traces::Traces;
 use crate::feeds::Feeds;
 use crate::handler::Server;
+use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
+use crate::mail::Mail;
 use crate::monitor_feeds::MonitorFeeds;
 use crate::protocol::ClientProtocol;
 use crate::published::Published;
 use crate::pubsub::Directory;
 use crate::recovery::{self, Recovered};
+use crate::requests::RequestKinds;
 use crate::resp::Pause;
-use crate::shared::{Identity, Mail, Rates, Shared};
+use crate::resp::registry::REGISTRY;
+use crate::shared::{Identity, Rates, Shared};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
 use crate::{clock, logging, tls};
@@ -132,6 +136,11 @@ pub(crate) fn build_shared(
             .map_or_else(|_| String::new(), |path| path.display().to_string()),
         addresses: OnceLock::new(),
     };
+    let request_kinds = RequestKinds::new([
+        REGISTRY.names().collect(),
+        RequestKind::NAMES.to_vec(),
+        ROUTES.iter().map(|route| route.name).collect(),
+    ]);
     Shared {
         cycles,
         keyspace: recovered.keyspace,
@@ -149,7 +158,8 @@ pub(crate) fn build_shared(
         config: Mutex::new(config),
         settings: ArcSwap::from_pointee(settings),
         memory,
-        published: (0..reactors).map(|_| Mutex::new(Published::new(commands_count()))).collect(),
+        published: (0..reactors).map(|_| Mutex::new(Published::new(request_kinds.len()))).collect(),
+        request_kinds,
         moving: Mutex::new(HashMap::new()),
         links: OnceLock::new(),
         tls: OnceLock::new(),

@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use base::stages::CycleClock;
+use base::stages::{CycleClock, StageTimers};
 use base::time::{MonoNs, Now, UnixMs};
 use binlog::Log;
 use cql::roles::Roles;
 use cql::schema::Catalog;
 use parking_lot::Mutex;
-use reactor::{ConnId, Links, Tls};
+use reactor::{Links, Tls};
 use store::types::Compact;
 use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use wire::resp::Args;
 
 use crate::baseline::Baseline;
+use crate::client_row::ClientRow;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
-use crate::cql::events::SchemaEvent;
 use crate::cql::execute::WriteClock;
 use crate::cql::logins::Logins;
-use crate::cql::pool::{Pool, PoolReply};
+use crate::cql::pool::Pool;
 use crate::cql::prepared::PreparedTable;
 use crate::cql::processor::Processors;
 use crate::cql::stored_schema::LastChange;
@@ -31,31 +31,14 @@ use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::line_writer::LineWriter;
+use crate::mail::Mail;
 use crate::monitor_feeds::MonitorFeeds;
-use crate::published::{ClientRow, Published};
+use crate::published::{CommandCounts, Published, Totals};
 use crate::pubsub::Directory;
+use crate::requests::RequestKinds;
 use crate::resp::Pause;
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
-
-/// What reactors and background threads tell a reactor.
-#[derive(Debug, Clone)]
-pub(crate) enum Mail {
-    /// Lines for the clients that run MONITOR.
-    Monitor(Arc<[u8]>),
-    /// CLIENT KILL.
-    Kill(ConnId),
-    /// CLIENT UNBLOCK; `error`: as an error reply.
-    Unblock { id: ConnId, error: bool },
-    /// A snapshot ended; those who wait for it are told how.
-    SnapshotDone { number: u64, error: Option<Arc<str>> },
-    /// CQL's schema has changed.
-    SchemaChanged(Arc<SchemaEvent>),
-    /// The next part of a change stream; `is_last`: it ends with it.
-    Changes { id: ConnId, part: Arc<[u8]>, is_last: bool },
-    /// A response of the pool.
-    CqlReply(Box<PoolReply>),
-}
 
 /// Who this server is, fixed at start.
 #[derive(Debug)]
@@ -143,6 +126,7 @@ pub(crate) struct Shared {
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,
     pub(crate) memory: MemoryTrackers,
+    pub(crate) request_kinds: RequestKinds,
     pub(crate) published: Vec<Mutex<Published>>,
     /// Clients on their way from one reactor to another. Locked before `published` by who moves one
     /// and by who looks at all, so that nobody is missed.
@@ -235,11 +219,29 @@ impl Shared {
     }
 
     /// Totals of all reactors.
-    pub(crate) fn totals(&self) -> crate::published::Totals {
-        let mut sum = crate::published::Totals::default();
+    pub(crate) fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
         for published in &self.published {
             sum += published.lock().totals;
         }
+        sum
+    }
+
+    /// Counters of all reactors, by kind of request.
+    pub(crate) fn request_counts(&self) -> Vec<CommandCounts> {
+        let mut sums = vec![CommandCounts::default(); self.request_kinds.len()];
+        for published in &self.published {
+            for (sum, counts) in sums.iter_mut().zip(&published.lock().commands) {
+                *sum += *counts;
+            }
+        }
+        sums
+    }
+
+    /// Stage timers of all reactors, by kind of request.
+    pub(crate) fn stage_timers(&self) -> StageTimers {
+        let mut sum = StageTimers::new(self.request_kinds.len());
+        self.published.iter().for_each(|published| sum.merge(&published.lock().timers));
         sum
     }
 }

@@ -1,6 +1,7 @@
 //! State of one reactor that its commands may use: settings, clocks, counters, random numbers.
 
 use crate::accounts::Accounts;
+use crate::client_row::ClientRow;
 use crate::config::{Durability, Settings};
 use crate::cql::request_lines::RequestLines;
 use crate::cql::walks::Walks;
@@ -9,14 +10,15 @@ use crate::gate::Gate;
 use crate::hot_keys::Sampler;
 use crate::published::Tally;
 use crate::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
-use crate::resp::session::{ConnId, Session};
-use crate::resp::{CommandId, monitor_line};
+use crate::requests::RequestId;
+use crate::resp::monitor_line;
 use crate::shared::Shared;
 use base::stages::CycleClock;
 use base::time::Now;
 use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use reactor::ConnId;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -76,7 +78,7 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct LogWait {
     pub(crate) gate: Gate,
-    pub(crate) command: CommandId,
+    pub(crate) command: RequestId,
     pub(crate) count: u32,
     pub(crate) since: u64,
 }
@@ -163,12 +165,15 @@ impl Worker {
     }
 
     /// Hands over what was counted, and this client's row.
-    pub(crate) fn publish(&mut self, shared: &Shared, session: &Session, now: Now) {
+    pub(crate) fn publish(
+        &mut self,
+        shared: &Shared,
+        id: ConnId,
+        update_row: impl FnOnce(&mut ClientRow),
+    ) {
         let mut published = shared.published[self.index].lock();
         self.tally.publish(&mut published, self.settings.latency_tracking);
-        if let Some(row) = published.clients.get_mut(&session.id.0) {
-            row.update(session, now.mono);
-        }
+        published.clients.get_mut(&id.0).map(update_row);
     }
 
     /// Remembers a request for the clients that run MONITOR.
@@ -304,7 +309,7 @@ impl Worker {
         self.room = Room::new(&self.settings, &shared.memory);
     }
 
-    pub(crate) fn note_gate(&mut self, gate: Gate, command: CommandId) {
+    pub(crate) fn note_gate(&mut self, gate: Gate, command: RequestId) {
         self.gate_max = self.gate_max.max(gate);
         if !self.settings.latency_tracking {
             return;

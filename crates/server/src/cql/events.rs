@@ -1,12 +1,12 @@
-//! What clients are told without having asked: changes of the schema.
+//! Events that clients register for: changes of the schema.
 
 use std::sync::Arc;
 
 use cql::schema::Event;
-use wire::cql::ResponseEncoder;
 
 use crate::gate::Gate;
-use crate::shared::{Mail, Shared};
+use crate::mail::Mail;
+use crate::shared::Shared;
 
 /// Kinds of events that a connection has registered for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,23 +36,7 @@ impl EventKinds {
     }
 }
 
-/// The schema has changed: sent to every reactor, which tells its clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SchemaEvent {
-    event: Event,
-    /// The log position at which the change is durable: nobody is told before.
-    pub(crate) gate: Gate,
-}
-
-impl SchemaEvent {
-    /// Tells all clients that want to know, through the mail of their reactors.
-    pub(crate) fn announce(shared: &Shared, event: Event, gate: Gate) {
-        shared.broadcast(&Mail::SchemaChanged(Arc::new(SchemaEvent { event, gate })));
-    }
-
-    pub(crate) fn encode(&self, encoder: &ResponseEncoder<'_>, out: &mut Vec<u8>) {
-        if let Err(error) = encoder.schema_event(&self.event.wire(), out) {
-            tracing::warn!(%error, "could not encode a schema event");
-        }
-    }
+/// Sends a change of the schema to the reactors, which notify their clients once its gate opens.
+pub(crate) fn announce(shared: &Shared, event: Event, gate: Gate) {
+    shared.broadcast(&Mail::SchemaChanged { event: Arc::new(event), gate });
 }

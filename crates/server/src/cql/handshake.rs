@@ -9,11 +9,11 @@ use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGIN_NS, FAILED_LOGINS_MAX};
 use super::engine::ClientState;
-use super::pool::PoolReply;
 use super::requests::{Answer, Ran, Requests};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
 use crate::gate::Gate;
+use crate::mail::CqlReply;
 
 /// Myriad's own option of STARTUP: when a write of the connection is answered.
 const DURABILITY: &str = "MYRIAD_DURABILITY";
@@ -211,7 +211,7 @@ impl Requests<'_> {
     }
 
     /// What has come of the check of a password: see [`Requests::check_login`].
-    pub(super) fn end_check(&self, session: &mut Session, reply: PoolReply, out: &mut Vec<u8>) {
+    pub(super) fn end_check(&self, session: &mut Session, reply: CqlReply, out: &mut Vec<u8>) {
         let Some(access) = reply.access else { return self.delay_refusal(session, reply.message) };
         session.wait = None;
         session.phase = Phase::Ready;

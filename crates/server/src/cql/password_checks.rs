@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::config::Durability;
     use crate::cql::engine::ClientState;
-    use crate::resp::session::ConnId;
+    use reactor::ConnId;
 
     fn call(id: u64) -> Call {
         let client = ClientState {

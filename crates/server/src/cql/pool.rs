@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use cql::roles::Access;
 use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
 
@@ -18,10 +17,10 @@ use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
 use crate::clock;
-use crate::gate::Gate;
-use crate::resp::session::ConnId;
-use crate::shared::{Mail, Shared, params};
+use crate::mail::{CqlReply, Mail};
+use crate::shared::{Shared, params};
 use crate::worker::Worker;
+use reactor::ConnId;
 
 /// A request on its way to a thread of the pool.
 #[derive(Debug)]
@@ -34,19 +33,6 @@ pub(crate) struct Call {
     pub(crate) compression: Option<Compression>,
     pub(crate) limits: Limits,
     pub(crate) client: ClientState,
-}
-
-/// Its response, on its way back.
-#[derive(Debug, Clone)]
-pub(crate) struct PoolReply {
-    pub(crate) id: ConnId,
-    pub(crate) header: Header,
-    pub(crate) gate: Gate,
-    pub(crate) message: Vec<u8>,
-    /// USE.
-    pub(crate) keyspace: Option<String>,
-    /// Of a login that was granted.
-    pub(crate) access: Option<Box<Access>>,
 }
 
 /// The queue and its threads.
@@ -193,7 +179,7 @@ fn run(
     worker: &mut Worker,
     processor: &mut Processor,
     call: Call,
-) -> (usize, PoolReply) {
+) -> (usize, CqlReply) {
     let Call { reactor, id, header, body, compression, limits, mut client } = call;
     let settings = shared.settings.load_full();
     if !Arc::ptr_eq(&settings, &worker.settings) {
@@ -225,5 +211,5 @@ fn run(
     drop(published);
     let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
     let access = client.access.filter(|_| header.opcode == Opcode::AuthResponse as u8);
-    (reactor, PoolReply { id, header, gate, message, keyspace, access })
+    (reactor, CqlReply { id, header, gate, message, keyspace, access })
 }

@@ -1,11 +1,6 @@
-//! Requests as the counters know them: numbered behind the commands of RESP.
+//! Requests of CQL by their opcode, for counters, timers and log lines.
 
 use wire::cql::Opcode;
-
-use crate::http::ROUTES;
-use crate::protocol::ClientProtocol;
-use crate::resp::CommandId;
-use crate::resp::registry::REGISTRY;
 
 /// Of all names of requests.
 const PREFIX: &str = "cql|";
@@ -26,9 +21,8 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    pub(crate) const COUNT: usize = Self::NAMES.len();
-
-    const NAMES: [&'static str; 9] = [
+    /// In the order of the variants.
+    pub(crate) const NAMES: [&'static str; 9] = [
         "cql|startup",
         "cql|options",
         "cql|query",
@@ -66,41 +60,6 @@ impl RequestKind {
     pub(crate) fn words() -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().map(|name| &name[PREFIX.len()..])
     }
-
-    /// Its number in counters and timers.
-    pub(crate) fn command_id(self) -> CommandId {
-        CommandId::try_from(REGISTRY.len() + self as usize).expect("fewer than 65,536 commands")
-    }
-}
-
-/// Commands of RESP, requests of CQL and routes of HTTP together.
-pub(crate) fn commands_count() -> usize {
-    REGISTRY.len() + RequestKind::COUNT + ROUTES.len()
-}
-
-/// The number of a route of HTTP in counters and timers.
-pub(crate) fn route_id(route: usize) -> CommandId {
-    let id = REGISTRY.len() + RequestKind::COUNT + route;
-    CommandId::try_from(id).expect("fewer than 65,536 commands")
-}
-
-/// The protocol that a command or request is counted for. Commands by HTTP and by CQL count for RESP, too.
-pub(crate) fn protocol_of(id: CommandId) -> ClientProtocol {
-    match usize::from(id).checked_sub(REGISTRY.len()) {
-        None => ClientProtocol::Resp,
-        Some(place) if place < RequestKind::COUNT => ClientProtocol::Cql,
-        Some(_) => ClientProtocol::Http,
-    }
-}
-
-/// The name of a command or request in INFO.
-pub(crate) fn command_name(id: CommandId) -> &'static str {
-    let id = usize::from(id);
-    match id.checked_sub(REGISTRY.len()) {
-        None => REGISTRY.full_name(id),
-        Some(place) if place < RequestKind::COUNT => RequestKind::NAMES[place],
-        Some(place) => ROUTES[place - RequestKind::COUNT].name,
-    }
 }
 
 #[cfg(test)]
@@ -108,21 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_belong_together() {
-        for (kind, name) in [
-            (RequestKind::of(0x01), "cql|startup"),
-            (RequestKind::of(0x07), "cql|query"),
-            (RequestKind::of(0x0F), "cql|auth_response"),
-            (RequestKind::of(0x02), "cql|other"),
-            (RequestKind::of(0xFF), "cql|other"),
+    fn opcodes_have_names() {
+        for (opcode, name) in [
+            (0x01, "cql|startup"),
+            (0x07, "cql|query"),
+            (0x0F, "cql|auth_response"),
+            (0x02, "cql|other"),
+            (0xFF, "cql|other"),
         ] {
-            assert_eq!(command_name(kind.command_id()), name);
+            let kind = RequestKind::of(opcode);
+            assert_eq!(RequestKind::NAMES[kind as usize], name);
             assert_eq!(RequestKind::words().nth(kind as usize), name.strip_prefix(PREFIX));
-            assert!(usize::from(kind.command_id()) < commands_count());
         }
-        assert_eq!(command_name(route_id(0)), ROUTES[0].name);
-        assert_eq!(usize::from(route_id(ROUTES.len() - 1)), commands_count() - 1);
-        let get = REGISTRY.find(b"get").expect("known");
-        assert_eq!(command_name(get), "get");
     }
 }

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use super::request_kind::RequestKind;
 use crate::config::LogFormat;
 use crate::line_writer::LineWriter;
-use crate::resp::session::ConnId;
+use reactor::ConnId;
 
 /// Lines are handed over when so much has gathered, or at the next tick: about a thousand.
 const BATCH_BYTES: usize = 32 * 1024;

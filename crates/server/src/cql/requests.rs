@@ -17,7 +17,7 @@ use super::auth::Credentials;
 use super::engine::{ClientState, Engine, Reply};
 use super::execute::Places;
 use super::password_checks::Party;
-use super::pool::{Call, Pool, PoolReply};
+use super::pool::{Call, Pool};
 use super::prepared::{Known, PreparedLimits};
 use super::processor::Processor;
 use super::request_kind::RequestKind;
@@ -28,10 +28,13 @@ use super::walks::Walking;
 use crate::commit::Record;
 use crate::config::ReplyPath;
 use crate::gate::Gate;
+use crate::mail::{CqlReply, Mail};
+use crate::protocol::ClientProtocol;
+use crate::requests::RequestId;
 use crate::resp::LOG_FAILED;
-use crate::resp::session::ConnId;
-use crate::shared::{Mail, Shared};
+use crate::shared::Shared;
 use crate::worker::Worker;
+use reactor::ConnId;
 
 type Result<T> = std::result::Result<T, CqlError>;
 
@@ -328,9 +331,14 @@ impl Requests<'_> {
         self.worker.clock.delta_ns(clock_start, self.worker.stamp)
     }
 
+    /// The number of a request in counters and timers.
+    fn request_id(&self, kind: RequestKind) -> RequestId {
+        self.shared.request_kinds.id(ClientProtocol::Cql, kind as usize)
+    }
+
     /// Counts a request that has run.
     fn executed(&mut self, kind: RequestKind, ns: u64) {
-        self.worker.tally.executed(kind.command_id(), ns);
+        self.worker.tally.executed(self.request_id(kind), ns);
         self.worker.tally.totals.commands += 1;
     }
 
@@ -387,7 +395,7 @@ impl Requests<'_> {
             Some(Call { reactor, id, header, compression, .. }) => {
                 let mut message = Vec::new();
                 self.refuse(&header, compression, &error, &mut message);
-                let reply = PoolReply {
+                let reply = CqlReply {
                     id,
                     header,
                     gate: Gate::OPEN,
@@ -453,12 +461,7 @@ impl Requests<'_> {
     }
 
     /// A response of a pool has come.
-    pub(crate) fn take_reply(
-        &mut self,
-        session: &mut Session,
-        reply: PoolReply,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn take_reply(&mut self, session: &mut Session, reply: CqlReply, out: &mut Vec<u8>) {
         session.in_flight -= 1;
         if session.wait == Some(Wait::Check) {
             return self.end_check(session, reply, out);
@@ -479,7 +482,8 @@ impl Requests<'_> {
         if log.poisoned().is_some() && !gate.is_open_at(log.durable()) {
             return false;
         }
-        self.worker.note_gate(gate, RequestKind::of(header.opcode).command_id());
+        let id = self.request_id(RequestKind::of(header.opcode));
+        self.worker.note_gate(gate, id);
         session.parked.push(gate, message);
         true
     }
@@ -491,8 +495,8 @@ impl Requests<'_> {
         error: &CqlError,
         out: &mut Vec<u8>,
     ) {
-        let kind = RequestKind::of(header.opcode);
-        self.worker.tally.error(Some(kind.command_id()), error.name());
+        let id = self.request_id(RequestKind::of(header.opcode));
+        self.worker.tally.error(Some(id), error.name());
         let encoder = encoder(header, compression);
         encoder.error(header.stream, error.kind(), &error.to_string(), out);
     }

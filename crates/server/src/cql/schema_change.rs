@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
 use crate::commit::{Record, Unit};
-use crate::cql::events::SchemaEvent;
+use crate::cql::events;
 use crate::cql::execute::install_indexes;
 use crate::gate::Gate;
 use crate::shared::Shared;
@@ -79,7 +79,7 @@ impl Changer<'_> {
     ) -> Result<(Option<Event>, Gate), CqlError> {
         let (event, gate) = self.carry_out(statement, keyspace)?;
         if let Some(event) = &event {
-            SchemaEvent::announce(self.shared, event.clone(), gate);
+            events::announce(self.shared, event.clone(), gate);
         }
         Ok((event, gate))
     }

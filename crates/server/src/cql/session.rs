@@ -1,6 +1,7 @@
 //! What one CQL connection remembers between requests.
 
 use base::time::MonoNs;
+use reactor::{ConnId, Peer};
 use wire::cql::{Compression, Notes, ResponseEncoder, Version};
 
 use super::engine::ClientState;
@@ -9,10 +10,10 @@ use super::frames::Framing;
 use super::parked::Parked;
 use super::request_kind::RequestKind;
 use crate::accounts::Charges;
+use crate::client_row::ClientRow;
 use crate::config::Durability;
 use crate::protocol::ClientProtocol;
-use crate::published::ClientRow;
-use crate::resp::session::{ConnId, Peer};
+use crate::requests::RequestKinds;
 
 /// Most bytes of the names that a client gives itself and its driver.
 const NAME_BYTES_MAX: usize = 128;
@@ -147,23 +148,23 @@ impl Session {
     }
 
     /// The row of CLIENT LIST of a connection that comes now, but for its peer's address and names.
-    pub(crate) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
+    pub(crate) fn row(&mut self, reactor: usize, now: MonoNs, kinds: &RequestKinds) -> ClientRow {
         let mut row = ClientRow::new(self.id, reactor, now, self.client.durability);
         row.local = self.client.local;
         row.protocol = ClientProtocol::Cql;
         row.resp = 0;
-        self.update_row(&mut row, now);
+        self.update_row(&mut row, now, kinds);
         row
     }
 
     /// The fields of the row that change with requests.
-    pub(crate) fn update_row(&mut self, row: &mut ClientRow, now: MonoNs) {
+    pub(crate) fn update_row(&mut self, row: &mut ClientRow, now: MonoNs, kinds: &RequestKinds) {
         row.active = now;
         row.durability = self.client.durability;
         row.blocked = self.wait.is_some();
         row.closing = self.closing;
         row.commands = self.requests;
-        row.last_command = self.last_request.command_id();
+        row.last_command = kinds.id(ClientProtocol::Cql, self.last_request as usize);
         if let Some(names) = self.names.take() {
             row.name = names.application;
             row.library_name = names.driver;

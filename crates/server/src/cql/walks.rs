@@ -14,7 +14,7 @@ use wire::cql::{Compression, Header};
 use super::engine::ClientState;
 use super::execute::Paused;
 use crate::http::Terms;
-use crate::resp::session::ConnId;
+use reactor::ConnId;
 
 /// Rows that a statement looks at before others are served: about a millisecond. Few in unit tests, so
 /// that they need not fill big tables.

@@ -1,16 +1,15 @@
 //! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
 
-use crate::cql::events::SchemaEvent;
 use crate::cql::frames::{self, End, FrameError, Framing, Step};
-use crate::cql::pool::PoolReply;
 use crate::cql::processor::Processor;
 use crate::cql::requests::Requests;
 use crate::cql::walks::{OF_CONNECTION_MAX, Walking};
 use crate::cql::{Phase, Session, Wait};
 use crate::gate::{Gate, Lsn};
-use crate::shared::Mail;
+use crate::mail::{CqlReply, Mail};
 use base::memory::Tracker;
 use cql::error::CqlError;
+use cql::schema::Event;
 use reactor::{ConnId, Connections, Context, Flow, Next, Output};
 use wire::cql::{EnvelopeError, Header, Limits, encode_segments};
 
@@ -298,11 +297,9 @@ impl Server {
     }
 
     fn publish_cql(&mut self, session: &mut Session) {
-        let mut published = self.shared.published[self.worker.index].lock();
-        self.worker.tally.publish(&mut published, self.worker.settings.latency_tracking);
-        if let Some(row) = published.clients.get_mut(&session.id.0) {
-            session.update_row(row, self.now.mono);
-        }
+        let (now, kinds) = (self.now.mono, &self.shared.request_kinds);
+        let id = session.id;
+        self.worker.publish(&self.shared, id, |row| session.update_row(row, now, kinds));
     }
 
     /// The connection parks more or less than `before`.
@@ -427,7 +424,8 @@ impl Server {
     pub(super) fn tell_schema_change(
         &mut self,
         connections: &mut Connections<'_, AnySession>,
-        event: &SchemaEvent,
+        event: &Event,
+        gate: Gate,
     ) {
         let mut message = Vec::new();
         for (_, _, session, out) in connections.iter() {
@@ -435,17 +433,20 @@ impl Server {
                 continue;
             };
             message.clear();
-            event.encode(&session.encoder(), &mut message);
+            if let Err(error) = session.encoder().schema_event(&event.wire(), &mut message) {
+                tracing::warn!(%error, "could not encode a schema event");
+                continue;
+            }
             let before = session.parked.bytes();
-            if event.gate.is_open_at(self.worker.durable) {
+            if gate.is_open_at(self.worker.durable) {
                 self.cql.replies.append(&mut message);
                 self.cql.send_replies(session, out);
             } else {
-                session.parked.push(event.gate, &message);
+                session.parked.push(gate, &message);
             }
             self.note_parked(session, before);
         }
-        self.worker.gate_max = self.worker.gate_max.max(event.gate);
+        self.worker.gate_max = self.worker.gate_max.max(gate);
     }
 
     /// A response of the pool has come; its connection may be gone.
@@ -453,7 +454,7 @@ impl Server {
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
-        reply: PoolReply,
+        reply: CqlReply,
     ) {
         let Some((AnySession::Cql(session), out)) = connections.get_mut(reply.id) else { return };
         let before = session.parked.bytes();

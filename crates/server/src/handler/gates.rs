@@ -3,7 +3,7 @@
 use super::{Server, Session};
 use crate::gate::Gate;
 use crate::latency::LatencyEvent;
-use crate::shared::Mail;
+use crate::mail::Mail;
 use base::stages::Stage;
 use binlog::Lsn;
 use reactor::{ConnId, Connections, Context};

@@ -3,7 +3,8 @@
 use super::{Server, Session, TICK};
 use crate::config::Settings;
 use crate::latency::LatencyEvent;
-use crate::shared::{Mail, Shared};
+use crate::mail::Mail;
+use crate::shared::Shared;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
 use std::sync::Arc;

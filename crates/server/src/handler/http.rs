@@ -12,7 +12,6 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 use super::{Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::auth::FAILED_LOGIN_NS;
-use crate::cql::request_kind::route_id;
 use crate::cql::walks::Walking;
 use crate::gate::Gate;
 use crate::http::changes::HEARTBEAT;
@@ -20,7 +19,8 @@ use crate::http::{
     Delayed, Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
     go_on_with_cql,
 };
-use crate::shared::Mail;
+use crate::mail::Mail;
+use crate::protocol::ClientProtocol;
 
 /// Requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
@@ -232,7 +232,7 @@ impl Server {
         let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.durability();
         session.requests += 1;
-        session.last_request = route_id(number);
+        session.last_request = self.shared.request_kinds.id(ClientProtocol::Http, number);
         if outcome.is_stream() {
             *terms = terms.until_close();
         }
@@ -468,11 +468,8 @@ impl Server {
     }
 
     fn publish_http(&mut self, session: &Session) {
-        let mut published = self.shared.published[self.worker.index].lock();
-        self.worker.tally.publish(&mut published, self.worker.settings.latency_tracking);
-        if let Some(row) = published.clients.get_mut(&session.id.0) {
-            session.update_row(row, self.now.mono);
-        }
+        let now = self.now.mono;
+        self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
     }
 
     /// A connection is gone, whatever it waited or listened for.

@@ -7,9 +7,10 @@ use reactor::{ConnId, Connections, Context, Next, Output};
 use super::{Server, Session as AnySession};
 use crate::gate::{Gate, Lsn};
 use crate::http::Encoding;
+use crate::mail::Mail;
 use crate::pubsub::{Message, Place, Way};
 use crate::resp::Session;
-use crate::shared::{Mail, Shared};
+use crate::shared::Shared;
 use crate::worker::{Worker, is_lost};
 
 /// Messages that are handed out in one turn, as bytes: what is over waits for the next one, so that

@@ -2,11 +2,11 @@
 
 use super::Server;
 use super::pubsub::catch_up;
-use crate::resp::CommandId;
+use crate::mail::Mail;
+use crate::requests::RequestId;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait};
-use crate::shared::Mail;
 use reactor::{Context, Flow, Next, Output};
 use wire::resp::{Limits, ReplyWriter};
 
@@ -93,7 +93,8 @@ impl Server {
             decode_start = self.worker.stamp;
         };
         let next = self.charge_resp(session, input.len() - consumed, out).unwrap_or(next);
-        self.worker.publish(&self.shared, session, self.now);
+        let now = self.now.mono;
+        self.worker.publish(&self.shared, session.id, |row| session.update_row(row, now));
         Flow { consumed, next }
     }
 
@@ -117,7 +118,7 @@ impl Server {
             let args = self.batch.get(index, input);
             let prepared = prepare(&self.shared, args, known);
             // A subcommand has its container's name, which says nothing of the next one.
-            let is_whole = |id: &CommandId| REGISTRY.entry(*id).parent.is_none();
+            let is_whole = |id: &RequestId| REGISTRY.entry(*id).parent.is_none();
             known = prepared.id.filter(is_whole).map(|id| (args.get(0), id));
             if let Some(hash) = prepared.hash {
                 keyspace.prefetch_stripe(hash);

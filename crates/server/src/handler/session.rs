@@ -4,10 +4,11 @@ use base::time::MonoNs;
 use reactor::ConnId;
 
 use crate::accounts::Charges;
+use crate::client_row::{CLIENT_BYTES, ClientRow};
 use crate::config::OutputLimit;
 use crate::config::Settings;
-use crate::published::ClientRow;
 use crate::pubsub::Subscriptions;
+use crate::requests::RequestKinds;
 use crate::{cql, http, resp};
 
 /// See the module. RESP's state is in place, as it was before there was another protocol: it is
@@ -62,10 +63,10 @@ impl Session {
         }
     }
 
-    pub(super) fn row(&mut self, reactor: usize, now: MonoNs) -> ClientRow {
+    pub(super) fn row(&mut self, reactor: usize, now: MonoNs, kinds: &RequestKinds) -> ClientRow {
         match self {
-            Session::Resp(session) => ClientRow::of(session, reactor, now),
-            Session::Cql(session) => session.row(reactor, now),
+            Session::Resp(session) => session.row(reactor, now),
+            Session::Cql(session) => session.row(reactor, now, kinds),
             Session::Http(session) => session.row(reactor, now),
         }
     }
@@ -101,20 +102,18 @@ impl Session {
     }
 }
 
-/// What an idle connection costs: its session, its row in CLIENT LIST, its slot in the reactor.
-pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>()
+const fn larger(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
+}
+
+/// A session, its row in CLIENT LIST, its slot in the reactor.
+const SESSION_BYTES: usize = size_of::<Session>()
     + larger(
         larger(size_of::<resp::session::Details>(), size_of::<cql::Session>()),
         size_of::<http::Session>(),
     )
     + size_of::<ClientRow>()
-    + reactor::CONNECTION_BYTES) as u64;
-
-const fn larger(one: usize, other: usize) -> usize {
-    if one > other { one } else { other }
-}
-
-/// The promise of the server: ten thousand idle connections cost less than 10 MiB.
-const _: () = assert!(10_000 * CLIENT_BYTES < 10 << 20);
+    + reactor::CONNECTION_BYTES;
+const _: () = assert!(SESSION_BYTES as u64 <= CLIENT_BYTES);
 /// The second protocol costs the first one nothing.
 const _: () = assert!(size_of::<Session>() == size_of::<resp::Session>());

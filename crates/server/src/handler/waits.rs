@@ -1,8 +1,9 @@
 //! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
 
 use super::{PAUSE_OVER, Server, Session as AnySession};
+use crate::mail::Mail;
 use crate::resp::session::{ReplyMode, Session, Wait, WaitReply};
-use crate::shared::{Mail, Shared};
+use crate::shared::Shared;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;
@@ -79,7 +80,7 @@ impl Server {
         cx.resume(session.id);
         let mut published = shared.published[cx.index()].lock();
         if let Some(row) = published.clients.get_mut(&session.id.0) {
-            row.update(session, cx.now().mono);
+            session.update_row(row, cx.now().mono);
         }
     }
 }

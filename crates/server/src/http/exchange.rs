@@ -18,9 +18,10 @@ use crate::gate::Gate;
 use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
 use crate::resp::execute::{Executor, prepare};
-use crate::resp::session::{ConnId, Peer, ReplyMode};
+use crate::resp::session::ReplyMode;
 use crate::shared::Shared;
 use crate::worker::Worker;
+use reactor::{ConnId, Peer};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";

@@ -8,12 +8,12 @@ use wire::http::RequestDecoder;
 use super::pipeline::Pipeline;
 use super::subscribe::Subscription;
 use crate::accounts::Charges;
+use crate::client_row::{ClientRow, SubscriptionCounts};
 use crate::config::Durability;
 use crate::gate::Gate;
 use crate::protocol::ClientProtocol;
-use crate::published::{ClientRow, SubscriptionCounts};
-use crate::resp::CommandId;
-use crate::resp::session::{ConnId, Peer};
+use crate::requests::RequestId;
+use reactor::{ConnId, Peer};
 
 /// What is awaited of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) struct Session {
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) requests: u64,
-    pub(crate) last_request: CommandId,
+    pub(crate) last_request: RequestId,
     /// Of the last request.
     pub(crate) durability: Durability,
     /// Highest gate of its answers.

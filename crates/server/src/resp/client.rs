@@ -11,9 +11,10 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::{Cx, integer, is_option};
 use super::fail::{Fail, too_many_arguments};
 use super::help;
-use super::session::{ConnId, Details, ReplyMode, Session};
+use super::session::{Details, ReplyMode, Session};
 use crate::config::Durability;
-use crate::shared::Mail;
+use crate::mail::Mail;
+use reactor::ConnId;
 
 pub(crate) use pause::Pause;
 
@@ -287,7 +288,7 @@ pub(super) fn rename(cx: &mut Cx<'_>, change: impl FnOnce(&mut Details)) {
     change(&mut cx.session.details);
     let mut published = cx.shared.published[cx.worker.index].lock();
     if let Some(row) = published.clients.get_mut(&cx.session.id.0) {
-        row.rename(cx.session);
+        cx.session.rename_row(row);
     }
 }
 

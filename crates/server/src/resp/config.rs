@@ -144,7 +144,9 @@ fn resetstat(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     for published in &cx.shared.published {
         published.lock().reset();
     }
-    cx.shared.baseline.store(Arc::new(Baseline::take(cx.shared)));
+    let shared = cx.shared;
+    let baseline = Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.janitor);
+    shared.baseline.store(Arc::new(baseline));
     cx.reply.ok();
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use base::stages::{Stage, StageTimers};
+use base::stages::Stage;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
@@ -11,7 +11,6 @@ use super::cx::{Cx, integer};
 use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
-use crate::cql::request_kind::{command_name, commands_count};
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
 const LATENCY_ADMIN: Flags = ADMIN.and(Flags::NOSCRIPT);
@@ -291,23 +290,21 @@ const HISTOGRAM: Command = Command {
 };
 
 fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
-    let mut merged = StageTimers::new(commands_count());
-    cx.shared.published.iter().for_each(|published| merged.merge(&published.lock().timers));
+    let (kinds, merged) = (&cx.shared.request_kinds, cx.shared.stage_timers());
     let mut wanted: Vec<usize> = Vec::new();
     for name in args.iter().skip(2) {
         let Some(id) = REGISTRY.find_full(name) else { continue };
         wanted.push(usize::from(id));
         wanted.extend(REGISTRY.entry(id).children().map(usize::from));
     }
-    let shown: Vec<usize> = (0..commands_count())
+    let shown: Vec<usize> = (0..kinds.len())
         .filter(|id| args.len() == 2 || wanted.contains(id))
         .filter(|id| merged.cell(*id, Stage::Execute).is_some())
         .collect();
     cx.reply.map(shown.len());
     for id in shown {
         let cell = merged.cell(id, Stage::Execute).expect("filtered");
-        let name = command_name(u16::try_from(id).expect("an id"));
-        cx.reply.bulk(name.as_bytes());
+        cx.reply.bulk(kinds.name(id).as_bytes());
         cx.reply.map(2);
         cx.reply.bulk(b"calls");
         cx.reply.integer(cell.histogram().len().cast_signed());

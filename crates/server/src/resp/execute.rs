@@ -10,7 +10,7 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Flags};
 use super::cx::{Cx, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
 use super::fail::{Fail, shown};
-use super::registry::{CommandId, REGISTRY};
+use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
 use crate::commit::{Record, Unit};
@@ -20,13 +20,14 @@ use crate::expire::{expire_key, has_room_for, may_expire_at_reads};
 use crate::gate::Gate;
 use crate::hot_keys::Space;
 use crate::latency::LatencyEvent;
+use crate::requests::RequestId;
 use crate::shared::Shared;
 use crate::worker::{Worker, is_gated};
 
 /// What has been found out about a request before it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared {
-    pub(crate) id: Option<CommandId>,
+    pub(crate) id: Option<RequestId>,
     /// Hash of the only key, when the command has exactly one.
     pub(crate) hash: Option<u64>,
 }
@@ -50,7 +51,7 @@ const ARGUMENTS_FREE: usize = 1024;
 pub(crate) fn prepare(
     shared: &Shared,
     args: Args<'_>,
-    known: Option<(&[u8], CommandId)>,
+    known: Option<(&[u8], RequestId)>,
 ) -> Prepared {
     let name = args.get(0);
     let found = match known {
@@ -84,7 +85,7 @@ fn names_no_child(command: &Command, args: Args<'_>) -> bool {
 
 /// The text for a command or subcommand that does not exist.
 /// Source: Redis 7.2 `server.c`, `commandCheckExistence`.
-fn unknown(id: Option<CommandId>, args: Args<'_>) -> Fail {
+fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
     const SHOWN_BYTES_MAX: usize = 128;
     let cut = |bytes| {
         let shown = shown(bytes);
@@ -160,7 +161,7 @@ impl<'a> Executor<'a> {
     fn reject(
         &mut self,
         session: &mut Session,
-        id: Option<CommandId>,
+        id: Option<RequestId>,
         args: Args<'_>,
         fail: &Fail,
         out: &mut Vec<u8>,
@@ -242,7 +243,7 @@ impl<'a> Executor<'a> {
     fn queue(
         &mut self,
         session: &mut Session,
-        id: CommandId,
+        id: RequestId,
         command: &Command,
         args: Args<'_>,
     ) -> Result<Admitted, Fail> {
@@ -330,14 +331,15 @@ impl<'a> Executor<'a> {
     pub(crate) fn run(
         &mut self,
         session: &mut Session,
-        id: CommandId,
+        id: RequestId,
         hash: Option<u64>,
         args: Args<'_>,
         out: &mut Vec<u8>,
     ) -> Gate {
         let command = REGISTRY.entry(id).command;
         if command.flags.has(Flags::SEES_STATS) {
-            self.worker.publish(self.shared, session, self.now);
+            let now = self.now.mono;
+            self.worker.publish(self.shared, session.id, |row| session.update_row(row, now));
         }
         let mut keys = Keys::new();
         let locked = self.lock(session, command, hash, args, &mut keys);
@@ -413,7 +415,7 @@ impl Cx<'_> {
     /// Runs one command: the only one of the request, or one of a transaction. `keys`: of the only one,
     /// with their hashes.
     #[inline]
-    pub(crate) fn call(&mut self, id: CommandId, args: Args<'_>, keys: Option<&Keys>) {
+    pub(crate) fn call(&mut self, id: RequestId, args: Args<'_>, keys: Option<&Keys>) {
         let start = self.reply.out.len();
         let is_queued = self.in_exec;
         let clock_start = self.worker.stamp;
@@ -583,7 +585,7 @@ impl Cx<'_> {
 }
 
 enum Admitted {
-    Run(CommandId),
+    Run(RequestId),
     Queued,
     /// Not now: the server is paused.
     Later,

@@ -14,8 +14,9 @@ use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec}
 use super::cx::{Cx, is_option};
 use super::fail::Fail;
 use super::help;
-use super::registry::{CommandId, REGISTRY};
+use super::registry::REGISTRY;
 use crate::glob::Steps;
+use crate::requests::RequestId;
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 /// Redis documents these with the server, and counts them to connections.
@@ -39,7 +40,7 @@ pub(crate) const COMMAND: Command = Command {
 };
 
 fn all(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
-    let ids: Vec<CommandId> = top_level().collect();
+    let ids: Vec<RequestId> = top_level().collect();
     cx.reply.array(ids.len());
     for id in ids {
         write_details(&mut cx.reply, id);
@@ -47,7 +48,7 @@ fn all(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-fn top_level() -> impl Iterator<Item = CommandId> {
+fn top_level() -> impl Iterator<Item = RequestId> {
     REGISTRY.entries().filter(|(_, entry)| entry.parent.is_none()).map(|(id, _)| id)
 }
 
@@ -113,7 +114,7 @@ fn check_names(args: Args<'_>) -> Done {
 
 /// One command with its subcommands.
 /// Source: Redis 7.2 `server.c`, `addReplyCommandInfo`
-fn write_details(reply: &mut ReplyWriter<'_>, id: CommandId) {
+fn write_details(reply: &mut ReplyWriter<'_>, id: RequestId) {
     let entry = REGISTRY.entry(id);
     let command = entry.command;
     let flags: Vec<&str> = flag_names(command).collect();
@@ -230,7 +231,7 @@ const DOCS: Command = Command {
 
 fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     check_names(args)?;
-    let ids: Vec<CommandId> = if args.len() == 2 {
+    let ids: Vec<RequestId> = if args.len() == 2 {
         top_level().collect()
     } else {
         args.skip(2).iter().filter_map(|name| REGISTRY.find_full(name)).collect()
@@ -244,7 +245,7 @@ fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
 
 /// One command's name and its documentation.
 /// Source: Redis 7.2 `server.c`, `addReplyCommandDocs`
-fn write_docs(reply: &mut ReplyWriter<'_>, id: CommandId) {
+fn write_docs(reply: &mut ReplyWriter<'_>, id: RequestId) {
     let entry = REGISTRY.entry(id);
     let command = entry.command;
     let texts = [

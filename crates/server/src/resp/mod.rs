@@ -40,5 +40,4 @@ pub(crate) use cx::REPLY_BYTES_MAX;
 pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
 pub(crate) use monitor::monitor_line;
-pub(crate) use registry::CommandId;
 pub(crate) use session::Session;

@@ -11,10 +11,11 @@ use super::cx::Cx;
 use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
 use super::help;
-use super::registry::{CommandId, REGISTRY};
+use super::registry::REGISTRY;
 use super::session::Session;
 use crate::glob::TooLong;
 use crate::pubsub::{Kind, Name, Post};
+use crate::requests::RequestId;
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];
@@ -281,7 +282,7 @@ pub(super) fn check_listener(command: &Command, full_name: &str) -> Done {
 /// Whether an answer is made of messages, which come also where replies are switched off.
 // Source: Redis 7.2 `pubsub.c`, `addReplyPubsubSubscribed` (CLIENT_PUSHING)
 #[cold]
-pub(super) fn is_message(id: Option<CommandId>, answer: &[u8]) -> bool {
+pub(super) fn is_message(id: Option<RequestId>, answer: &[u8]) -> bool {
     let command = id.map(|id| REGISTRY.entry(id).command);
     // PUBLISH and PUBSUB may be called by scripts.
     let listens =

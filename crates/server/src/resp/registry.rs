@@ -6,9 +6,7 @@ use std::sync::{LazyLock, OnceLock};
 use super::command::{Command, Flags};
 use super::introspection::{Argument, arguments};
 use super::table::COMMANDS;
-
-/// Number of a command or subcommand, dense from 0.
-pub(crate) type CommandId = u16;
+use crate::requests::RequestId;
 
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -16,8 +14,8 @@ pub(crate) struct Entry {
     /// `get`, or `client|list`.
     pub(crate) full_name: String,
     /// Number of the container, for a subcommand.
-    pub(crate) parent: Option<CommandId>,
-    children: HashMap<&'static str, CommandId>,
+    pub(crate) parent: Option<RequestId>,
+    children: HashMap<&'static str, RequestId>,
     /// Parsed when COMMAND DOCS first shows it.
     arguments: OnceLock<Vec<Argument>>,
 }
@@ -26,8 +24,8 @@ pub(crate) struct Entry {
 pub(crate) struct Registry {
     entries: Vec<Entry>,
     /// Names of at most 16 bytes, as [`pack`] makes them.
-    short: HashMap<u128, CommandId, foldhash::fast::FixedState>,
-    long: HashMap<&'static str, CommandId>,
+    short: HashMap<u128, RequestId, foldhash::fast::FixedState>,
+    long: HashMap<&'static str, RequestId>,
 }
 
 /// Names of up to this length are found by one comparison of integers.
@@ -69,9 +67,9 @@ impl Registry {
         &mut self,
         command: &'static Command,
         full_name: String,
-        parent: Option<CommandId>,
-    ) -> CommandId {
-        let id = CommandId::try_from(self.entries.len()).expect("fewer than 65,536 commands");
+        parent: Option<RequestId>,
+    ) -> RequestId {
+        let id = RequestId::try_from(self.entries.len()).expect("fewer than 65,536 commands");
         self.entries.push(Entry {
             command,
             full_name,
@@ -82,26 +80,23 @@ impl Registry {
         id
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// The names of all commands and subcommands, in the order of their numbers.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.full_name.as_str())
     }
 
     #[inline]
-    pub(crate) fn entry(&self, id: CommandId) -> &Entry {
+    pub(crate) fn entry(&self, id: RequestId) -> &Entry {
         &self.entries[usize::from(id)]
     }
 
-    pub(crate) fn full_name(&self, id: usize) -> &str {
-        &self.entries[id].full_name
-    }
-
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (CommandId, &Entry)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (RequestId, &Entry)> {
         (0..).zip(&self.entries)
     }
 
     /// The top-level command of this name, whatever its case.
     #[inline]
-    pub(crate) fn find(&self, name: &[u8]) -> Option<CommandId> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<RequestId> {
         let id = if let Some(packed) = pack(name) {
             *self.short.get(&packed)?
         } else {
@@ -113,13 +108,13 @@ impl Registry {
     }
 
     /// The subcommand of a container.
-    pub(crate) fn find_child(&self, id: CommandId, name: &[u8]) -> Option<CommandId> {
+    pub(crate) fn find_child(&self, id: RequestId, name: &[u8]) -> Option<RequestId> {
         let name = name.to_ascii_lowercase();
         self.entry(id).children.get(std::str::from_utf8(&name).ok()?).copied()
     }
 
     /// By `get` or `client|list`, as COMMAND INFO and ACL write it.
-    pub(crate) fn find_full(&self, name: &[u8]) -> Option<CommandId> {
+    pub(crate) fn find_full(&self, name: &[u8]) -> Option<RequestId> {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
             Some(at) => self.find_child(self.find(&name[..at])?, &name[at + 1..]),
@@ -137,8 +132,8 @@ impl Entry {
         self.command.flags.has(Flags::CONTAINER)
     }
 
-    pub(crate) fn children(&self) -> impl Iterator<Item = CommandId> {
-        let mut ids: Vec<CommandId> = self.children.values().copied().collect();
+    pub(crate) fn children(&self) -> impl Iterator<Item = RequestId> {
+        let mut ids: Vec<RequestId> = self.children.values().copied().collect();
         ids.sort_unstable();
         ids.into_iter()
     }

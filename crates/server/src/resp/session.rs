@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use base::time::MonoNs;
-pub(crate) use reactor::{ConnId, Peer};
+use reactor::{ConnId, Peer};
 use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
-use super::registry::CommandId;
 use crate::accounts::Charges;
+use crate::client_row::{ClientRow, SubscriptionCounts};
 use crate::config::Durability;
 use crate::gate::Gate;
 use crate::pubsub::Subscriptions;
+use crate::requests::RequestId;
 
 /// Queued commands of a transaction; further ones are refused.
 pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
@@ -36,7 +37,7 @@ pub(crate) enum ReplyMode {
 /// Between MULTI and EXEC.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
-    pub(crate) queued: Vec<(CommandId, OwnedArgs)>,
+    pub(crate) queued: Vec<(RequestId, OwnedArgs)>,
     pub(crate) queued_bytes: usize,
     /// As [`super::cx::Cx::spend`] counts.
     pub(crate) queued_work: usize,
@@ -112,7 +113,7 @@ pub(crate) struct Session {
     pub(crate) is_lent: bool,
     /// Set by QUIT and by errors after which the peer cannot be understood.
     pub(crate) closing: bool,
-    pub(crate) last_command: CommandId,
+    pub(crate) last_command: RequestId,
     pub(crate) commands: u64,
     /// End of the newest record that this connection wrote.
     pub(crate) last_write: Gate,
@@ -168,5 +169,47 @@ impl Session {
                 delayed_reply: None,
             }),
         }
+    }
+
+    /// The row of CLIENT LIST of a connection that arrives now.
+    pub(crate) fn row(&self, reactor: usize, now: MonoNs) -> ClientRow {
+        let details = &self.details;
+        let mut row = ClientRow::new(self.id, reactor, details.opened, self.durability);
+        row.remote = details.remote;
+        row.local = details.local;
+        self.rename_row(&mut row);
+        self.update_row(&mut row, now);
+        row
+    }
+
+    /// The fields of the row that change with requests.
+    pub(crate) fn update_row(&self, row: &mut ClientRow, now: MonoNs) {
+        row.active = now;
+        row.db = self.db;
+        row.resp = match self.protocol {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        };
+        row.durability = self.durability;
+        let transaction = self.transaction.as_deref();
+        row.queued = transaction.map_or(-1, |t| i64::try_from(t.queued.len()).unwrap_or(i64::MAX));
+        row.queued_bytes = transaction.map_or(0, |t| t.queued_bytes);
+        row.watched = self.watched.as_ref().map_or(0, |watched| watched.keys.len());
+        row.subscriptions = SubscriptionCounts::of(self.subscriptions.as_deref());
+        row.monitor = self.monitor;
+        row.no_evict = self.no_evict;
+        row.no_touch = self.no_touch;
+        row.blocked = self.wait.is_some();
+        row.unblockable = matches!(self.wait, Some(Wait::Until { .. }));
+        row.closing = self.closing;
+        row.commands = self.commands;
+        row.last_command = self.last_command;
+    }
+
+    /// The fields that CLIENT SETNAME and SETINFO change.
+    pub(crate) fn rename_row(&self, row: &mut ClientRow) {
+        row.name.clone_from(&self.details.name);
+        row.library_name.clone_from(&self.details.library_name);
+        row.library_version.clone_from(&self.details.library_version);
     }
 }

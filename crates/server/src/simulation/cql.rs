@@ -14,7 +14,7 @@ use super::cql_client::{
 };
 use super::model::command;
 use super::world::{Plan, World};
-use crate::cql::events::SchemaEvent;
+use crate::cql::events;
 use crate::cql::pool;
 use crate::gate::Gate;
 
@@ -322,7 +322,7 @@ fn change_schema(world: &mut World, writer: usize) {
     let event = Event { verb: Verb::Created, keyspace: "k".to_owned(), target: Target::Keyspace };
     let gate = Gate::at(world.shared().log.next());
     assert!(!gate.is_open_at(world.shared().log.durable()));
-    SchemaEvent::announce(world.shared(), event, gate);
+    events::announce(world.shared(), event, gate);
     run_reactors(world);
 }
 
@@ -454,7 +454,7 @@ fn clients_are_listed_with_their_drivers() {
     let published = world.shared().published[0].lock();
     let row = published.clients.values().find(|row| row.resp == 0).expect("it is connected");
     assert_eq!((row.library_name.as_str(), row.commands), ("test", 1));
-    assert_eq!(crate::cql::request_kind::command_name(row.last_command), "cql|startup");
+    assert_eq!(world.shared().request_kinds.name(usize::from(row.last_command)), "cql|startup");
 }
 
 #[test]

@@ -14,9 +14,10 @@ use crate::config::Durability;
 use crate::gate::Gate;
 use crate::pubsub::{Desk, Kind, Subscriptions};
 use crate::resp::execute::{Executor, Prepared, prepare};
-use crate::resp::session::{Peer, Session};
+use crate::resp::session::Session;
 use crate::shared::{Shared, params};
 use crate::worker::Worker;
+use reactor::Peer;
 
 /// A session without its connection: it runs requests as a reactor does.
 struct Hand<'a> {

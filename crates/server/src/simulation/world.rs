@@ -22,9 +22,10 @@ use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Settings};
 use crate::cql::stored_schema::install;
 use crate::handler::Server;
+use crate::mail::Mail;
 use crate::recovery::recover;
 use crate::serve::{build_shared, join_group};
-use crate::shared::{Mail, Shared};
+use crate::shared::Shared;
 use crate::snapshots::{Progress, Taker};
 
 /// More rounds than this without coming to rest are a livelock.

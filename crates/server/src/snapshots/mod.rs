@@ -21,7 +21,8 @@ use binlog::Disk;
 use parking_lot::Mutex;
 
 use crate::config::Settings;
-use crate::shared::{Mail, Shared};
+use crate::mail::Mail;
+use crate::shared::Shared;
 pub(crate) use draft::write_whole;
 use draft::{Draft, Step, Written, remove_leftover};
 pub(crate) use load::{Snapshot, load, read};

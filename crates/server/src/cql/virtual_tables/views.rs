@@ -1,14 +1,11 @@
 //! `system_views`: what INFO shows of the server, as tables.
 
-use base::stages::StageTimers;
 use cql::schema::{RowBuilder, Table, Values};
 
 use super::VirtualCx;
-use crate::cql::request_kind::{command_name, commands_count};
+use crate::client_row::ClientRow;
 use crate::cql::watch::without_password;
 use crate::protocol::ClientProtocol;
-use crate::published::ClientRow;
-use crate::resp::CommandId;
 
 /// Counters are never that high; a table has no type without a sign.
 fn bigint(count: u64) -> i64 {
@@ -112,12 +109,11 @@ fn us(ns: u64) -> f64 {
 }
 
 pub(super) fn stages(table: &Table, cx: &VirtualCx<'_>) -> Vec<Values> {
-    let mut timers = StageTimers::new(commands_count());
-    cx.shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
+    let (kinds, timers) = (&cx.shared.request_kinds, cx.shared.stage_timers());
     let mut found: Vec<(&str, &str, Values)> = Vec::new();
     for (command, stage, cell) in timers.cells() {
         let summary = cell.summary();
-        let command = command_name(CommandId::try_from(command).expect("an id"));
+        let command = kinds.name(command);
         let row = RowBuilder::new(table)
             .text("command", command)
             .text("stage", stage.name())

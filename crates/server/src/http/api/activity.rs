@@ -2,15 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use base::stages::{Stage, StageTimers};
+use base::stages::Stage;
 use base::time::MonoNs;
 use serde_json::{Value, json};
 
 use super::{hottest, latency, text};
-use crate::cql::request_kind::{command_name, commands_count};
+use crate::client_row::ClientRow;
 use crate::http::Exchange;
-use crate::published::{ClientRow, CommandCounts};
-use crate::resp::CommandId;
+use crate::published::CommandCounts;
+use crate::requests::RequestKinds;
 
 /// Connections and statements that one page shows.
 const ROWS_MAX: usize = 500;
@@ -85,9 +85,10 @@ pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
 
 /// Requests that wait or whose replies do, and those that were slow.
 pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
-    let now = exchange.now.mono;
+    let (now, kinds) = (exchange.now.mono, &exchange.shared.request_kinds);
     let waits = |row: &ClientRow| row.blocked || row.query_bytes > 0 || row.output_bytes > 0;
-    let waiting: Vec<_> = rows(exchange, waits).iter().map(|row| connection(row, now)).collect();
+    let waiting: Vec<_> =
+        rows(exchange, waits).iter().map(|row| connection(row, kinds, now)).collect();
     let slowlog = exchange.shared.slowlog.lock();
     let slow: Vec<_> = slowlog
         .iter()
@@ -108,8 +109,9 @@ pub(super) fn requests(exchange: &Exchange<'_>) -> Value {
 }
 
 pub(super) fn connections(exchange: &Exchange<'_>) -> Value {
-    let now = exchange.now.mono;
-    let rows: Vec<_> = rows(exchange, |_| true).iter().map(|row| connection(row, now)).collect();
+    let (now, kinds) = (exchange.now.mono, &exchange.shared.request_kinds);
+    let rows: Vec<_> =
+        rows(exchange, |_| true).iter().map(|row| connection(row, kinds, now)).collect();
     let all = exchange.shared.links().connections();
     json!({ "connections": all, "shown": rows.len(), "rows": rows })
 }
@@ -126,7 +128,7 @@ fn rows(exchange: &Exchange<'_>, is_wanted: impl Fn(&ClientRow) -> bool) -> Vec<
     rows
 }
 
-fn connection(row: &ClientRow, now: MonoNs) -> Value {
+fn connection(row: &ClientRow, kinds: &RequestKinds, now: MonoNs) -> Value {
     json!({
         "id": row.id,
         "protocol": row.protocol.name(),
@@ -137,7 +139,7 @@ fn connection(row: &ClientRow, now: MonoNs) -> Value {
         "age_ms": now.since(row.opened) / 1_000_000,
         "idle_ms": now.since(row.active) / 1_000_000,
         "commands": row.commands,
-        "last_command": (row.commands > 0).then(|| command_name(row.last_command)),
+        "last_command": (row.commands > 0).then(|| kinds.name(usize::from(row.last_command))),
         "durability": row.durability.word(),
         "blocked": row.blocked,
         "input_bytes": row.query_bytes,
@@ -149,14 +151,9 @@ fn connection(row: &ClientRow, now: MonoNs) -> Value {
 /// Commands and requests by the time that they took, with their stages.
 pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
     let shared = exchange.shared;
-    let mut sums = vec![CommandCounts::default(); commands_count()];
-    let mut timers = StageTimers::new(commands_count());
-    for published in &shared.published {
-        let published = published.lock();
-        sums.iter_mut().zip(&published.commands).for_each(|(sum, counts)| *sum += *counts);
-        timers.merge(&published.timers);
-    }
-    let mut seen: Vec<(usize, CommandCounts)> = sums.into_iter().enumerate().collect();
+    let timers = shared.stage_timers();
+    let mut seen: Vec<(usize, CommandCounts)> =
+        shared.request_counts().into_iter().enumerate().collect();
     seen.retain(|(_, sum)| sum.calls + sum.rejected + sum.failed > 0);
     seen.sort_unstable_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
     let row = |(id, sum): &(usize, CommandCounts)| {
@@ -172,7 +169,7 @@ pub(super) fn statements(exchange: &Exchange<'_>) -> Value {
             Some((stage.name().to_owned(), value))
         });
         json!({
-            "name": command_name(CommandId::try_from(*id).expect("an id")),
+            "name": shared.request_kinds.name(*id),
             "calls": sum.calls,
             "ns": sum.ns,
             "rejected": sum.rejected,

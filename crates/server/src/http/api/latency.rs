@@ -5,19 +5,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cql::request_kind::protocol_of;
 use crate::http::Exchange;
-use crate::resp::CommandId;
 
 /// Counts of requests by protocol and stage. `buckets`: upper bounds in nanoseconds, with the number of requests
 /// that took at most this and more than the bound before.
 pub(super) fn stages(exchange: &Exchange<'_>) -> Value {
     let mut sums: BTreeMap<(&str, &str), BTreeMap<u64, u64>> = BTreeMap::new();
+    let kinds = &exchange.shared.request_kinds;
     for published in &exchange.shared.published {
         let published = published.lock();
         for (id, stage, cell) in published.timers.cells() {
-            let id = CommandId::try_from(id).expect("an id");
-            let buckets = sums.entry((protocol_of(id).name(), stage.name())).or_default();
+            let buckets = sums.entry((kinds.protocol(id).name(), stage.name())).or_default();
             for value in cell.histogram().iter_recorded() {
                 *buckets.entry(bound(value.value_iterated_to())).or_default() +=
                     value.count_since_last_iteration();

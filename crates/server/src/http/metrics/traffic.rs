@@ -1,14 +1,12 @@
 //! Metrics of what passes through: reactors, connections, commands, stages.
 
-use base::stages::{Stage, StageCell, StageTimers};
+use base::stages::{Stage, StageCell};
 
 use super::text::{Kind, Page};
 use super::{number, seconds};
 use crate::baseline::Counters;
-use crate::cql::request_kind::{command_name, commands_count};
 use crate::protocol::ClientProtocol;
 use crate::published::CommandCounts;
-use crate::resp::CommandId;
 use crate::shared::Shared;
 
 /// Upper bounds of the stages' buckets, in nanoseconds.
@@ -183,19 +181,16 @@ const COMMAND_ROWS: &[CommandRow] = &[
 ];
 
 pub(super) fn commands(page: &mut Page, shared: &Shared) {
-    let mut sums = vec![CommandCounts::default(); commands_count()];
     let mut errors = std::collections::BTreeMap::<String, u64>::new();
     for published in &shared.published {
-        let published = published.lock();
-        sums.iter_mut().zip(&published.commands).for_each(|(sum, counts)| *sum += *counts);
-        for (kind, count) in &published.errors {
+        for (kind, count) in &published.lock().errors {
             *errors.entry(kind.clone()).or_default() += count;
         }
     }
-    let seen: Vec<(&str, CommandCounts)> = (0..)
-        .zip(sums)
+    let counts = shared.request_counts().into_iter().enumerate();
+    let seen: Vec<(&str, CommandCounts)> = counts
         .filter(|(_, sum)| sum.calls + sum.rejected + sum.failed > 0)
-        .map(|(id, sum): (CommandId, _)| (command_name(id), sum))
+        .map(|(id, sum)| (shared.request_kinds.name(id), sum))
         .collect();
     for (name, help, value) in COMMAND_ROWS {
         page.family(name, Kind::Counter, help);
@@ -211,8 +206,7 @@ pub(super) fn commands(page: &mut Page, shared: &Shared) {
 
 /// All commands together: each by itself would be thousands of series.
 pub(super) fn stages(page: &mut Page, shared: &Shared) {
-    let mut timers = StageTimers::new(commands_count());
-    shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
+    let timers = shared.stage_timers();
     let help = "Where the time of commands goes: parse, execute, wait for the log, write.";
     page.family("myriad_stage_seconds", Kind::Histogram, help);
     for stage in Stage::ALL {

@@ -7,13 +7,13 @@ use wire::resp::Args;
 
 use super::OTHERS;
 use super::rows::ClientType;
-use crate::published::ClientRow;
+use crate::client_row::ClientRow;
+use crate::mail::Mail;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
-use crate::resp::session::ConnId;
-use crate::shared::Mail;
+use reactor::ConnId;
 
 /// CLIENT KILL: closes one connection, or those that fit all filters.
 pub(super) const KILL: Command = Command {
@@ -176,7 +176,8 @@ mod tests {
 
     use super::*;
     use crate::config::Durability;
-    use crate::resp::session::{Peer, Session};
+    use crate::resp::session::Session;
+    use reactor::Peer;
 
     fn parse(text: &str) -> Result<Filter, Fail> {
         let args: OwnedArgs = text.split(' ').collect();
@@ -190,7 +191,7 @@ mod tests {
             listener: 0,
         };
         let session = Session::new(ConnId(7), &peer, MonoNs(0), true, Durability::Never);
-        ClientRow::of(&session, 0, MonoNs(0))
+        session.row(0, MonoNs(0))
     }
 
     #[test]

@@ -127,8 +127,8 @@ fn unpause(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
 mod tests {
     use super::*;
     use crate::config::Durability;
-    use crate::resp::session::{ConnId, Peer};
     use crate::resp::{connection, strings};
+    use reactor::{ConnId, Peer};
 
     const ALL: bool = false;
     const WRITE: bool = true;

@@ -10,8 +10,8 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, OWN};
-use crate::cql::request_kind::command_name;
-use crate::published::ClientRow;
+use crate::client_row::ClientRow;
+use crate::requests::RequestKinds;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};
@@ -35,10 +35,10 @@ fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let published = cx.shared.published[cx.worker.index].lock();
     let known = published.clients.get(&cx.session.id.0).cloned();
     drop(published);
-    let mut row = known.unwrap_or_else(|| ClientRow::of(cx.session, cx.worker.index, now));
-    row.update(cx.session, now);
+    let mut row = known.unwrap_or_else(|| cx.session.row(cx.worker.index, now));
+    cx.session.update_row(&mut row, now);
     let mut text = String::new();
-    write_row(&row, Some(args), now, &mut text);
+    write_row(&row, &cx.shared.request_kinds, Some(args), now, &mut text);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -73,7 +73,7 @@ fn list(cx: &mut Cx<'_>, args: Args<'_>) -> Done {
     let mut text = String::new();
     for row in &rows {
         let request = (row.id == cx.session.id.0).then_some(args);
-        write_row(row, request, cx.now.mono, &mut text);
+        write_row(row, &cx.shared.request_kinds, request, cx.now.mono, &mut text);
     }
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
@@ -145,11 +145,17 @@ impl ClientType {
 
 /// One line. `request`: the one that asks, if it is the client's own; it is in its buffer. The last two fields are Myriad's own; what it does not have is zero.
 // Source: Redis 7.2 `networking.c`, `catClientInfoString`; `watch` as in 7.4
-fn write_row(row: &ClientRow, request: Option<Args<'_>>, now: MonoNs, out: &mut String) {
+fn write_row(
+    row: &ClientRow,
+    kinds: &RequestKinds,
+    request: Option<Args<'_>>,
+    now: MonoNs,
+    out: &mut String,
+) {
     let seconds_since = |then: MonoNs| now.since(then) / 1_000_000_000;
     let command = match row.commands {
         0 => "NULL",
-        _ => command_name(row.last_command),
+        _ => kinds.name(usize::from(row.last_command)),
     };
     writeln!(
         out,
@@ -209,9 +215,10 @@ fn flags(row: &ClientRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_row::SubscriptionCounts;
     use crate::config::Durability;
-    use crate::published::SubscriptionCounts;
-    use crate::resp::session::{ConnId, Peer, Session};
+    use crate::resp::session::Session;
+    use reactor::{ConnId, Peer};
 
     #[test]
     fn a_line_has_redis_fields_in_redis_order() {
@@ -224,7 +231,7 @@ mod tests {
         let mut session = Session::new(ConnId(7), &peer, opened, true, Durability::Interval);
         session.details.name = "me".to_owned();
         session.details.library_name = "lib".to_owned();
-        let mut row = ClientRow::of(&session, 3, MonoNs(2_500_000_000));
+        let mut row = session.row(3, MonoNs(2_500_000_000));
         row.output_bytes = 9;
         row.query_heap_bytes = 100;
         row.reply_heap_bytes = 200;
@@ -232,9 +239,10 @@ mod tests {
         for arg in [&b"CLIENT"[..], b"LIST"] {
             args.push(arg);
         }
+        let kinds = RequestKinds::new([vec!["get"], Vec::new(), Vec::new()]);
         let memory = row.memory_bytes();
         let mut text = String::new();
-        write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
+        write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert_eq!(
             text,
             format!(
@@ -251,7 +259,7 @@ mod tests {
         row.subscriptions = SubscriptionCounts { channels: 1, patterns: 2, shard_channels: 3 };
         assert_eq!((flags(&row).as_str(), ClientType::of(&row)), ("OPT", ClientType::Pubsub));
         text.clear();
-        write_row(&row, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
+        write_row(&row, &kinds, Some(args.as_args()), MonoNs(4_600_000_000), &mut text);
         assert!(text.contains(" flags=OPT db=0 sub=1 psub=2 ssub=3 multi=-1 "), "{text}");
     }
 

@@ -2,22 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use base::stages::{Stage, StageCell, StageTimers};
+use base::stages::{Stage, StageCell};
 
 use super::{Page, ratio, us};
-use crate::cql::request_kind::{command_name, commands_count};
+use crate::protocol::ClientProtocol;
 use crate::published::CommandCounts;
-use crate::resp::CommandId;
-use crate::resp::registry::REGISTRY;
+use crate::requests::RequestKinds;
 
 pub(super) fn commands(page: &mut Page<'_, '_>) {
-    let mut sums = vec![CommandCounts::default(); commands_count()];
-    for published in &page.cx.shared.published {
-        for (sum, counts) in sums.iter_mut().zip(&published.lock().commands) {
-            *sum += *counts;
-        }
-    }
-    for (id, sum) in (0..).zip(sums) {
+    let shared = page.cx.shared;
+    for (id, sum) in shared.request_counts().into_iter().enumerate() {
         if sum.calls + sum.rejected + sum.failed == 0 {
             continue;
         }
@@ -29,7 +23,7 @@ pub(super) fn commands(page: &mut Page<'_, '_>) {
             sum.rejected,
             sum.failed
         );
-        page.field(&format!("cmdstat_{}", command_name(id)), value);
+        page.field(&format!("cmdstat_{}", shared.request_kinds.name(id)), value);
     }
 }
 
@@ -47,13 +41,12 @@ pub(super) fn errors(page: &mut Page<'_, '_>) {
 
 /// The time of execution as Redis shows it, and our other stages of a request beside it.
 pub(super) fn latencies(page: &mut Page<'_, '_>) {
-    let mut timers = StageTimers::new(commands_count());
     let shared = page.cx.shared;
-    shared.published.iter().for_each(|published| timers.merge(&published.lock().timers));
+    let timers = shared.stage_timers();
     let settings = &page.cx.worker.settings;
     let shown = &settings.latency_tracking_info_percentiles;
-    for at in 0..commands_count() {
-        let name = command_name(CommandId::try_from(at).expect("an id"));
+    for at in 0..shared.request_kinds.len() {
+        let name = shared.request_kinds.name(at);
         if let Some(cell) = timers.cell(at, Stage::Execute) {
             page.field(&format!("latency_percentiles_usec_{name}"), percentiles(cell, shown));
         }
@@ -107,7 +100,7 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
             counters.held_bytes,
         );
         page.field(&format!("r{index:02}"), value);
-        let requests = requests_by_kind(&published.lock().commands);
+        let requests = requests_by_kind(&shared.request_kinds, &published.lock().commands);
         if !requests.is_empty() {
             page.field(&format!("r{index:02}_requests"), requests);
         }
@@ -115,9 +108,12 @@ pub(super) fn reactors(page: &mut Page<'_, '_>) {
 }
 
 /// How many requests of CQL and HTTP of each kind a reactor has run.
-fn requests_by_kind(commands: &[CommandCounts]) -> String {
-    let counts = (0..).zip(commands).skip(REGISTRY.len()).filter(|(_, counts)| counts.calls > 0);
-    let shown = counts.map(|(id, counts)| format!("{}={}", command_name(id), counts.calls));
+fn requests_by_kind(kinds: &RequestKinds, commands: &[CommandCounts]) -> String {
+    let counts = commands
+        .iter()
+        .enumerate()
+        .filter(|(id, counts)| counts.calls > 0 && kinds.protocol(*id) != ClientProtocol::Resp);
+    let shown = counts.map(|(id, counts)| format!("{}={}", kinds.name(id), counts.calls));
     shown.collect::<Vec<_>>().join(",")
 }
 

@@ -32,11 +32,11 @@ use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::Session;
 use crate::resp::execute::{Executor, prepare};
-use crate::resp::session::{ConnId, Peer};
 use crate::serve::build_shared;
 use crate::shared::{Shared, params};
 use crate::simulation::{Disk, FaultDisk};
 use crate::worker::Worker;
+use reactor::{ConnId, Peer};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 

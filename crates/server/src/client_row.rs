@@ -1,0 +1,156 @@
+//! One client as others see it: a row of CLIENT LIST.
+
+use std::net::SocketAddr;
+
+use base::time::MonoNs;
+use reactor::ConnId;
+
+use crate::config::Durability;
+use crate::protocol::ClientProtocol;
+use crate::pubsub::{Kind, Subscriptions};
+use crate::requests::RequestId;
+
+/// Bytes that an idle connection costs at most: its session, its row, its slot in the reactor.
+pub(crate) const CLIENT_BYTES: u64 = 1048;
+
+/// The promise of the server: ten thousand idle connections cost less than 10 MiB.
+const _: () = assert!(10_000 * CLIENT_BYTES < 10 << 20);
+
+/// How much a client has subscribed to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SubscriptionCounts {
+    pub(crate) channels: u32,
+    pub(crate) patterns: u32,
+    pub(crate) shard_channels: u32,
+}
+
+impl SubscriptionCounts {
+    pub(crate) fn of(subscriptions: Option<&Subscriptions>) -> SubscriptionCounts {
+        let Some(all) = subscriptions else { return SubscriptionCounts::default() };
+        let count = |kind| u32::try_from(all.count(kind)).unwrap_or(u32::MAX);
+        SubscriptionCounts {
+            channels: count(Kind::Channel),
+            patterns: count(Kind::Pattern),
+            shard_channels: count(Kind::ShardChannel),
+        }
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == SubscriptionCounts::default()
+    }
+}
+
+/// One client as CLIENT LIST shows it.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags, each a letter of the list")]
+pub(crate) struct ClientRow {
+    pub(crate) id: u64,
+    pub(crate) reactor: usize,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) name: String,
+    pub(crate) library_name: String,
+    pub(crate) library_version: String,
+    pub(crate) opened: MonoNs,
+    pub(crate) active: MonoNs,
+    pub(crate) db: u8,
+    pub(crate) protocol: ClientProtocol,
+    /// Version of RESP; 0: the client speaks another protocol.
+    pub(crate) resp: u8,
+    pub(crate) durability: Durability,
+    /// Queued commands, or -1 outside MULTI.
+    pub(crate) queued: i64,
+    pub(crate) queued_bytes: usize,
+    pub(crate) watched: usize,
+    pub(crate) subscriptions: SubscriptionCounts,
+    pub(crate) monitor: bool,
+    pub(crate) is_tls: bool,
+    pub(crate) no_evict: bool,
+    pub(crate) no_touch: bool,
+    pub(crate) blocked: bool,
+    /// Its wait is one that CLIENT UNBLOCK ends.
+    pub(crate) unblockable: bool,
+    pub(crate) closing: bool,
+    /// CLIENT KILL was told to close it, and its reactor will.
+    pub(crate) killed: bool,
+    /// Known once its reactor has looked at its buffers.
+    pub(crate) fd: Option<u32>,
+    pub(crate) query_bytes: usize,
+    pub(crate) output_bytes: usize,
+    /// Heap memory of all buffers.
+    pub(crate) buffer_bytes: usize,
+    /// What the input and the output have of it, cut to 4 GiB: so short that a row is no longer for it.
+    pub(crate) query_heap_bytes: u32,
+    pub(crate) reply_heap_bytes: u32,
+    pub(crate) commands: u64,
+    pub(crate) last_command: RequestId,
+    /// The low bits of `commands` when they were last taken: so short that a row is no longer for it.
+    pub(crate) commands_taken: u32,
+}
+
+impl ClientRow {
+    /// A client that has not done anything.
+    pub(crate) fn new(
+        id: ConnId,
+        reactor: usize,
+        opened: MonoNs,
+        durability: Durability,
+    ) -> ClientRow {
+        ClientRow {
+            id: id.0,
+            reactor,
+            remote: None,
+            local: None,
+            name: String::new(),
+            library_name: String::new(),
+            library_version: String::new(),
+            opened,
+            active: opened,
+            db: 0,
+            protocol: ClientProtocol::Resp,
+            resp: 2,
+            durability,
+            queued: -1,
+            queued_bytes: 0,
+            watched: 0,
+            subscriptions: SubscriptionCounts::default(),
+            monitor: false,
+            is_tls: false,
+            no_evict: false,
+            no_touch: false,
+            blocked: false,
+            unblockable: false,
+            closing: false,
+            killed: false,
+            fd: None,
+            query_bytes: 0,
+            output_bytes: 0,
+            buffer_bytes: 0,
+            query_heap_bytes: 0,
+            reply_heap_bytes: 0,
+            commands: 0,
+            last_command: 0,
+            commands_taken: 0,
+        }
+    }
+
+    /// Requests since they were last taken, of which there are fewer than 2^32.
+    pub(crate) fn take_requests(&mut self) -> u32 {
+        let commands = u32::try_from(self.commands & u64::from(u32::MAX)).expect("it is masked");
+        commands.wrapping_sub(std::mem::replace(&mut self.commands_taken, commands))
+    }
+
+    /// The fields that only the reactor knows.
+    pub(crate) fn measure(&mut self, info: &reactor::ConnInfo) {
+        self.fd = u32::try_from(info.fd).ok();
+        self.query_bytes = info.input_bytes;
+        self.output_bytes = info.output_bytes;
+        self.buffer_bytes = info.buffer_bytes;
+        self.query_heap_bytes = u32::try_from(info.input_heap_bytes).unwrap_or(u32::MAX);
+        self.reply_heap_bytes = u32::try_from(info.output_heap_bytes).unwrap_or(u32::MAX);
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        CLIENT_BYTES + (self.buffer_bytes + self.queued_bytes) as u64
+    }
+}

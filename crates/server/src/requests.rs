@@ -1,0 +1,73 @@
+//! Every kind of request of every protocol, numbered for counters and timers.
+
+use crate::protocol::ClientProtocol;
+
+/// Number of a kind of request, dense from 0: commands of RESP, then requests of CQL, then routes of HTTP.
+pub(crate) type RequestId = u16;
+
+/// The kinds of requests. Each protocol numbers its own from 0.
+#[derive(Debug)]
+pub(crate) struct RequestKinds {
+    names: Vec<&'static str>,
+    /// The number of each protocol's first kind, in the order of [`ClientProtocol::ALL`].
+    starts: [usize; ClientProtocol::ALL.len()],
+}
+
+impl RequestKinds {
+    /// `names`: of each protocol's kinds, in the order of [`ClientProtocol::ALL`].
+    pub(crate) fn new(names: [Vec<&'static str>; ClientProtocol::ALL.len()]) -> RequestKinds {
+        let mut all = Vec::new();
+        let starts = names.map(|names| {
+            let start = all.len();
+            all.extend(names);
+            start
+        });
+        assert!(RequestId::try_from(all.len()).is_ok(), "fewer than 65,536 kinds of requests");
+        RequestKinds { names: all, starts }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The number of one of a protocol's kinds.
+    #[inline]
+    pub(crate) fn id(&self, protocol: ClientProtocol, number: usize) -> RequestId {
+        let id = self.starts[protocol as usize] + number;
+        debug_assert!(id < self.names.len());
+        #[expect(clippy::cast_possible_truncation, reason = "checked by `new`")]
+        let id = id as RequestId;
+        id
+    }
+
+    /// The name of a kind in INFO.
+    pub(crate) fn name(&self, id: usize) -> &'static str {
+        self.names[id]
+    }
+
+    /// The protocol that a request is counted for. Commands that arrive by HTTP and CQL also count for RESP.
+    pub(crate) fn protocol(&self, id: usize) -> ClientProtocol {
+        let has_begun = |protocol: &&ClientProtocol| self.starts[**protocol as usize] <= id;
+        *ClientProtocol::ALL.iter().rfind(has_begun).expect("the first one starts at 0")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_names_and_protocols_belong_together() {
+        let kinds = RequestKinds::new([vec!["get", "set"], vec!["cql|query"], vec!["/metrics"]]);
+        assert_eq!(kinds.len(), 4);
+        for (protocol, number, id, name) in [
+            (ClientProtocol::Resp, 0, 0, "get"),
+            (ClientProtocol::Resp, 1, 1, "set"),
+            (ClientProtocol::Cql, 0, 2, "cql|query"),
+            (ClientProtocol::Http, 0, 3, "/metrics"),
+        ] {
+            assert_eq!(usize::from(kinds.id(protocol, number)), id);
+            assert_eq!((kinds.name(id), kinds.protocol(id)), (name, protocol));
+        }
+    }
+}
