@@ -19,6 +19,7 @@ use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag}
 
 use crate::gate::Gate;
 use crate::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
+use crate::room::{COPIES, UNCHECKED_BYTES_MAX};
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -68,6 +69,10 @@ impl Record {
     }
 }
 
+/// Why a write is refused, and a read of what may be lost.
+pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
+                          server's log; repair the disk or make room.";
+
 /// Why a change is refused before anything of it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -76,14 +81,6 @@ pub(crate) enum Refusal {
     /// The change and its way into the log would need more memory than the limits allow.
     NoMemory,
 }
-
-/// Changes up to this size pass without a look at the memory: together with what one turn of a
-/// reactor reads they are small next to any sensible limit.
-pub(crate) const UNCHECKED_BYTES_MAX: usize = 64 * 1024;
-
-/// How many times the bytes of a change are in memory until it is written: in the data, in the record,
-/// in the log's lane, and in a buffer that was freed, as the allocator gives large ones back after a second.
-pub(crate) const COPIES: u64 = 4;
 
 /// A unit of work. See the module's documentation.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! Making room when memory is full.
 
-use std::fmt;
-
 use base::time::Now;
 use store::{Change, Mutation, Params};
 
-use crate::commit::{COPIES, Record, UNCHECKED_BYTES_MAX, Unit};
-use crate::config::{KeyEvent, KeyEvents, MemoryTrackers, Settings};
+use crate::commit::{Record, Unit};
+use crate::config::{KeyEvent, KeyEvents};
 use crate::latency::LatencyEvent;
+use crate::room::NoRoom;
 use crate::shared::{Shared, eviction_policy};
 use crate::worker::Worker;
 
@@ -16,56 +15,6 @@ use crate::worker::Worker;
 const KEYS_PER_COMMAND_MAX: usize = 128;
 
 const EVICTED: KeyEvent = KeyEvent { class: KeyEvents::EVICTED, name: "evicted" };
-
-/// How much memory writes may use, from `maxmemory` and `memory-limit`, and from what the process takes besides.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// `maxmemory`; `u64::MAX`: no limit.
-    maxmemory_bytes: u64,
-    /// Above it keys are evicted, or writes rejected: the lower one of the two limits. A large change may
-    /// reach it with its copies on their way into the log.
-    pub(crate) used_bytes_max: u64,
-}
-
-impl Room {
-    pub(crate) fn new(settings: &Settings, memory: &MemoryTrackers) -> Room {
-        let maxmemory_bytes = match settings.maxmemory_bytes {
-            0 => u64::MAX,
-            bytes => bytes,
-        };
-        let memory_limit = memory.server.limit_bytes().unwrap_or(u64::MAX);
-        Room { maxmemory_bytes, used_bytes_max: maxmemory_bytes.min(memory_limit) }
-    }
-
-    /// Whether a request of this many bytes may run with so much memory in use.
-    #[inline]
-    pub(crate) fn has(&self, used_bytes: u64, request_bytes: usize) -> bool {
-        used_bytes <= self.used_bytes_max
-            && (request_bytes <= UNCHECKED_BYTES_MAX || used_bytes <= self.target(request_bytes))
-    }
-
-    /// How much may be in use before a request of this many bytes runs.
-    fn target(&self, request_bytes: usize) -> u64 {
-        if request_bytes <= UNCHECKED_BYTES_MAX {
-            return self.used_bytes_max;
-        }
-        self.used_bytes_max.saturating_sub(COPIES * request_bytes as u64)
-    }
-}
-
-/// Memory is full, and nothing more can be evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRoom {
-    /// The option that sets the limit.
-    option: &'static str,
-}
-
-impl fmt::Display for NoRoom {
-    // Source: Redis 7.2 `server.c`, `shared.oomerr`
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "command not allowed when used memory > '{}'.", self.option)
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Eviction<'a> {

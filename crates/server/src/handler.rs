@@ -14,7 +14,9 @@ use crate::accounts::Buffers;
 use crate::client_row::{CLIENT_BYTES, ClientRow};
 use crate::commit::Record;
 use crate::config::Endpoint;
+use crate::cql::CqlState;
 use crate::gate::Gate;
+use crate::http::feeds::Feeds;
 use crate::mail::Mail;
 use crate::protocol::ClientProtocol;
 use crate::pubsub::Backlog;
@@ -42,10 +44,20 @@ const PAUSE_OVER: u64 = 1;
 /// Tokens from here on are connections that wait.
 const WAIT_TOKENS: u64 = 2;
 
+/// What all reactors of a server share: the state of the data and the log, and that of single protocols.
+#[derive(Debug, Clone)]
+pub(crate) struct State {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cql: Arc<CqlState>,
+    pub(crate) feeds: Arc<Feeds>,
+}
+
 /// The handler of one reactor.
 #[derive(Debug)]
 pub(crate) struct Server {
     shared: Arc<Shared>,
+    cql_state: Arc<CqlState>,
+    feeds: Arc<Feeds>,
     worker: Worker,
     params: Params,
     record: Record,
@@ -94,7 +106,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Server {
+    pub(crate) fn new(state: State, index: usize) -> Server {
+        let State { shared, cql: cql_state, feeds } = state;
         let worker = Worker::new(&shared, index);
         let seed = shared.keyspace.seed();
         let now = Now::default();
@@ -130,6 +143,8 @@ impl Server {
             http: http::Desk::default(),
             worker,
             shared,
+            cql_state,
+            feeds,
         }
     }
 

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::config::Settings;
 use crate::recovery::replay_record;
 use crate::shared::params;
+use crate::snapshot_taker::write_whole;
 use crate::snapshots::{self, Snapshot};
 
 /// What is done with a directory that needs a repair.
@@ -63,7 +64,7 @@ pub fn repair(dir: &Path, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()>
     }
     let old: Vec<String> = disk.list()?.into_iter().filter(|name| is_data(name)).collect();
     let position = found.above.0;
-    let keys = snapshots::write_whole(&disk, &read.keyspace, position, read.newest_timestamp)
+    let keys = write_whole(&disk, &read.keyspace, position, read.newest_timestamp)
         .context("writing a new snapshot")?;
     let aside = format!("before-repair-{position}");
     move_to(dir, &aside, old).with_context(|| format!("moving the old files to {aside}"))?;

@@ -7,6 +7,9 @@ use wire::resp::Args;
 /// What is shown in place of a password.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
+/// How long the answer to a wrong password takes: guessing is slow, and the reactor goes on.
+pub(crate) const FAILED_LOGIN_NS: u64 = 500_000_000;
+
 /// Compares in a time that depends on the length of `expected` alone, so that a password cannot be
 /// found byte by byte.
 pub(crate) fn is_same_secret(given: &[u8], expected: &[u8]) -> bool {

@@ -20,33 +20,31 @@ use crate::config::{
     Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, ReplyPath, Settings,
     machine_memory_bytes,
 };
-use crate::cql::execute::{WriteClock, install_indexes};
-use crate::cql::logins::Logins;
+use crate::cql::CqlState;
+use crate::cql::execute::install_indexes;
 use crate::cql::pool::Pool;
-use crate::cql::prepared::PreparedTable;
-use crate::cql::processor::Processors;
 use crate::cql::request_kind::RequestKind;
 use crate::cql::stored_schema;
-use crate::cql::traces::Traces;
-use crate::feeds::Feeds;
-use crate::handler::Server;
+use crate::handler::{Server, State};
 use crate::http::ROUTES;
 use crate::http::early::Early;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::mail::Mail;
 use crate::monitor_feeds::MonitorFeeds;
+use crate::pause::Pause;
+use crate::prepared::PreparedTable;
 use crate::protocol::ClientProtocol;
 use crate::published::Published;
 use crate::pubsub::Directory;
 use crate::recovery::{self, Recovered};
 use crate::requests::RequestKinds;
-use crate::resp::Pause;
 use crate::resp::registry::REGISTRY;
 use crate::shared::{Identity, Rates, Shared};
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
-use crate::{clock, logging, tls};
+use crate::write_clock::WriteClock;
+use crate::{clock, logging, snapshot_taker, tls};
 
 /// What a connection over `maxclients` is told. Source: Redis 7.2 `networking.c`.
 const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -84,26 +82,27 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         .with_context(|| format!("recovering the data in {dir}"))?;
     let log = Arc::clone(&recovered.log);
     let cycles = CycleClock::new();
-    let shared = Arc::new(build_shared(config, &disk, recovered, reactors, started, cycles));
+    let state = build_state(config, &disk, recovered, reactors, started, cycles);
+    let State { shared, cql, feeds } = &state;
     if let Some(tls) = tls {
         shared.tls.get_or_init(|| tls);
     }
     let measured = settings.memory_tracking.then(|| Arc::clone(&shared.memory.server));
     shared.janitor.start(measured).context("starting the janitor thread")?;
     shared.lines.start().context("starting the thread that writes lines of the log")?;
-    stored_schema::install(&shared, started.unix, rand::random())
+    stored_schema::install(shared, &cql.schema, started.unix, rand::random())
         .context("writing the schema of the system's own tables")?;
     let writer = log.spawn_writer(clock::mono_now).context("starting the log's writer")?;
     drop(early);
-    let group = start_group(&shared, &settings, reactors, sockets)?;
-    shared.snapshots.start(&shared).context("starting the snapshot thread")?;
-    Feeds::start(&shared).context("starting the thread of change streams")?;
-    start_pool(&shared, &settings)?;
-    announce(&group, &shared)?;
-    let ran = group.run(|signal| on_signal(&shared, signal));
-    shared.pool.stop();
-    shared.password_pool.stop();
-    shared.feeds.stop();
+    let group = start_group(&state, &settings, reactors, sockets)?;
+    snapshot_taker::start(shared).context("starting the snapshot thread")?;
+    feeds.start(shared).context("starting the thread of change streams")?;
+    start_pool(&state, &settings)?;
+    announce(&group, shared)?;
+    let ran = group.run(|signal| on_signal(shared, signal));
+    cql.pool.stop();
+    cql.password_pool.stop();
+    feeds.stop();
     tracing::info!("draining is over: closing the log");
     shared.snapshots.stop();
     shared.janitor.stop();
@@ -113,14 +112,14 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Everything that reactors share. Starts no thread.
-pub(crate) fn build_shared(
+pub(crate) fn build_state(
     config: Config,
     disk: &Arc<dyn Disk>,
     recovered: Recovered,
     reactors: usize,
     started: Now,
     cycles: CycleClock,
-) -> Shared {
+) -> State {
     let settings = config.settings().clone();
     // The reactors build them while they serve.
     install_indexes(&recovered.schema.catalog, &recovered.keyspace);
@@ -141,18 +140,13 @@ pub(crate) fn build_shared(
         RequestKind::NAMES.to_vec(),
         ROUTES.iter().map(|route| route.name).collect(),
     ]);
-    Shared {
+    let cql = CqlState::new(recovered.schema.last_change, settings.processor);
+    let shared = Shared {
         cycles,
         keyspace: recovered.keyspace,
         catalog: ArcSwap::from_pointee(recovered.schema.catalog),
         roles: ArcSwap::from_pointee(recovered.schema.roles),
-        schema: recovered.schema.last_change,
-        logins: Logins::default(),
-        traces: Traces::default(),
         prepared: PreparedTable::new(Arc::clone(&memory.prepared)),
-        processors: Processors::new(settings.processor),
-        pool: Pool::default(),
-        password_pool: Pool::default(),
         write_clock: WriteClock::above(recovered.newest_timestamp),
         log: recovered.log,
         config: Mutex::new(config),
@@ -170,7 +164,6 @@ pub(crate) fn build_shared(
         janitor: Janitor::default(),
         lines: Arc::default(),
         snapshots,
-        feeds: Feeds::default(),
         pubsub: Directory::new(reactors),
         recovery: recovered.report,
         pause: Pause::default(),
@@ -178,18 +171,21 @@ pub(crate) fn build_shared(
         monitors: AtomicUsize::new(0),
         monitor_feeds: MonitorFeeds::new(reactors),
         blocked_clients: AtomicUsize::new(0),
+        cql_pool_overflows: AtomicU64::new(0),
         baseline: ArcSwap::default(),
         active_expire: AtomicBool::new(true),
         stopper: OnceLock::new(),
-    }
+    };
+    State { shared: Arc::new(shared), cql: Arc::new(cql), feeds: Arc::default() }
 }
 
 /// The handler of one reactor, which the log and the other threads can wake from now on.
-pub(crate) fn join_group(shared: &Arc<Shared>, index: usize, links: &Links<Mail>) -> Server {
+pub(crate) fn join_group(state: &State, index: usize, links: &Links<Mail>) -> Server {
+    let shared = &state.shared;
     let links = shared.links.get_or_init(|| links.clone());
     let waker = links.wakers().nth(index).expect("one waker per reactor");
     shared.log.set_waker(index, Box::new(move || waker.wake()));
-    Server::new(Arc::clone(shared), index)
+    Server::new(state.clone(), index)
 }
 
 /// 40 hexadecimal digits, as a Redis run id.
@@ -240,11 +236,12 @@ fn early_listeners(settings: &Settings, sockets: &[OwnedFd]) -> std::io::Result<
 }
 
 fn start_group(
-    shared: &Arc<Shared>,
+    state: &State,
     settings: &Settings,
     reactors: usize,
     sockets: Vec<OwnedFd>,
 ) -> anyhow::Result<Group<Mail>> {
+    let shared = &state.shared;
     let limits = Arc::new(Limits::default());
     settings.apply_to(&limits);
     let mut listeners = Vec::new();
@@ -276,7 +273,7 @@ fn start_group(
         limits,
         drain_timeout_ms: settings.shutdown_timeout_ms,
     };
-    let join = |index, links: &Links<Mail>| join_group(shared, index, links);
+    let join = |index, links: &Links<Mail>| join_group(state, index, links);
     let group = Group::start(&config, listeners, join).context("starting the reactors")?;
     // Their first turns start the housekeeping, whether or not anybody connects.
     for waker in group.links().wakers() {
@@ -296,7 +293,8 @@ fn start_group(
 }
 
 /// Threads for CQL statements, if reactors do not run them themselves.
-fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
+fn start_pool(state: &State, settings: &Settings) -> anyhow::Result<()> {
+    let State { shared, cql, .. } = state;
     if settings.stub != 0 {
         let stub = settings.stub;
         tracing::warn!(stub, "CQL statements are answered without being carried out");
@@ -307,7 +305,7 @@ fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if settings.cql_authenticator == CqlAuthenticator::Password {
         let threads = cores.div_ceil(CORES_PER_PASSWORD_THREAD);
-        Pool::start(shared, |shared| &shared.password_pool, "password", threads)
+        Pool::start(shared, cql, |cql| &cql.password_pool, "password", threads)
             .context("starting the threads that check passwords")?;
     }
     if settings.reply == ReplyPath::Direct {
@@ -317,7 +315,7 @@ fn start_pool(shared: &Arc<Shared>, settings: &Settings) -> anyhow::Result<()> {
         0 => cores,
         count => count,
     };
-    Pool::start(shared, |shared| &shared.pool, "cql", threads)
+    Pool::start(shared, cql, |cql| &cql.pool, "cql", threads)
         .context("starting the pool of CQL threads")
 }
 

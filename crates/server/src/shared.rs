@@ -20,25 +20,19 @@ use wire::resp::Args;
 use crate::baseline::Baseline;
 use crate::client_row::ClientRow;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
-use crate::cql::execute::WriteClock;
-use crate::cql::logins::Logins;
-use crate::cql::pool::Pool;
-use crate::cql::prepared::PreparedTable;
-use crate::cql::processor::Processors;
-use crate::cql::stored_schema::LastChange;
-use crate::cql::traces::Traces;
-use crate::feeds::Feeds;
 use crate::janitor::Janitor;
 use crate::latency::LatencyEvents;
 use crate::line_writer::LineWriter;
 use crate::mail::Mail;
 use crate::monitor_feeds::MonitorFeeds;
+use crate::pause::Pause;
+use crate::prepared::PreparedTable;
 use crate::published::{CommandCounts, Published, Totals};
 use crate::pubsub::Directory;
 use crate::requests::RequestKinds;
-use crate::resp::Pause;
 use crate::slowlog::Slowlog;
 use crate::snapshots::Snapshots;
+use crate::write_clock::WriteClock;
 
 /// Who this server is, fixed at start.
 #[derive(Debug)]
@@ -107,21 +101,10 @@ pub(crate) struct Shared {
     pub(crate) catalog: ArcSwap<Catalog>,
     /// Who may do what in CQL; replaced as a whole by every change.
     pub(crate) roles: ArcSwap<Roles>,
-    /// Who changes `catalog` or `roles` holds its lock.
-    pub(crate) schema: LastChange,
-    /// Traces of CQL requests.
-    pub(crate) traces: Traces,
-    /// Passwords that were right.
-    pub(crate) logins: Logins,
     /// CQL's prepared statements.
     pub(crate) prepared: PreparedTable,
     /// When CQL's writes were made whose clients do not say it.
     pub(crate) write_clock: WriteClock,
-    pub(crate) processors: Processors,
-    /// With `reply` pool: who runs statements of CQL.
-    pub(crate) pool: Pool,
-    /// Who runs CQL requests that compute for long: those with passwords.
-    pub(crate) password_pool: Pool,
     pub(crate) log: Arc<Log>,
     pub(crate) config: Mutex<Config>,
     pub(crate) settings: ArcSwap<Settings>,
@@ -142,8 +125,6 @@ pub(crate) struct Shared {
     /// Lines for the log beside events.
     pub(crate) lines: Arc<LineWriter>,
     pub(crate) snapshots: Snapshots,
-    /// Clients that follow the log.
-    pub(crate) feeds: Feeds,
     /// Who has subscribed to what, and messages on their way.
     pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,
@@ -155,6 +136,8 @@ pub(crate) struct Shared {
     /// When HTTP on a RESP port was last reported in the log.
     pub(crate) http_warned: AtomicU64,
     pub(crate) blocked_clients: AtomicUsize,
+    /// CQL requests that were refused because the queue of their pool was full.
+    pub(crate) cql_pool_overflows: AtomicU64,
     /// The reactors' counters at the last CONFIG RESETSTAT.
     pub(crate) baseline: ArcSwap<Baseline>,
     /// DEBUG SET-ACTIVE-EXPIRE.

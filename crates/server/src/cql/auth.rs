@@ -11,9 +11,6 @@ pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthen
 /// Wrong passwords after which a connection is closed.
 pub(crate) const FAILED_LOGINS_MAX: u8 = 3;
 
-/// How long the answer to a wrong password takes: guessing is slow, and the reactor goes on.
-pub(crate) const FAILED_LOGIN_NS: u64 = 500_000_000;
-
 /// User and password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Credentials<'a> {

@@ -10,6 +10,7 @@ use cql::roles::Access;
 use store::Params;
 use wire::cql::{Parameters, ResponseEncoder};
 
+use super::state::CqlState;
 use crate::commit::Record;
 use crate::config::Durability;
 use crate::gate::Gate;
@@ -32,6 +33,7 @@ pub(crate) struct ClientState {
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,

@@ -7,13 +7,14 @@ use cql::error::CqlError;
 use cql::roles::{Access, password};
 use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
-use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGIN_NS, FAILED_LOGINS_MAX};
+use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGINS_MAX};
 use super::engine::ClientState;
 use super::requests::{Answer, Ran, Requests};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
 use crate::gate::Gate;
 use crate::mail::CqlReply;
+use crate::secret::FAILED_LOGIN_NS;
 
 /// Myriad's own option of STARTUP: when a write of the connection is answered.
 const DURABILITY: &str = "MYRIAD_DURABILITY";
@@ -173,7 +174,7 @@ impl Requests<'_> {
         let roles = self.shared.roles.load();
         let role = roles.role(credentials.user).filter(|role| role.can_login)?;
         let hash = role.salted_hash.as_deref()?;
-        let is_known = self.shared.logins.knows(credentials.password, hash);
+        let is_known = self.cql.logins.knows(credentials.password, hash);
         is_known.then(|| self.access(credentials.user))
     }
 
@@ -193,12 +194,12 @@ impl Requests<'_> {
         let role = self.shared.roles.load().role(credentials.user).map(Arc::clone);
         let hash = role.as_ref().and_then(|role| role.salted_hash.as_deref());
         // Another connection of the same client may have been first.
-        let is_known = |hash| self.shared.logins.knows(credentials.password, hash);
+        let is_known = |hash| self.cql.logins.knows(credentials.password, hash);
         if !hash.is_some_and(is_known) && !password::is_right(credentials.password, hash) {
             return Err(credentials.refusal());
         }
         if let Some(hash) = hash {
-            self.shared.logins.remember(credentials.password, hash);
+            self.cql.logins.remember(credentials.password, hash);
         }
         if !role.is_some_and(|role| role.can_login) {
             // Source: Cassandra 5.0, ClientState.login

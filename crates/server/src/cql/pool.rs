@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -16,6 +15,7 @@ use super::engine::ClientState;
 use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
+use super::state::CqlState;
 use crate::clock;
 use crate::mail::{CqlReply, Mail};
 use crate::shared::{Shared, params};
@@ -41,8 +41,6 @@ pub(crate) struct Pool {
     queue: Mutex<Queue>,
     filled: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Calls that found the queue full.
-    overflows: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -71,16 +69,17 @@ impl Pool {
     /// Starts the threads of one of the server's pools.
     pub(crate) fn start(
         shared: &Arc<Shared>,
-        pool: fn(&Shared) -> &Pool,
+        cql: &Arc<CqlState>,
+        pool: fn(&CqlState) -> &Pool,
         name: &str,
         threads: usize,
     ) -> std::io::Result<()> {
         for number in 0..threads {
-            let of_thread = Arc::clone(shared);
+            let (shared, of_thread) = (Arc::clone(shared), Arc::clone(cql));
             let thread = std::thread::Builder::new()
                 .name(format!("{name}{number:02}"))
-                .spawn(move || work(&of_thread, pool(&of_thread), number))?;
-            pool(shared).threads.lock().push(thread);
+                .spawn(move || work(&shared, &of_thread, pool(&of_thread), number))?;
+            pool(cql).threads.lock().push(thread);
         }
         Ok(())
     }
@@ -100,7 +99,6 @@ impl Pool {
     pub(crate) fn push(&self, call: Call, calls_max: usize) -> bool {
         let mut queue = self.queue.lock();
         if queue.calls.len() >= calls_max || queue.is_closed {
-            self.overflows.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         queue.calls.push_back(call);
@@ -115,7 +113,6 @@ impl Pool {
         let mut queue = self.queue.lock();
         let refused = if queue.is_closed { Some(call) } else { queue.logins.push(party, call) };
         drop(queue);
-        self.overflows.fetch_add(usize::from(refused.is_some()), Ordering::Relaxed);
         self.filled.notify_one();
         refused
     }
@@ -139,34 +136,30 @@ impl Pool {
         let queue = self.queue.lock();
         queue.calls.len() + queue.logins.len()
     }
-
-    pub(crate) fn overflows(&self) -> usize {
-        self.overflows.load(Ordering::Relaxed)
-    }
 }
 
 /// Runs the calls that wait, on the thread of a test.
 #[cfg(test)]
-pub(crate) fn run_waiting(shared: &Shared) {
+pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
     let mut worker = Worker::new(shared, 0);
     let mut processor = Processor::default();
     loop {
-        let calls = [&shared.pool, &shared.password_pool];
+        let calls = [&cql.pool, &cql.password_pool];
         let call = calls.iter().find_map(|pool| pool.queue.lock().pop());
         let Some(call) = call else { return };
-        let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
+        let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
         let sent = shared.links().mailboxes()[reactor].send(Mail::CqlReply(Box::new(reply)));
         assert!(sent.is_ok(), "the mailbox is full");
     }
 }
 
 /// Runs calls until the pool stops. Its records go into the lane of a reactor.
-fn work(shared: &Shared, pool: &Pool, number: usize) {
+fn work(shared: &Shared, cql: &CqlState, pool: &Pool, number: usize) {
     let mut worker = Worker::new(shared, number % shared.published.len());
     worker.is_beside = true;
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {
-        let (reactor, reply) = run(shared, &mut worker, &mut processor, call);
+        let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);
         let mail = Mail::CqlReply(Box::new(reply));
         if shared.links().mailboxes()[reactor].send(mail).is_err() {
             tracing::warn!(reactor, "a reactor did not take a response");
@@ -176,6 +169,7 @@ fn work(shared: &Shared, pool: &Pool, number: usize) {
 
 fn run(
     shared: &Shared,
+    cql: &CqlState,
     worker: &mut Worker,
     processor: &mut Processor,
     call: Call,
@@ -195,6 +189,7 @@ fn run(
     let mut message = Vec::new();
     let mut requests = Requests {
         shared,
+        cql,
         params: &params,
         worker,
         limits,

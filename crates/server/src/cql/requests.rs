@@ -1,6 +1,7 @@
 //! Requests to responses: what each opcode does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::time::Now;
 use cql::error::CqlError;
@@ -18,20 +19,21 @@ use super::engine::{ClientState, Engine, Reply};
 use super::execute::Places;
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
-use super::prepared::{Known, PreparedLimits};
 use super::processor::Processor;
 use super::request_kind::RequestKind;
 use super::request_lines::Seen;
 use super::session::{Phase, Session, Wait};
+use super::state::CqlState;
 use super::traces;
 use super::walks::Walking;
+use crate::commit::LOG_FAILED;
 use crate::commit::Record;
 use crate::config::ReplyPath;
 use crate::gate::Gate;
 use crate::mail::{CqlReply, Mail};
+use crate::prepared::{Known, PreparedLimits};
 use crate::protocol::ClientProtocol;
 use crate::requests::RequestId;
-use crate::resp::LOG_FAILED;
 use crate::shared::Shared;
 use crate::worker::Worker;
 use reactor::ConnId;
@@ -41,6 +43,7 @@ type Result<T> = std::result::Result<T, CqlError>;
 /// What a request needs that is not its connection's. Lives for one read of one connection.
 pub(crate) struct Requests<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) limits: Limits,
@@ -108,10 +111,10 @@ impl Requests<'_> {
             if settings.reply == ReplyPath::Pool && settings.stub < stub::HEADER {
                 return self.hand_over(session, header, body, out);
             }
-            let shared = self.shared;
+            let cql = self.cql;
             let compression = session.compression;
             self.worker.walks.begin();
-            let responded = shared.processors.with(own, |processor| {
+            let responded = cql.processors.with(own, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
             });
             if let Some((paused, statement)) = self.worker.walks.end() {
@@ -220,12 +223,12 @@ impl Requests<'_> {
     ) {
         let start = out.len();
         let clock_start = self.worker.stamp;
-        let shared = self.shared;
+        let cql = self.cql;
         let Walking { header, body, compression, statement, paused, mut client, ns, id, terms } =
             walking;
         self.worker.walks.begin();
         self.worker.walks.begun = Some(paused);
-        let responded = shared.processors.with(own, |processor| {
+        let responded = cql.processors.with(own, |processor| {
             let of = (&header, &body[..], compression, ns);
             self.go_on_with(&mut client, processor, &statement, of, out)
         });
@@ -287,8 +290,14 @@ impl Requests<'_> {
         let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
         let parameters = Parameters { skip_metadata, ..*parameters };
         let now = self.worker.time(self.params);
-        let mut engine =
-            Engine { shared: self.shared, params: self.params, worker: self.worker, record, now };
+        let mut engine = Engine {
+            shared: self.shared,
+            cql: self.cql,
+            params: self.params,
+            worker: self.worker,
+            record,
+            now,
+        };
         let gate = engine.execute(client, statement, &parameters, &mut reply)?;
         if self.worker.walks.paused.is_some() {
             self.worker.walks.statement = Some(Arc::clone(statement));
@@ -306,9 +315,9 @@ impl Requests<'_> {
         compression: Option<Compression>,
         out: &mut Vec<u8>,
     ) -> Gate {
-        let shared = self.shared;
+        let cql = self.cql;
         let clock_start = self.worker.stamp;
-        let responded = shared.processors.with(own, |processor| {
+        let responded = cql.processors.with(own, |processor| {
             self.statement(client, processor, header, body, compression, out)
         });
         let gate = match responded {
@@ -351,7 +360,7 @@ impl Requests<'_> {
         out: &mut Vec<u8>,
     ) {
         let calls_max = self.worker.settings.cql_service_queue_length;
-        self.push(&self.shared.pool, calls_max, session, header, body, out);
+        self.push(&self.cql.pool, calls_max, session, header, body, out);
     }
 
     /// Gives a request with a password to the pool for those.
@@ -365,7 +374,7 @@ impl Requests<'_> {
         if session.phase == Phase::Login {
             return self.check_later(session, header, body, out);
         }
-        let pool = &self.shared.password_pool;
+        let pool = &self.cql.password_pool;
         self.push(pool, PASSWORDS_WAITING_MAX, session, header, body, out);
     }
 
@@ -383,10 +392,13 @@ impl Requests<'_> {
         let role = self.role_of(session, header, body);
         let party = Party::new(remote.map(|address| address.ip()), role.as_deref());
         let call = self.call(session, header, body);
-        let refused = self.shared.password_pool.push_login(party, call);
+        let refused = self.cql.password_pool.push_login(party, call);
         let error = CqlError::Overloaded(
             "Call dropped due to backpressure. Too many logins wait.".to_owned(),
         );
+        if refused.is_some() {
+            self.shared.cql_pool_overflows.fetch_add(1, Ordering::Relaxed);
+        }
         match refused {
             Some(call) if call.id == session.id => {
                 return self.refuse(header, session.compression, &error, out);
@@ -452,6 +464,7 @@ impl Requests<'_> {
         if pool.push(call, calls_max) {
             session.in_flight += 1;
         } else {
+            self.shared.cql_pool_overflows.fetch_add(1, Ordering::Relaxed);
             let error = CqlError::Overloaded(format!(
                 "Call dropped due to backpressure. The service queue is full, it has {calls_max} \
                  items."
@@ -654,6 +667,7 @@ impl Requests<'_> {
                 let now = self.worker.time(self.params);
                 let mut engine = Engine {
                     shared: self.shared,
+                    cql: self.cql,
                     params: self.params,
                     worker: self.worker,
                     record,
@@ -673,6 +687,7 @@ impl Requests<'_> {
         let now = self.worker.time(self.params);
         Engine {
             shared: self.shared,
+            cql: self.cql,
             params: self.params,
             worker: self.worker,
             record: &mut processor.record,

@@ -9,6 +9,7 @@ use cql::statements::Statement;
 use store::{Mutation, Params};
 use uuid::Uuid;
 
+use super::state::CqlState;
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
 use crate::commit::{Record, Unit};
 use crate::cql::events;
@@ -32,6 +33,7 @@ fn table_id_at(timestamp: i64, seed: u64) -> Uuid {
 #[derive(Debug)]
 pub(crate) struct Changer<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) cql: &'a CqlState,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,
@@ -90,7 +92,7 @@ impl Changer<'_> {
         statement: &Statement,
         keyspace: Option<&str>,
     ) -> Result<(Option<Event>, Gate), CqlError> {
-        let mut last = self.shared.schema.0.lock();
+        let mut last = self.cql.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let timestamp = last.next_timestamp(self.params.now());
         let new_table = table_id_at(timestamp, self.shared.keyspace.seed());
@@ -136,7 +138,7 @@ impl Changer<'_> {
         keyspace: Option<&str>,
         salted_hash: Option<&str>,
     ) -> Result<(Option<String>, Gate), CqlError> {
-        let mut last = self.shared.schema.0.lock();
+        let mut last = self.cql.schema.0.lock();
         let catalog = self.shared.catalog.load_full();
         let before = self.shared.roles.load_full();
         let cx = roles::ChangeContext {

@@ -232,7 +232,12 @@ pub(crate) fn host_id(keyspace: &Keyspace, params: &Params) -> Option<Uuid> {
 /// Makes the rows that describe the server's own keyspaces what this program has, and gives the
 /// server an identity if it has none. At start, before anybody is served; nothing is written if
 /// nobody can ask. `random` seeds the identity.
-pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Result<()> {
+pub(crate) fn install(
+    shared: &Shared,
+    last_change: &LastChange,
+    now: UnixMs,
+    random: u64,
+) -> anyhow::Result<()> {
     let settings = shared.settings.load_full();
     if !settings.speaks_cql() {
         return Ok(());
@@ -245,7 +250,7 @@ pub(crate) fn install(shared: &Shared, now: UnixMs, random: u64) -> anyhow::Resu
     }
     let tables = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
     let tables: Vec<&Table> = tables.iter().map(|table| &**table).collect();
-    let mut last = shared.schema.0.lock();
+    let mut last = last_change.0.lock();
     let mut stored = plain(&read(&shared.keyspace, params, &tables, &mut last.timestamp));
     stored.retain(|id, _| std::str::from_utf8(&id.partition).is_ok_and(is_system));
     last.timestamp = last.next_timestamp(now);

@@ -90,12 +90,13 @@ impl Requests<'_> {
         if let Some(lsn) = gate.unless_open_at(self.worker.durable).lsn() {
             events.push((us, format!("Response waits until the log is on disk up to {lsn}")));
         }
-        let evicted = self.shared.traces.push(id);
+        let evicted = self.cql.traces.push(id);
         let client_address = self.client_address();
         let trace =
             Trace { id, evicted, client: client_address, request: kind, parameters, events };
         let mut engine = Engine {
             shared: self.shared,
+            cql: self.cql,
             params: self.params,
             worker: self.worker,
             record: &mut processor.record,

@@ -210,9 +210,10 @@ impl Server {
 
     /// What requests of a connection are run with, and the desk beside it.
     fn requests(&mut self, connection: ConnId, limits: Limits) -> (Requests<'_>, &mut Desk) {
-        let Server { shared, params, worker, cql: desk, now, .. } = self;
+        let Server { shared, cql_state, params, worker, cql: desk, now, .. } = self;
         let requests = Requests {
             shared,
+            cql: cql_state,
             params,
             worker,
             limits,
@@ -554,7 +555,7 @@ impl Server {
         let table = &self.shared.prepared;
         self.cql.processor.known.forget_departed(table);
         if self.worker.index == 0 {
-            self.shared.processors.forget_departed(table);
+            self.cql_state.processors.forget_departed(table);
         }
     }
 }

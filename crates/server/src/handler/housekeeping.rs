@@ -112,7 +112,7 @@ impl Server {
             self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, took_ms);
         }
         self.log_syncs = log.syncs;
-        self.shared.snapshots.consider(&self.shared, &self.worker.settings, self.now.mono);
+        self.shared.snapshots.consider(&self.shared.log, &self.worker.settings, self.now.mono);
     }
 
     /// Deletes keys whose time has come in this reactor's share of the stripes.

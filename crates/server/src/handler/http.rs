@@ -11,7 +11,6 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::{Server, Session as AnySession};
 use crate::config::Settings;
-use crate::cql::auth::FAILED_LOGIN_NS;
 use crate::cql::walks::Walking;
 use crate::gate::Gate;
 use crate::http::changes::HEARTBEAT;
@@ -21,6 +20,7 @@ use crate::http::{
 };
 use crate::mail::Mail;
 use crate::protocol::ClientProtocol;
+use crate::secret::FAILED_LOGIN_NS;
 
 /// Requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;
@@ -225,10 +225,11 @@ impl Server {
         let clock_start = self.worker.stamp;
         let (number, route) = find(request);
         let durability = self.worker.settings.durability;
-        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
         let scratch = &mut desk.scratch;
         scratch.begin(session, worker, durability);
-        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let mut exchange =
+            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
         let Ok(outcome) = route.answer(&mut exchange, request) else { return None };
         session.durability = exchange.durability();
         session.requests += 1;
@@ -286,7 +287,7 @@ impl Server {
         }
         if let Some(follower) = outcome.follower.take() {
             session.wait = Some(Wait::Feed);
-            self.shared.feeds.open(session.id, self.worker.index, follower);
+            self.feeds.open(session.id, self.worker.index, follower);
         }
         if let Some(subscription) = outcome.subscription.take() {
             session.wait = Some(Wait::Subscription);
@@ -326,11 +327,12 @@ impl Server {
     ) {
         let started = (self.worker.stamp, walking.ns);
         let terms = walking.terms.take().expect("a statement of HTTP has them");
-        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
         desk.date.update(*now);
         let scratch = &mut desk.scratch;
         scratch.begin(session, worker, session.durability);
-        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let mut exchange =
+            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
         let outcome = go_on_with_cql(&mut exchange, walking);
         session.wait = None;
         let gate = self.end_answer(session, outcome, terms, started, out);
@@ -359,10 +361,11 @@ impl Server {
             return Some(Why::Pipeline(PipelineStop::Room));
         }
         let (terms, started) = (pipeline.terms, (self.worker.stamp, pipeline.ns));
-        let Server { shared, params, worker, record, http: desk, now, .. } = self;
+        let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
         let scratch = &mut desk.scratch;
         scratch.begin(session, worker, session.durability);
-        let mut exchange = Exchange { shared, params, worker, record, scratch, now: *now };
+        let mut exchange =
+            Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
         let outcome = pipeline.run(&mut exchange).expect("only its first command is put off");
         let gate = self.end_answer(session, outcome, terms, started, out);
         self.hold_answer(session, gate, out);
@@ -479,7 +482,7 @@ impl Server {
                 self.postponed.remove(&session.id);
                 self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             }
-            Some(Wait::Feed) => self.shared.feeds.close(session.id),
+            Some(Wait::Feed) => self.feeds.close(session.id),
             Some(Wait::Refusal) => {
                 let id = session.id;
                 self.timed.retain(|_, waiting| *waiting != id);
@@ -518,7 +521,7 @@ impl Server {
             return;
         }
         let pause_bytes = self.output_pause_bytes();
-        let feeds = &self.shared.feeds;
+        let feeds = &self.feeds;
         self.http.untaken.retain(|id| {
             let Some((AnySession::Http(session), out)) = connections.get_mut(*id) else {
                 return false;

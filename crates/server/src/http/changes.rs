@@ -12,8 +12,8 @@ use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Outcome};
 use super::target;
-use crate::feeds::{Batch, FollowError, Lsn, Scope};
 use crate::records;
+use binlog::{Batch, FollowError, Lsn, Scope};
 
 // Source: HTML Living Standard 9.2.5 (text/event-stream)
 const MEDIA: &str = "text/event-stream";
@@ -47,7 +47,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
             Lsn(number)
         }
     };
-    if !exchange.shared.feeds.has_room() {
+    if !exchange.feeds.has_room() {
         return Ok(exchange.fail(503, "ERR too many clients follow the log"));
     }
     match log.follow(position, Scope::Durable) {

@@ -24,11 +24,11 @@ use wire::http::Request;
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Outcome, durability};
 use super::reply;
+use crate::commit::LOG_FAILED;
 use crate::config::CqlAuthenticator;
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::execute::Paused;
 use crate::cql::walks::Walking;
-use crate::resp::LOG_FAILED;
 
 /// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be
 /// turned into JSON at once.
@@ -215,9 +215,9 @@ impl Exchange<'_> {
             durability: self.durability(),
             local: self.local(),
         };
-        let Exchange { shared, params, worker, record, .. } = self;
+        let Exchange { shared, cql, params, worker, record, .. } = self;
         let now = worker.time(params);
-        let engine = Engine { shared, params, worker, record, now };
+        let engine = Engine { shared, cql, params, worker, record, now };
         let statement = engine.prepare(&call.statement, call.keyspace.as_deref())?;
         if statement.takes_long() {
             let text = "passwords of roles are hashed for too long to do it by HTTP";
@@ -252,11 +252,11 @@ impl Exchange<'_> {
         let CqlRequest::Query { parameters, .. } = request else {
             unreachable!("a query was encoded")
         };
-        let Exchange { shared, params, worker, record, scratch, .. } = self;
+        let Exchange { shared, cql, params, worker, record, scratch, .. } = self;
         worker.walks.begin();
         worker.walks.begun = begun;
         let now = worker.time(params);
-        let mut engine = Engine { shared, params, worker, record, now };
+        let mut engine = Engine { shared, cql, params, worker, record, now };
         let encoder =
             ResponseEncoder { version: VERSION, compression: None, notes: Notes::default() };
         let out = &mut scratch.replies;

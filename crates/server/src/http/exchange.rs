@@ -6,14 +6,15 @@ use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk}
 use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
 
 use super::access::Refusal;
+use super::feeds::Feeds;
 use super::pipeline::Pipeline;
 use super::reply;
 use super::session::Session;
 use super::subscribe::Subscription;
 use crate::commit::Record;
 use crate::config::Durability;
+use crate::cql::CqlState;
 use crate::cql::walks::Walking;
-use crate::feeds::Follower;
 use crate::gate::Gate;
 use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
@@ -21,6 +22,7 @@ use crate::resp::execute::{Executor, prepare};
 use crate::resp::session::ReplyMode;
 use crate::shared::Shared;
 use crate::worker::Worker;
+use binlog::Follower;
 use reactor::{ConnId, Peer};
 
 pub(super) const JSON: &str = "application/json";
@@ -169,6 +171,8 @@ pub(super) type Answered = Result<Outcome, Postponed>;
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) cql: &'a CqlState,
+    pub(crate) feeds: &'a Feeds,
     pub(crate) params: &'a Params,
     pub(crate) worker: &'a mut Worker,
     pub(crate) record: &'a mut Record,

@@ -21,6 +21,7 @@ mod console;
 mod cql;
 pub(crate) mod early;
 mod exchange;
+pub(crate) mod feeds;
 mod health;
 mod kv;
 mod metrics;

@@ -16,7 +16,7 @@ use crate::config::Durability;
 use crate::mail::Mail;
 use reactor::ConnId;
 
-pub(crate) use pause::Pause;
+pub(super) use pause::stops;
 
 /// A name of a client, of its library, or of that library's version.
 const NAME_BYTES_MAX: usize = 64 * 1024;

@@ -14,7 +14,7 @@ use super::generic::INDEX_TOO_LARGE;
 use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{client, pubsub};
-use crate::cql::auth::FAILED_LOGIN_NS;
+use crate::secret::FAILED_LOGIN_NS;
 use crate::secret::is_same_secret;
 
 /// The version of Redis whose commands and replies these are: clients choose features by it.

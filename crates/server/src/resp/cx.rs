@@ -3,15 +3,20 @@
 use std::cell::Cell;
 
 use base::time::{Now, UnixMs};
-use store::{Change, Key, Mutation, Value, ValueKind};
+use store::{Change, Key, Mutation, Value};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Command, Done, Events, Flags};
 use super::fail::Fail;
 use super::session::Session;
-use crate::commit::{Refusal, UNCHECKED_BYTES_MAX, Unit};
+use crate::commit::{Refusal, Unit};
 use crate::config::KeyEvent;
+pub(crate) use crate::elements::{
+    ARGUMENT_COST, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST, SET_COST,
+    TOLD_QUEUED_COST, ZSET_COST, copy_cost, may_process,
+};
 use crate::gate::Gate;
+use crate::room::UNCHECKED_BYTES_MAX;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -60,37 +65,10 @@ pub(crate) fn reply_has_room(out: &[u8]) -> bool {
     out.len() <= REPLY_BYTES_MAX
 }
 
-/// A member that is looked up in a set, or added to one.
-pub(crate) const SET_COST: usize = 8;
-/// The same of a sorted set.
-pub(crate) const ZSET_COST: usize = 16;
-/// An argument.
-pub(crate) const ARGUMENT_COST: usize = 4;
-/// An argument that may be a key, whose stripe is locked, whose entry is found and changed, or a member
-/// of a sorted set.
-pub(crate) const LARGE_ARGUMENT_COST: usize = 16;
-/// An argument that may be a channel or a watched key, which several tables note, or a key whose change is
-/// published as well.
-pub(crate) const NOTED_ARGUMENT_COST: usize = 32;
-/// A queued command.
-pub(crate) const QUEUED_COST: usize = 8;
-/// A queued command whose change is published as well.
-pub(crate) const TOLD_QUEUED_COST: usize = 16;
-
-/// What it costs to build an element of a collection again.
-pub(crate) fn copy_cost(kind: ValueKind) -> usize {
-    match kind {
-        ValueKind::String => 1,
-        ValueKind::List => 2,
-        ValueKind::Hash | ValueKind::Set => SET_COST,
-        ValueKind::ZSet => ZSET_COST,
-    }
-}
-
 /// Fails if a command would process more elements than it may.
 #[inline]
 pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
-    if elements <= elements_max || elements_max == 0 {
+    if may_process(elements, elements_max) {
         return Ok(());
     }
     Err(Fail::text(

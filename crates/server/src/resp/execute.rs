@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 use store::{Key, Locked, Params};
 use wire::resp::{Args, ReplyWriter};
 
+use super::client::stops;
 use super::command::{Command, Done, Flags};
 use super::cx::{Cx, QUEUED_COST, TOLD_QUEUED_COST, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
-use crate::commit::{Record, Unit};
+use crate::commit::{LOG_FAILED, Record, Unit};
 use crate::config::KeyEvents;
 use crate::evict::Eviction;
 use crate::expire::{expire_key, has_room_for, may_expire_at_reads};
@@ -217,7 +218,7 @@ impl<'a> Executor<'a> {
         if pubsub::only_listens(session) {
             pubsub::check_listener(command, &entry.full_name)?;
         }
-        if self.shared.pause.stops(self.now.mono, session, command) {
+        if stops(&self.shared.pause, self.now.mono, session, command) {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::DENYOOM) || transactions::needs_room(session, command) {
@@ -403,10 +404,6 @@ impl<'a> Executor<'a> {
         keyspace.lock(keys.iter().map(|(_, hash)| *hash), self.params)
     }
 }
-
-/// Why a write is refused, and a read of what may be lost.
-pub(crate) const LOG_FAILED: &str = "MISCONF Errors writing to the log: writes are refused. Check the \
-                          server's log; repair the disk or make room.";
 
 /// Database and hash of each key that a command touches.
 pub(crate) type Keys = SmallVec<[(u8, u64); 2]>;

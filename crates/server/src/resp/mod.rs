@@ -31,13 +31,10 @@ mod zset_algebra;
 mod zset_range;
 mod zsets;
 
-pub(crate) use client::Pause;
 #[cfg(test)]
 pub(crate) use config::change_options;
 pub(crate) use connection::USER;
 #[cfg(test)]
 pub(crate) use cx::REPLY_BYTES_MAX;
-pub(crate) use execute::LOG_FAILED;
 pub use introspection::markdown as commands_markdown;
-pub(crate) use monitor::monitor_line;
 pub(crate) use session::Session;

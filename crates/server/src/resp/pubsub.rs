@@ -8,11 +8,11 @@ use wire::resp::{Args, Protocol};
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::cx::Cx;
-use super::execute::LOG_FAILED;
 use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
 use super::session::Session;
+use crate::commit::LOG_FAILED;
 use crate::glob::TooLong;
 use crate::pubsub::{Kind, Name, Post};
 use crate::requests::RequestId;

@@ -588,7 +588,7 @@ fn passwords_are_refused_at_once_where_there_are_no_roles() {
             execute(&client, 4, &id, &[]);
             assert_eq!(client.ask(&mut world), [format!("4 {refused}")], "{text}");
         }
-        assert_eq!(world.shared().password_pool.waiting(), 0);
+        assert_eq!(world.state().cql.password_pool.waiting(), 0);
     }
 }
 
@@ -663,25 +663,25 @@ fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
         let refused = "3 ERROR 1001 Call dropped due to backpressure. The service queue is full, \
                        it has 3 items.";
         assert_eq!(client.ask(&mut world), [refused.to_owned(), format!("9 {SUPPORTED}")]);
-        pool::run_waiting(world.shared());
+        pool::run_waiting(world.shared(), &world.state().cql);
         let expected: Vec<String> =
             (0..3).map(|stream| format!("{stream} KEYSPACE system")).collect();
         assert_eq!(client.ask(&mut world), expected);
         // The keyspace came back with the response.
         client.send(|to, out| to.prepare(5, "USE system", None, out));
         run_reactors(&mut world);
-        pool::run_waiting(world.shared());
+        pool::run_waiting(world.shared(), &world.state().cql);
         let id = statement_id("USE system", Some("system"));
         assert_eq!(client.ask(&mut world), [format!("5 PREPARED {}", hex(&id))]);
     }
-    assert_eq!(world.shared().pool.overflows(), 3);
+    assert_eq!(world.shared().cql_pool_overflows.load(std::sync::atomic::Ordering::Relaxed), 3);
     // Who leaves gets no answer, and nobody misses him.
     let client = Client::start(&mut world, Version::V4, None);
     client.query(1, "USE system");
     run_reactors(&mut world);
     client.sim.reset();
     run_reactors(&mut world);
-    pool::run_waiting(world.shared());
+    pool::run_waiting(world.shared(), &world.state().cql);
     run_reactors(&mut world);
 }
 

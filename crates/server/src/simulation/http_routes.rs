@@ -249,8 +249,7 @@ fn the_log_is_told_as_it_becomes_durable() {
     let late = Client::connect(&mut world);
     let mut batch = binlog::Batch::new();
     let mut feed = |world: &mut World| {
-        let shared = std::sync::Arc::clone(world.shared());
-        shared.feeds.serve(&shared, &mut batch);
+        world.state().feeds.serve(world.shared(), &mut batch);
         run_reactors(world);
     };
     first.sim.send(request("GET /changes", "").as_bytes());
@@ -310,7 +309,7 @@ fn the_log_is_told_as_it_becomes_durable() {
     assert!(text(&late).ends_with(":\n\n"), "the other one is told that the server lives");
     late.sim.close();
     run(&mut world);
-    assert!(world.shared().feeds.has_room());
+    assert!(world.state().feeds.has_room());
     let mut client = Client::connect(&mut world);
     for (target, status) in
         [("?from=soon", 400), ("?from=99999999", 400), ("?from=0|Last-Event-ID: soon", 400)]
@@ -382,10 +381,9 @@ fn who_follows_a_log_that_fails_is_told_so() {
     let follower = Client::connect(&mut world);
     follower.sim.send(request("GET /changes", "").as_bytes());
     run(&mut world);
-    let shared = std::sync::Arc::clone(world.shared());
     let mut batch = binlog::Batch::new();
     let mut told = |world: &mut World| {
-        shared.feeds.serve(&shared, &mut batch);
+        world.state().feeds.serve(world.shared(), &mut batch);
         run_reactors(world);
         String::from_utf8(follower.sim.received()).unwrap()
     };

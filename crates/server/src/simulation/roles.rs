@@ -19,7 +19,7 @@ const PASSWORDS: [(&str, &str); 2] = [("cql-authenticator", "password"), ("requi
 fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
     let mut replies = client.ask(world);
     loop {
-        pool::run_waiting(world.shared());
+        pool::run_waiting(world.shared(), &world.state().cql);
         replies.extend(client.ask(world));
         if !world.write_log() {
             replies.extend(client.ask(world));
@@ -109,8 +109,8 @@ fn guesses_come_one_at_a_time_and_three_are_enough() {
     let mut replies = Vec::new();
     for _ in 0..5 {
         run_reactors(&mut world);
-        assert!(world.shared().password_pool.waiting() <= 1);
-        pool::run_waiting(world.shared());
+        assert!(world.state().cql.password_pool.waiting() <= 1);
+        pool::run_waiting(world.shared(), &world.state().cql);
         assert!(client.ask(&mut world).is_empty(), "a refusal takes its time");
         world.advance(1_000_000_000);
         replies.extend(client.ask(&mut world));
@@ -282,11 +282,10 @@ fn changes_of_tables_are_not_told_where_there_are_roles() {
 
 /// What a follower of the log gets, up to a text.
 fn told_to(world: &mut World, follower: &SimClient, end: &str) -> String {
-    let shared = Arc::clone(world.shared());
     let mut batch = binlog::Batch::new();
     let mut told = String::new();
     while !told.contains(end) {
-        shared.feeds.serve(&shared, &mut batch);
+        world.state().feeds.serve(world.shared(), &mut batch);
         run_reactors(world);
         let part = String::from_utf8(follower.received()).unwrap();
         assert_ne!(part, "", "{told}");

@@ -15,6 +15,7 @@ use crate::commit::Record;
 use crate::cql::schema_change::Changer;
 use crate::cql::virtual_tables::{VirtualCx, rows};
 use crate::gate::Gate;
+use crate::handler::State;
 use crate::records::MUTATIONS;
 use crate::shared::params;
 use crate::worker::Worker;
@@ -36,11 +37,12 @@ fn context(world: &mut World) -> (Now, Params) {
 
 fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlError> {
     let (_, params) = context(world);
-    let shared = Arc::clone(world.shared());
+    let State { shared, cql, .. } = world.state().clone();
     let mut worker = Worker::new(&shared, 0);
     let mut record = Record::default();
     let mut changer = Changer {
         shared: &shared,
+        cql: &cql,
         params: &params,
         worker: &mut worker,
         record: &mut record,

@@ -21,12 +21,12 @@ use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Settings};
 use crate::cql::stored_schema::install;
-use crate::handler::Server;
+use crate::handler::{Server, State};
 use crate::mail::Mail;
 use crate::recovery::recover;
-use crate::serve::{build_shared, join_group};
+use crate::serve::{build_state, join_group};
 use crate::shared::Shared;
-use crate::snapshots::{Progress, Taker};
+use crate::snapshot_taker::{Progress, Taker};
 
 /// More rounds than this without coming to rest are a livelock.
 const ROUNDS_MAX: usize = 20_000;
@@ -277,7 +277,7 @@ impl Client {
 /// The server from one start to its end.
 struct Life {
     sim: Sim<Witness>,
-    shared: Arc<Shared>,
+    state: State,
     taker: Taker,
     /// The cycle counter after the last turn of a reactor.
     stepped: u64,
@@ -333,7 +333,11 @@ impl World {
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.life.shared
+        &self.life.state.shared
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.life.state
     }
 
     /// The server's side of a reactor.
@@ -342,7 +346,7 @@ impl World {
     }
 
     pub(super) fn log_failed(&self) -> bool {
-        self.life.shared.log.poisoned().is_some()
+        self.life.state.shared.log.poisoned().is_some()
     }
 
     /// A new client; returns its number.
@@ -377,7 +381,7 @@ impl World {
     /// One turn of a reactor if it is due. False if it is not. Time passes as the turn measures it.
     pub(super) fn step(&mut self, reactor: usize) -> bool {
         let worked = self.life.sim.step(reactor);
-        let cycles = &self.life.shared.cycles;
+        let cycles = &self.life.state.shared.cycles;
         let began = std::mem::replace(&mut self.life.stepped, cycles.now());
         let ns = cycles.delta_ns(began, self.life.stepped);
         self.life.sim.advance(ns);
@@ -407,7 +411,7 @@ impl World {
 
     /// Takes and judges what has arrived at a client.
     pub(super) fn receive(&mut self, client: usize) {
-        let durable = self.life.shared.log.durable().0;
+        let durable = self.life.state.shared.log.durable().0;
         let client = &mut self.clients[client];
         let bytes = client.sim.received();
         self.oracle.arrived(&mut client.session, &bytes, durable);
@@ -423,8 +427,8 @@ impl World {
         if let Some(writer) = &mut self.life.slow_writer {
             return writer.run_until(now);
         }
-        let outcome = self.life.shared.log.writer_step(&|| now);
-        self.log_stalled |= self.life.shared.log.stall().is_some();
+        let outcome = self.life.state.shared.log.writer_step(&|| now);
+        self.log_stalled |= self.life.state.shared.log.stall().is_some();
         outcome.bytes_written > 0 || outcome.synced
     }
 
@@ -445,7 +449,7 @@ impl World {
 
     /// Asks for a snapshot, unless one is being taken.
     pub(super) fn begin_snapshot(&mut self) {
-        let Life { shared, taker, .. } = &mut self.life;
+        let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         if shared.snapshots.begin(shared.log.next().0).is_ok() {
             taker.take_request(shared);
         }
@@ -453,13 +457,13 @@ impl World {
 
     /// Begins the snapshot that the server has asked for, if it has.
     pub(super) fn take_snapshot_request(&mut self) {
-        let Life { shared, taker, .. } = &mut self.life;
+        let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         taker.take_request(shared);
     }
 
     /// Takes the next parts of a snapshot that has begun.
     pub(super) fn go_on_with_snapshot(&mut self, steps: usize) -> Progress {
-        let Life { shared, taker, .. } = &mut self.life;
+        let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         let mut progress = Progress::More;
         for _ in 0..steps {
             if progress == Progress::More {
@@ -565,7 +569,7 @@ impl World {
 
     /// Compares the recovered data with the model, and goes on from there.
     fn compare(&mut self) {
-        let end = self.life.shared.log.next().0;
+        let end = self.life.state.shared.log.next().0;
         self.seen.log_bytes += end;
         let questions = super::chaos::questions();
         let mut bytes = Vec::new();
@@ -635,7 +639,7 @@ impl World {
 
     /// What the log's helper thread does. The writer meets the same disk, and fails for both.
     pub(super) fn prepare_segment(&mut self) {
-        let _ = self.life.shared.log.prepare_segment();
+        let _ = self.life.state.shared.log.prepare_segment();
     }
 
     /// Another reactor for a connection.
@@ -680,8 +684,9 @@ fn begin_life(
     let limits = Arc::new(Limits::default());
     settings.apply_to(&limits);
     let clock = CycleClock::stepping(plan.step_ns);
-    let shared = Arc::new(build_shared(config, &disk, recovered, plan.reactors, now, clock));
-    install(&shared, now.unix, random.next_u64())?;
+    let state = build_state(config, &disk, recovered, plan.reactors, now, clock);
+    let shared = Arc::clone(&state.shared);
+    install(&shared, &state.cql.schema, now.unix, random.next_u64())?;
     // As the log's thread does meanwhile.
     shared.log.request_write();
     while shared.log.writer_step(&|| now.mono).bytes_written > 0 {}
@@ -692,7 +697,7 @@ fn begin_life(
         drain_timeout_ms: DRAIN_TIMEOUT_MS,
     };
     let witness = |index, links: &Links<Mail>| Witness {
-        server: join_group(&shared, index, links),
+        server: join_group(&state, index, links),
         shared: Arc::clone(&shared),
         journal: Rc::clone(journal),
         canary: plan.canary,
@@ -701,10 +706,10 @@ fn begin_life(
     sim.advance(now.mono.since(sim.now().mono));
     sim.set_clock_back(behind_ns);
     sim.links().wakers().for_each(|waker| waker.wake());
-    let taker = shared.snapshots.taker();
+    let taker = Taker::new(&shared.snapshots);
     let slow_writer = (plan.sync_ns != 0).then(|| SlowWriter::start(&shared.log, plan.sync_ns));
     let stepped = shared.cycles.now();
-    Ok(Life { sim, shared, taker, stepped, slow_writer })
+    Ok(Life { sim, state, taker, stepped, slow_writer })
 }
 
 fn encode(command: &Command, bytes: &mut Bytes) {

@@ -12,7 +12,7 @@ const END_MAGIC: &[u8; 8] = b"MYRSNEND";
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;
 
-pub(super) fn header(seed: u64, now: UnixMs) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(seed: u64, now: UnixMs) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..7].copy_from_slice(MAGIC);
     bytes[7] = VERSION;
@@ -48,7 +48,7 @@ pub(super) fn read_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, &'static
     Ok(Header { version, seed: le64(&bytes[8..]), taken_unix_ms: le64(&bytes[24..]) })
 }
 
-pub(super) fn block_header(block: &SnapshotBlock) -> [u8; BLOCK_HEADER_BYTES] {
+pub(crate) fn block_header(block: &SnapshotBlock) -> [u8; BLOCK_HEADER_BYTES] {
     let mut bytes = [0; BLOCK_HEADER_BYTES];
     let stripe = u32::try_from(block.stripe).expect("STRIPES fits u32");
     bytes[..4].copy_from_slice(&stripe.to_le_bytes());
@@ -67,10 +67,10 @@ pub(super) fn block_crc(header: &[u8; BLOCK_HEADER_BYTES], content: &[u8]) -> u3
 
 /// What the end of a snapshot says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) keys: u64,
+pub(crate) struct End {
+    pub(crate) keys: u64,
     /// No timestamp that the server gave to a write in the blocks is greater.
-    pub(super) newest_timestamp: i64,
+    pub(crate) newest_timestamp: i64,
 }
 
 impl End {
@@ -78,7 +78,7 @@ impl End {
         if version == 1 { 24 } else { 32 }
     }
 
-    pub(super) fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = END_MAGIC.to_vec();
         bytes.extend_from_slice(&self.keys.to_le_bytes());
         bytes.extend_from_slice(&self.newest_timestamp.to_le_bytes());

@@ -7,9 +7,8 @@ use base::time::UnixMs;
 use binlog::{Disk, DiskFile, read_full_at};
 use store::{Keyspace, Params, STRIPES, load_block};
 
-use super::draft::remove_leftover;
 use super::format::{BLOCK_HEADER_BYTES, End, HEADER_BYTES, block_crc, le32, le64, read_header};
-use super::snapshot_names;
+use super::{remove_leftover, snapshot_names};
 
 /// The file is read in pieces of this size: most blocks are much smaller.
 const READ_BYTES: usize = 1 << 20;

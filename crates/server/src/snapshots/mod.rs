@@ -5,8 +5,7 @@
 //! gets after it is synced, and after the log is durable up to the newest position it contains: it
 //! must never hold a write that the log may still lose, least of all half of a transaction.
 
-mod draft;
-mod format;
+pub(crate) mod format;
 mod load;
 
 use std::io;
@@ -14,17 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use base::time::MonoNs;
-use binlog::Disk;
+use binlog::{Disk, Log};
 use parking_lot::Mutex;
 
 use crate::config::Settings;
-use crate::mail::Mail;
-use crate::shared::Shared;
-pub(crate) use draft::write_whole;
-use draft::{Draft, Step, Written, remove_leftover};
 pub(crate) use load::{Snapshot, load, read};
 
 /// One snapshot was, is or will be running.
@@ -47,9 +41,9 @@ pub(crate) struct SnapshotStatus {
     /// Records in the log when the last good one began: what it may not contain came after.
     pub(crate) changes_before: u64,
     /// The log's position when the last good one began.
-    log_position: u64,
+    pub(crate) log_position: u64,
     /// The same of the one that runs.
-    running_position: u64,
+    pub(crate) running_position: u64,
     /// After one that failed: when the log's growth is a reason for another one.
     retry_at: Option<MonoNs>,
 }
@@ -63,12 +57,12 @@ pub(crate) struct AlreadyRunning;
 
 #[derive(Debug)]
 pub(crate) struct Snapshots {
-    disk: Arc<dyn Disk>,
-    status: Mutex<SnapshotStatus>,
-    requests: Mutex<Option<SyncSender<u64>>>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) status: Mutex<SnapshotStatus>,
+    pub(crate) requests: Mutex<Option<SyncSender<u64>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The one that runs is given up.
-    stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
     /// The server was asked to take one before it ends.
     awaited_at_end: AtomicBool,
 }
@@ -92,22 +86,16 @@ impl Snapshots {
         }
     }
 
-    /// Starts the thread that takes them.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
-        let taker = self.taker();
-        let of_thread = Arc::clone(shared);
-        let thread = std::thread::Builder::new()
-            .name("snapshot".to_owned())
-            .spawn(move || run(&of_thread, taker))?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
-    }
-
-    /// The worker that takes them; from now on they can be asked for. One per server.
-    pub(crate) fn taker(&self) -> Taker {
+    /// The numbers of the snapshots to take; from now on they can be asked for. One receiver per server.
+    pub(crate) fn requests(&self) -> Receiver<u64> {
         let (sender, requests) = sync_channel(1);
         *self.requests.lock() = Some(sender);
-        Taker { requests, running: None }
+        requests
+    }
+
+    /// The thread that takes them, which [`Snapshots::stop`] ends.
+    pub(crate) fn set_thread(&self, thread: JoinHandle<()>) {
+        *self.thread.lock() = Some(thread);
     }
 
     /// The server, when it ends, waits for the snapshot that runs.
@@ -151,12 +139,12 @@ impl Snapshots {
     }
 
     /// Begins one when enough log has gathered since the last.
-    pub(crate) fn consider(&self, shared: &Shared, settings: &Settings, now: MonoNs) {
+    pub(crate) fn consider(&self, log: &Log, settings: &Settings, now: MonoNs) {
         let limit_bytes = settings.snapshot_log_bytes;
-        let next = shared.log.next().0;
+        let next = log.next().0;
         let gathered_bytes = next.saturating_sub(self.status.lock().log_position);
         let is_due = limit_bytes > 0 && gathered_bytes >= limit_bytes;
-        if !is_due || shared.log.poisoned().is_some() || !self.may_try(now) {
+        if !is_due || log.poisoned().is_some() || !self.may_try(now) {
             return;
         }
         // Another one may have begun in between: then there is nothing to do.
@@ -172,138 +160,26 @@ impl Snapshots {
     }
 }
 
-fn run(shared: &Shared, mut taker: Taker) {
-    const PAUSE: Duration = Duration::from_millis(1);
-    while let Ok(number) = taker.requests.recv() {
-        taker.begin(shared, number);
-        loop {
-            match taker.step(shared) {
-                Progress::More => {}
-                Progress::WaitsForLog => std::thread::sleep(PAUSE),
-                Progress::Idle => break,
-            }
-        }
+/// A snapshot that is not finished.
+pub(crate) const TEMPORARY_NAME: &str = "snapshot.tmp";
+
+/// Removes what an unfinished snapshot has written.
+pub(crate) fn remove_leftover(disk: &dyn Disk) -> io::Result<()> {
+    if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
+        disk.remove(TEMPORARY_NAME)?;
     }
+    Ok(())
 }
 
-/// Takes the snapshots that are asked for, in small steps: the thread's work without the thread.
-#[derive(Debug)]
-pub(crate) struct Taker {
-    requests: Receiver<u64>,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    number: u64,
-    began: MonoNs,
-    changes_before: u64,
-    /// None before the first step.
-    file: Option<Draft>,
-}
-
-/// What [`Taker::step`] has to do next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// There is no snapshot to take.
-    Idle,
-    More,
-    /// Nothing, before the log is durable up to what the snapshot holds.
-    WaitsForLog,
-}
-
-impl Taker {
-    /// Begins the snapshot that was asked for, if there is one.
-    #[cfg(test)]
-    pub(crate) fn take_request(&mut self, shared: &Shared) {
-        if self.running.is_none()
-            && let Ok(number) = self.requests.try_recv()
-        {
-            self.begin(shared, number);
-        }
-    }
-
-    fn begin(&mut self, shared: &Shared, number: u64) {
-        let began = crate::clock::mono_now();
-        shared.snapshots.status.lock().began = began;
-        let changes_before = shared.totals().changes;
-        self.running = Some(Running { number, began, changes_before, file: None });
-    }
-
-    /// Writes the next part of the snapshot that was begun.
-    pub(crate) fn step(&mut self, shared: &Shared) -> Progress {
-        let Some(running) = &mut self.running else { return Progress::Idle };
-        let ended = match running.step(shared) {
-            Ok(Step::More) => return Progress::More,
-            Ok(Step::WaitsForLog) => return Progress::WaitsForLog,
-            Ok(Step::Done(written)) => Ok(written),
-            Err(error) => Err(error),
-        };
-        running.end(shared, ended);
-        self.running = None;
-        Progress::Idle
-    }
-}
-
-impl Running {
-    fn step(&mut self, shared: &Shared) -> io::Result<Step> {
-        match &mut self.file {
-            Some(draft) => draft.step(shared),
-            empty => {
-                *empty = Some(Draft::create(shared)?);
-                Ok(Step::More)
-            }
-        }
-    }
-
-    fn end(&self, shared: &Shared, ended: io::Result<Written>) {
-        let number = self.number;
-        let took_ms = crate::clock::mono_now().since(self.began) / 1_000_000;
-        let error = ended.as_ref().err().map(|error| Arc::from(error.to_string()));
-        if ended.is_err()
-            && let Err(error) = remove_leftover(&*shared.snapshots.disk)
-        {
-            tracing::warn!(number, %error, "what a failed snapshot left could not be removed");
-        }
-        let mut status = shared.snapshots.status.lock();
-        status.running = None;
-        status.last_ok = ended.is_ok();
-        status.last_error.clone_from(&error);
-        status.last_took_ms = took_ms;
-        status.finished += 1;
-        match ended {
-            Ok(written) => {
-                status.succeeded += 1;
-                status.log_position = status.running_position;
-                status.changes_before = self.changes_before;
-                status.last_unix_ms = crate::clock::unix_now().0;
-                status.last_bytes = written.bytes;
-                status.last_keys = written.keys;
-                let (keys, bytes) = (written.keys, written.bytes);
-                tracing::info!(number, keys, bytes, took_ms, "snapshot taken");
-            }
-            Err(_) if shared.snapshots.stop.load(Ordering::SeqCst) => {
-                tracing::info!(number, "gave the snapshot up: the server ends");
-            }
-            Err(error) => tracing::error!(number, %error, "snapshot failed"),
-        }
-        drop(status);
-        // At the end of the server no reactor is there any more.
-        if shared.snapshots.requests.lock().is_some() {
-            shared.broadcast(&Mail::SnapshotDone { number, error });
-        }
-    }
-}
-
-fn file_name(position: u64) -> String {
+pub(crate) fn file_name(position: u64) -> String {
     format!("snapshot-{position:020}.myr")
 }
 
-fn position_of(name: &str) -> Option<u64> {
+pub(crate) fn position_of(name: &str) -> Option<u64> {
     name.strip_prefix("snapshot-")?.strip_suffix(".myr")?.parse().ok()
 }
 
-fn snapshot_names(disk: &dyn Disk) -> io::Result<Vec<(u64, String)>> {
+pub(crate) fn snapshot_names(disk: &dyn Disk) -> io::Result<Vec<(u64, String)>> {
     let mut names: Vec<(u64, String)> = disk
         .list()?
         .into_iter()

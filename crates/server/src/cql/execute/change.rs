@@ -14,10 +14,10 @@ use store::{
     CellValue, CellView, Expiry, Partition, RowKey, Seconds, Stamp, Timestamp, Write, Writes,
 };
 
-use super::clock::WriteClock;
 use super::filter::ordered;
 use super::item;
 use super::values::Cx;
+use crate::write_clock::WriteClock;
 
 /// What a cell counts as that is written, or that is passed in a collection: see [`Moment::spend`].
 const CELL_WORK_BYTES: usize = 16;

@@ -17,7 +17,7 @@ impl Engine<'_> {
 
     /// What waits for it shows no schema that a crash could take back.
     pub(super) fn schema_gate(&self, client: &ClientState) -> Gate {
-        if is_gated(client.durability) { self.shared.schema.gate() } else { Gate::OPEN }
+        if is_gated(client.durability) { self.cql.schema.gate() } else { Gate::OPEN }
     }
 
     /// All rows at once: a schema is bounded.

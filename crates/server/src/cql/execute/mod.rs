@@ -10,7 +10,6 @@
 mod ahead;
 mod batch_limits;
 mod change;
-mod clock;
 mod condition;
 mod describe;
 mod document;
@@ -40,6 +39,5 @@ mod walk;
 mod write;
 
 pub(crate) use ahead::Places;
-pub(crate) use clock::WriteClock;
 pub(crate) use index::install_indexes;
 pub(crate) use pause::Paused;

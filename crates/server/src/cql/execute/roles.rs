@@ -39,6 +39,7 @@ impl Engine<'_> {
         };
         let mut changer = Changer {
             shared: self.shared,
+            cql: self.cql,
             params: self.params,
             worker: self.worker,
             record: self.record,

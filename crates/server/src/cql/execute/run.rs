@@ -148,6 +148,7 @@ impl Engine<'_> {
         self.admit_write()?;
         let mut changer = Changer {
             shared: self.shared,
+            cql: self.cql,
             params: self.params,
             worker: self.worker,
             record: self.record,

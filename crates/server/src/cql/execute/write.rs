@@ -18,20 +18,20 @@ use store::{
 
 use super::batch_limits;
 use super::change::{Packed, RowChange, When};
-use super::clock::WriteClock;
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
 use super::roles::warned;
 use super::values::Cx;
+use crate::commit::LOG_FAILED;
 use crate::commit::{Refusal, Unit};
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::evict::Eviction;
 use crate::gate::Gate;
 use crate::records::RECORD_BYTES_MAX;
-use crate::resp::LOG_FAILED;
 use crate::worker::is_gated;
+use crate::write_clock::WriteClock;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
 

@@ -206,7 +206,8 @@ fn cql(page: &mut Page, shared: &Shared) {
     let help = "Prepared statements that made room for others.";
     page.one("myriad_cql_prepared_departed_total", Kind::Counter, help, prepared.departed);
     let help = "CQL requests that were refused because the queue of the pool was full.";
-    page.one("myriad_cql_pool_overflows_total", Kind::Counter, help, shared.pool.overflows());
+    let overflows = shared.cql_pool_overflows.load(Ordering::Relaxed);
+    page.one("myriad_cql_pool_overflows_total", Kind::Counter, help, overflows);
     let help = "Clients that wait, for example for the end of a pause.";
     let blocked = shared.blocked_clients.load(Ordering::Relaxed);
     page.one("myriad_blocked_clients", Kind::Gauge, help, blocked);

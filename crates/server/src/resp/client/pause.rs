@@ -2,12 +2,11 @@
 //!
 //! A paused request is neither run nor consumed: its connection waits and shows it again later.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, too_many_arguments};
+use crate::pause::Pause;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;
@@ -15,54 +14,25 @@ use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Transaction};
 use crate::resp::transactions::is_exec;
 
-/// When the pause of the server ends, and what it stops. One word, read by every request.
-#[derive(Debug, Default)]
-pub(crate) struct Pause(AtomicU64);
+/// Whether this request has to wait.
+#[inline]
+pub(in crate::resp) fn stops(
+    pause: &Pause,
+    now: MonoNs,
+    session: &Session,
+    command: &Command,
+) -> bool {
+    pause.until(now).is_some() && stops_while_on(pause, session, command)
+}
 
-/// Set in the word when only writes are paused; the other bits are the end in nanoseconds, so ends
-/// are even. Zero: no pause.
-const WRITES_ONLY: u64 = 1;
-
-impl Pause {
-    /// Until when a pause lasts that is on at `now`.
-    #[inline]
-    pub(crate) fn until(&self, now: MonoNs) -> Option<MonoNs> {
-        let end = self.0.load(Ordering::Relaxed) & !WRITES_ONLY;
-        (end > now.0).then_some(MonoNs(end))
+// Source: Redis 7.2 `server.c`, `processCommand`; UNPAUSE waits there, too, as all else does
+#[cold]
+fn stops_while_on(pause: &Pause, session: &Session, command: &Command) -> bool {
+    if !pause.is_for_writes() {
+        return !command.flags.has(Flags::UNPAUSABLE);
     }
-
-    /// Whether this request has to wait.
-    #[inline]
-    pub(crate) fn stops(&self, now: MonoNs, session: &Session, command: &Command) -> bool {
-        self.until(now).is_some() && self.stops_while_on(session, command)
-    }
-
-    // Source: Redis 7.2 `server.c`, `processCommand`; UNPAUSE waits there, too, as all else does
-    #[cold]
-    fn stops_while_on(&self, session: &Session, command: &Command) -> bool {
-        if self.0.load(Ordering::Relaxed) & WRITES_ONLY == 0 {
-            return !command.flags.has(Flags::UNPAUSABLE);
-        }
-        let queued = session.transaction.as_deref().filter(|_| is_exec(command));
-        command.flags.has(Flags::WRITE) || queued.is_some_and(writes)
-    }
-
-    /// Begins a pause or extends it. It is never shortened, and what stops all goes on doing so.
-    // Source: Redis 7.2 `networking.c`, `pauseClientsByClient`
-    fn begin(&self, now: MonoNs, until: MonoNs, writes_only: bool) {
-        let extend = |word: u64| {
-            let known_end = word & !WRITES_ONLY;
-            let stopped_all = known_end > now.0 && word & WRITES_ONLY == 0;
-            let end = known_end.max(until.0 & !WRITES_ONLY);
-            Some(if writes_only && !stopped_all { end | WRITES_ONLY } else { end })
-        };
-        // The function always returns a word.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
-    }
-
-    fn end(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
+    let queued = session.transaction.as_deref().filter(|_| is_exec(command));
+    command.flags.has(Flags::WRITE) || queued.is_some_and(writes)
 }
 
 fn writes(transaction: &Transaction) -> bool {
@@ -167,7 +137,7 @@ mod tests {
     #[test]
     fn what_stops_all_is_kept_until_it_ends() {
         let (pause, session) = (Pause::default(), session());
-        let stops = |now, command| pause.stops(MonoNs(now), &session, command);
+        let stops = |now, command| stops(&pause, MonoNs(now), &session, command);
         pause.begin(MonoNs(0), MonoNs(100), ALL);
         pause.begin(MonoNs(0), MonoNs(200), WRITE);
         assert!(stops(150, &connection::PING));
@@ -187,9 +157,9 @@ mod tests {
         let queued = |name: &[u8]| (REGISTRY.find(name).unwrap(), [name].into_iter().collect());
         session.transaction = Some(Box::default());
         session.transaction.as_mut().unwrap().queued.push(queued(b"get"));
-        assert!(!pause.stops(MonoNs(1), &session, exec));
+        assert!(!stops(&pause, MonoNs(1), &session, exec));
         session.transaction.as_mut().unwrap().queued.push(queued(b"set"));
-        assert!(pause.stops(MonoNs(1), &session, exec));
-        assert!(!pause.stops(MonoNs(1), &session, &strings::GET));
+        assert!(stops(&pause, MonoNs(1), &session, exec));
+        assert!(!stops(&pause, MonoNs(1), &session, &strings::GET));
     }
 }

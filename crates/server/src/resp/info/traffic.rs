@@ -31,7 +31,7 @@ pub(super) fn clients(page: &mut Page<'_, '_>) {
     page.field("cql_prepared_statements", prepared.statements);
     page.field("cql_prepared_statements_bytes", prepared.bytes);
     page.field("cql_prepared_statements_departed", prepared.departed);
-    page.field("cql_pool_overflows", shared.pool.overflows());
+    page.field("cql_pool_overflows", shared.cql_pool_overflows.load(Ordering::Relaxed));
 }
 
 pub(super) fn stats(page: &mut Page<'_, '_>) {

@@ -11,8 +11,8 @@ use store::{
 
 use super::DB;
 use super::shape::{Shape, each_row, has_row, list_place};
+use crate::elements::{SET_COST, copy_cost, may_process};
 use crate::records::RECORD_BYTES_MAX;
-use crate::resp::cx::{SET_COST, check_elements, copy_cost};
 
 /// What becomes of rows, in the order in which a statement says it.
 enum Deed<'w> {
@@ -44,7 +44,7 @@ impl Elements {
 
     pub(super) fn spend(&mut self, elements: usize) -> Result<(), CqlError> {
         self.spent = self.spent.saturating_add(elements);
-        if check_elements(self.spent, self.max).is_ok() {
+        if may_process(self.spent, self.max) {
             return Ok(());
         }
         Err(CqlError::invalid(

@@ -25,14 +25,16 @@ use wire::resp::{self, RequestBatch};
 
 use crate::commit::Record;
 use crate::config::{Config, Durability};
+use crate::cql::CqlState;
 use crate::cql::engine::{ClientState, Engine, Reply};
 use crate::cql::execute::install_indexes;
 use crate::cql::schema_change::Changer;
+use crate::handler::State;
 use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::Session;
 use crate::resp::execute::{Executor, prepare};
-use crate::serve::build_shared;
+use crate::serve::build_state;
 use crate::shared::{Shared, params};
 use crate::simulation::{Disk, FaultDisk};
 use crate::worker::Worker;
@@ -42,6 +44,7 @@ const START_NS: u64 = 1_700_000_000_000_000_000;
 
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
+    cql: Arc<CqlState>,
     disk: Arc<FaultDisk>,
     params: Params,
     worker: Worker,
@@ -95,7 +98,7 @@ impl Server {
         let dynamic: Arc<dyn Disk> = Arc::<FaultDisk>::clone(&disk);
         let recovered = recover(&dynamic, &settings, 1, now.unix, 1).unwrap();
         let clock = CycleClock::stepping(100);
-        let shared = Arc::new(build_shared(config, &dynamic, recovered, 1, now, clock));
+        let State { shared, cql, .. } = build_state(config, &dynamic, recovered, 1, now, clock);
         let params = params(&settings, now.unix, shared.keyspace.seed(), 1);
         let mut worker = Worker::new(&shared, 0);
         worker.begin_turn(now);
@@ -110,6 +113,7 @@ impl Server {
         let record = Record::default();
         Server {
             shared,
+            cql,
             disk,
             params,
             worker,
@@ -197,6 +201,7 @@ impl Server {
         let statement = parse(text).unwrap().statement;
         let mut changer = Changer {
             shared: &self.shared,
+            cql: &self.cql,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,
@@ -224,6 +229,7 @@ impl Server {
         worker.begin_turn(self.now);
         Server {
             shared: Arc::clone(&self.shared),
+            cql: Arc::clone(&self.cql),
             disk: Arc::clone(&self.disk),
             params: self.params.clone(),
             worker,
@@ -251,6 +257,7 @@ impl Server {
         let now = self.worker.time(&self.params);
         Engine {
             shared: &self.shared,
+            cql: &self.cql,
             params: &self.params,
             worker: &mut self.worker,
             record: &mut self.record,

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub(crate) use binlog::{Batch, FollowError, Follower, Lsn, Scope};
+use binlog::{Batch, Follower};
 use parking_lot::{Condvar, Mutex};
 use reactor::ConnId;
 
+use super::changes;
 use crate::config::CqlAuthenticator;
-use crate::http::changes;
 use crate::mail::Mail;
 use crate::shared::Shared;
 
@@ -74,16 +74,17 @@ impl Signal {
 }
 
 impl Feeds {
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
-        let its = Arc::clone(shared);
+    /// Starts the thread.
+    pub(crate) fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let (feeds, shared) = (Arc::clone(self), Arc::clone(shared));
         let run = move || {
             let mut batch = Batch::new();
-            while its.feeds.signal.wait() {
-                its.feeds.serve(&its, &mut batch);
+            while feeds.signal.wait() {
+                feeds.serve(&shared, &mut batch);
             }
         };
         let thread = std::thread::Builder::new().name("feeds".to_owned()).spawn(run)?;
-        *shared.feeds.thread.lock() = Some(thread);
+        *self.thread.lock() = Some(thread);
         Ok(())
     }
 

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use binlog::{Disk, DiskFile, Lsn, write_all_at};
 use store::{Keyspace, STRIPES, SnapshotBlock};
 
-use super::format::{End, block_header, header};
-use super::{file_name, snapshot_names};
 use crate::shared::Shared;
+use crate::snapshots::format::{End, block_header, header};
+use crate::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
 
-const TEMPORARY_NAME: &str = "snapshot.tmp";
 /// Bytes go to the disk in pieces of about this size. Between two it is looked whether there is room
 /// for more, and whether the server ends.
 const WRITE_BYTES: usize = 1 << 20;
@@ -21,14 +20,6 @@ const UNSYNCED_BYTES_MAX: u64 = 64 << 20;
 const LOG_SEGMENTS_KEPT: u64 = 2;
 /// Small values take twice as much memory as they take bytes in a file, or less.
 const MEMORY_PER_BYTE: u64 = 2;
-
-/// Removes what an unfinished snapshot has written.
-pub(super) fn remove_leftover(disk: &dyn Disk) -> io::Result<()> {
-    if disk.list()?.iter().any(|name| name == TEMPORARY_NAME) {
-        disk.remove(TEMPORARY_NAME)?;
-    }
-    Ok(())
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {

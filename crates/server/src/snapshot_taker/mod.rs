@@ -1,0 +1,156 @@
+//! The thread that takes snapshots, stripe by stripe.
+
+mod draft;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use base::time::MonoNs;
+
+use crate::mail::Mail;
+use crate::shared::Shared;
+use crate::snapshots::{Snapshots, remove_leftover};
+pub(crate) use draft::write_whole;
+use draft::{Draft, Step, Written};
+
+/// Starts the thread.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    let taker = Taker::new(&shared.snapshots);
+    let of_thread = Arc::clone(shared);
+    let thread = std::thread::Builder::new()
+        .name("snapshot".to_owned())
+        .spawn(move || run(&of_thread, taker))?;
+    shared.snapshots.set_thread(thread);
+    Ok(())
+}
+
+fn run(shared: &Shared, mut taker: Taker) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    while let Ok(number) = taker.requests.recv() {
+        taker.begin(shared, number);
+        loop {
+            match taker.step(shared) {
+                Progress::More => {}
+                Progress::WaitsForLog => std::thread::sleep(PAUSE),
+                Progress::Idle => break,
+            }
+        }
+    }
+}
+
+/// Takes the snapshots that are asked for, in small steps: the thread's work without the thread.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    requests: Receiver<u64>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    began: MonoNs,
+    changes_before: u64,
+    /// None before the first step.
+    file: Option<Draft>,
+}
+
+/// What [`Taker::step`] has to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is no snapshot to take.
+    Idle,
+    More,
+    /// Nothing, before the log is durable up to what the snapshot holds.
+    WaitsForLog,
+}
+
+impl Taker {
+    /// From now on snapshots can be asked for. One per server.
+    pub(crate) fn new(snapshots: &Snapshots) -> Taker {
+        Taker { requests: snapshots.requests(), running: None }
+    }
+
+    /// Begins the snapshot that was asked for, if there is one.
+    #[cfg(test)]
+    pub(crate) fn take_request(&mut self, shared: &Shared) {
+        if self.running.is_none()
+            && let Ok(number) = self.requests.try_recv()
+        {
+            self.begin(shared, number);
+        }
+    }
+
+    fn begin(&mut self, shared: &Shared, number: u64) {
+        let began = crate::clock::mono_now();
+        shared.snapshots.status.lock().began = began;
+        let changes_before = shared.totals().changes;
+        self.running = Some(Running { number, began, changes_before, file: None });
+    }
+
+    /// Writes the next part of the snapshot that was begun.
+    pub(crate) fn step(&mut self, shared: &Shared) -> Progress {
+        let Some(running) = &mut self.running else { return Progress::Idle };
+        let ended = match running.step(shared) {
+            Ok(Step::More) => return Progress::More,
+            Ok(Step::WaitsForLog) => return Progress::WaitsForLog,
+            Ok(Step::Done(written)) => Ok(written),
+            Err(error) => Err(error),
+        };
+        running.end(shared, ended);
+        self.running = None;
+        Progress::Idle
+    }
+}
+
+impl Running {
+    fn step(&mut self, shared: &Shared) -> io::Result<Step> {
+        match &mut self.file {
+            Some(draft) => draft.step(shared),
+            empty => {
+                *empty = Some(Draft::create(shared)?);
+                Ok(Step::More)
+            }
+        }
+    }
+
+    fn end(&self, shared: &Shared, ended: io::Result<Written>) {
+        let number = self.number;
+        let took_ms = crate::clock::mono_now().since(self.began) / 1_000_000;
+        let error = ended.as_ref().err().map(|error| Arc::from(error.to_string()));
+        if ended.is_err()
+            && let Err(error) = remove_leftover(&*shared.snapshots.disk)
+        {
+            tracing::warn!(number, %error, "what a failed snapshot left could not be removed");
+        }
+        let mut status = shared.snapshots.status.lock();
+        status.running = None;
+        status.last_ok = ended.is_ok();
+        status.last_error.clone_from(&error);
+        status.last_took_ms = took_ms;
+        status.finished += 1;
+        match ended {
+            Ok(written) => {
+                status.succeeded += 1;
+                status.log_position = status.running_position;
+                status.changes_before = self.changes_before;
+                status.last_unix_ms = crate::clock::unix_now().0;
+                status.last_bytes = written.bytes;
+                status.last_keys = written.keys;
+                let (keys, bytes) = (written.keys, written.bytes);
+                tracing::info!(number, keys, bytes, took_ms, "snapshot taken");
+            }
+            Err(_) if shared.snapshots.stop.load(Ordering::SeqCst) => {
+                tracing::info!(number, "gave the snapshot up: the server ends");
+            }
+            Err(error) => tracing::error!(number, %error, "snapshot failed"),
+        }
+        drop(status);
+        // At the end of the server no reactor is there any more.
+        if shared.snapshots.requests.lock().is_some() {
+            shared.broadcast(&Mail::SnapshotDone { number, error });
+        }
+    }
+}
