@@ -15,6 +15,7 @@ use crate::client_row::{CLIENT_BYTES, ClientRow};
 use crate::commit::Record;
 use crate::config::Endpoint;
 use crate::cql::CqlState;
+use crate::cql::request_lines::RequestLines;
 use crate::gate::Gate;
 use crate::http::feeds::Feeds;
 use crate::mail::Mail;
@@ -139,7 +140,11 @@ impl Server {
             peer_patience: Patience::default(),
             served_since_group: 0,
             endpoints: worker.settings.endpoints().collect(),
-            cql: cql::Desk::default(),
+            cql: cql::Desk::new(RequestLines::new(
+                worker.settings.log_format,
+                index,
+                Arc::clone(&shared.lines),
+            )),
             http: http::Desk::default(),
             worker,
             shared,
@@ -460,9 +465,9 @@ impl Handler for Server {
         self.resume_publishers(cx);
         self.note_taken(connections);
         self.settle_indexes(cx);
-        if self.worker.walks.len() > 0 {
+        if self.has_scans() {
             self.refresh(cx.now());
-            self.go_on_with_walks(cx, connections);
+            self.resume_scans(cx, connections);
         }
         self.settle_with_log(cx, connections);
         self.record_writes(cx);

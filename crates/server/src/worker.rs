@@ -3,8 +3,6 @@
 use crate::accounts::Accounts;
 use crate::client_row::ClientRow;
 use crate::config::{Durability, Settings};
-use crate::cql::request_lines::RequestLines;
-use crate::cql::walks::Walks;
 use crate::gate::Gate;
 use crate::hot_keys::Sampler;
 use crate::monitor_feeds::monitor_line;
@@ -58,7 +56,6 @@ pub(crate) struct Worker {
     pub(crate) random: SmallRng,
     /// Says which commands are looked at for [`HotKeys`](crate::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
-    pub(crate) walks: Walks,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     pub(crate) gate_max: Gate,
     pub(crate) monitor_feed: Vec<u8>,
@@ -72,7 +69,6 @@ pub(crate) struct Worker {
     pub(crate) log_waits: VecDeque<LogWait>,
     /// Time of this reactor's writes that has been recorded.
     pub(crate) write_ns: u64,
-    pub(crate) request_lines: RequestLines,
 }
 
 #[derive(Debug)]
@@ -107,7 +103,6 @@ impl Worker {
             room: Room::new(&settings, &shared.memory),
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),
-            walks: Walks::default(),
             gate_max: Gate::OPEN,
             monitor_feed: Vec::new(),
             pubsub: Desk::new(index),
@@ -115,7 +110,6 @@ impl Worker {
             backlog: None,
             log_waits: VecDeque::new(),
             write_ns: 0,
-            request_lines: RequestLines::new(settings.log_format, index, Arc::clone(&shared.lines)),
         };
         worker.take_settings(shared, settings);
         worker

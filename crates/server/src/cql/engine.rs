@@ -8,8 +8,10 @@ use cql::error::CqlError;
 use cql::plan::prepared::PreparedStatement;
 use cql::roles::Access;
 use store::Params;
-use wire::cql::{Parameters, ResponseEncoder};
+use wire::cql::Parameters;
 
+use super::execute::Paused;
+use super::reply::ResultSink;
 use super::state::CqlState;
 use crate::commit::Record;
 use crate::config::Durability;
@@ -40,15 +42,22 @@ pub(crate) struct Engine<'a> {
     pub(crate) now: Now,
 }
 
-/// Where the response of one request goes.
+/// How far a statement runs before it pauses, and where it begins.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Rows that it may examine; 0: it runs to its end.
+    pub(crate) rows_max: usize,
+    /// What it has done in earlier turns.
+    pub(crate) begun: Option<Box<Paused>>,
+}
+
+/// What became of a statement.
 #[derive(Debug)]
-pub(crate) struct Reply<'a> {
-    pub(crate) encoder: ResponseEncoder<'a>,
-    pub(crate) stream: i16,
-    pub(crate) out: &'a mut Vec<u8>,
-    /// Version 5: the client knows other columns of the result than the statement has, and is to be
-    /// told the new ones with their id (`RowsMetadata::new_metadata_id`).
-    pub(crate) has_old_metadata: bool,
+pub(crate) enum Executed {
+    /// Its result is written, and waits for this gate.
+    Done(Gate),
+    /// Nothing is written: it continues in a later turn.
+    Paused(Box<Paused>),
 }
 
 impl Engine<'_> {
@@ -61,16 +70,16 @@ impl Engine<'_> {
         PreparedStatement::new(text, keyspace, self.shared.catalog.load_full())
     }
 
-    /// Runs a statement and appends the response. Returns the log position that must be durable
-    /// before the response leaves; 0: none. On an error nothing was appended.
+    /// Runs a statement and writes its result. On an error nothing was written.
     pub(crate) fn execute(
         &mut self,
         client: &mut ClientState,
         statement: &PreparedStatement,
         parameters: &Parameters<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<Gate, CqlError> {
-        self.run(client, statement, parameters, reply)
+        turn: Turn,
+        reply: &mut dyn ResultSink,
+    ) -> Result<Executed, CqlError> {
+        self.run(client, statement, parameters, turn, reply)
     }
 
     /// Runs the statements of a batch as one. `find` knows prepared statements by their ids.
@@ -79,7 +88,7 @@ impl Engine<'_> {
         client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.run_batch(client, batch, find, reply)
     }

@@ -6,7 +6,8 @@
 //! The connection's side: `frames` (bytes to messages), `session` (the state of a connection),
 //! `handshake` and `auth` (how it begins), `logins` (passwords verified recently), `requests` (messages
 //! to replies), `prepared` (statements by id), `processor` and `pool` (where requests run), `parked`
-//! (replies that wait for the log), `walks` (paused reads), `events` (schema events for clients),
+//! (replies that wait for the log), `scan_queue` (paused reads), `reply` (the form of
+//! results), `events` (schema events for clients),
 //! `watch` (requests for SLOWLOG and MONITOR), `request_lines` (a log line per request), `traces`
 //! (the trace of a request).
 
@@ -21,16 +22,17 @@ mod parked;
 mod password_checks;
 pub(crate) mod pool;
 pub(crate) mod processor;
+pub(crate) mod reply;
 pub(crate) mod request_kind;
 pub(crate) mod request_lines;
 pub(crate) mod requests;
+pub(crate) mod scan_queue;
 pub(crate) mod schema_change;
 mod session;
 mod state;
 pub(crate) mod stored_schema;
 pub(crate) mod traces;
 pub(crate) mod virtual_tables;
-pub(crate) mod walks;
 mod watch;
 
 pub(crate) use session::{Phase, Session, Wait};

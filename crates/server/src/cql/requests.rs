@@ -15,17 +15,18 @@ use wire::cql::{
 };
 
 use super::auth::Credentials;
-use super::engine::{ClientState, Engine, Reply};
-use super::execute::Places;
+use super::engine::{ClientState, Engine, Executed, Turn};
+use super::execute::{Paused, Places};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
 use super::processor::Processor;
+use super::reply::WireReply;
 use super::request_kind::RequestKind;
-use super::request_lines::Seen;
+use super::request_lines::{RequestLines, Seen};
+use super::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use super::session::{Phase, Session, Wait};
 use super::state::CqlState;
 use super::traces;
-use super::walks::Walking;
 use crate::commit::LOG_FAILED;
 use crate::commit::Record;
 use crate::config::ReplyPath;
@@ -55,13 +56,51 @@ pub(crate) struct Requests<'a> {
     pub(crate) may_take_long: bool,
 }
 
-/// What has become of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of a request.
+#[derive(Debug)]
 pub(super) enum Ran {
-    /// Its response was appended, and waits for this log position; 0: for none.
+    /// Its response was appended, and waits for this gate.
     Answered(Gate),
-    /// Nothing: it takes too long for a reactor.
+    /// Nothing was appended: its statement continues in a later turn.
+    Paused(Box<Paused>, Arc<PreparedStatement>),
+    /// Nothing was appended: it takes too long for a reactor.
     TooLong,
+}
+
+/// A request whose statement is paused.
+#[derive(Debug)]
+pub(crate) struct PausedScan {
+    pub(crate) id: ConnId,
+    header: Header,
+    /// As it was sent.
+    body: Vec<u8>,
+    compression: Option<Compression>,
+    client: ClientState,
+    statement: Arc<PreparedStatement>,
+    paused: Box<Paused>,
+    /// Time spent on it so far.
+    ns: u64,
+}
+
+impl PausedRequest for PausedScan {
+    fn bytes(&self) -> usize {
+        self.paused.bytes() + self.body.len()
+    }
+}
+
+/// What one reactor keeps for CQL.
+#[derive(Debug)]
+pub(crate) struct ReactorState {
+    pub(crate) processor: Processor,
+    pub(crate) scans: ScanQueue<PausedScan>,
+    pub(crate) request_lines: RequestLines,
+}
+
+impl ReactorState {
+    pub(crate) fn new(request_lines: RequestLines) -> ReactorState {
+        let processor = Processor::default();
+        ReactorState { processor, scans: ScanQueue::default(), request_lines }
+    }
 }
 
 /// Where the response of one request goes, and in which form.
@@ -92,7 +131,7 @@ impl Requests<'_> {
     pub(crate) fn answer(
         &mut self,
         session: &mut Session,
-        own: &mut Processor,
+        own: &mut ReactorState,
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
@@ -103,7 +142,7 @@ impl Requests<'_> {
         let settings = &self.worker.settings;
         if settings.log_cql_requests {
             let seen = Seen { id: session.id, stream: header.stream, kind };
-            self.worker.request_lines.note(seen, self.now);
+            own.request_lines.note(seen, self.now);
         }
         let start = out.len();
         let clock_start = self.worker.stamp;
@@ -111,38 +150,40 @@ impl Requests<'_> {
             if settings.reply == ReplyPath::Pool && settings.stub < stub::HEADER {
                 return self.hand_over(session, header, body, out);
             }
-            let cql = self.cql;
-            let compression = session.compression;
-            self.worker.walks.begin();
-            let responded = cql.processors.with(own, |processor| {
+            let (cql, compression) = (self.cql, session.compression);
+            cql.processors.with(&mut own.processor, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
-            });
-            if let Some((paused, statement)) = self.worker.walks.end() {
+            })
+        } else {
+            self.handshake(session, header, body, out)
+        };
+        let responded = match responded {
+            Ok(Ran::TooLong) => {
                 out.truncate(start);
-                let walking = Walking {
+                return self.hand_over_long(session, header, body, out);
+            }
+            Ok(Ran::Paused(paused, statement)) => {
+                out.truncate(start);
+                let scan = PausedScan {
                     id: session.id,
                     header: *header,
                     body: body.to_vec(),
-                    compression,
+                    compression: session.compression,
                     client: session.client.clone(),
                     statement,
                     paused,
                     ns: self.spend(clock_start),
-                    terms: None,
                 };
-                self.worker.walks.push(walking);
-                session.in_flight += 1;
-                session.walking += 1;
-                return;
+                let Err(error) = own.scans.push(scan) else {
+                    session.in_flight += 1;
+                    session.walking += 1;
+                    return;
+                };
+                Err(error)
             }
-            responded
-        } else {
-            self.handshake(session, header, body, out)
+            Ok(Ran::Answered(gate)) => Ok(gate),
+            Err(error) => Err(error),
         };
-        if let Ok(Ran::TooLong) = responded {
-            out.truncate(start);
-            return self.hand_over_long(session, header, body, out);
-        }
         let ns = self.spend(clock_start);
         self.finish(session, (header, body), responded, (start, ns), out);
     }
@@ -188,19 +229,15 @@ impl Requests<'_> {
         &mut self,
         session: &mut Session,
         (header, body): (&Header, &[u8]),
-        responded: Result<Ran>,
+        responded: Result<Gate>,
         (start, ns): (usize, u64),
         out: &mut Vec<u8>,
     ) {
-        let gate = match responded {
-            Ok(Ran::Answered(gate)) => gate,
-            Ok(Ran::TooLong) => unreachable!("it was handed over"),
-            Err(error) => {
-                out.truncate(start);
-                self.refuse(header, session.compression, &error, out);
-                Gate::OPEN
-            }
-        };
+        let gate = responded.unwrap_or_else(|error| {
+            out.truncate(start);
+            self.refuse(header, session.compression, &error, out);
+            Gate::OPEN
+        });
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, header, body, ns);
         if !gate.is_open_at(self.worker.durable) {
@@ -212,44 +249,51 @@ impl Requests<'_> {
         }
     }
 
-    /// Goes on with a statement. Its response is appended or parked when it is whole; until then it
-    /// waits for the next turn.
-    pub(crate) fn go_on(
+    /// Resumes a statement. Its response is appended or parked when it is complete.
+    pub(crate) fn resume(
         &mut self,
         session: &mut Session,
-        own: &mut Processor,
-        walking: Walking,
+        own: &mut ReactorState,
+        scan: PausedScan,
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
         let clock_start = self.worker.stamp;
         let cql = self.cql;
-        let Walking { header, body, compression, statement, paused, mut client, ns, id, terms } =
-            walking;
-        self.worker.walks.begin();
-        self.worker.walks.begun = Some(paused);
-        let responded = cql.processors.with(own, |processor| {
+        let PausedScan { id, header, body, compression, mut client, statement, paused, ns } = scan;
+        let responded = cql.processors.with(&mut own.processor, |processor| {
             let of = (&header, &body[..], compression, ns);
-            self.go_on_with(&mut client, processor, &statement, of, out)
+            self.run_paused(&mut client, processor, &statement, paused, of, out)
         });
-        let ended = self.worker.walks.end();
         let ns = ns + self.spend(clock_start);
-        if let Some((paused, statement)) = ended {
-            out.truncate(start);
-            let walking =
-                Walking { id, header, body, compression, client, statement, paused, ns, terms };
-            return self.worker.walks.push(walking);
-        }
+        let responded = match responded {
+            Ok(Ran::Paused(paused, statement)) => {
+                out.truncate(start);
+                let scan =
+                    PausedScan { id, header, body, compression, client, statement, paused, ns };
+                let Err(error) = own.scans.push(scan) else { return };
+                // The queue has the request; what is left of it is an error to its stream.
+                session.in_flight -= 1;
+                session.walking -= 1;
+                out.truncate(start);
+                self.executed(RequestKind::of(header.opcode), ns);
+                return self.refuse(&header, compression, &error, out);
+            }
+            Ok(Ran::Answered(gate)) => Ok(gate),
+            Ok(Ran::TooLong) => unreachable!("only SELECT pauses"),
+            Err(error) => Err(error),
+        };
         session.in_flight -= 1;
         session.walking -= 1;
         self.finish(session, (&header, &body), responded, (start, ns), out);
     }
 
-    fn go_on_with(
+    fn run_paused(
         &mut self,
         client: &mut ClientState,
         processor: &mut Processor,
         statement: &Arc<PreparedStatement>,
+        paused: Box<Paused>,
         (header, body, compression, ns): (&Header, &[u8], Option<Compression>, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran> {
@@ -265,30 +309,34 @@ impl Requests<'_> {
             _ => return Err(malformed(MalformedBody::WrongSide)),
         };
         let of = (statement, metadata_id);
+        let begun = Some(paused);
         if !traces::is_traced(header) {
-            return self.execute(client, &mut processor.record, of, parameters, &mut answer);
+            let record = &mut processor.record;
+            return self.execute(client, record, of, parameters, begun, &mut answer);
         }
         let traced = (header, &request, ns);
         self.run_traced(client, processor, traced, &mut answer, |own, client, processor, answer| {
-            own.execute(client, &mut processor.record, of, parameters, answer)
+            own.execute(client, &mut processor.record, of, parameters, begun, answer)
         })
     }
 
-    /// Runs a statement, and remembers it if it pauses. `metadata_id`: what the client knows of the
-    /// result.
+    /// Runs a statement. `metadata_id`: what the client knows of the result. `begun`: what the statement has
+    /// done before.
     fn execute(
         &mut self,
         client: &mut ClientState,
         record: &mut Record,
         (statement, metadata_id): (&Arc<PreparedStatement>, Option<&[u8]>),
         parameters: &Parameters<'_>,
+        begun: Option<Box<Paused>>,
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         let mut reply = answer.reply();
-        reply.has_old_metadata = metadata_id.is_some_and(|id| id != statement.result_metadata_id);
+        let has_old_metadata = metadata_id.is_some_and(|id| id != statement.result_metadata_id);
         // The client needs the columns that it does not know.
-        let skip_metadata = parameters.skip_metadata && !reply.has_old_metadata;
-        let parameters = Parameters { skip_metadata, ..*parameters };
+        reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
+        reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
+        let rows_max = if self.may_take_long { 0 } else { ROWS_PER_TURN };
         let now = self.worker.time(self.params);
         let mut engine = Engine {
             shared: self.shared,
@@ -298,11 +346,11 @@ impl Requests<'_> {
             record,
             now,
         };
-        let gate = engine.execute(client, statement, &parameters, &mut reply)?;
-        if self.worker.walks.paused.is_some() {
-            self.worker.walks.statement = Some(Arc::clone(statement));
-        }
-        Ok(Ran::Answered(gate))
+        let turn = Turn { rows_max, begun };
+        Ok(match engine.execute(client, statement, parameters, turn, &mut reply)? {
+            Executed::Done(gate) => Ran::Answered(gate),
+            Executed::Paused(paused) => Ran::Paused(paused, Arc::clone(statement)),
+        })
     }
 
     /// Runs a request on a thread of the pool: appends its response, and returns its gate.
@@ -322,7 +370,7 @@ impl Requests<'_> {
         });
         let gate = match responded {
             Ok(Ran::Answered(gate)) => gate,
-            Ok(Ran::TooLong) => unreachable!("threads of a pool run everything"),
+            Ok(Ran::TooLong | Ran::Paused(..)) => unreachable!("threads of a pool run everything"),
             Err(error) => {
                 out.clear();
                 self.refuse(header, compression, &error, out);
@@ -612,7 +660,7 @@ impl Requests<'_> {
     ) -> Result<Ran> {
         for _ in 0..PLANS_MAX {
             let ran = self.run_planned(client, processor, request, is_stub, answer);
-            if ran != Err(CqlError::TableAltered) {
+            if !matches!(ran, Err(CqlError::TableAltered)) {
                 return ran;
             }
         }
@@ -640,7 +688,7 @@ impl Requests<'_> {
                     return Ok(Ran::TooLong);
                 }
                 let of = (&Arc::new(statement), None);
-                self.execute(client, &mut processor.record, of, parameters, answer)
+                self.execute(client, &mut processor.record, of, parameters, None, answer)
             }
             Request::Execute { id, result_metadata_id, parameters } => {
                 let Processor { record, known } = processor;
@@ -651,7 +699,8 @@ impl Requests<'_> {
                 if takes_long(statement, client) && !may_take_long {
                     return Ok(Ran::TooLong);
                 }
-                self.execute(client, record, (statement, *result_metadata_id), parameters, answer)
+                let of = (statement, *result_metadata_id);
+                self.execute(client, record, of, parameters, None, answer)
             }
             Request::Batch(batch) => {
                 for (statement, _) in batch.statements.iter() {
@@ -733,9 +782,15 @@ impl Requests<'_> {
 }
 
 impl Answer<'_, '_> {
-    fn reply(&mut self) -> Reply<'_> {
+    fn reply(&mut self) -> WireReply<'_> {
         let Answer { encoder, stream, out } = self;
-        Reply { encoder: *encoder, stream: *stream, out, has_old_metadata: false }
+        WireReply {
+            encoder: *encoder,
+            stream: *stream,
+            out,
+            skip_columns: false,
+            new_metadata_id: None,
+        }
     }
 
     /// Done, and there is nothing to say.

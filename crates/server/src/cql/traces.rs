@@ -73,11 +73,8 @@ impl Requests<'_> {
         let before = answer.out.len();
         let start = self.worker.clock.now();
         let ran = run(self, client, processor, answer)?;
+        // The trace of a statement that is paused is made when it has ended.
         let Ran::Answered(gate) = ran else { return Ok(ran) };
-        if self.worker.walks.paused.is_some() {
-            // The trace is made when it has ended.
-            return Ok(ran);
-        }
         let end = self.worker.clock.now();
         let ns = before_ns + self.worker.clock.delta_ns(start, end);
         let us = i32::try_from(ns / 1000).unwrap_or(i32::MAX);

@@ -1,9 +1,9 @@
 //! CQL: bytes to messages, messages to replies, in the order in which the log lets them go.
 
 use crate::cql::frames::{self, End, FrameError, Framing, Step};
-use crate::cql::processor::Processor;
-use crate::cql::requests::Requests;
-use crate::cql::walks::{OF_CONNECTION_MAX, Walking};
+use crate::cql::request_lines::RequestLines;
+use crate::cql::requests::{ReactorState, Requests};
+use crate::cql::scan_queue::OF_CONNECTION_MAX;
 use crate::cql::{Phase, Session, Wait};
 use crate::gate::{Gate, Lsn};
 use crate::mail::{CqlReply, Mail};
@@ -28,7 +28,7 @@ const REPLIES_BYTES_KEPT_MAX: usize = 1 << 20;
 const STUB_ECHO: usize = 5;
 
 /// What one reactor keeps for its CQL connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Desk {
     /// Replies of one read that travel in segments.
     replies: Vec<u8>,
@@ -41,7 +41,30 @@ pub(super) struct Desk {
     /// Connections that wait for parked replies to leave.
     full: Vec<ConnId>,
     /// Of this reactor alone.
-    processor: Processor,
+    reactor: ReactorState,
+}
+
+impl Desk {
+    pub(super) fn new(request_lines: RequestLines) -> Desk {
+        Desk {
+            replies: Vec::new(),
+            parked: Vec::new(),
+            parked_bytes: 0,
+            released: Lsn::default(),
+            full: Vec::new(),
+            reactor: ReactorState::new(request_lines),
+        }
+    }
+
+    /// Writes the log lines of requests that were gathered.
+    pub(super) fn write_request_lines(&mut self) {
+        self.reactor.request_lines.write();
+    }
+
+    /// Whether statements wait to be resumed.
+    pub(super) fn has_paused(&self) -> bool {
+        !self.reactor.scans.is_empty()
+    }
 }
 
 /// Why a read ended before its input did.
@@ -65,7 +88,7 @@ struct Serving<'a> {
     session: &'a mut Session,
     out: &'a mut Output,
     replies: &'a mut Vec<u8>,
-    own: &'a mut Processor,
+    own: &'a mut ReactorState,
     started: u64,
     pause_bytes: usize,
     in_flight_max: usize,
@@ -83,7 +106,7 @@ impl frames::Reader for Serving<'_> {
         if self.session.phase != Phase::Ready {
             return messages.len();
         }
-        self.requests.look_ahead(self.own, messages, self.session.framing.agreed)
+        self.requests.look_ahead(&self.own.processor, messages, self.session.framing.agreed)
     }
 
     fn message(&mut self, header: &Header, body: &[u8]) -> Step {
@@ -195,7 +218,7 @@ impl Server {
             session,
             out,
             replies: &mut desk.replies,
-            own: &mut desk.processor,
+            own: &mut desk.reactor,
             started,
             pause_bytes,
             in_flight_max,
@@ -332,7 +355,7 @@ impl Server {
             });
             self.cql.parked.append(&mut listed);
             // Reads that have paused may have waited for that.
-            if self.worker.walks.len() > 0 {
+            if self.cql.has_paused() {
                 cx.poll();
             }
         }
@@ -473,8 +496,8 @@ impl Server {
         }
     }
 
-    /// Goes on with long statements for a moment, each of them for one piece at most.
-    pub(super) fn go_on_with_walks(
+    /// Resumes paused statements for a moment, each for one part at most.
+    pub(super) fn resume_scans(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
@@ -482,78 +505,95 @@ impl Server {
         let started = self.worker.clock.now();
         self.worker.stamp = started;
         let mut has_moved = false;
-        for _ in 0..self.worker.walks.len() {
-            let Some(walking) = self.worker.walks.pop() else { break };
-            match self.go_on_with_walk(cx, connections, walking) {
-                None => has_moved = true,
-                Some(walking) => self.worker.walks.push(walking),
+        let (mut cql, mut http) = (self.cql.reactor.scans.len(), self.http.scans.len());
+        // One of each protocol at a time: neither waits for all of the other.
+        while cql + http > 0 && !self.worker.has_served_its_share(started) {
+            if cql > 0 {
+                cql -= 1;
+                has_moved |= self.resume_cql(cx, connections);
             }
-            if self.worker.has_served_its_share(started) {
-                break;
+            if http > 0 {
+                http -= 1;
+                self.resume_http(cx, connections);
+                has_moved = true;
             }
         }
-        if has_moved && self.worker.walks.len() > 0 {
+        if has_moved && self.has_scans() {
             cx.poll();
         }
     }
 
-    /// Goes on with one. Gives it back if its peer is to take other replies before: the peer or the log
-    /// call when they have.
-    fn go_on_with_walk(
+    /// Whether statements are paused.
+    pub(super) fn has_scans(&self) -> bool {
+        self.cql.has_paused() || !self.http.scans.is_empty()
+    }
+
+    /// Resumes the statement that has waited longest. False if its peer is to take other replies first: the
+    /// peer or the log call when it has.
+    fn resume_cql(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
-        walking: Walking,
-    ) -> Option<Walking> {
+    ) -> bool {
+        let Some(scan) = self.cql.reactor.scans.pop() else { return false };
         let pause_bytes = self.output_pause_bytes();
         // Nobody waits for it if its connection is gone.
-        let (session, out) = match connections.get_mut(walking.id)? {
-            (AnySession::Cql(session), out) => (session, out),
-            (AnySession::Http(session), out) => {
-                self.go_on_with_exchange(cx, session, walking, out);
-                return None;
-            }
-            (AnySession::Resp(_), _) => return None,
+        let Some((AnySession::Cql(session), out)) = connections.get_mut(scan.id) else {
+            return true;
         };
         if out.pending_bytes() > pause_bytes {
             if !session.is_full {
                 // All of it may leave at the end of this turn.
                 cx.poll();
             }
-            return Some(walking);
+            self.cql.reactor.scans.restore(scan);
+            return false;
         }
         if session.parked.bytes() > pause_bytes {
-            return Some(walking);
+            self.cql.reactor.scans.restore(scan);
+            return false;
         }
         let before = session.parked.bytes();
         let limits = self.cql_limits(session);
         let (mut requests, desk) = self.requests(session.id, limits);
-        requests.go_on(session, &mut desk.processor, walking, &mut desk.replies);
+        requests.resume(session, &mut desk.reactor, scan, &mut desk.replies);
         desk.send_replies(session, out);
         self.note_parked(session, before);
         self.publish_cql(session);
         if session.is_done() {
             cx.close(session.id);
         }
-        None
+        true
+    }
+
+    /// Resumes the statement of HTTP that has waited longest.
+    fn resume_http(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+    ) {
+        let Some(paused) = self.http.scans.pop() else { return };
+        if let Some((AnySession::Http(session), out)) = connections.get_mut(paused.id) {
+            self.resume_exchange(cx, session, paused, out);
+        }
     }
 
     /// Long statements that wait to go on.
     #[cfg(test)]
     pub(crate) fn waiting_walks(&self) -> usize {
-        self.worker.walks.len()
+        self.cql.reactor.scans.len() + self.http.scans.len()
     }
 
     /// How often statements have paused.
     #[cfg(test)]
     pub(crate) fn paused_walks(&self) -> usize {
-        self.worker.walks.pauses
+        self.cql.reactor.scans.pauses + self.http.scans.pauses
     }
 
     /// What this reactor does for prepared statements now and then.
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;
-        self.cql.processor.known.forget_departed(table);
+        self.cql.reactor.processor.known.forget_departed(table);
         if self.worker.index == 0 {
             self.cql_state.processors.forget_departed(table);
         }

@@ -92,7 +92,7 @@ impl Server {
         self.account_memory();
         self.worker.accounts.flush();
         self.worker.refresh_room(&self.shared);
-        self.worker.request_lines.write();
+        self.cql.write_request_lines();
         if self.worker.index == 0 {
             self.sample_rates();
         }

@@ -11,12 +11,12 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 
 use super::{Server, Session as AnySession};
 use crate::config::Settings;
-use crate::cql::walks::Walking;
+use crate::cql::scan_queue::ScanQueue;
 use crate::gate::Gate;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
-    Delayed, Exchange, Outcome, Phase, Pipeline, PipelineStop, Scratch, Session, Terms, Wait, find,
-    go_on_with_cql,
+    Delayed, Exchange, Outcome, PausedStatement, Phase, Pipeline, PipelineStop, Scratch, Session,
+    Terms, Wait, find, resume_statement, statement_error,
 };
 use crate::mail::Mail;
 use crate::protocol::ClientProtocol;
@@ -34,6 +34,8 @@ pub(super) struct Desk {
     batch: RequestBatch,
     scratch: Scratch,
     date: DateText,
+    /// Statements that are paused.
+    pub(super) scans: ScanQueue<PausedStatement>,
     /// Connections that have not taken what they were sent of the log. Some may have left.
     untaken: Vec<ConnId>,
     /// Those that had something to take at the last look, how much they had taken since they came when
@@ -47,6 +49,7 @@ impl Default for Desk {
             batch: RequestBatch::new(),
             scratch: Scratch::new(),
             date: DateText::default(),
+            scans: ScanQueue::default(),
             untaken: Vec::new(),
             takers: HashMap::default(),
         }
@@ -65,7 +68,7 @@ enum Why {
     /// The answer goes on for ever.
     Stream,
     /// The answer comes in a later turn.
-    Walk,
+    Scan,
     /// Commands of a pipeline are left.
     Pipeline(PipelineStop),
     /// The answer to a wrong password has to wait for its time.
@@ -188,8 +191,8 @@ impl Server {
             if session.is_stream() {
                 return (index + 1, Some(Why::Stream));
             }
-            if session.wait == Some(Wait::Walk) {
-                return (index + 1, Some(Why::Walk));
+            if session.wait == Some(Wait::Scan) {
+                return (index + 1, Some(Why::Scan));
             }
             if session.wait == Some(Wait::Refusal) {
                 return (index + 1, Some(Why::Refusal));
@@ -250,12 +253,18 @@ impl Server {
         started: (u64, u64),
         out: &mut Output,
     ) -> Gate {
-        if let Some(mut walking) = outcome.walking.take() {
-            walking.terms = Some(terms);
-            walking.ns = self.spend(started);
-            session.wait = Some(Wait::Walk);
-            self.worker.walks.push(*walking);
-            return Gate::OPEN;
+        if let Some(mut paused) = outcome.paused.take() {
+            paused.terms = terms;
+            paused.ns = self.spend(started);
+            match self.http.scans.push(*paused) {
+                Ok(()) => {
+                    session.wait = Some(Wait::Scan);
+                    return Gate::OPEN;
+                }
+                Err(error) => {
+                    outcome = statement_error(&error, &mut self.http.scratch.body);
+                }
+            }
         }
         let has_begun = outcome.pipeline.is_some() || outcome.is_continuation;
         let scratch = &mut self.http.scratch;
@@ -318,22 +327,22 @@ impl Server {
     }
 
     /// Goes on with a statement of CQL whose connection waits for it.
-    pub(super) fn go_on_with_exchange(
+    pub(super) fn resume_exchange(
         &mut self,
         cx: &mut Context<'_, Mail>,
         session: &mut Session,
-        mut walking: Walking,
+        paused: PausedStatement,
         out: &mut Output,
     ) {
-        let started = (self.worker.stamp, walking.ns);
-        let terms = walking.terms.take().expect("a statement of HTTP has them");
+        let started = (self.worker.stamp, paused.ns);
+        let terms = paused.terms;
         let Server { shared, cql_state, feeds, params, worker, record, http: desk, now, .. } = self;
         desk.date.update(*now);
         let scratch = &mut desk.scratch;
         scratch.begin(session, worker, session.durability);
         let mut exchange =
             Exchange { shared, cql: cql_state, feeds, params, worker, record, scratch, now: *now };
-        let outcome = go_on_with_cql(&mut exchange, walking);
+        let outcome = resume_statement(&mut exchange, paused);
         session.wait = None;
         let gate = self.end_answer(session, outcome, terms, started, out);
         if session.wait.is_none() {
@@ -420,7 +429,7 @@ impl Server {
     fn stop_http(&mut self, session: &mut Session, why: Why) -> Next {
         match why {
             Why::Turn | Why::Pipeline(PipelineStop::Turn) => return Next::Again,
-            Why::Stream | Why::Walk | Why::Refusal => {}
+            Why::Stream | Why::Scan | Why::Refusal => {}
             Why::Close => {
                 session.closing = true;
                 return Next::Close;
@@ -487,7 +496,7 @@ impl Server {
                 let id = session.id;
                 self.timed.retain(|_, waiting| *waiting != id);
             }
-            Some(Wait::Subscription | Wait::Room | Wait::Walk) | None => {}
+            Some(Wait::Subscription | Wait::Room | Wait::Scan) | None => {}
         }
         if let Some(subscription) = &session.subscription {
             self.worker.forget_subscriptions(&self.shared, session.id, subscription.names());
@@ -593,7 +602,7 @@ fn judge(
     now: MonoNs,
 ) -> Verdict {
     const MS: u64 = 1_000_000;
-    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Walk | Wait::Refusal));
+    let waits = matches!(session.wait, Some(Wait::Room | Wait::Pause | Wait::Scan | Wait::Refusal));
     if waits && !session.closing {
         return Verdict::Stay;
     }

@@ -4,7 +4,7 @@
 //! columns, both as INSERT JSON and SELECT JSON do it. The connection remembers nothing, no USE either:
 //! the keyspace comes with each request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,31 +12,35 @@ use base64::engine::general_purpose::STANDARD;
 use cql::error::CqlError;
 use cql::json_limits;
 use cql::plan::prepared::PreparedStatement;
+use cql::schema::Catalog;
+use cql::types::CqlType;
 use cql::value::{check_size, json, text::put_json};
+use foldhash::fast::RandomState;
 use serde_json::value::RawValue;
-use wire::cql::{
-    Consistency, Direction, HEADER_BYTES, Header, Limits, Metadata, Notes, Parameters,
-    ParametersToSend, Request as CqlRequest, RequestEncoder, Response, ResponseEncoder, Value,
-    Version, decode_request, decode_response,
-};
+use wire::cql::{Columns, Consistency, Encoded, OwnedValues, Parameters, Reader, SchemaChange};
 use wire::http::Request;
 
 use super::column;
-use super::exchange::{Answered, Exchange, JSON, Outcome, durability};
+use super::exchange::{Answered, Exchange, JSON, Outcome, Terms, durability};
 use super::reply;
 use crate::commit::LOG_FAILED;
 use crate::config::CqlAuthenticator;
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::Paused;
-use crate::cql::walks::Walking;
+use crate::cql::reply::{ResultRows, ResultSink};
+use crate::cql::scan_queue::{PausedRequest, ROWS_PER_TURN};
+use reactor::ConnId;
 
 /// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be
 /// turned into JSON at once.
 const PAGE_ROWS: i32 = 5_000;
 /// Bytes of an error's text.
 const ERROR_BYTES_MAX: usize = 1024;
-const VERSION: Version = Version::V5;
-const STREAM: i16 = 0;
+
+/// Planned statements that one reactor keeps; all are dropped when there is one more.
+const STATEMENTS_MAX: usize = 256;
+/// The longest text of a statement that is kept.
+const STATEMENT_BYTES_MAX: usize = 4096;
 
 type Result<T> = std::result::Result<T, CqlError>;
 
@@ -73,27 +77,73 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
             Err(CqlError::TableAltered) => exchange.run_cql(&call),
             ran => ran,
         });
-    Ok(ran.unwrap_or_else(|error| fail(exchange, &error)))
+    Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body)))
 }
 
-/// Goes on with a statement that has paused.
-pub(crate) fn go_on(exchange: &mut Exchange<'_>, walking: Walking) -> Outcome {
-    let Walking { header, body, client, statement, paused, .. } = walking;
-    let message = Message { header, body, client, statement };
-    let ran = exchange.run_message(message, Some(paused));
-    ran.unwrap_or_else(|error| fail(exchange, &error))
+/// Resumes a statement.
+pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Outcome {
+    let PausedStatement { request, paused, .. } = paused;
+    exchange
+        .run_bound(request, Some(paused))
+        .unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body))
 }
 
-/// A statement as the message that a driver would send: what it means stands in one place.
-struct Message {
-    header: Header,
-    body: Vec<u8>,
-    client: ClientState,
+/// Statements that were planned on one reactor, by their text.
+#[derive(Debug, Default)]
+pub(super) struct Statements(HashMap<String, Arc<PreparedStatement>, RandomState>);
+
+impl Statements {
+    fn find(
+        &self,
+        text: &str,
+        keyspace: Option<&str>,
+        catalog: &Arc<Catalog>,
+    ) -> Option<Arc<PreparedStatement>> {
+        let found = self.0.get(text)?;
+        let is_same = found.is_qualified || found.keyspace.as_deref() == keyspace;
+        (is_same && found.is_current(catalog)).then(|| Arc::clone(found))
+    }
+
+    fn keep(&mut self, text: &str, statement: &Arc<PreparedStatement>) {
+        if text.len() > STATEMENT_BYTES_MAX {
+            return;
+        }
+        if self.0.len() >= STATEMENTS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(text.to_owned(), Arc::clone(statement));
+    }
+}
+
+/// A statement with its values.
+#[derive(Debug)]
+struct BoundRequest {
     statement: Arc<PreparedStatement>,
+    client: ClientState,
+    values: OwnedValues,
+    page_size: i32,
+    paging_state: Option<Vec<u8>>,
+}
+
+/// A request whose statement is paused.
+#[derive(Debug)]
+pub(crate) struct PausedStatement {
+    pub(crate) id: ConnId,
+    request: BoundRequest,
+    paused: Box<Paused>,
+    /// Time spent on it so far.
+    pub(crate) ns: u64,
+    pub(crate) terms: Terms,
+}
+
+impl PausedRequest for PausedStatement {
+    fn bytes(&self) -> usize {
+        self.paused.bytes() + self.request.values.bytes()
+    }
 }
 
 /// An error with Cassandra's code and words.
-fn fail(exchange: &mut Exchange<'_>, error: &CqlError) -> Outcome {
+pub(crate) fn statement_error(error: &CqlError, body: &mut Vec<u8>) -> Outcome {
     let status = match error {
         CqlError::Unauthorized(_) => 403,
         CqlError::BadCredentials(_) => 401,
@@ -103,8 +153,7 @@ fn fail(exchange: &mut Exchange<'_>, error: &CqlError) -> Outcome {
         _ => 400,
     };
     let text = shortened(error.to_string());
-    let outcome = Outcome::error(status, &text, &mut exchange.scratch.body);
-    let body = &mut exchange.scratch.body;
+    let outcome = Outcome::error(status, &text, body);
     body.pop();
     body.extend_from_slice(format!(",\"code\":{}}}", error.kind().code()).as_bytes());
     outcome
@@ -159,7 +208,7 @@ impl<'a> Call<'a> {
     }
 
     /// The values in the order and the form of the statement's markers.
-    fn bind(&self, statement: &PreparedStatement) -> Result<Vec<Option<Vec<u8>>>> {
+    fn bind(&self, statement: &PreparedStatement) -> Result<OwnedValues> {
         let raws: Vec<Option<&RawValue>> = match &self.values {
             Given::None => Vec::new(),
             Given::InOrder(raws) => raws.iter().copied().map(Some).collect(),
@@ -180,16 +229,16 @@ impl<'a> Call<'a> {
             )));
         }
         // A named value is repeated for each marker of its name.
-        let mut bytes = 0;
-        let decode = |(raw, marker): (Option<&RawValue>, &cql::expression::Marker)| {
+        let (mut values, mut bytes) = (OwnedValues::default(), 0);
+        for (raw, marker) in raws.into_iter().zip(&statement.values) {
             let missing = || CqlError::invalid(format!("no value for {}", marker.name));
             let value = json::decode_raw(raw.ok_or_else(missing)?, &marker.of)
                 .map_err(|error| CqlError::invalid(format!("{}: {error}", marker.name)))?;
             bytes += value.as_ref().map_or(0, Vec::len);
             check_size(bytes)?;
-            Ok(value)
-        };
-        raws.into_iter().zip(&statement.values).map(decode).collect()
+            values.push(value.as_deref())?;
+        }
+        Ok(values)
     }
 }
 
@@ -209,142 +258,149 @@ impl Exchange<'_> {
             let text = "roles log in to CQL, which is not done by HTTP: see cql-authenticator";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
-        let client = ClientState {
-            keyspace: call.keyspace.clone(),
-            access: None,
-            durability: self.durability(),
-            local: self.local(),
-        };
-        let Exchange { shared, cql, params, worker, record, .. } = self;
-        let now = worker.time(params);
-        let engine = Engine { shared, cql, params, worker, record, now };
-        let statement = engine.prepare(&call.statement, call.keyspace.as_deref())?;
+        let statement = self.plan(&call.statement, call.keyspace.as_deref())?;
         if statement.takes_long() {
             let text = "passwords of roles are hashed for too long to do it by HTTP";
             return Err(CqlError::invalid(text));
         }
-        let values = call.bind(&statement)?;
-        let mut message = Vec::new();
+        let request = BoundRequest {
+            client: ClientState {
+                keyspace: call.keyspace.clone(),
+                access: None,
+                durability: self.durability(),
+                local: self.local(),
+            },
+            values: call.bind(&statement)?,
+            page_size: call.page_size.filter(|rows| *rows > 0).unwrap_or(PAGE_ROWS),
+            paging_state: call.paging_state.clone(),
+            statement,
+        };
+        self.run_bound(request, None)
+    }
+
+    /// Plans a statement, unless this reactor has planned it for the schema as it is now.
+    fn plan(&mut self, text: &str, keyspace: Option<&str>) -> Result<Arc<PreparedStatement>> {
+        let catalog = self.shared.catalog.load_full();
+        if let Some(known) = self.scratch.statements.find(text, keyspace, &catalog) {
+            return Ok(known);
+        }
+        let statement = Arc::new(PreparedStatement::new(text, keyspace, catalog)?);
+        self.scratch.statements.keep(text, &statement);
+        Ok(statement)
+    }
+
+    /// Runs a statement from its beginning, or from where it has paused, until it ends or pauses.
+    fn run_bound(
+        &mut self,
+        mut request: BoundRequest,
+        begun: Option<Box<Paused>>,
+    ) -> Result<Outcome> {
+        let id = self.connection();
         let parameters = Parameters {
-            page_size: Some(call.page_size.filter(|rows| *rows > 0).unwrap_or(PAGE_ROWS)),
-            paging_state: call.paging_state.as_deref(),
+            values: request.values.as_values(),
+            page_size: Some(request.page_size),
+            paging_state: request.paging_state.as_deref(),
             ..Parameters::new(Consistency::One)
         };
-        let values: Vec<_> = values
-            .iter()
-            .map(|value| (None, value.as_deref().map_or(Value::Null, Value::Bytes)))
-            .collect();
-        let to_send = ParametersToSend { parameters, values: &values };
-        let encoder = RequestEncoder { version: VERSION, compression: None };
-        encoder.query(STREAM, "", &to_send, &mut message);
-        let header = decode_header(&message, Direction::Request);
-        let body = message.split_off(HEADER_BYTES);
-        let statement = Arc::new(statement);
-        self.run_message(Message { header, body, client, statement }, None)
-    }
-
-    /// Runs a statement from its beginning or from where it has paused, to its end or to where it pauses.
-    fn run_message(&mut self, message: Message, begun: Option<Box<Paused>>) -> Result<Outcome> {
-        let id = self.connection();
-        let Message { header, body, mut client, statement } = message;
-        let (request, _) =
-            decode_request(&header, &body).map_err(|error| bad(error.to_string()))?;
-        let CqlRequest::Query { parameters, .. } = request else {
-            unreachable!("a query was encoded")
-        };
         let Exchange { shared, cql, params, worker, record, scratch, .. } = self;
-        worker.walks.begin();
-        worker.walks.begun = begun;
         let now = worker.time(params);
         let mut engine = Engine { shared, cql, params, worker, record, now };
-        let encoder =
-            ResponseEncoder { version: VERSION, compression: None, notes: Notes::default() };
-        let out = &mut scratch.replies;
-        let mut reply = Reply { encoder, stream: STREAM, out, has_old_metadata: false };
-        let ran = engine.execute(&mut client, &statement, &parameters, &mut reply);
-        if worker.walks.paused.is_some() {
-            worker.walks.statement = Some(statement);
+        let turn = Turn { rows_max: ROWS_PER_TURN, begun };
+        let (client, statement) = (&mut request.client, &request.statement);
+        let mut result = JsonResult { out: &mut scratch.body };
+        match engine.execute(client, statement, &parameters, turn, &mut result)? {
+            Executed::Paused(paused) => {
+                let terms = Terms::REFUSED;
+                Ok(Outcome::paused(PausedStatement { id, request, paused, ns: 0, terms }))
+            }
+            Executed::Done(gate) if self.worker.is_lost(self.shared, gate) => {
+                Err(CqlError::Server(LOG_FAILED.to_owned()))
+            }
+            Executed::Done(gate) => Ok(Outcome::new(200, JSON).gated(gate)),
         }
-        if let Some((paused, statement)) = worker.walks.end() {
-            let walking = Walking {
-                id,
-                header,
-                body,
-                compression: None,
-                client,
-                statement,
-                paused,
-                ns: 0,
-                terms: None,
-            };
-            return Ok(Outcome::paused(walking));
-        }
-        let gate = ran?;
-        if !gate.is_open_at(self.worker.durable)
-            && self.shared.log.poisoned().is_some()
-            && !gate.is_open_at(self.shared.log.durable())
-        {
-            return Err(CqlError::Server(LOG_FAILED.to_owned()));
-        }
-        let scratch = &mut *self.scratch;
-        let header = decode_header(&scratch.replies, Direction::Response);
-        let (response, notes) = decode_response(&header, &scratch.replies[HEADER_BYTES..])
-            .map_err(|error| CqlError::Server(error.to_string()))?;
-        write_response(&response, &notes.warnings, &mut scratch.body);
-        Ok(Outcome::new(200, JSON).gated(gate))
     }
 }
 
-fn decode_header(message: &[u8], direction: Direction) -> Header {
-    let limits = Limits { body_bytes_max: usize::MAX };
-    let header = Header::decode(message, direction, Some(VERSION), &limits);
-    header.ok().flatten().expect("this server has just written it")
+/// Appends a result as a JSON object.
+#[derive(Debug)]
+struct JsonResult<'a> {
+    out: &'a mut Vec<u8>,
 }
 
-fn write_response(response: &Response<'_>, warnings: &[&str], out: &mut Vec<u8>) {
-    let rows = if let Response::Rows(rows) = response { Some(rows) } else { None };
-    let nothing = Metadata::default();
-    let metadata = rows.map_or(&nothing, |rows| &rows.metadata);
-    out.extend_from_slice(b"{\"columns\":[");
-    let types: Vec<_> = metadata.specs.iter().map(|spec| column::of_wire(&spec.3)).collect();
-    for (index, ((keyspace, table, name, _), of)) in metadata.specs.iter().zip(&types).enumerate() {
-        out.extend_from_slice(if index > 0 { b"," } else { b"" });
-        for (member, text) in
-            [("{\"keyspace\":", *keyspace), (",\"table\":", table), (",\"name\":", name)]
-        {
-            out.extend_from_slice(member.as_bytes());
-            reply::write_text(text.as_bytes(), out);
-        }
-        out.extend_from_slice(b",\"type\":");
-        reply::write_text(of.to_string().as_bytes(), out);
-        out.push(b'}');
+impl JsonResult<'_> {
+    fn no_rows(&mut self, warnings: &[&str]) -> Encoded {
+        let columns = Columns { keyspace: "", table: "", columns: &[] };
+        self.rows(&ResultRows { columns, paging_state: None, cells: &[], count: 0, warnings })
     }
-    out.extend_from_slice(b"],\"rows\":[");
-    let mut text = String::new();
-    for (index, cell) in rows.iter().flat_map(|rows| rows.cells()).enumerate() {
-        let place = index % metadata.columns;
-        text.push_str(match (index, place) {
-            (0, _) => "[",
-            (_, 0) => "],[",
-            _ => ",",
-        });
-        match cell {
-            None => text.push_str("null"),
-            Some(bytes) => put_json(bytes, &types[place], &mut text),
+
+    fn columns(&mut self, columns: &Columns<'_>, types: &[CqlType]) {
+        for (index, (column, of)) in columns.columns.iter().zip(types).enumerate() {
+            self.out.extend_from_slice(if index > 0 { b"," } else { b"" });
+            for (member, text) in [
+                ("{\"keyspace\":", columns.keyspace),
+                (",\"table\":", columns.table),
+                (",\"name\":", &column.name),
+            ] {
+                self.out.extend_from_slice(member.as_bytes());
+                reply::write_text(text.as_bytes(), self.out);
+            }
+            self.out.extend_from_slice(b",\"type\":");
+            reply::write_text(of.to_string().as_bytes(), self.out);
+            self.out.push(b'}');
         }
     }
-    if !text.is_empty() {
-        text.push(']');
+}
+
+impl ResultSink for JsonResult<'_> {
+    fn void(&mut self, warnings: &[&str]) -> Encoded {
+        self.no_rows(warnings)
     }
-    out.extend_from_slice(text.as_bytes());
-    out.extend_from_slice(b"],\"paging_state\":");
-    match metadata.paging_state {
-        None => out.extend_from_slice(b"null"),
-        Some(state) => reply::write_text(STANDARD.encode(state).as_bytes(), out),
+
+    fn set_keyspace(&mut self, _: &str) -> Encoded {
+        self.no_rows(&[])
     }
-    if !warnings.is_empty() {
-        out.extend_from_slice(b",\"warnings\":");
-        serde_json::to_writer(&mut *out, warnings).expect("strings into a vector always fit");
+
+    fn schema_changed(&mut self, _: &SchemaChange<'_>, warnings: &[&str]) -> Encoded {
+        self.no_rows(warnings)
     }
-    out.push(b'}');
+
+    fn rows(&mut self, rows: &ResultRows<'_>) -> Encoded {
+        let types: Vec<CqlType> = rows
+            .columns
+            .columns
+            .iter()
+            .map(|column| column::of_wire(&column.column_type))
+            .collect();
+        self.out.extend_from_slice(b"{\"columns\":[");
+        self.columns(&rows.columns, &types);
+        self.out.extend_from_slice(b"],\"rows\":[");
+        let mut text = String::new();
+        let mut cells = Reader::new(rows.cells);
+        for row in 0..rows.count {
+            text.push_str(if row == 0 { "[" } else { ",[" });
+            for (place, of) in types.iter().enumerate() {
+                if place > 0 {
+                    text.push(',');
+                }
+                match cells.bytes().expect("the engine has encoded a cell for each column") {
+                    None => text.push_str("null"),
+                    Some(bytes) => put_json(bytes, of, &mut text),
+                }
+            }
+            text.push(']');
+        }
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"],\"paging_state\":");
+        match rows.paging_state {
+            None => self.out.extend_from_slice(b"null"),
+            Some(state) => reply::write_text(STANDARD.encode(state).as_bytes(), self.out),
+        }
+        if !rows.warnings.is_empty() {
+            self.out.extend_from_slice(b",\"warnings\":");
+            serde_json::to_writer(&mut *self.out, rows.warnings)
+                .expect("strings into a vector always fit");
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
 }

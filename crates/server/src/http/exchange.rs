@@ -6,6 +6,7 @@ use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk}
 use wire::resp::{OwnedArgs, Protocol, ReplyWriter};
 
 use super::access::Refusal;
+use super::cql::{PausedStatement, Statements};
 use super::feeds::Feeds;
 use super::pipeline::Pipeline;
 use super::reply;
@@ -14,7 +15,6 @@ use super::subscribe::Subscription;
 use crate::commit::Record;
 use crate::config::Durability;
 use crate::cql::CqlState;
-use crate::cql::walks::Walking;
 use crate::gate::Gate;
 use crate::pubsub::{self, Kind, Subscriptions};
 use crate::resp;
@@ -44,6 +44,7 @@ pub(crate) struct Scratch {
     pub(crate) body: Vec<u8>,
     /// Whether there was no memory for a reply: an error stands in its place.
     pub(super) has_no_room: bool,
+    pub(super) statements: Statements,
 }
 
 impl Scratch {
@@ -58,7 +59,14 @@ impl Scratch {
         );
         runner.is_lent = true;
         let (replies, body) = (Vec::new(), Vec::new());
-        Scratch { runner, args: OwnedArgs::new(), replies, body, has_no_room: false }
+        Scratch {
+            runner,
+            args: OwnedArgs::new(),
+            replies,
+            body,
+            has_no_room: false,
+            statements: Statements::default(),
+        }
     }
 
     /// Forgets the content of the last answer, and returns the memory of a large one.
@@ -110,8 +118,8 @@ pub(crate) struct Outcome {
     pub(crate) follower: Option<Box<Follower>>,
     /// The same.
     pub(crate) subscription: Option<Box<Subscription>>,
-    /// There is no answer yet: this goes on in the next turn.
-    pub(crate) walking: Option<Box<Walking>>,
+    /// There is no answer yet: this statement continues in the next turn.
+    pub(crate) paused: Option<Box<PausedStatement>>,
     /// Commands that are left: their results follow the content in later turns.
     pub(crate) pipeline: Option<Box<Pipeline>>,
     /// Whether the content continues an answer that was begun in an earlier turn.
@@ -129,7 +137,7 @@ impl Outcome {
             headers: Vec::new(),
             follower: None,
             subscription: None,
-            walking: None,
+            paused: None,
             pipeline: None,
             is_continuation: false,
             is_delayed: false,
@@ -137,8 +145,8 @@ impl Outcome {
     }
 
     /// There is no answer yet.
-    pub(super) fn paused(walking: Walking) -> Outcome {
-        Outcome { walking: Some(Box::new(walking)), ..Outcome::new(200, JSON) }
+    pub(super) fn paused(statement: PausedStatement) -> Outcome {
+        Outcome { paused: Some(Box::new(statement)), ..Outcome::new(200, JSON) }
     }
 
     /// An error in the words of the dialect; its content goes to `body`.

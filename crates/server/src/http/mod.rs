@@ -32,7 +32,7 @@ mod session;
 mod subscribe;
 mod target;
 
-pub(crate) use cql::go_on as go_on_with_cql;
+pub(crate) use cql::{PausedStatement, resume as resume_statement, statement_error};
 pub(crate) use exchange::{Exchange, Outcome, Scratch, Terms};
 pub(crate) use pipeline::{Pipeline, PipelineStop};
 pub(crate) use reply::Encoding;

@@ -37,8 +37,8 @@ pub(crate) enum Wait {
     Feed,
     /// It listens to channels, to its end.
     Subscription,
-    /// Its statement goes on in the next turn.
-    Walk,
+    /// Its statement continues in the next turn.
+    Scan,
     /// The time of the answer to a wrong password.
     Refusal,
 }
@@ -124,7 +124,7 @@ impl Session {
 
     /// Whether it stays when its peer has closed its sending side: its requests are still to be run.
     pub(crate) fn outlives_peer(&self) -> bool {
-        matches!(self.wait, Some(Wait::Room | Wait::Pause | Wait::Walk))
+        matches!(self.wait, Some(Wait::Room | Wait::Pause | Wait::Scan))
     }
 
     /// The row of CLIENT LIST of a connection that comes now.

@@ -30,8 +30,8 @@ pub use envelope::{Direction, Flags, HEADER_BYTES, Header, Opcode, Version};
 pub use limits::{EnvelopeError, Limits, MalformedBody, SegmentError, TYPE_DEPTH_MAX, TooLong};
 pub use notation::{BytesMap, Encoded, Notation, Reader, Value};
 pub use request::{
-    Batch, BatchKind, BatchStatement, Consistency, Extras, Parameters, Request, Statements, Values,
-    decode_request,
+    Batch, BatchKind, BatchStatement, Consistency, Extras, OwnedValues, Parameters, Request,
+    Statements, Values, decode_request,
 };
 pub use request_encoder::{ParametersToSend, RequestEncoder, StatementToSend};
 pub use response::{

@@ -1,8 +1,8 @@
 //! What clients ask: bodies to requests.
 
 use super::envelope::{self, Flags, Opcode, Version};
-use super::limits::MalformedBody;
-use super::notation::{BytesMap, Reader, Value};
+use super::limits::{MalformedBody, TooLong};
+use super::notation::{BytesMap, Encoded, Notation as _, Reader, Value};
 
 type Result<T> = std::result::Result<T, MalformedBody>;
 
@@ -157,6 +157,32 @@ impl<'a> Values<'a> {
             let name = named.then(|| reader.string().expect("was checked"));
             (name, read_value(&mut reader, knows_null_only).expect("was checked"))
         })
+    }
+}
+
+/// Values of a statement that did not arrive in a request of CQL's protocol.
+#[derive(Debug, Clone, Default)]
+pub struct OwnedValues {
+    bytes: Vec<u8>,
+    count: u16,
+}
+
+impl OwnedValues {
+    /// Adds the value of the next marker; none: null.
+    pub fn push(&mut self, value: Option<&[u8]>) -> Encoded {
+        let count = usize::from(self.count) + 1;
+        self.count = u16::try_from(count).map_err(|_| TooLong { count, bits: 16 })?;
+        self.bytes.put_value(value.map_or(Value::Null, Value::Bytes))
+    }
+
+    pub fn as_values(&self) -> Values<'_> {
+        let OwnedValues { bytes, count } = self;
+        Values { bytes, count: *count, named: false, knows_null_only: false }
+    }
+
+    /// Bytes that they hold.
+    pub fn bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 }
 

@@ -14,14 +14,14 @@ use cql::value::collection::{fields, items};
 use cql::value::order;
 use smallvec::SmallVec;
 use store::{Partition, RowKey, RowView, Seconds, Timestamp};
-use wire::cql::{Column as Shown, Columns, Encoded, RowsMetadata};
+use wire::cql::{Column as Shown, Columns, Encoded};
 
 use super::filter::ordered;
 use super::keys::split;
 use super::row::RowCx;
 use super::values::Cx;
 use super::write::Ready;
-use crate::cql::engine::Reply;
+use crate::cql::reply::{ResultSink, Rows};
 
 const APPLIED: &str = "[applied]";
 
@@ -401,12 +401,12 @@ fn current<'r>(
 }
 
 /// The response to a conditional write that was carried out.
-pub(super) fn reply_applied(table: &Table, reply: &mut Reply<'_>) -> Encoded {
+pub(super) fn reply_applied(table: &Table, reply: &mut dyn ResultSink) -> Encoded {
     let columns = [applied_column()];
-    let mut rows = reply.encoder.rows(reply.stream, &metadata(table, &columns), reply.out);
-    rows.cell(Some(&[1]));
+    let mut rows = Rows::default();
+    rows.cell(Some(&[1]))?;
     rows.end_row();
-    rows.finish()
+    rows.reply(shown_as(table, &columns), reply)
 }
 
 /// The response to one that was not: the values that are there instead.
@@ -414,7 +414,7 @@ pub(super) fn reply_applied(table: &Table, reply: &mut Reply<'_>) -> Encoded {
 pub(super) fn reply_refused(
     current: &Current<'_>,
     is_batch: bool,
-    reply: &mut Reply<'_>,
+    reply: &mut dyn ResultSink,
 ) -> Result<(), CqlError> {
     let table = current.table();
     let shown = shown_columns(current.writes, is_batch);
@@ -426,19 +426,19 @@ pub(super) fn reply_refused(
             Shown { name: column.name.clone(), column_type: column.column_type.wire() }
         }));
     }
-    let mut rows = reply.encoder.rows(reply.stream, &metadata(table, &columns), reply.out);
+    let mut rows = Rows::default();
     if found.is_empty() {
-        rows.cell(Some(&[0]));
+        rows.cell(Some(&[0]))?;
         rows.end_row();
     }
     for values in &found {
-        rows.cell(Some(&[0]));
+        rows.cell(Some(&[0]))?;
         for value in values {
-            rows.cell(value.as_deref());
+            rows.cell(value.as_deref())?;
         }
         rows.end_row();
     }
-    Ok(rows.finish()?)
+    Ok(rows.reply(shown_as(table, &columns), reply)?)
 }
 
 /// Columns by their places in the table: all, or those that conditions name, static ones behind the
@@ -473,13 +473,8 @@ fn applied_column() -> Shown {
     Shown { name: APPLIED.to_owned(), column_type: CqlType::BOOLEAN.wire() }
 }
 
-fn metadata<'m>(table: &'m Table, columns: &'m [Shown]) -> RowsMetadata<'m> {
-    RowsMetadata {
-        columns: Columns { keyspace: &table.keyspace, table: &table.name, columns },
-        skip_columns: false,
-        paging_state: None,
-        new_metadata_id: None,
-    }
+fn shown_as<'m>(table: &'m Table, columns: &'m [Shown]) -> Columns<'m> {
+    Columns { keyspace: &table.keyspace, table: &table.name, columns }
 }
 
 /// Whether all conditions of some writes are about one partition.

@@ -3,9 +3,10 @@
 use cql::error::CqlError;
 use cql::schema::{DescribeContext, describe};
 use cql::statements::Describe;
-use wire::cql::{Column, Columns, RowsMetadata};
+use wire::cql::{Column, Columns};
 
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine};
+use crate::cql::reply::{ResultSink, Rows};
 use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
 use crate::gate::Gate;
 use crate::worker::is_gated;
@@ -26,7 +27,7 @@ impl Engine<'_> {
         client: &ClientState,
         keyspace: Option<&str>,
         statement: &Describe,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         let endpoint = self.virtual_cx(client).endpoint();
         let catalog = self.shared.catalog.load();
@@ -44,20 +45,12 @@ impl Engine<'_> {
         let columns: Vec<Column> = columns
             .map(|(name, of)| Column { name: (*name).to_owned(), column_type: of.wire() })
             .collect();
-        let metadata = RowsMetadata {
-            columns: Columns { keyspace: "system", table: "describe", columns: &columns },
-            skip_columns: false,
-            paging_state: None,
-            new_metadata_id: None,
-        };
-        let mut rows = reply.encoder.rows(reply.stream, &metadata, reply.out);
+        let mut rows = Rows::default();
         for row in &found.rows {
-            for cell in row {
-                rows.cell(cell.as_deref());
-            }
+            row.iter().try_for_each(|cell| rows.cell(cell.as_deref()))?;
             rows.end_row();
         }
-        rows.finish()?;
+        rows.reply(Columns { keyspace: "system", table: "describe", columns: &columns }, reply)?;
         Ok(self.schema_gate(client))
     }
 }

@@ -4,9 +4,10 @@ use cql::error::CqlError;
 use cql::roles::{self, Access, ChangeContext, Listed, Performer, password};
 use cql::statements::hashes_password;
 use cql::statements::{List, Statement};
-use wire::cql::{Column, Columns, Encoded, Notes, ResponseEncoder, RowsMetadata};
+use wire::cql::{Column, Columns, Encoded};
 
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine};
+use crate::cql::reply::{ResultSink, Rows};
 use crate::cql::schema_change::Changer;
 use crate::gate::Gate;
 use crate::worker::is_gated;
@@ -18,7 +19,7 @@ impl Engine<'_> {
         client: &ClientState,
         statement: &Statement,
         keyspace: Option<&str>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let access = client.access.as_deref();
@@ -48,7 +49,7 @@ impl Engine<'_> {
         let changed = changer.change_roles(statement, keyspace, salted_hash.as_deref());
         let (warning, gate) = changed?;
         let warning: Vec<&str> = warning.as_deref().into_iter().collect();
-        warned(reply.encoder, &warning).void(reply.stream, reply.out)?;
+        reply.void(&warning)?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 
@@ -58,7 +59,7 @@ impl Engine<'_> {
         client: &ClientState,
         statement: &List,
         keyspace: Option<&str>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         let access = client.access.as_deref();
         let roles = self.shared.roles.load();
@@ -69,39 +70,24 @@ impl Engine<'_> {
         };
         let catalog = self.shared.catalog.load();
         match roles::list(&performer, statement, &catalog, keyspace)? {
-            None => reply.encoder.void(reply.stream, reply.out)?,
+            None => reply.void(&[])?,
             Some(listed) => put_rows(&listed, reply)?,
         }
         Ok(self.schema_gate(client))
     }
 }
 
-/// The same response with warnings, which versions before 4 do not have.
-pub(super) fn warned<'a>(
-    encoder: ResponseEncoder<'a>,
-    warnings: &'a [&'a str],
-) -> ResponseEncoder<'a> {
-    ResponseEncoder { notes: Notes { warnings, ..encoder.notes }, ..encoder }
-}
-
 /// All rows at once: roles are bounded.
-fn put_rows(listed: &Listed, reply: &mut Reply<'_>) -> Encoded {
+fn put_rows(listed: &Listed, reply: &mut dyn ResultSink) -> Encoded {
     let columns = listed.columns.iter();
     let columns: Vec<Column> = columns
         .map(|(name, of)| Column { name: (*name).to_owned(), column_type: of.wire() })
         .collect();
-    let metadata = RowsMetadata {
-        columns: Columns { keyspace: "system_auth", table: listed.table, columns: &columns },
-        skip_columns: false,
-        paging_state: None,
-        new_metadata_id: None,
-    };
-    let mut rows = reply.encoder.rows(reply.stream, &metadata, reply.out);
+    let mut rows = Rows::default();
     for row in &listed.rows {
-        for cell in row {
-            rows.cell(Some(cell));
-        }
+        row.iter().try_for_each(|cell| rows.cell(Some(cell)))?;
         rows.end_row();
     }
-    rows.finish()
+    let columns = Columns { keyspace: "system_auth", table: listed.table, columns: &columns };
+    rows.reply(columns, reply)
 }

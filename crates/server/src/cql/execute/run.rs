@@ -12,17 +12,17 @@ use cql::roles::changes_roles;
 use cql::schema::{Event, Table, Target, Verb, changes_schema, replication_warning};
 use cql::statements::{BatchKind, Statement};
 use store::{Mutation, Seconds};
-use wire::cql::{BatchKind as WireKind, BatchStatement, Consistency, Parameters, Version};
+use wire::cql::{BatchKind as WireKind, BatchStatement, Consistency, Parameters};
 
 use super::document::Document;
 use super::keys::table_id;
 use super::pause::{Paused, When};
-use super::roles::warned;
-use super::select::Outcome;
+use super::select::{Select, Selected};
 use super::values::Cx;
 use super::write::{Ready, SEVERAL_PARTITIONS};
 use crate::commit::Unit;
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine, Executed, Turn};
+use crate::cql::reply::ResultSink;
 use crate::cql::schema_change::Changer;
 use crate::gate::Gate;
 use crate::worker::is_gated;
@@ -81,24 +81,41 @@ impl Engine<'_> {
         client: &mut ClientState,
         statement: &PreparedStatement,
         parameters: &Parameters<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<Gate, CqlError> {
+        turn: Turn,
+        reply: &mut dyn ResultSink,
+    ) -> Result<Executed, CqlError> {
         self.authorize(client, statement)?;
         let values = BoundValues::new(&parameters.values, &statement.values)?;
-        let When { moment, now } = self.when(parameters.now_in_seconds);
+        let Turn { rows_max, begun } = turn;
+        let (begun, when) = match begun {
+            None => (None, self.when(parameters.now_in_seconds)),
+            Some(paused) => (Some(paused.done), paused.when),
+        };
+        let When { moment, now } = when;
         let cx = Cx { values: &values, document: None, left_out: &[], moment: &moment, now };
-        match &statement.plan {
-            Plan::Select(plan) => {
-                match self.select(client, statement, plan, parameters, cx, reply)? {
-                    Outcome::Answered(gate) => Ok(gate),
-                    Outcome::Paused(done) => {
-                        let paused = Paused { done: *done, when: When { moment, now } };
-                        self.worker.walks.admit(&paused)?;
-                        self.worker.walks.paused = Some(Box::new(paused));
-                        Ok(Gate::OPEN)
-                    }
+        if let Plan::Select(plan) = &statement.plan {
+            let asked = Select { statement, plan, parameters, rows_max };
+            return Ok(match self.select(client, &asked, begun, cx, reply)? {
+                Selected::Done(gate) => Executed::Done(gate),
+                Selected::Paused(done) => {
+                    Executed::Paused(Box::new(Paused { done: *done, when: When { moment, now } }))
                 }
-            }
+            });
+        }
+        self.run_at_once(client, statement, parameters, cx, reply).map(Executed::Done)
+    }
+
+    /// Runs a statement that never pauses: any but SELECT.
+    fn run_at_once(
+        &mut self,
+        client: &mut ClientState,
+        statement: &PreparedStatement,
+        parameters: &Parameters<'_>,
+        cx: Cx<'_>,
+        reply: &mut dyn ResultSink,
+    ) -> Result<Gate, CqlError> {
+        match &statement.plan {
+            Plan::Select(_) => unreachable!("the caller runs it"),
             Plan::Write(plan) => {
                 self.admit_write()?;
                 if plan.is_conditional() {
@@ -116,7 +133,7 @@ impl Engine<'_> {
             Plan::Truncate(table) => self.truncate(client, table, reply),
             Plan::Use(keyspace) => {
                 client.keyspace = Some(keyspace.clone());
-                reply.encoder.set_keyspace(reply.stream, keyspace, reply.out)?;
+                reply.set_keyspace(keyspace)?;
                 Ok(self.schema_gate(client))
             }
             Plan::Other(other) if changes_schema(other) => {
@@ -143,7 +160,7 @@ impl Engine<'_> {
         client: &ClientState,
         statement: &Statement,
         keyspace: Option<&str>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let mut changer = Changer {
@@ -158,15 +175,10 @@ impl Engine<'_> {
         match event {
             Some(event) => {
                 let warning = self.keyspace_warning(&event);
-                let warning = warning.filter(|_| reply.encoder.version >= Version::V4);
                 let warnings: Vec<&str> = warning.as_deref().into_iter().collect();
-                warned(reply.encoder, &warnings).schema_changed(
-                    reply.stream,
-                    &event.wire(),
-                    reply.out,
-                )?;
+                reply.schema_changed(&event.wire(), &warnings)?;
             }
-            None => reply.encoder.void(reply.stream, reply.out)?,
+            None => reply.void(&[])?,
         }
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
@@ -191,13 +203,9 @@ impl Engine<'_> {
         access.check(&statement.plan, &catalog, statement.keyspace.as_deref())
     }
 
-    /// The time of a statement: of one that goes on that with which it began.
+    /// The time of a statement that begins now.
     fn when(&mut self, asked: Option<i32>) -> When {
-        let fresh = When { moment: self.moment(), now: self.seconds(asked) };
-        match &mut self.worker.walks.begun {
-            None => fresh,
-            Some(paused) => std::mem::replace(&mut paused.when, fresh),
-        }
+        When { moment: self.moment(), now: self.seconds(asked) }
     }
 
     fn moment(&mut self) -> Moment {
@@ -222,7 +230,7 @@ impl Engine<'_> {
         plan: &BatchPlan,
         cx: Cx<'_>,
         timestamp: Option<i64>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let own = match &plan.timestamp {
@@ -246,7 +254,7 @@ impl Engine<'_> {
         client: &mut ClientState,
         batch: &wire::cql::Batch<'_>,
         find: &dyn Fn(&[u8]) -> Option<&'k Arc<PreparedStatement>>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let texts = batch.statements.iter().filter(|(it, _)| matches!(it, BatchStatement::Text(_)));
@@ -304,7 +312,7 @@ impl Engine<'_> {
         &mut self,
         client: &ClientState,
         table: &Table,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         self.admit_write()?;
         let locked = self.shared.keyspace.lock_all(self.params);
@@ -312,7 +320,7 @@ impl Engine<'_> {
         let mutation = Mutation::Truncate { table: table_id(table) };
         unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         let gate = unit.commit(self.worker);
-        reply.encoder.void(reply.stream, reply.out)?;
+        reply.void(&[])?;
         Ok(if is_gated(client.durability) { gate } else { Gate::OPEN })
     }
 }

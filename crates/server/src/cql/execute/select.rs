@@ -5,7 +5,7 @@ use cql::plan::prepared::PreparedStatement;
 use cql::plan::{PartitionRestriction, SelectPlan};
 use cql::schema::TableSource;
 use smallvec::SmallVec;
-use wire::cql::{Notes, Parameters, ResponseEncoder, RowsMetadata, Version};
+use wire::cql::Parameters;
 
 use super::filter::Filters;
 use super::keys::{partition_keys, partition_keys_within};
@@ -18,36 +18,45 @@ use super::ring::{Ring, TokenSpan};
 use super::source;
 use super::values::Cx;
 use super::walk::Walk;
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine};
+use crate::cql::reply::{ResultRows, ResultSink};
 use crate::cql::virtual_tables;
 use crate::gate::Gate;
 use crate::worker::is_gated;
 
-/// What has become of a SELECT.
-pub(super) enum Outcome {
-    /// The log position that the response waits for.
-    Answered(Gate),
+/// A SELECT to run.
+pub(super) struct Select<'a> {
+    pub(super) statement: &'a PreparedStatement,
+    pub(super) plan: &'a SelectPlan,
+    pub(super) parameters: &'a Parameters<'a>,
+    /// Rows that it may examine before it pauses; 0: it runs to its end.
+    pub(super) rows_max: usize,
+}
+
+/// What became of a SELECT.
+pub(super) enum Selected {
+    /// Its result is written, and waits for this gate.
+    Done(Gate),
     Paused(Box<Done>),
 }
 
 impl Engine<'_> {
-    /// Appends the response, unless the walk pauses.
+    /// Writes the result, unless the statement pauses. `begun`: what it has done before.
     pub(super) fn select(
         &mut self,
         client: &ClientState,
-        statement: &PreparedStatement,
-        plan: &SelectPlan,
-        parameters: &Parameters<'_>,
+        select: &Select<'_>,
+        begun: Option<Done>,
         cx: Cx<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<Outcome, CqlError> {
+        reply: &mut dyn ResultSink,
+    ) -> Result<Selected, CqlError> {
+        let Select { statement, plan, parameters, rows_max } = *select;
         let page_rows_max = parameters
             .page_size
             .and_then(|size| usize::try_from(size).ok())
             .filter(|size| *size > 0);
-        let begun = self.worker.walks.begun.take();
-        let resume = if let Some(paused) = &begun {
-            Some(paused.done.at.clone())
+        let resume = if let Some(done) = &begun {
+            Some(done.at.clone())
         } else {
             let state = parameters.paging_state;
             state.map(|state| PagingState::decode(state, &plan.table)).transpose()?
@@ -65,41 +74,35 @@ impl Engine<'_> {
         };
         walk.check_sorted(page_rows_max)?;
         let mut gate = Gate::OPEN;
-        if let Some(paused) = begun {
-            gate = paused.done.gate;
-            walk.gathering = paused.done.gathering;
-            walk.results.go_on(paused.done.progress);
+        if let Some(done) = begun {
+            gate = done.gate;
+            walk.gathering = done.gathering;
+            walk.results.go_on(done.progress);
         } else if let Some(state) = &walk.resume {
             walk.results.resume(state);
         }
         // What is computed is computed at once; a small value of the Redis protocol is read as a whole.
-        let turn = if plan.table.is_virtual() { 0 } else { self.worker.walks.rows_max };
+        let turn = if plan.table.is_virtual() { 0 } else { rows_max };
         walk.results.set_turn(turn, plan.table.source == TableSource::Stored);
         let end = self.walk(client, &mut walk, &cx, &mut gate)?;
         if end == Next::Pause {
             let (at, progress) = walk.results.pause();
             let gathering = walk.gathering.take();
-            return Ok(Outcome::Paused(Box::new(Done { at, progress, gathering, gate })));
+            return Ok(Selected::Paused(Box::new(Done { at, progress, gathering, gate })));
         }
         self.worker.tally.totals.rows_examined += walk.results.examined();
         let next_page = walk.results.finish(end)?.map(|state| state.encode(&plan.table));
         let result = statement.result.as_ref().expect("SELECT has a result");
-        let metadata = RowsMetadata {
+        let warnings: SmallVec<[&str; 1]> = plan.warning().into_iter().collect();
+        reply.rows(&ResultRows {
             columns: result.columns(),
-            skip_columns: parameters.skip_metadata && !reply.has_old_metadata,
             paging_state: next_page.as_deref(),
-            new_metadata_id: reply.has_old_metadata.then_some(&statement.result_metadata_id[..]),
-        };
-        let mut warnings: SmallVec<[&str; 2]> = SmallVec::from_slice(reply.encoder.notes.warnings);
-        // Source: native_protocol_v4.spec 9 "Changes from v3"
-        warnings.extend(plan.warning().filter(|_| reply.encoder.version >= Version::V4));
-        let notes = Notes { warnings: &warnings, ..reply.encoder.notes };
-        let encoder = ResponseEncoder { notes, ..reply.encoder };
-        let mut rows = encoder.rows(reply.stream, &metadata, reply.out);
-        rows.encoded(&walk.results.out, walk.results.count);
-        rows.finish()?;
+            cells: &walk.results.out,
+            count: walk.results.count,
+            warnings: &warnings,
+        })?;
         self.record.keep_rows(std::mem::take(&mut walk.results.out));
-        Ok(Outcome::Answered(if is_gated(client.durability) { gate } else { Gate::OPEN }))
+        Ok(Selected::Done(if is_gated(client.durability) { gate } else { Gate::OPEN }))
     }
 
     /// Visits what is asked for. Adds to the log position that the response waits for.

@@ -22,11 +22,11 @@ use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
-use super::roles::warned;
 use super::values::Cx;
 use crate::commit::LOG_FAILED;
 use crate::commit::{Refusal, Unit};
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine};
+use crate::cql::reply::ResultSink;
 use crate::evict::Eviction;
 use crate::gate::Gate;
 use crate::records::RECORD_BYTES_MAX;
@@ -257,10 +257,10 @@ impl Engine<'_> {
         client: &ClientState,
         writes: &mut [Ready<'_>],
         batch: Option<BatchKind>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
     ) -> Result<Gate, CqlError> {
         if writes.is_empty() {
-            reply.encoder.void(reply.stream, reply.out)?;
+            reply.void(&[])?;
             return Ok(Gate::OPEN);
         }
         self.sample_writes(writes);
@@ -275,7 +275,7 @@ impl Engine<'_> {
         client: &ClientState,
         writes: &mut [Ready<'_>],
         batch: Option<BatchKind>,
-        reply: &mut Reply<'_>,
+        reply: &mut dyn ResultSink,
         packed: &mut Packed,
     ) -> Result<Gate, CqlError> {
         let shared = self.shared;
@@ -337,7 +337,7 @@ impl Engine<'_> {
         } else {
             let warnings = warnings.unwrap_or_default();
             let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
-            warned(reply.encoder, &warnings).void(reply.stream, reply.out)?;
+            reply.void(&warnings)?;
         }
         Ok(if is_gated(client.durability) { written.max(seen) } else { Gate::OPEN })
     }
@@ -369,7 +369,7 @@ fn check_conditions(
     writes: &[Ready<'_>],
     locked: &Locked<'_>,
     is_batch: bool,
-    reply: &mut Reply<'_>,
+    reply: &mut dyn ResultSink,
 ) -> Result<Option<Timestamp>, CqlError> {
     let first = &writes[0];
     let table = &first.plan.table;

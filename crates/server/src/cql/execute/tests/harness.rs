@@ -26,8 +26,9 @@ use wire::resp::{self, RequestBatch};
 use crate::commit::Record;
 use crate::config::{Config, Durability};
 use crate::cql::CqlState;
-use crate::cql::engine::{ClientState, Engine, Reply};
+use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::install_indexes;
+use crate::cql::reply::WireReply;
 use crate::cql::schema_change::Changer;
 use crate::handler::State;
 use crate::purge::Cycle;
@@ -217,11 +218,6 @@ impl Server {
         self.worker.settings = Arc::new(settings);
     }
 
-    /// What other statements have gathered that wait.
-    pub(super) fn gathered_elsewhere(&mut self, bytes: usize) {
-        self.worker.walks.pretend_gathered(bytes);
-    }
-
     /// Another reactor of the same server.
     pub(super) fn beside(&self) -> Server {
         let peer = Peer { remote: None, local: None, listener: 0 };
@@ -339,19 +335,24 @@ impl Server {
         };
         let mut out = Vec::new();
         let mut client = self.client.clone();
+        let mut begun = None;
         loop {
-            let mut reply = Reply {
+            let mut reply = WireReply {
                 encoder: ResponseEncoder::plain(Version::V4),
                 stream: 0,
                 out: &mut out,
-                has_old_metadata: false,
+                skip_columns: false,
+                new_metadata_id: None,
             };
-            self.worker.walks.rows_max = self.turn_rows;
-            let result = self.engine().execute(&mut client, statement, &parameters, &mut reply);
-            self.worker.walks.begun = self.worker.walks.paused.take();
-            if result.is_err() || self.worker.walks.begun.is_none() {
-                self.client = client;
-                return result.map(|_| decoded(&out));
+            let turn = Turn { rows_max: self.turn_rows, begun: begun.take() };
+            let executed =
+                self.engine().execute(&mut client, statement, &parameters, turn, &mut reply)?;
+            match executed {
+                Executed::Done(_) => {
+                    self.client = client;
+                    return Ok(decoded(&out));
+                }
+                Executed::Paused(paused) => begun = Some(paused),
             }
             assert!(out.is_empty(), "a response that is not whole");
             self.pauses += 1;
@@ -379,11 +380,12 @@ impl Server {
         let (Request::Batch(batch), _) = decode_request(&header, body).unwrap() else { panic!() };
         let mut out = Vec::new();
         let mut client = self.client.clone();
-        let mut reply = Reply {
+        let mut reply = WireReply {
             encoder: ResponseEncoder::plain(Version::V4),
             stream: 0,
             out: &mut out,
-            has_old_metadata: false,
+            skip_columns: false,
+            new_metadata_id: None,
         };
         self.engine().batch(&mut client, &batch, &|_| None, &mut reply)?;
         Ok(decoded(&out))

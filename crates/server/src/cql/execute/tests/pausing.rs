@@ -70,23 +70,6 @@ fn a_walk_of_partitions_without_rows_pauses_too() {
     assert!(server.pauses >= 4, "{}", server.pauses);
 }
 
-/// What does not fit beside the others is refused: to go to its end at once would stop them all.
-#[test]
-fn a_walk_that_may_not_wait_is_refused() {
-    let mut server = Server::new();
-    server.check("> CREATE TABLE t (p int PRIMARY KEY, v int)");
-    for p in 0..50 {
-        server.run(&format!("INSERT INTO t (p, v) VALUES ({p}, 1)")).unwrap();
-    }
-    server.turn_rows = 10;
-    server.gathered_elsewhere((256 << 20) + 1);
-    let error = server.run("SELECT count(*), sum(v) FROM t").unwrap_err().to_string();
-    assert!(error.starts_with("Too many statements are paused"), "{error}");
-    server.check("> SELECT v FROM t WHERE p = 1\n1");
-    server.gathered_elsewhere(0);
-    server.check("> SELECT count(*) FROM t\n50");
-}
-
 /// Rows that are gone, and places where none ever was, count as well.
 #[test]
 fn a_walk_over_nothing_within_a_partition_pauses_too() {
