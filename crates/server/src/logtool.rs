@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use binlog::{FileDisk, Lsn, Tail};
 use store::Mutation;
 
-use crate::records;
+use crate::engine::records;
 
 /// Prints every record from position `from` on, one line each.
 pub fn dump(dir: &Path, from: Option<u64>) -> anyhow::Result<()> {

@@ -9,12 +9,12 @@ use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use store::{Keyspace, Mutation, Params};
 
-use crate::clock;
 use crate::config::Settings;
 use crate::cql::stored_schema::{self, Loaded};
-use crate::records;
-use crate::shared::{RecoveryReport, params};
-use crate::snapshots::{self, Snapshot};
+use crate::engine::clock;
+use crate::engine::records;
+use crate::engine::shared::{RecoveryReport, params};
+use crate::engine::snapshots::{self, Snapshot};
 
 /// Everything that a server starts from.
 #[derive(Debug)]

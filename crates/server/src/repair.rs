@@ -17,12 +17,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use binlog::{Disk, FileDisk, Lsn, ReplayError, Salvage, Span};
 
-use crate::clock;
 use crate::config::Settings;
+use crate::engine::clock;
+use crate::engine::shared::params;
+use crate::engine::snapshot_taker::write_whole;
+use crate::engine::snapshots::{self, Snapshot};
 use crate::recovery::replay_record;
-use crate::shared::params;
-use crate::snapshot_taker::write_whole;
-use crate::snapshots::{self, Snapshot};
 
 /// What is done with a directory that needs a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

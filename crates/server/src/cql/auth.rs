@@ -3,7 +3,7 @@
 use cql::error::CqlError;
 
 use crate::config::Password;
-use crate::secret::is_same_secret;
+use crate::engine::secret::is_same_secret;
 
 /// What drivers answer with user name and password.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";

@@ -13,11 +13,11 @@ use wire::cql::Parameters;
 use super::execute::Paused;
 use super::reply::ResultSink;
 use super::state::CqlState;
-use crate::commit::Record;
 use crate::config::Durability;
-use crate::gate::Gate;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::commit::Record;
+use crate::engine::gate::Gate;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// What one connection has chosen; owned by its session.
 #[derive(Debug, Clone)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cql::schema::Event;
 
-use crate::gate::Gate;
-use crate::mail::Mail;
-use crate::shared::Shared;
+use crate::engine::gate::Gate;
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
 
 /// Kinds of events that a connection has registered for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::engine::ClientState;
 use super::requests::{Answer, Ran, Requests};
 use super::session::{Names, Phase, Session, Wait};
 use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
-use crate::gate::Gate;
-use crate::mail::CqlReply;
-use crate::secret::FAILED_LOGIN_NS;
+use crate::engine::gate::Gate;
+use crate::engine::mail::CqlReply;
+use crate::engine::secret::FAILED_LOGIN_NS;
 
 /// Myriad's own option of STARTUP: when a write of the connection is answered.
 const DURABILITY: &str = "MYRIAD_DURABILITY";

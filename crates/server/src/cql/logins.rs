@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::secret::is_same_secret;
+use crate::engine::secret::is_same_secret;
 
 /// Roles that are remembered; one more and all are forgotten.
 const LOGINS_MAX: usize = 1024;

@@ -1,6 +1,6 @@
 //! Replies that wait for the log, beside a connection's output: those behind them do not wait.
 
-use crate::gate::{Gate, Lsn};
+use crate::engine::gate::{Gate, Lsn};
 
 /// Where one reply ends in the bytes, and the log position that it waits for.
 #[derive(Debug, Clone, Copy)]

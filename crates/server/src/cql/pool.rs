@@ -16,10 +16,10 @@ use super::password_checks::{Party, PasswordChecks};
 use super::processor::Processor;
 use super::requests::Requests;
 use super::state::CqlState;
-use crate::clock;
-use crate::mail::{CqlReply, Mail};
-use crate::shared::{Shared, params};
-use crate::worker::Worker;
+use crate::engine::clock;
+use crate::engine::mail::{CqlReply, Mail};
+use crate::engine::shared::{Shared, params};
+use crate::engine::worker::Worker;
 use reactor::ConnId;
 
 /// A request on its way to a thread of the pool.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::commit::Record;
 use crate::config::ProcessorSource;
-use crate::prepared::{Known, PreparedTable};
+use crate::engine::commit::Record;
+use crate::engine::prepared::{Known, PreparedTable};
 
 /// Processors that are lent in turn.
 const RING: usize = 256;

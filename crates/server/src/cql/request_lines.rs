@@ -22,7 +22,7 @@ use jiff::Timestamp;
 
 use super::request_kind::RequestKind;
 use crate::config::LogFormat;
-use crate::line_writer::LineWriter;
+use crate::engine::line_writer::LineWriter;
 use reactor::ConnId;
 
 /// Lines are handed over when so much has gathered, or at the next tick: about a thousand.
@@ -262,7 +262,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::line_writer::WAITING_MAX;
+    use crate::engine::line_writer::WAITING_MAX;
 
     const SEEN: Seen = Seen { id: ConnId(7), stream: -3, kind: RequestKind::Execute };
     const AT_US: u64 = 1_700_000_000_000_042;

@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::state::CqlState;
 use super::stored_schema::{Batch, Last, cells_of, local_row, table_id};
-use crate::commit::{Record, Unit};
 use crate::cql::events;
 use crate::cql::execute::install_indexes;
-use crate::gate::Gate;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::gate::Gate;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// A UUID of version 1: no two changes have the same timestamp, also in another life of the server.
 /// An id that came again would show the new table what is left of the old one.

@@ -9,11 +9,11 @@ use super::events::EventKinds;
 use super::frames::Framing;
 use super::parked::Parked;
 use super::request_kind::RequestKind;
-use crate::accounts::Charges;
-use crate::client_row::ClientRow;
 use crate::config::Durability;
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::ClientRow;
+use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
-use crate::requests::RequestKinds;
 
 /// Most bytes of the names that a client gives itself and its driver.
 const NAME_BYTES_MAX: usize = 128;

@@ -21,11 +21,11 @@ use store::{
 };
 use uuid::Uuid;
 
-use crate::commit::{Record, Unit};
 use crate::config::{CqlAuthenticator, Settings};
-use crate::gate::Gate;
-use crate::shared::{Shared, params};
-use crate::worker::Worker;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::gate::Gate;
+use crate::engine::shared::{Shared, params};
+use crate::engine::worker::Worker;
 
 /// The key of the one row of `system.local`; what of it is stored is this server's for ever.
 const LOCAL: &str = "local";

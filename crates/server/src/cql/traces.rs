@@ -15,7 +15,7 @@ use wire::cql::{Consistency, Flags, Header, Request};
 use super::engine::{ClientState, Engine};
 use super::processor::Processor;
 use super::requests::{Answer, Ran, Requests};
-use crate::published::Published;
+use crate::engine::published::Published;
 
 /// How long a trace is kept.
 // Source: Cassandra 5.0, cassandra.yaml, trace_type_query_ttl

@@ -8,7 +8,7 @@ use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
-use crate::secret::REDACTED;
+use crate::engine::secret::REDACTED;
 
 impl Requests<'_> {
     /// Shows a request that has run.

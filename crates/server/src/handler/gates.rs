@@ -1,9 +1,9 @@
 //! Between replies and the log: which group to ask for, which gates are open, what a failed log means.
 
 use super::{Server, Session};
-use crate::gate::Gate;
-use crate::latency::LatencyEvent;
-use crate::mail::Mail;
+use crate::engine::gate::Gate;
+use crate::engine::latency::LatencyEvent;
+use crate::engine::mail::Mail;
 use base::stages::Stage;
 use binlog::Lsn;
 use reactor::{ConnId, Connections, Context};

@@ -2,9 +2,9 @@
 
 use super::{Server, Session, TICK};
 use crate::config::Settings;
-use crate::latency::LatencyEvent;
-use crate::mail::Mail;
-use crate::shared::Shared;
+use crate::engine::latency::LatencyEvent;
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
 use base::time::MonoNs;
 use reactor::{Connections, Context};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Server {
             return;
         }
         let reactors = self.shared.published.len();
-        let mut cycle = crate::expire::Cycle {
+        let mut cycle = crate::engine::expire::Cycle {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,
@@ -136,8 +136,8 @@ impl Server {
     /// Forgets what CQL tables need not remember in this reactor's share of the stripes.
     fn purge_old(&mut self, hz: u64) {
         let reactors = self.shared.published.len();
-        let count = crate::purge::stripes_per_tick(hz, reactors);
-        let mut cycle = crate::purge::Cycle {
+        let count = crate::engine::purge::stripes_per_tick(hz, reactors);
+        let mut cycle = crate::engine::purge::Cycle {
             shared: &self.shared,
             params: &self.params,
             worker: &mut self.worker,

@@ -12,15 +12,15 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 use super::{Server, Session as AnySession};
 use crate::config::Settings;
 use crate::cql::scan_queue::ScanQueue;
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
+use crate::engine::mail::Mail;
+use crate::engine::secret::FAILED_LOGIN_NS;
 use crate::http::changes::HEARTBEAT;
 use crate::http::{
     Delayed, Exchange, Outcome, PausedStatement, Phase, Pipeline, PipelineStop, Scratch, Session,
     Terms, Wait, find, resume_statement, statement_error,
 };
-use crate::mail::Mail;
 use crate::protocol::ClientProtocol;
-use crate::secret::FAILED_LOGIN_NS;
 
 /// Requests decoded at a time.
 const BATCH_REQUESTS_MAX: usize = 64;

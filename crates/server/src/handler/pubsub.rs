@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use reactor::{ConnId, Connections, Context, Next, Output};
 
 use super::{Server, Session as AnySession};
-use crate::gate::{Gate, Lsn};
+use crate::engine::gate::{Gate, Lsn};
+use crate::engine::mail::Mail;
+use crate::engine::pubsub::{Message, Place, Way};
+use crate::engine::shared::Shared;
+use crate::engine::worker::{Worker, is_lost};
 use crate::http::Encoding;
-use crate::mail::Mail;
-use crate::pubsub::{Message, Place, Way};
 use crate::resp::Session;
-use crate::shared::Shared;
-use crate::worker::{Worker, is_lost};
 
 /// Messages that are handed out in one turn, as bytes: what is over waits for the next one, so that
 /// who reads has a chance to, and others are served in between.

@@ -2,8 +2,8 @@
 
 use super::Server;
 use super::pubsub::catch_up;
-use crate::mail::Mail;
-use crate::requests::RequestId;
+use crate::engine::mail::Mail;
+use crate::engine::requests::RequestId;
 use crate::resp::execute::{Executor, prepare};
 use crate::resp::registry::REGISTRY;
 use crate::resp::session::{Session, Wait};

@@ -3,12 +3,12 @@
 use base::time::MonoNs;
 use reactor::ConnId;
 
-use crate::accounts::Charges;
-use crate::client_row::{CLIENT_BYTES, ClientRow};
 use crate::config::OutputLimit;
 use crate::config::Settings;
-use crate::pubsub::Subscriptions;
-use crate::requests::RequestKinds;
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::{CLIENT_BYTES, ClientRow};
+use crate::engine::pubsub::Subscriptions;
+use crate::engine::requests::RequestKinds;
 use crate::{cql, http, resp};
 
 /// See the module. RESP's state is in place, as it was before there was another protocol: it is

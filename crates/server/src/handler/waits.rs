@@ -1,9 +1,9 @@
 //! Connections that wait: for a time, for a snapshot, for the end of CLIENT PAUSE.
 
 use super::{PAUSE_OVER, Server, Session as AnySession};
-use crate::mail::Mail;
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
 use crate::resp::session::{ReplyMode, Session, Wait, WaitReply};
-use crate::shared::Shared;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Output};
 use std::sync::atomic::Ordering;

@@ -7,8 +7,8 @@ use wire::http::Request;
 
 use super::target;
 use crate::config::Settings;
+use crate::engine::secret::is_same_secret;
 use crate::resp::USER;
-use crate::secret::is_same_secret;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

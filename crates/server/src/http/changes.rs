@@ -12,7 +12,7 @@ use wire::http::{Method, Request};
 
 use super::exchange::{Answered, Exchange, Outcome};
 use super::target;
-use crate::records;
+use crate::engine::records;
 use binlog::{Batch, FollowError, Lsn, Scope};
 
 // Source: HTML Living Standard 9.2.5 (text/event-stream)

@@ -23,12 +23,12 @@ use wire::http::Request;
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Outcome, Terms, durability};
 use super::reply;
-use crate::commit::LOG_FAILED;
 use crate::config::CqlAuthenticator;
 use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::Paused;
 use crate::cql::reply::{ResultRows, ResultSink};
 use crate::cql::scan_queue::{PausedRequest, ROWS_PER_TURN};
+use crate::engine::commit::LOG_FAILED;
 use reactor::ConnId;
 
 /// Rows of a page where the request does not say how many, as drivers have it. A result without pages would be

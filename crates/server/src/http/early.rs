@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wire::http::{Limits, RequestBatch, RequestDecoder, ResponseWriter};
 
 use super::exchange::{JSON, TEXT};
-use crate::clock;
+use crate::engine::clock;
 
 /// Time of one connection.
 const SERVED_NS_MAX: u64 = 1_000_000_000;

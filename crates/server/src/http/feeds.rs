@@ -15,8 +15,8 @@ use reactor::ConnId;
 
 use super::changes;
 use crate::config::CqlAuthenticator;
-use crate::mail::Mail;
-use crate::shared::Shared;
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
 
 /// Clients that may follow the log at once.
 pub(crate) const FEEDS_MAX: usize = 64;

@@ -2,7 +2,7 @@
 //!
 //! A value is bytes: it comes back as `application/octet-stream`, whatever type it was sent with.
 
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 use sha2::{Digest as _, Sha256};
 use wire::http::{Method, Request};

@@ -7,12 +7,12 @@ use wire::http::RequestDecoder;
 
 use super::pipeline::Pipeline;
 use super::subscribe::Subscription;
-use crate::accounts::Charges;
-use crate::client_row::{ClientRow, SubscriptionCounts};
 use crate::config::Durability;
-use crate::gate::Gate;
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::{ClientRow, SubscriptionCounts};
+use crate::engine::gate::Gate;
+use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
-use crate::requests::RequestId;
 use reactor::{ConnId, Peer};
 
 /// What is awaited of the peer.

@@ -10,7 +10,7 @@ use wire::http::{Method, Request};
 use super::exchange::{Answered, Exchange, Outcome};
 use super::reply::Encoding;
 use super::target;
-use crate::pubsub::{Kind, Message, Subscriptions, Way};
+use crate::engine::pubsub::{Kind, Message, Subscriptions, Way};
 
 /// Paths that begin so name channels, one in each part.
 pub(super) const CHANNELS: &str = "/subscribe/";

@@ -7,7 +7,7 @@ use binlog::{Log, Options};
 use store::{Change, End, Items, Key, Mutation};
 
 use super::*;
-use crate::records::MUTATIONS;
+use crate::engine::records::MUTATIONS;
 use crate::recovery::recover;
 
 const KEYS: usize = 120;

@@ -13,7 +13,7 @@ use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::session::{Details, ReplyMode, Session};
 use crate::config::Durability;
-use crate::mail::Mail;
+use crate::engine::mail::Mail;
 use reactor::ConnId;
 
 pub(super) use pause::stops;

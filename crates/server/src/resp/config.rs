@@ -9,9 +9,9 @@ use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use super::fail::Fail;
 use super::help;
-use crate::baseline::Baseline;
 use crate::config::Settings;
-use crate::shared::Shared;
+use crate::engine::baseline::Baseline;
+use crate::engine::shared::Shared;
 use crate::tls;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);

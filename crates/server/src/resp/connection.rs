@@ -14,8 +14,8 @@ use super::generic::INDEX_TOO_LARGE;
 use super::session::{ReplyMode, Wait, WaitReply};
 use super::transactions::forget_watches;
 use super::{client, pubsub};
-use crate::secret::FAILED_LOGIN_NS;
-use crate::secret::is_same_secret;
+use crate::engine::secret::FAILED_LOGIN_NS;
+use crate::engine::secret::is_same_secret;
 
 /// The version of Redis whose commands and replies these are: clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.2.4";

@@ -9,16 +9,16 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Events, Flags};
 use super::fail::Fail;
 use super::session::Session;
-use crate::commit::{Refusal, Unit};
 use crate::config::KeyEvent;
-pub(crate) use crate::elements::{
+use crate::engine::commit::{Refusal, Unit};
+pub(crate) use crate::engine::elements::{
     ARGUMENT_COST, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, QUEUED_COST, SET_COST,
     TOLD_QUEUED_COST, ZSET_COST, copy_cost, may_process,
 };
-use crate::gate::Gate;
-use crate::room::UNCHECKED_BYTES_MAX;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::gate::Gate;
+use crate::engine::room::UNCHECKED_BYTES_MAX;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// The context of one command.
 #[derive(Debug)]

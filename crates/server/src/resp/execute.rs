@@ -14,16 +14,16 @@ use super::fail::{Fail, shown};
 use super::registry::REGISTRY;
 use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{pubsub, transactions};
-use crate::commit::{LOG_FAILED, Record, Unit};
 use crate::config::KeyEvents;
-use crate::evict::Eviction;
-use crate::expire::{expire_key, has_room_for, may_expire_at_reads};
-use crate::gate::Gate;
-use crate::hot_keys::Space;
-use crate::latency::LatencyEvent;
-use crate::requests::RequestId;
-use crate::shared::Shared;
-use crate::worker::{Worker, is_gated};
+use crate::engine::commit::{LOG_FAILED, Record, Unit};
+use crate::engine::evict::Eviction;
+use crate::engine::expire::{expire_key, has_room_for, may_expire_at_reads};
+use crate::engine::gate::Gate;
+use crate::engine::hot_keys::Space;
+use crate::engine::latency::LatencyEvent;
+use crate::engine::requests::RequestId;
+use crate::engine::shared::Shared;
+use crate::engine::worker::{Worker, is_gated};
 
 /// What has been found out about a request before it runs.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use std::fmt;
 use store::StoreError;
 use wire::resp::Args;
 
-use crate::glob::TooLong;
+use crate::engine::glob::TooLong;
 
 /// Why a command was refused. `Display` is the text after the `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use super::cx::{Cx, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::notices::NEW;
 use super::scan::{ScanOptions, parse_cursor};
-use crate::commit::Record;
-use crate::expire::{Cycle, has_room_for, may_expire_at_reads};
-use crate::gate::Gate;
-use crate::glob::Steps;
-use crate::worker::is_gated;
+use crate::engine::commit::Record;
+use crate::engine::expire::{Cycle, has_room_for, may_expire_at_reads};
+use crate::engine::gate::Gate;
+use crate::engine::glob::Steps;
+use crate::engine::worker::is_gated;
 
 pub(crate) use expire::{
     EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT, PEXPIRETIME,

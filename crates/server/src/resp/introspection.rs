@@ -15,8 +15,8 @@ use super::cx::{Cx, is_option};
 use super::fail::Fail;
 use super::help;
 use super::registry::REGISTRY;
-use crate::glob::Steps;
-use crate::requests::RequestId;
+use crate::engine::glob::Steps;
+use crate::engine::requests::RequestId;
 
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 /// Redis documents these with the server, and counts them to connections.

@@ -13,7 +13,7 @@ use super::cx::{Cx, integer, is_option};
 use super::fail::Fail;
 use super::help;
 use super::info::{data_stats, ratio};
-use crate::process::ProcessMemory;
+use crate::engine::process::ProcessMemory;
 
 /// MEMORY: container.
 pub(crate) const MEMORY: Command = Command {

@@ -14,9 +14,9 @@ use wire::resp::Args;
 use super::command::{Command, Done, Flags, Group};
 use super::cx::Cx;
 use crate::config::{KeyEvent, KeyEvents};
-use crate::gate::Gate;
-use crate::shared::Shared;
-use crate::worker::{Worker, is_gated};
+use crate::engine::gate::Gate;
+use crate::engine::shared::Shared;
+use crate::engine::worker::{Worker, is_gated};
 
 /// A key that was not there before.
 pub(super) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" };

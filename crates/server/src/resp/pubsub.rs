@@ -12,10 +12,10 @@ use super::fail::{Fail, too_many_arguments};
 use super::help;
 use super::registry::REGISTRY;
 use super::session::Session;
-use crate::commit::LOG_FAILED;
-use crate::glob::TooLong;
-use crate::pubsub::{Kind, Name, Post};
-use crate::requests::RequestId;
+use crate::engine::commit::LOG_FAILED;
+use crate::engine::glob::TooLong;
+use crate::engine::pubsub::{Kind, Name, Post};
+use crate::engine::requests::RequestId;
 
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];

@@ -6,7 +6,7 @@ use std::sync::{LazyLock, OnceLock};
 use super::command::{Command, Flags};
 use super::introspection::{Argument, arguments};
 use super::table::COMMANDS;
-use crate::requests::RequestId;
+use crate::engine::requests::RequestId;
 
 #[derive(Debug)]
 pub(crate) struct Entry {

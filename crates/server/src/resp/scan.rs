@@ -5,7 +5,7 @@ use wire::resp::Args;
 use super::command::Done;
 use super::cx::{integer, is_option};
 use super::fail::Fail;
-use crate::glob::Steps;
+use crate::engine::glob::Steps;
 
 const COUNT_DEFAULT: usize = 10;
 

@@ -166,7 +166,7 @@ pub(crate) const TIME: Command = Command {
 };
 
 fn time(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
-    let micros = crate::clock::unix_micros();
+    let micros = crate::engine::clock::unix_micros();
     cx.reply.array(2);
     cx.reply.bulk(itoa::Buffer::new().format(micros / 1_000_000).as_bytes());
     cx.reply.bulk(itoa::Buffer::new().format(micros % 1_000_000).as_bytes());

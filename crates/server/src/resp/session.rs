@@ -8,12 +8,12 @@ use reactor::{ConnId, Peer};
 use store::WatchFlag;
 use wire::resp::{OwnedArgs, Protocol, RequestDecoder};
 
-use crate::accounts::Charges;
-use crate::client_row::{ClientRow, SubscriptionCounts};
 use crate::config::Durability;
-use crate::gate::Gate;
-use crate::pubsub::Subscriptions;
-use crate::requests::RequestId;
+use crate::engine::accounts::Charges;
+use crate::engine::client_row::{ClientRow, SubscriptionCounts};
+use crate::engine::gate::Gate;
+use crate::engine::pubsub::Subscriptions;
+use crate::engine::requests::RequestId;
 
 /// Queued commands of a transaction; further ones are refused.
 pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub(crate) const QUEUED_COMMANDS_MAX: usize = 1 << 20;
 /// Keys that one connection may watch: the stripes and the connection keep each name.
 pub(crate) const WATCHED_KEYS_MAX: usize = 1 << 16;
 
-/// Bytes of the names of these keys. As for subscriptions, `crate::pubsub`.
+/// Bytes of the names of these keys. As for subscriptions, `crate::engine::pubsub`.
 pub(crate) const WATCHED_BYTES_MAX: usize = 64 << 20;
 
 /// CLIENT REPLY.

@@ -13,8 +13,8 @@ use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 const AT_ONCE: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);

@@ -16,7 +16,7 @@ use super::model::command;
 use super::world::{Plan, World};
 use crate::cql::events;
 use crate::cql::pool;
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];

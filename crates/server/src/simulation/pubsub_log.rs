@@ -9,14 +9,14 @@ use wire::resp::{Args, OwnedArgs, Protocol, Reply, decode_reply};
 
 use super::cql_client::run_reactors;
 use super::pubsub_client::{ask, connect, message, publish, received, run, send, world_with};
-use crate::commit::Record;
 use crate::config::Durability;
-use crate::gate::Gate;
-use crate::pubsub::{Desk, Kind, Subscriptions};
+use crate::engine::commit::Record;
+use crate::engine::gate::Gate;
+use crate::engine::pubsub::{Desk, Kind, Subscriptions};
+use crate::engine::shared::{Shared, params};
+use crate::engine::worker::Worker;
 use crate::resp::execute::{Executor, Prepared, prepare};
 use crate::resp::session::Session;
-use crate::shared::{Shared, params};
-use crate::worker::Worker;
 use reactor::Peer;
 
 /// A session without its connection: it runs requests as a reactor does.

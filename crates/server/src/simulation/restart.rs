@@ -5,7 +5,7 @@ use wire::cql::Version;
 
 use super::cql_client::{Client, with_options};
 use super::world::{Plan, World};
-use crate::snapshot_taker::Progress;
+use crate::engine::snapshot_taker::Progress;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 

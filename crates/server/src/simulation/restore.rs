@@ -3,7 +3,7 @@
 use binlog::{Disk, Faults};
 
 use super::world::{Plan, World};
-use crate::snapshot_taker::Progress;
+use crate::engine::snapshot_taker::Progress;
 
 /// Stripes that a step of a snapshot takes between two writes.
 const STEPS: usize = 40;

@@ -1,6 +1,5 @@
 //! Roles of CQL: who comes in, what he may do, and what of it a crash leaves.
 
-
 use binlog::Faults;
 use cql::plan::prepared::statement_id;
 use cql::roles::is_table_of_roles;

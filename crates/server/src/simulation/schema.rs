@@ -11,14 +11,14 @@ use cql::statements::parse;
 use store::{CellValue, Mutation, Params, PartitionKey, RowKey, STRIPES, TableId, Write, Writes};
 
 use super::world::{Plan, World};
-use crate::commit::Record;
 use crate::cql::schema_change::Changer;
 use crate::cql::virtual_tables::{VirtualCx, rows};
-use crate::gate::Gate;
+use crate::engine::commit::Record;
+use crate::engine::gate::Gate;
+use crate::engine::records::MUTATIONS;
+use crate::engine::shared::params;
+use crate::engine::worker::Worker;
 use crate::handler::State;
-use crate::records::MUTATIONS;
-use crate::shared::params;
-use crate::worker::Worker;
 
 const SEED: u64 = 7;
 /// More than a snapshot takes.
@@ -163,7 +163,7 @@ fn a_table_that_goes_takes_its_data_along() {
     mutation.encode(&mut bytes);
     shared.log.append(0, MUTATIONS, &bytes).unwrap();
     drop(locked);
-    let partitions = |shared: &crate::shared::Shared| -> usize {
+    let partitions = |shared: &crate::engine::shared::Shared| -> usize {
         let stripes = (0..STRIPES).map(|stripe| shared.keyspace.lock_stripe(stripe, &params));
         stripes.map(|locked| locked.table_stats(id).0).sum()
     };

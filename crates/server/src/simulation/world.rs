@@ -21,12 +21,12 @@ use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Settings};
 use crate::cql::stored_schema::install;
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
+use crate::engine::snapshot_taker::{Progress, Taker};
 use crate::handler::{Server, State};
-use crate::mail::Mail;
 use crate::recovery::recover;
 use crate::serve::{build_state, join_group};
-use crate::shared::Shared;
-use crate::snapshot_taker::{Progress, Taker};
 
 /// More rounds than this without coming to rest are a livelock.
 const ROUNDS_MAX: usize = 20_000;

@@ -17,7 +17,7 @@ use store::{
 use super::filter::ordered;
 use super::item;
 use super::values::Cx;
-use crate::write_clock::WriteClock;
+use crate::engine::write_clock::WriteClock;
 
 /// What a cell counts as that is written, or that is passed in a collection: see [`Moment::spend`].
 const CELL_WORK_BYTES: usize = 16;

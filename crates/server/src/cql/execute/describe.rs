@@ -8,8 +8,8 @@ use wire::cql::{Column, Columns};
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::reply::{ResultSink, Rows};
 use crate::cql::virtual_tables::{CLUSTER_NAME, TOKEN, VirtualCx};
-use crate::gate::Gate;
-use crate::worker::is_gated;
+use crate::engine::gate::Gate;
+use crate::engine::worker::is_gated;
 
 impl Engine<'_> {
     pub(super) fn virtual_cx(&self, client: &ClientState) -> VirtualCx<'_> {

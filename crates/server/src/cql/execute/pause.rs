@@ -6,7 +6,7 @@ use store::Seconds;
 use super::paging::PagingState;
 use super::redis::Gathering;
 use super::result::Progress;
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 /// All that a SELECT has done so far.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use wire::cql::{Column, Columns, Encoded};
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::reply::{ResultSink, Rows};
 use crate::cql::schema_change::Changer;
-use crate::gate::Gate;
-use crate::worker::is_gated;
+use crate::engine::gate::Gate;
+use crate::engine::worker::is_gated;
 
 impl Engine<'_> {
     /// With a password it takes tens of milliseconds: see `PreparedStatement::takes_long`.

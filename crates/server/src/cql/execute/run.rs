@@ -20,12 +20,12 @@ use super::pause::{Paused, When};
 use super::select::{Select, Selected};
 use super::values::Cx;
 use super::write::{Ready, SEVERAL_PARTITIONS};
-use crate::commit::Unit;
 use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::reply::ResultSink;
 use crate::cql::schema_change::Changer;
-use crate::gate::Gate;
-use crate::worker::is_gated;
+use crate::engine::commit::Unit;
+use crate::engine::gate::Gate;
+use crate::engine::worker::is_gated;
 
 /// Statements of a BATCH message that come as text. Planning cannot pause, so their number is limited.
 const BATCH_TEXTS_MAX: usize = 16_384;

@@ -1,4 +1,4 @@
-//! Which partitions statements name: a sample of them, for [`HotKeys`](crate::hot_keys::HotKeys).
+//! Which partitions statements name: a sample of them, for [`HotKeys`](crate::engine::hot_keys::HotKeys).
 
 use cql::schema::Table;
 use cql::value::text::put_json;
@@ -6,7 +6,7 @@ use cql::value::text::put_json;
 use super::keys::{Key, split};
 use super::write::Ready;
 use crate::cql::engine::Engine;
-use crate::hot_keys::Space;
+use crate::engine::hot_keys::Space;
 
 /// A longer part of a key is shown by its first bytes: nobody sees the others.
 const PART_BYTES_MAX: usize = 64;

@@ -21,8 +21,8 @@ use super::walk::Walk;
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::reply::{ResultRows, ResultSink};
 use crate::cql::virtual_tables;
-use crate::gate::Gate;
-use crate::worker::is_gated;
+use crate::engine::gate::Gate;
+use crate::engine::worker::is_gated;
 
 /// A SELECT to run.
 pub(super) struct Select<'a> {

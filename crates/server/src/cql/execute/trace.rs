@@ -10,9 +10,9 @@ use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 
 use super::change::Packed;
 use super::keys::{Key, table_id};
-use crate::commit::Unit;
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::traces::{TTL, Trace, time_uuid};
+use crate::engine::commit::Unit;
 
 const KEYSPACE: &str = "system_traces";
 const TABLES: [&str; 2] = ["sessions", "events"];

@@ -19,7 +19,7 @@ use super::row::{RowCx, is_there};
 use super::row_walk::RowWalk;
 use super::values::Cx;
 use crate::cql::engine::Engine;
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 /// One run of a SELECT.
 pub(super) struct Walk<'s> {

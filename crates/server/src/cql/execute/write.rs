@@ -23,15 +23,15 @@ use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
 use super::redis::{self, Elements, KeyChange};
 use super::values::Cx;
-use crate::commit::LOG_FAILED;
-use crate::commit::{Refusal, Unit};
 use crate::cql::engine::{ClientState, Engine};
 use crate::cql::reply::ResultSink;
-use crate::evict::Eviction;
-use crate::gate::Gate;
-use crate::records::RECORD_BYTES_MAX;
-use crate::worker::is_gated;
-use crate::write_clock::WriteClock;
+use crate::engine::commit::LOG_FAILED;
+use crate::engine::commit::{Refusal, Unit};
+use crate::engine::evict::Eviction;
+use crate::engine::gate::Gate;
+use crate::engine::records::RECORD_BYTES_MAX;
+use crate::engine::worker::is_gated;
+use crate::engine::write_clock::WriteClock;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
 

@@ -14,7 +14,7 @@ pub(crate) use system::{CLUSTER_NAME, TOKEN};
 
 use cql::schema::{Table, Values};
 
-use crate::shared::Shared;
+use crate::engine::shared::Shared;
 
 /// What rows are computed from.
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,8 @@
 use cql::schema::{RowBuilder, Table, Values};
 
 use super::VirtualCx;
-use crate::client_row::ClientRow;
 use crate::cql::watch::without_password;
+use crate::engine::client_row::ClientRow;
 use crate::protocol::ClientProtocol;
 
 /// Counters are never that high; a table has no type without a sign.

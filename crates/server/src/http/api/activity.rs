@@ -7,10 +7,10 @@ use base::time::MonoNs;
 use serde_json::{Value, json};
 
 use super::{hottest, latency, text};
-use crate::client_row::ClientRow;
+use crate::engine::client_row::ClientRow;
+use crate::engine::published::CommandCounts;
+use crate::engine::requests::RequestKinds;
 use crate::http::Exchange;
-use crate::published::CommandCounts;
-use crate::requests::RequestKinds;
 
 /// Connections and statements that one page shows.
 const ROWS_MAX: usize = 500;
@@ -60,26 +60,27 @@ pub(super) fn overview(exchange: &Exchange<'_>) -> Value {
 pub(super) fn reactors(exchange: &Exchange<'_>) -> Value {
     let shared = exchange.shared;
     let links = shared.links();
-    let row = |(index, published): (usize, &parking_lot::Mutex<crate::published::Published>)| {
-        let counters = links.stats(index);
-        json!({
-            "name": format!("r{index:02}"),
-            "load_ppm": links.load_ppm(index),
-            "busy_ns": counters.busy_ns,
-            "cpu_ns": counters.cpu_ns,
-            "wait_ns": counters.wait_ns,
-            "connections": counters.connections,
-            "commands": published.lock().totals.commands,
-            "turns": counters.turns,
-            "reads": counters.reads,
-            "writes": counters.writes,
-            "input_bytes": counters.input_bytes,
-            "output_bytes": counters.output_bytes,
-            "held_bytes": counters.held_bytes,
-            "migrated_in": counters.migrated_in,
-            "migrated_out": counters.migrated_out,
-        })
-    };
+    let row =
+        |(index, published): (usize, &parking_lot::Mutex<crate::engine::published::Published>)| {
+            let counters = links.stats(index);
+            json!({
+                "name": format!("r{index:02}"),
+                "load_ppm": links.load_ppm(index),
+                "busy_ns": counters.busy_ns,
+                "cpu_ns": counters.cpu_ns,
+                "wait_ns": counters.wait_ns,
+                "connections": counters.connections,
+                "commands": published.lock().totals.commands,
+                "turns": counters.turns,
+                "reads": counters.reads,
+                "writes": counters.writes,
+                "input_bytes": counters.input_bytes,
+                "output_bytes": counters.output_bytes,
+                "held_bytes": counters.held_bytes,
+                "migrated_in": counters.migrated_in,
+                "migrated_out": counters.migrated_out,
+            })
+        };
     Value::Array(shared.published.iter().enumerate().map(row).collect())
 }
 

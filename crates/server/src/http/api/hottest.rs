@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::text;
 use crate::config::CqlAuthenticator;
-use crate::hot_keys::{HotKey, Space, Window};
+use crate::engine::hot_keys::{HotKey, Space, Window};
 use crate::http::Exchange;
 
 /// Keys that are shown, and clients.

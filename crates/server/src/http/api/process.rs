@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::config::{Kind, OPTIONS};
+use crate::engine::process;
 use crate::http::Exchange;
-use crate::{logging, process};
+use crate::logging;
 
 /// In place of a password.
 const REDACTED: &str = "(redacted)";

@@ -9,8 +9,8 @@ use base::time::Now;
 use wire::http::Request;
 
 use super::exchange::{Answered, Exchange, Outcome};
-use crate::process::{ProcessMemory, cpu_time};
-use crate::shared::Shared;
+use crate::engine::process::{ProcessMemory, cpu_time};
+use crate::engine::shared::Shared;
 use text::{Kind, Page};
 
 /// Source: Prometheus documentation, "Exposition formats", basic info.

@@ -4,10 +4,10 @@ use base::stages::{Stage, StageCell};
 
 use super::text::{Kind, Page};
 use super::{number, seconds};
-use crate::baseline::Counters;
+use crate::engine::baseline::Counters;
+use crate::engine::published::CommandCounts;
+use crate::engine::shared::Shared;
 use crate::protocol::ClientProtocol;
-use crate::published::CommandCounts;
-use crate::shared::Shared;
 
 /// Upper bounds of the stages' buckets, in nanoseconds.
 const STAGE_BOUNDS_NS: [u64; 16] = [

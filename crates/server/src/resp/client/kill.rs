@@ -7,8 +7,8 @@ use wire::resp::Args;
 
 use super::OTHERS;
 use super::rows::ClientType;
-use crate::client_row::ClientRow;
-use crate::mail::Mail;
+use crate::engine::client_row::ClientRow;
+use crate::engine::mail::Mail;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};

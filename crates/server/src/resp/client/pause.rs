@@ -6,7 +6,7 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, too_many_arguments};
-use crate::pause::Pause;
+use crate::engine::pause::Pause;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::cx::{Cx, integer, is_option};
 use crate::resp::fail::Fail;

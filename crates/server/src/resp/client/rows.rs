@@ -10,8 +10,8 @@ use base::time::MonoNs;
 use wire::resp::Args;
 
 use super::{OTHERS, OWN};
-use crate::client_row::ClientRow;
-use crate::requests::RequestKinds;
+use crate::engine::client_row::ClientRow;
+use crate::engine::requests::RequestKinds;
 use crate::resp::command::{Command, Done, Flags, Group};
 use crate::resp::connection::USER;
 use crate::resp::cx::{Cx, integer, is_option};
@@ -215,8 +215,8 @@ fn flags(row: &ClientRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_row::SubscriptionCounts;
     use crate::config::Durability;
+    use crate::engine::client_row::SubscriptionCounts;
     use crate::resp::session::Session;
     use reactor::{ConnId, Peer};
 

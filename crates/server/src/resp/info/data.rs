@@ -1,7 +1,7 @@
 //! INFO persistence, replication, keyspace: the data and where it is safe.
 
 use super::{Page, us};
-use crate::clock;
+use crate::engine::clock;
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);

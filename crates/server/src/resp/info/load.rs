@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use base::stages::{Stage, StageCell};
 
 use super::{Page, ratio, us};
+use crate::engine::published::CommandCounts;
+use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
-use crate::published::CommandCounts;
-use crate::requests::RequestKinds;
 
 pub(super) fn commands(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;

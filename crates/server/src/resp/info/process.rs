@@ -4,7 +4,7 @@ use base::units::human_bytes;
 
 use super::{Page, ratio};
 use crate::config::machine_memory_bytes;
-use crate::process::{ProcessMemory, cpu_time};
+use crate::engine::process::{ProcessMemory, cpu_time};
 use crate::resp::connection::REDIS_VERSION;
 use crate::resp::memory::{MemoryReport, STARTUP_BYTES, allocator_shares};
 
@@ -25,7 +25,7 @@ pub(super) fn server(page: &mut Page<'_, '_>) {
     page.field("process_id", std::process::id());
     page.field("run_id", &identity.run_id);
     page.field("tcp_port", addresses.first().map_or(0, std::net::SocketAddr::port));
-    page.field("server_time_usec", crate::clock::unix_micros());
+    page.field("server_time_usec", crate::engine::clock::unix_micros());
     page.field("uptime_in_seconds", uptime_s);
     page.field("uptime_in_days", uptime_s / 86_400);
     page.field("hz", settings.hz);

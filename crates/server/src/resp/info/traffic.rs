@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Page;
-use crate::published::Published;
-use crate::pubsub::Kind;
+use crate::engine::published::Published;
+use crate::engine::pubsub::Kind;
 
 pub(super) fn clients(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;

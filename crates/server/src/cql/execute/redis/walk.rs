@@ -16,7 +16,7 @@ use crate::cql::execute::ring::Ring;
 use crate::cql::execute::row::RowCx;
 use crate::cql::execute::row_walk::RowWalk;
 use crate::cql::execute::walk::Walk;
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 impl Walk<'_> {
     /// Keys by their names.

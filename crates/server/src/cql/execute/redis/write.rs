@@ -11,8 +11,8 @@ use store::{
 
 use super::DB;
 use super::shape::{Shape, each_row, has_row, list_place};
-use crate::elements::{SET_COST, copy_cost, may_process};
-use crate::records::RECORD_BYTES_MAX;
+use crate::engine::elements::{SET_COST, copy_cost, may_process};
+use crate::engine::records::RECORD_BYTES_MAX;
 
 /// What becomes of rows, in the order in which a statement says it.
 enum Deed<'w> {

@@ -23,22 +23,22 @@ use wire::cql::{
 };
 use wire::resp::{self, RequestBatch};
 
-use crate::commit::Record;
 use crate::config::{Config, Durability};
 use crate::cql::CqlState;
 use crate::cql::engine::{ClientState, Engine, Executed, Turn};
 use crate::cql::execute::install_indexes;
 use crate::cql::reply::WireReply;
 use crate::cql::schema_change::Changer;
+use crate::engine::commit::Record;
+use crate::engine::purge::Cycle;
+use crate::engine::shared::{Shared, params};
+use crate::engine::worker::Worker;
 use crate::handler::State;
-use crate::purge::Cycle;
 use crate::recovery::recover;
 use crate::resp::Session;
 use crate::resp::execute::{Executor, prepare};
 use crate::serve::build_state;
-use crate::shared::{Shared, params};
 use crate::simulation::{Disk, FaultDisk};
-use crate::worker::Worker;
 use reactor::{ConnId, Peer};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::time::UnixMs;
 use wire::resp::Args;
 
-use crate::secret::{REDACTED, is_secret};
+use crate::engine::secret::{REDACTED, is_secret};
 
 /// Bytes of lines that wait for one reactor. All reactors share the lines. Small in unit tests, so that they
 /// need not fill it.

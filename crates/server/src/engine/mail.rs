@@ -7,7 +7,7 @@ use cql::schema::Event;
 use reactor::ConnId;
 use wire::cql::Header;
 
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {

@@ -9,10 +9,10 @@
 use cql::schema::TableSource;
 use store::{Mutation, Params, PartitionKey, STRIPES, Seconds, TableId};
 
-use crate::commit::{Record, Unit};
+use crate::engine::commit::{Record, Unit};
 
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// How long a walk over all stripes takes.
 const WALK_MS: u64 = 60_000;

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use base::stages::{Stage, StageTimers};
 
-use crate::busiest_clients::BusiestClients;
-use crate::client_row::ClientRow;
-use crate::hot_keys::HotKeys;
-use crate::requests::RequestId;
+use crate::engine::busiest_clients::BusiestClients;
+use crate::engine::client_row::ClientRow;
+use crate::engine::hot_keys::HotKeys;
+use crate::engine::requests::RequestId;
 
 /// Error prefixes told apart in `errorstats`; more are counted as one. As Redis has it.
 const ERROR_KINDS_MAX: usize = 128;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire::resp::{Protocol, ReplyWriter};
 
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 /// A channel or a pattern, spelled once for all who have it.
 pub(crate) type Name = Arc<[u8]>;
@@ -225,7 +225,7 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::Lsn;
+    use crate::engine::gate::Lsn;
 
     #[track_caller]
     fn check(post: &Post<'_>, patterns: &[&str], protocol: Protocol, expected: &str) {

@@ -3,7 +3,7 @@
 
 use base::memory::Tracker;
 
-use crate::process::ProcessMemory;
+use crate::engine::process::ProcessMemory;
 
 /// What was last seen. Memory that was tracked and then freed is not counted, although the allocator may keep it: it
 /// serves what is allocated next.

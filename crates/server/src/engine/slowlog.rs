@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use base::time::UnixMs;
 use wire::resp::Args;
 
-use crate::secret::{REDACTED, is_secret};
+use crate::engine::secret::{REDACTED, is_secret};
 
 /// Arguments and bytes of each that an entry keeps.
 /// Source: Redis 7.2 `slowlog.h`, `SLOWLOG_ENTRY_MAX_ARGC` and `SLOWLOG_ENTRY_MAX_STRING`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::message::{Post, Posts};
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 /// The messages of one command or one transaction.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Outbox {
 mod tests {
     use super::super::message::Kind;
     use super::*;
-    use crate::gate::Lsn;
+    use crate::engine::gate::Lsn;
 
     fn posts(payloads: &[&str]) -> Posts {
         let mut posts = Posts::default();

@@ -11,7 +11,7 @@ use base::memory::Tracker;
 use parking_lot::Mutex;
 use store::Trash;
 
-use crate::untracked::Untracked;
+use crate::engine::untracked::Untracked;
 
 /// Parts that may wait to be freed; when more wait, the reactor frees its own.
 const WAITING_MAX: usize = 1024;

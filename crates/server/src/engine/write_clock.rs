@@ -31,7 +31,7 @@ impl WriteClock {
     ///
     /// Others continue after it, unless it is so far ahead of the clock that a client must have chosen
     /// `floor`: then only this write follows that client, not all writes of the server.
-    pub(super) fn take_above(&self, floor: i64, now_us: i64) -> i64 {
+    pub(crate) fn take_above(&self, floor: i64, now_us: i64) -> i64 {
         let above = floor.saturating_add(1);
         let is_near = above <= now_us.saturating_add(LEAD_US_MAX);
         let next = |last: i64| {
@@ -44,7 +44,7 @@ impl WriteClock {
     }
 
     /// The first of `count` numbers in a row.
-    pub(super) fn take(&self, now_us: i64, count: usize) -> i64 {
+    pub(crate) fn take(&self, now_us: i64, count: usize) -> i64 {
         let count = i64::try_from(count.max(1)).expect("counts of items fit memory");
         let next = |last: i64| last.saturating_add(1).max(now_us);
         let taken = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use binlog::{Disk, DiskFile, Lsn, write_all_at};
 use store::{Keyspace, STRIPES, SnapshotBlock};
 
-use crate::shared::Shared;
-use crate::snapshots::format::{End, block_header, header};
-use crate::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
+use crate::engine::shared::Shared;
+use crate::engine::snapshots::format::{End, block_header, header};
+use crate::engine::snapshots::{TEMPORARY_NAME, file_name, remove_leftover, snapshot_names};
 
 /// Bytes go to the disk in pieces of about this size. Between two it is looked whether there is room
 /// for more, and whether the server ends.
@@ -148,7 +148,7 @@ impl Draft {
         kept_bytes: u64,
     ) -> io::Result<Draft> {
         let file = disk.create(TEMPORARY_NAME)?;
-        let buffer = header(seed, crate::clock::unix_now()).to_vec();
+        let buffer = header(seed, crate::engine::clock::unix_now()).to_vec();
         let pieces = Pieces { file, disk, stop, buffer, offset: 0, synced: 0, kept_bytes };
         let block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
         let (first, last) = (u64::MAX, 0);

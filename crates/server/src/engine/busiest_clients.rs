@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::client_row::ClientRow;
+use crate::engine::client_row::ClientRow;
 
 /// Clients of one reactor that are named.
 const CLIENTS_MAX: usize = 8;

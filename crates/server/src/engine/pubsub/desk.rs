@@ -10,7 +10,7 @@ use super::directory::{Added, Directory, Refusal};
 use super::message::{Kind, Message, Post, Posts, Way};
 use super::subscriptions::Subscriptions;
 use super::table::{Table, tree_bytes};
-use crate::gate::Gate;
+use crate::engine::gate::Gate;
 
 /// The connections that have subscribed to a name, and the number of the first message for each.
 type Subscribers = BTreeMap<ConnId, u64>;

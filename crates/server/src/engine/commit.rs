@@ -17,11 +17,11 @@ use std::ops::Deref;
 use binlog::{AppendError, Lsn};
 use store::{Change, Key, Locked, Mutation, PARTITIONS_DB, StoreError, WatchFlag};
 
-use crate::gate::Gate;
-use crate::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
-use crate::room::{COPIES, UNCHECKED_BYTES_MAX};
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::gate::Gate;
+use crate::engine::records::{MUTATIONS, RECORD_BYTES_MAX, STAMPED_MUTATIONS};
+use crate::engine::room::{COPIES, UNCHECKED_BYTES_MAX};
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// Buffers of a unit's record, reused by their reactor.
 #[derive(Debug, Default)]

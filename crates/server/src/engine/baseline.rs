@@ -5,7 +5,7 @@ pub(crate) use reactor::Counters;
 use reactor::{AcceptorCounters, Links};
 use store::{Keyspace, LockWaits};
 
-use crate::janitor::Janitor;
+use crate::engine::janitor::Janitor;
 
 /// The counters at one moment; the default is the start.
 #[derive(Debug, Default)]

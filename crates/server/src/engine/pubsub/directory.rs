@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use super::message::{Body, Kind, Message, Name, Post, Posts};
 use super::outbox::Outbox;
 use super::table::{Table, block_bytes, name_bytes, tree_bytes};
-use crate::gate::Gate;
-use crate::glob::Steps;
+use crate::engine::gate::Gate;
+use crate::engine::glob::Steps;
 
 /// Locks that channels share: so many that reactors seldom meet at one.
 const PARTS: usize = 64;

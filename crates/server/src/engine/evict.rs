@@ -3,12 +3,12 @@
 use base::time::Now;
 use store::{Change, Mutation, Params};
 
-use crate::commit::{Record, Unit};
 use crate::config::{KeyEvent, KeyEvents};
-use crate::latency::LatencyEvent;
-use crate::room::NoRoom;
-use crate::shared::{Shared, eviction_policy};
-use crate::worker::Worker;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::latency::LatencyEvent;
+use crate::engine::room::NoRoom;
+use crate::engine::shared::{Shared, eviction_policy};
+use crate::engine::worker::Worker;
 
 /// Keys evicted for one command at most: a lowered limit is reached over many commands, and no
 /// single one waits for all of it.

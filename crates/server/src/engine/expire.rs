@@ -6,11 +6,11 @@
 use base::time::MonoNs;
 use store::{Key, Params, STRIPES};
 
-use crate::commit::{Record, Unit};
 use crate::config::{KeyEvent, KeyEvents};
-use crate::latency::LatencyEvent;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::engine::commit::{Record, Unit};
+use crate::engine::latency::LatencyEvent;
+use crate::engine::shared::Shared;
+use crate::engine::worker::Worker;
 
 /// A tick ends after this long; the next one goes on where it stopped. Times `active-expire-effort`.
 const CYCLE_NS_MAX: u64 = 1_000_000;

@@ -1,16 +1,16 @@
 //! State of one reactor that its commands may use: settings, clocks, counters, random numbers.
 
-use crate::accounts::Accounts;
-use crate::client_row::ClientRow;
 use crate::config::{Durability, Settings};
-use crate::gate::Gate;
-use crate::hot_keys::Sampler;
-use crate::monitor_feeds::monitor_line;
-use crate::published::Tally;
-use crate::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
-use crate::requests::RequestId;
-use crate::room::Room;
-use crate::shared::Shared;
+use crate::engine::accounts::Accounts;
+use crate::engine::client_row::ClientRow;
+use crate::engine::gate::Gate;
+use crate::engine::hot_keys::Sampler;
+use crate::engine::monitor_feeds::monitor_line;
+use crate::engine::published::Tally;
+use crate::engine::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
+use crate::engine::requests::RequestId;
+use crate::engine::room::Room;
+use crate::engine::shared::Shared;
 use base::stages::CycleClock;
 use base::time::Now;
 use binlog::Lsn;
@@ -54,7 +54,7 @@ pub(crate) struct Worker {
     /// How much memory writes may use.
     pub(crate) room: Room,
     pub(crate) random: SmallRng,
-    /// Says which commands are looked at for [`HotKeys`](crate::hot_keys::HotKeys).
+    /// Says which commands are looked at for [`HotKeys`](crate::engine::hot_keys::HotKeys).
     pub(crate) key_sampler: Sampler,
     /// Highest gate handed out; a group is asked for while it is ahead of the log.
     pub(crate) gate_max: Gate,

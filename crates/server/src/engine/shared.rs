@@ -17,22 +17,22 @@ use store::types::Compact;
 use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
 use wire::resp::Args;
 
-use crate::baseline::Baseline;
-use crate::client_row::ClientRow;
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
-use crate::janitor::Janitor;
-use crate::latency::LatencyEvents;
-use crate::line_writer::LineWriter;
-use crate::mail::Mail;
-use crate::monitor_feeds::MonitorFeeds;
-use crate::pause::Pause;
-use crate::prepared::PreparedTable;
-use crate::published::{CommandCounts, Published, Totals};
-use crate::pubsub::Directory;
-use crate::requests::RequestKinds;
-use crate::slowlog::Slowlog;
-use crate::snapshots::Snapshots;
-use crate::write_clock::WriteClock;
+use crate::engine::baseline::Baseline;
+use crate::engine::client_row::ClientRow;
+use crate::engine::janitor::Janitor;
+use crate::engine::latency::LatencyEvents;
+use crate::engine::line_writer::LineWriter;
+use crate::engine::mail::Mail;
+use crate::engine::monitor_feeds::MonitorFeeds;
+use crate::engine::pause::Pause;
+use crate::engine::prepared::PreparedTable;
+use crate::engine::published::{CommandCounts, Published, Totals};
+use crate::engine::pubsub::Directory;
+use crate::engine::requests::RequestKinds;
+use crate::engine::slowlog::Slowlog;
+use crate::engine::snapshots::Snapshots;
+use crate::engine::write_clock::WriteClock;
 
 /// Who this server is, fixed at start.
 #[derive(Debug)]

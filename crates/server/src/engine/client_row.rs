@@ -6,9 +6,9 @@ use base::time::MonoNs;
 use reactor::ConnId;
 
 use crate::config::Durability;
+use crate::engine::pubsub::{Kind, Subscriptions};
+use crate::engine::requests::RequestId;
 use crate::protocol::ClientProtocol;
-use crate::pubsub::{Kind, Subscriptions};
-use crate::requests::RequestId;
 
 /// Bytes that an idle connection costs at most: its session, its row, its slot in the reactor.
 pub(crate) const CLIENT_BYTES: u64 = 1048;

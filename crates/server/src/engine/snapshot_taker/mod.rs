@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use base::time::MonoNs;
 
-use crate::mail::Mail;
-use crate::shared::Shared;
-use crate::snapshots::{Snapshots, remove_leftover};
+use crate::engine::mail::Mail;
+use crate::engine::shared::Shared;
+use crate::engine::snapshots::{Snapshots, remove_leftover};
 pub(crate) use draft::write_whole;
 use draft::{Draft, Step, Written};
 
@@ -84,7 +84,7 @@ impl Taker {
     }
 
     fn begin(&mut self, shared: &Shared, number: u64) {
-        let began = crate::clock::mono_now();
+        let began = crate::engine::clock::mono_now();
         shared.snapshots.status.lock().began = began;
         let changes_before = shared.totals().changes;
         self.running = Some(Running { number, began, changes_before, file: None });
@@ -118,7 +118,7 @@ impl Running {
 
     fn end(&self, shared: &Shared, ended: io::Result<Written>) {
         let number = self.number;
-        let took_ms = crate::clock::mono_now().since(self.began) / 1_000_000;
+        let took_ms = crate::engine::clock::mono_now().since(self.began) / 1_000_000;
         let error = ended.as_ref().err().map(|error| Arc::from(error.to_string()));
         if ended.is_err()
             && let Err(error) = remove_leftover(&*shared.snapshots.disk)
@@ -136,7 +136,7 @@ impl Running {
                 status.succeeded += 1;
                 status.log_position = status.running_position;
                 status.changes_before = self.changes_before;
-                status.last_unix_ms = crate::clock::unix_now().0;
+                status.last_unix_ms = crate::engine::clock::unix_now().0;
                 status.last_bytes = written.bytes;
                 status.last_keys = written.keys;
                 let (keys, bytes) = (written.keys, written.bytes);

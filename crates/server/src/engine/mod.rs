@@ -1,0 +1,41 @@
+//! What the server does with its data, whichever protocol asks: it knows none of them.
+//!
+//! Reading order: `shared` (state of all reactors) and `worker` (state of one); `gate` and `commit` (the only way
+//! in which data changes), `room` and `elements` (what a request may use), `expire`, `evict` and `purge`
+//! (changes that nobody asks for), `snapshots` and `snapshot_taker`, `pubsub`, `prepared` (statements);
+//! `requests`, `published`, `client_row`, `hot_keys`, `slowlog`, `latency` and others (what can be observed).
+
+pub(crate) mod accounts;
+pub(crate) mod baseline;
+pub(crate) mod busiest_clients;
+pub(crate) mod client_row;
+pub(crate) mod clock;
+pub(crate) mod commit;
+pub(crate) mod elements;
+pub(crate) mod evict;
+pub(crate) mod expire;
+pub(crate) mod gate;
+pub(crate) mod glob;
+pub(crate) mod hot_keys;
+pub(crate) mod janitor;
+pub(crate) mod latency;
+pub(crate) mod line_writer;
+pub(crate) mod mail;
+pub(crate) mod monitor_feeds;
+pub(crate) mod pause;
+pub(crate) mod prepared;
+pub(crate) mod process;
+pub(crate) mod published;
+pub(crate) mod pubsub;
+pub(crate) mod purge;
+pub(crate) mod records;
+pub(crate) mod requests;
+pub(crate) mod room;
+pub(crate) mod secret;
+pub(crate) mod shared;
+pub(crate) mod slowlog;
+pub(crate) mod snapshot_taker;
+pub(crate) mod snapshots;
+pub(crate) mod untracked;
+pub(crate) mod worker;
+pub(crate) mod write_clock;
