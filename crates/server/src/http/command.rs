@@ -14,7 +14,7 @@ use super::exchange::{Answered, BYTES, Exchange, JSON, Outcome, durability};
 use super::pipeline::Pipeline;
 use super::reply::{self, Encoding};
 use super::target;
-use crate::resp::command::{Flags, Group};
+use crate::resp::command::Flags;
 use crate::resp::registry::REGISTRY;
 
 /// Commands of one pipeline or transaction. A transaction runs them in one go, like EXEC, and 10,000 short ones
@@ -207,19 +207,11 @@ fn push_words(words: &[&RawValue], args: &mut OwnedArgs) -> Option<()> {
     (!words.is_empty()).then_some(())
 }
 
-/// Why a command is not run by HTTP: it is about a connection, which is another one with each request,
-/// or it waits.
+/// The error for a command that is not available over HTTP.
 pub(super) fn refusal(args: Args<'_>) -> Option<String> {
     let command = REGISTRY.entry(REGISTRY.find(args.get(0))?).command;
-    let is_of_connection = match command.group {
-        Group::Connection => !matches!(command.name, "ping" | "echo"),
-        Group::Transactions => true,
-        // Who listens does so by a path of its own.
-        Group::PubSub => !matches!(command.name, "publish" | "spublish" | "pubsub"),
-        _ => matches!(command.name, "monitor" | "save"),
-    };
-    let waits = command.flags.has(Flags::WAITS);
-    (is_of_connection || waits)
+    let is_refused = command.flags.has(Flags::NO_HTTP.and(Flags::WAITS));
+    is_refused
         .then(|| format!("ERR Command is not available: '{}'", command.name.to_ascii_uppercase()))
 }
 

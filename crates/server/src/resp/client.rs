@@ -32,7 +32,7 @@ pub(crate) const CLIENT: Command = Command {
     complexity: "Depends on the subcommand",
     group: Group::Connection,
     arity: -2,
-    flags: Flags::CONTAINER,
+    flags: Flags::CONTAINER.and(Flags::NO_HTTP),
     subcommands: &[
         &DURABILITY,
         &GETNAME,

@@ -68,6 +68,9 @@ impl Flags {
     pub(crate) const MISSES: Flags = Flags(1 << 17);
     /// Ours: does not publish `keymiss`, although it reads (OBJECT, MEMORY USAGE).
     pub(crate) const NO_MISSES: Flags = Flags(1 << 18);
+    /// Ours: not available over HTTP, where every request has a session of its own and may not wait:
+    /// the command is about its connection or waits for a snapshot (AUTH, MULTI, SUBSCRIBE, SAVE).
+    pub(crate) const NO_HTTP: Flags = Flags(1 << 19);
     /// Ours: the reply waits for the log or a time (WAIT, WAITAOF; Redis 7.2 does not count them as blocking).
     pub(crate) const WAITS: Flags = Flags(1 << 6);
 
@@ -91,7 +94,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const OURS: [Flags; 15] = [
+    const OURS: [Flags; 16] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -106,6 +109,7 @@ impl Flags {
         Flags::COPIES,
         Flags::MISSES,
         Flags::NO_MISSES,
+        Flags::NO_HTTP,
         Flags::WAITS,
     ];
 

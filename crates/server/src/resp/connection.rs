@@ -26,7 +26,8 @@ pub(crate) const USER: &str = "default";
 const FAST: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 
 /// Commands that make a connection usable, and those that end its use.
-const ALWAYS: Flags = FAST.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+const ALWAYS: Flags =
+    FAST.and(Flags::NO_HTTP).and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 
 /// QUIT and RESET, which also abandon a transaction.
 const ENDS: Flags = ALWAYS.and(Flags::UNQUEUED).and(Flags::ABANDONS);
@@ -312,7 +313,7 @@ pub(crate) const SELECT: Command = Command {
     since: "1.0.0",
     group: Group::Connection,
     arity: 2,
-    flags: FAST.and(Flags::SELECTS),
+    flags: FAST.and(Flags::SELECTS).and(Flags::NO_HTTP),
     run: select,
     ..Command::EMPTY
 };

@@ -15,7 +15,11 @@ pub(crate) const MONITOR: Command = Command {
     since: "1.0.0",
     group: Group::Server,
     arity: 1,
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN
+        .and(Flags::NOSCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::NO_HTTP),
     run: monitor,
     ..Command::EMPTY
 };

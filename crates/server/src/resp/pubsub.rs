@@ -20,7 +20,7 @@ use crate::engine::requests::RequestId;
 const LOOKS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel)];
-const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER);
+const LISTENS: Flags = LOOKS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
 const TALKS: Flags = LOOKS.and(Flags::FAST);
 
 /// PUBLISH: sends a message to whoever listens.

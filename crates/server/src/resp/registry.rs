@@ -188,6 +188,11 @@ mod tests {
         assert_eq!(with(Flags::SELECTS), "select");
         assert_eq!(with(Flags::UNPAUSABLE), "client|unpause");
         assert_eq!(with(Flags::TOUCHES), "touch");
+        assert_eq!(
+            with(Flags::NO_HTTP),
+            "auth client discard exec hello monitor multi psubscribe quit reset select punsubscribe \
+             save ssubscribe subscribe sunsubscribe unsubscribe unwatch watch"
+        );
         assert_eq!(with(Flags::MISSES), "getdel getex");
         assert_eq!(
             with(Flags::NO_MISSES),

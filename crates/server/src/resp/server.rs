@@ -94,7 +94,7 @@ pub(crate) const SAVE: Command = Command {
     complexity: "O(N) in the number of keys",
     group: Group::Server,
     arity: 1,
-    flags: ADMIN.and(Flags::NO_MULTI).and(Flags::NO_ASYNC_LOADING),
+    flags: ADMIN.and(Flags::NO_MULTI).and(Flags::NO_ASYNC_LOADING).and(Flags::NO_HTTP),
     run: save,
     ..Command::EMPTY
 };

@@ -16,8 +16,8 @@ use super::{connection, session};
 use crate::engine::shared::Shared;
 use crate::engine::worker::Worker;
 
-const AT_ONCE: Flags =
-    Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
+const ALWAYS: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_HTTP);
+const AT_ONCE: Flags = ALWAYS.and(Flags::FAST).and(Flags::ALLOW_BUSY);
 
 /// MULTI: begins a transaction.
 pub(crate) const MULTI: Command = Command {
@@ -48,12 +48,7 @@ pub(crate) const EXEC: Command = Command {
     complexity: "Depends on the queued commands",
     group: Group::Transactions,
     arity: 1,
-    flags: Flags::NOSCRIPT
-        .and(Flags::LOADING)
-        .and(Flags::STALE)
-        .and(Flags::SKIP_SLOWLOG)
-        .and(Flags::UNQUEUED)
-        .and(Flags::EXECUTES),
+    flags: ALWAYS.and(Flags::SKIP_SLOWLOG).and(Flags::UNQUEUED).and(Flags::EXECUTES),
     run: exec,
     ..Command::EMPTY
 };
