@@ -8,7 +8,7 @@ use wire::resp::OwnedArgs;
 
 use super::requests::Requests;
 use super::session::Session;
-use crate::engine::secret::REDACTED;
+use crate::engine::secret::{REDACTED, Shown};
 
 impl Requests<'_> {
     /// Shows a request that has run.
@@ -40,10 +40,10 @@ impl Requests<'_> {
         let name = row.map(|row| row.name.clone()).unwrap_or_default();
         drop(published);
         if let Some(ns) = slow_ns {
-            self.shared.note_slow(remote, &name, self.now, ns, words.as_args());
+            self.shared.note_slow(remote, &name, self.now, ns, Shown::whole(words.as_args()));
         }
         if self.shared.is_monitored() {
-            self.worker.feed_monitors(&"cql", remote, self.now, words.as_args());
+            self.worker.feed_monitors(&"cql", remote, self.now, Shown::whole(words.as_args()));
         }
     }
 

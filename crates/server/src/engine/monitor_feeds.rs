@@ -9,9 +9,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::time::UnixMs;
-use wire::resp::Args;
 
-use crate::engine::secret::{REDACTED, is_secret};
+use crate::engine::secret::Shown;
 
 /// Bytes of lines that wait for one reactor. All reactors share the lines. Small in unit tests, so that they
 /// need not fill it.
@@ -75,7 +74,7 @@ pub(crate) fn monitor_line(
     place: &dyn Display,
     remote: Option<SocketAddr>,
     now: UnixMs,
-    args: Args<'_>,
+    request: Shown<'_>,
     out: &mut Vec<u8>,
 ) {
     let (seconds, ms) = (now.0 / 1000, now.0 % 1000);
@@ -84,9 +83,9 @@ pub(crate) fn monitor_line(
         None => write!(out, "+{seconds}.{ms:03}000 [{place} ?:0]"),
     };
     written.expect("a vector takes every write");
-    for at in 0..args.len() {
+    for at in 0..request.len() {
         out.push(b' ');
-        quote(if is_secret(args, at) { REDACTED } else { args.get(at) }, out);
+        quote(request.get(at), out);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -141,7 +140,7 @@ mod tests {
         let remote = remote.map(|text| text.parse().unwrap());
         let args: OwnedArgs = args.iter().collect();
         let mut out = Vec::new();
-        monitor_line(&0, remote, UnixMs(1_339_518_083_007), args.as_args(), &mut out);
+        monitor_line(&0, remote, UnixMs(1_339_518_083_007), Shown::whole(args.as_args()), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use reactor::{Links, Tls};
 use store::types::Compact;
 use store::{AccessClock, AccessRule, EvictionPolicy, Keyspace, Params};
-use wire::resp::Args;
 
 use crate::config::{Config, MaxmemoryPolicy, MemoryTrackers, Settings};
 use crate::engine::baseline::Baseline;
@@ -30,6 +29,7 @@ use crate::engine::prepared::PreparedTable;
 use crate::engine::published::{CommandCounts, Published, Totals};
 use crate::engine::pubsub::Directory;
 use crate::engine::requests::RequestKinds;
+use crate::engine::secret::Shown;
 use crate::engine::slowlog::Slowlog;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::write_clock::WriteClock;
@@ -181,11 +181,11 @@ impl Shared {
         client_name: &str,
         now: Now,
         ns: u64,
-        args: Args<'_>,
+        request: Shown<'_>,
     ) {
         let entries_max = self.settings.load().slowlog_max_len;
         let client = (remote, client_name);
-        self.slowlog.lock().push(client, now.unix, ns / 1000, args, entries_max);
+        self.slowlog.lock().push(client, now.unix, ns / 1000, request, entries_max);
     }
 
     pub(crate) fn links(&self) -> &Links<Mail> {

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use base::time::UnixMs;
-use wire::resp::Args;
 
-use crate::engine::secret::{REDACTED, is_secret};
+use crate::engine::secret::Shown;
 
 /// Arguments and bytes of each that an entry keeps.
 /// Source: Redis 7.2 `slowlog.h`, `SLOWLOG_ENTRY_MAX_ARGC` and `SLOWLOG_ENTRY_MAX_STRING`.
@@ -35,14 +34,14 @@ impl Slowlog {
         (remote, client_name): (Option<SocketAddr>, &str),
         at: UnixMs,
         took_us: u64,
-        args: Args<'_>,
+        request: Shown<'_>,
         entries_max: usize,
     ) {
         self.entries.push_front(SlowEntry {
             id: self.next_id,
             at,
             took_us,
-            args: shortened(args),
+            args: shortened(request),
             peer: remote.map_or_else(String::new, |peer| peer.to_string()),
             client_name: client_name.to_owned(),
         });
@@ -60,16 +59,11 @@ impl Slowlog {
     }
 }
 
-fn shortened(args: Args<'_>) -> Vec<Vec<u8>> {
-    let kept = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
-    let mut short: Vec<Vec<u8>> = args
-        .iter()
-        .take(kept)
-        .enumerate()
-        .map(|(at, arg)| {
-            if is_secret(args, at) {
-                return REDACTED.to_vec();
-            }
+fn shortened(request: Shown<'_>) -> Vec<Vec<u8>> {
+    let kept = if request.len() > ARGS_MAX { ARGS_MAX - 1 } else { request.len() };
+    let mut short: Vec<Vec<u8>> = (0..kept)
+        .map(|at| {
+            let arg = request.get(at);
             let mut text = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
             if arg.len() > ARG_BYTES_MAX {
                 let more = format!("... ({} more bytes)", arg.len() - ARG_BYTES_MAX);
@@ -78,8 +72,8 @@ fn shortened(args: Args<'_>) -> Vec<Vec<u8>> {
             text
         })
         .collect();
-    if args.len() > kept {
-        short.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());
+    if request.len() > kept {
+        short.push(format!("... ({} more arguments)", request.len() - kept).into_bytes());
     }
     short
 }
@@ -92,11 +86,12 @@ mod tests {
     #[test]
     fn long_commands_are_shortened_as_redis_does() {
         let many: OwnedArgs = (0..40).map(|n| n.to_string().into_bytes()).collect();
-        let short = shortened(many.as_args());
+        let short = shortened(Shown::whole(many.as_args()));
         assert_eq!(short.len(), 32);
         assert_eq!(short[31], b"... (9 more arguments)");
         let long: OwnedArgs = [vec![b'x'; 200]].into_iter().collect();
-        let text = String::from_utf8(shortened(long.as_args()).remove(0)).expect("ascii");
+        let text =
+            String::from_utf8(shortened(Shown::whole(long.as_args())).remove(0)).expect("ascii");
         assert!(text.ends_with("... (72 more bytes)"));
     }
 }

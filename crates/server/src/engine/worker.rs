@@ -10,6 +10,7 @@ use crate::engine::published::Tally;
 use crate::engine::pubsub::{Backlog, Desk, Kind, Message, Post, Refusal, Subscriptions, Way};
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
+use crate::engine::secret::Shown;
 use crate::engine::shared::Shared;
 use base::stages::CycleClock;
 use base::time::Now;
@@ -22,7 +23,6 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Params;
-use wire::resp::Args;
 
 /// State of a reactor that commands may use.
 #[derive(Debug)]
@@ -176,9 +176,9 @@ impl Worker {
         place: &dyn Display,
         remote: Option<SocketAddr>,
         now: Now,
-        args: Args<'_>,
+        request: Shown<'_>,
     ) {
-        monitor_line(place, remote, now.unix, args, &mut self.monitor_feed);
+        monitor_line(place, remote, now.unix, request, &mut self.monitor_feed);
     }
 
     /// Subscribes a connection of this reactor. False if it had subscribed already.

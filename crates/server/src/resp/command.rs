@@ -12,6 +12,7 @@ use wire::resp::Args;
 use super::cx::{ARGUMENT_COST, Cx, LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, is_option};
 use super::fail::Fail;
 use crate::config::{KeyEvent, KeyEvents};
+use crate::engine::secret::{IsSecret, Shown};
 
 /// What a command function returns; on an error, its reply so far is replaced by the error.
 pub(crate) type Done = Result<(), Fail>;
@@ -353,6 +354,8 @@ pub(crate) struct Command {
     pub(crate) tips: &'static [&'static str],
     /// ACL categories that neither the group nor the flags say, with their `@`.
     pub(crate) more_categories: &'static [&'static str],
+    /// Passwords among the arguments, which MONITOR and SLOWLOG do not show.
+    pub(crate) is_secret: IsSecret,
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name; for a subcommand with the container's name.
     pub(crate) run: fn(&mut Cx<'_>, Args<'_>) -> Done,
@@ -374,6 +377,7 @@ impl Command {
         channels: &[],
         tips: &[],
         more_categories: &[],
+        is_secret: |_, _| false,
         subcommands: &[],
         run: run_nothing,
     };
@@ -430,6 +434,11 @@ impl Command {
             spec.positions(args)?.for_each(|at| visit(at, spec.access));
         }
         Ok(())
+    }
+
+    /// A request of this command as MONITOR and SLOWLOG show it.
+    pub(crate) fn shown<'a>(&self, args: Args<'a>) -> Shown<'a> {
+        Shown::new(args, self.is_secret)
     }
 
     /// What COMMAND INFO shows as key specifications.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::cx::Cx;
+use super::cx::{Cx, is_option};
 use super::fail::Fail;
 use super::help;
 use crate::config::Settings;
@@ -69,6 +69,7 @@ const SET: Command = Command {
     arity: -4,
     flags: ADMIN,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    is_secret: |args, at| at >= 3 && is_option(args.get(at - 1), "REQUIREPASS"),
     run: set,
     ..Command::EMPTY
 };

@@ -42,6 +42,7 @@ pub(crate) const AUTH: Command = Command {
     group: Group::Connection,
     arity: -2,
     flags: ALWAYS,
+    is_secret: |_, at| at >= 1,
     run: auth,
     ..Command::EMPTY
 };
@@ -137,6 +138,10 @@ pub(crate) const HELLO: Command = Command {
     group: Group::Connection,
     arity: -1,
     flags: ALWAYS,
+    is_secret: |args, at| {
+        let follows = |back| at >= 2 + back && is_option(args.get(at - back), "AUTH");
+        follows(1) || follows(2)
+    },
     run: hello,
     ..Command::EMPTY
 };

@@ -455,7 +455,7 @@ impl Cx<'_> {
         self.worker.tally.totals.commands += 1;
         if self.worker.is_slow(ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
             let details = &self.session.details;
-            self.shared.note_slow(details.remote, &details.name, self.now, ns, args);
+            self.shared.note_slow(details.remote, &details.name, self.now, ns, command.shown(args));
         }
         if self.worker.is_latency_event(ns) {
             let fast = command.flags.has(Flags::FAST);
@@ -490,7 +490,7 @@ impl Cx<'_> {
     pub(crate) fn feed_monitors(&mut self, command: &Command, args: Args<'_>) {
         if self.shared.is_monitored() && !command.flags.has(Flags::ADMIN) {
             let remote = self.session.details.remote;
-            self.worker.feed_monitors(&self.session.db, remote, self.now, args);
+            self.worker.feed_monitors(&self.session.db, remote, self.now, command.shown(args));
         }
     }
 

@@ -36,3 +36,37 @@ fn monitor(cx: &mut Cx<'_>, _: Args<'_>) -> Done {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::resp::OwnedArgs;
+
+    use crate::resp::registry::REGISTRY;
+
+    #[track_caller]
+    fn check_secrets(request: &str, expected: &str) {
+        let args: OwnedArgs = request.split(' ').collect();
+        let args = args.as_args();
+        let mut id = REGISTRY.find(args.get(0)).unwrap();
+        if let Some(child) = args.try_get(1).and_then(|name| REGISTRY.find_child(id, name)) {
+            id = child;
+        }
+        let shown = REGISTRY.entry(id).command.shown(args);
+        let words: Vec<_> = (0..shown.len()).map(|at| shown.get(at)).collect();
+        assert_eq!(String::from_utf8_lossy(&words.join(&b' ')), expected);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        check_secrets("auth p", "auth (redacted)");
+        check_secrets("AUTH u p", "AUTH (redacted) (redacted)");
+        check_secrets("HELLO 3 SETNAME n auth u p", "HELLO 3 SETNAME n auth (redacted) (redacted)");
+        check_secrets("HELLO 3 AUTH p", "HELLO 3 AUTH (redacted)");
+        check_secrets("CONFIG SET hz 10 requirepass p", "CONFIG SET hz 10 requirepass (redacted)");
+        for request in
+            ["HELLO 3", "HELLO AUTH x", "CONFIG GET requirepass", "SET requirepass auth x"]
+        {
+            check_secrets(request, request);
+        }
+    }
+}

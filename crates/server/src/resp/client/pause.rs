@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_stops_all_is_kept_until_it_ends() {
         let (pause, session) = (Pause::default(), session());
-        let stops = |now, command| stops(&pause, MonoNs(now), &session, command);
+        let stops = |now, command: &Command| stops(&pause, MonoNs(now), &session, command);
         pause.begin(MonoNs(0), MonoNs(100), ALL);
         pause.begin(MonoNs(0), MonoNs(200), WRITE);
         assert!(stops(150, &connection::PING));
