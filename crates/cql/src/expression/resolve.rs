@@ -101,7 +101,10 @@ pub(crate) struct Resolved {
 impl Resolved {
     /// Whether the result is of whatever type is wanted.
     pub(crate) fn depends_on_receiver(&self) -> bool {
-        self.function.name == "from_json"
+        match self.function.shape {
+            Shape::Inferred { returns, .. } => returns(&self.types, None).is_err(),
+            Shape::Fixed(_) | Shape::PartitionKey => false,
+        }
     }
 }
 

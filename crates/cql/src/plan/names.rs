@@ -1,7 +1,9 @@
 //! What computed columns are called when they have no alias.
 
+use super::selection::ExtraKind;
 use crate::expression::Expression;
 use crate::expression::operator::find as find_operator;
+use crate::function::cast;
 use crate::relation::{Comparison, Left, Relation, Right};
 use crate::statements::Selector;
 use crate::term::{Constant, NEGATION, Operator, Term};
@@ -20,7 +22,7 @@ pub(super) fn selector_name(selector: &Selector, expression: &Expression) -> Str
 }
 
 fn is_cast(expression: &Expression) -> bool {
-    matches!(expression, Expression::Call { function, .. } if function.name.starts_with("cast_as_"))
+    matches!(expression, Expression::Call { function, .. } if cast::FUNCTIONS.contains(function))
 }
 
 fn part(selector: &Selector) -> String {
@@ -37,13 +39,11 @@ fn part(selector: &Selector) -> String {
                 _ => {}
             }
             let arguments = arguments.join(", ");
-            match (function.name.as_str(), &function.keyspace) {
-                ("writetime" | "maxwritetime" | "ttl", None) => {
-                    format!("{}({arguments})", function.name)
-                }
-                (name, None) => format!("system.{name}({arguments})"),
-                (name, Some(keyspace)) => format!("{keyspace}.{name}({arguments})"),
+            if ExtraKind::of_call(function).is_some() {
+                return format!("{}({arguments})", function.name);
             }
+            let keyspace = function.keyspace.as_deref().unwrap_or("system");
+            format!("{keyspace}.{}({arguments})", function.name)
         }
         Selector::Cast(inner, of) => format!("cast({} as {})", part(inner), type_text(of)),
         Selector::Element(inner, key) => format!("{}[{}]", part(inner), term(key)),

@@ -6,6 +6,7 @@ use super::names::selector_name;
 use super::planner::{Planner, column_index};
 use crate::error::CqlError;
 use crate::expression::{AggregateCall, Expression, SelectorCx, bind_selector};
+use crate::parser::QualifiedName;
 use crate::schema::{Column, ColumnKind, Table};
 use crate::statements::{Select, SelectedColumn, Selector};
 use crate::types::CqlType;
@@ -42,6 +43,18 @@ pub enum ExtraKind {
     WriteTime,
     MaxWriteTime,
     TimeToLive,
+}
+
+impl ExtraKind {
+    /// None if the function is computed of values.
+    pub(super) fn of_call(function: &QualifiedName) -> Option<ExtraKind> {
+        match (function.name.as_str(), &function.keyspace) {
+            ("writetime", None) => Some(ExtraKind::WriteTime),
+            ("maxwritetime", None) => Some(ExtraKind::MaxWriteTime),
+            ("ttl", None) => Some(ExtraKind::TimeToLive),
+            _ => None,
+        }
+    }
 }
 
 impl Selection {
@@ -160,13 +173,7 @@ fn take_extras(
     let mut part = |selector: &Selector| take_extras(selector, table, extras);
     Ok(match selector {
         Selector::Call { function, arguments } => {
-            let what = match function.name.as_str() {
-                "writetime" => Some(ExtraKind::WriteTime),
-                "maxwritetime" => Some(ExtraKind::MaxWriteTime),
-                "ttl" => Some(ExtraKind::TimeToLive),
-                _ => None,
-            };
-            if let (Some(what), None) = (what, &function.keyspace) {
+            if let Some(what) = ExtraKind::of_call(function) {
                 return add_extra(what, &function.name, arguments, table, extras);
             }
             let arguments = arguments.iter().map(part).collect::<Result<_, _>>()?;

@@ -79,42 +79,62 @@ pub enum Statement {
 /// The words that a statement begins with, and what reads all of it.
 struct Row {
     words: &'static [&'static str],
-    parse: fn(&mut Parser<'_>) -> Result<Statement>,
+    parse: Parse,
+    /// It reads or writes rows, so it has no password.
+    is_of_data: bool,
+}
+
+type Parse = fn(&mut Parser<'_>) -> Result<Statement>;
+
+impl Row {
+    const fn of_data(words: &'static [&'static str], parse: Parse) -> Row {
+        Row { words, parse, is_of_data: true }
+    }
+
+    const fn other(words: &'static [&'static str], parse: Parse) -> Row {
+        Row { words, parse, is_of_data: false }
+    }
 }
 
 /// The first row whose words are there is the statement's.
 const STATEMENTS: [Row; 30] = [
-    Row { words: &["select"], parse: select::parse },
-    Row { words: &["insert"], parse: insert::parse },
-    Row { words: &["update"], parse: update::parse },
-    Row { words: &["delete"], parse: delete::parse },
-    Row { words: &["begin"], parse: batch::parse },
-    Row { words: &["truncate"], parse: truncate::parse },
-    Row { words: &["use"], parse: use_keyspace::parse },
-    Row { words: &["create", "keyspace"], parse: create_keyspace::parse },
-    Row { words: &["create", "schema"], parse: create_keyspace::parse },
-    Row { words: &["alter", "keyspace"], parse: alter_keyspace::parse },
-    Row { words: &["alter", "schema"], parse: alter_keyspace::parse },
-    Row { words: &["create", "table"], parse: create_table::parse },
-    Row { words: &["create", "columnfamily"], parse: create_table::parse },
-    Row { words: &["alter", "table"], parse: alter_table::parse },
-    Row { words: &["alter", "columnfamily"], parse: alter_table::parse },
-    Row { words: &["create", "index"], parse: create_index::parse },
-    Row { words: &["create", "custom", "index"], parse: create_index::parse_custom },
-    Row { words: &["create", "type"], parse: create_type::parse },
-    Row { words: &["alter", "type"], parse: alter_type::parse },
-    Row { words: &["create", "role"], parse: roles::parse_create },
-    Row { words: &["create", "user"], parse: roles::parse_create_user },
-    Row { words: &["alter", "role"], parse: roles::parse_alter },
-    Row { words: &["alter", "user"], parse: roles::parse_alter_user },
-    Row { words: &["drop"], parse: drop::parse },
-    Row { words: &["grant"], parse: permissions::parse_grant },
-    Row { words: &["revoke"], parse: permissions::parse_revoke },
-    Row { words: &["list"], parse: list::parse },
-    Row { words: &["describe"], parse: describe::parse },
-    Row { words: &["desc"], parse: describe::parse },
-    Row { words: &["apply"], parse: batch::parse_stray_apply },
+    Row::of_data(&["select"], select::parse),
+    Row::of_data(&["insert"], insert::parse),
+    Row::of_data(&["update"], update::parse),
+    Row::of_data(&["delete"], delete::parse),
+    Row::of_data(&["begin"], batch::parse),
+    Row::of_data(&["truncate"], truncate::parse),
+    Row::other(&["use"], use_keyspace::parse),
+    Row::other(&["create", "keyspace"], create_keyspace::parse),
+    Row::other(&["create", "schema"], create_keyspace::parse),
+    Row::other(&["alter", "keyspace"], alter_keyspace::parse),
+    Row::other(&["alter", "schema"], alter_keyspace::parse),
+    Row::other(&["create", "table"], create_table::parse),
+    Row::other(&["create", "columnfamily"], create_table::parse),
+    Row::other(&["alter", "table"], alter_table::parse),
+    Row::other(&["alter", "columnfamily"], alter_table::parse),
+    Row::other(&["create", "index"], create_index::parse),
+    Row::other(&["create", "custom", "index"], create_index::parse_custom),
+    Row::other(&["create", "type"], create_type::parse),
+    Row::other(&["alter", "type"], alter_type::parse),
+    Row::other(&["create", "role"], roles::parse_create),
+    Row::other(&["create", "user"], roles::parse_create_user),
+    Row::other(&["alter", "role"], roles::parse_alter),
+    Row::other(&["alter", "user"], roles::parse_alter_user),
+    Row::other(&["drop"], drop::parse),
+    Row::other(&["grant"], permissions::parse_grant),
+    Row::other(&["revoke"], permissions::parse_revoke),
+    Row::other(&["list"], list::parse),
+    Row::other(&["describe"], describe::parse),
+    Row::other(&["desc"], describe::parse),
+    Row::other(&["apply"], batch::parse_stray_apply),
 ];
+
+/// Whether a text surely begins as a statement that reads or writes rows; not if a comment is before it.
+pub fn begins_as_data(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    STATEMENTS.iter().any(|row| row.is_of_data && row.words[0].eq_ignore_ascii_case(first))
+}
 
 /// The password that must be hashed before the statement is carried out.
 pub fn hashes_password(statement: &Statement) -> Option<&str> {

@@ -3,6 +3,7 @@
 //! Nothing of this costs anything as long as nobody looks and nothing is slow: a request is decoded
 //! once more where its text is wanted.
 
+use cql::statements::begins_as_data;
 use wire::cql::{BatchStatement, Header, Request, decode_request, decompress_body};
 use wire::resp::OwnedArgs;
 
@@ -93,13 +94,10 @@ impl Requests<'_> {
 /// comments may stand anywhere.
 pub(super) fn without_password(text: &str) -> Vec<u8> {
     const WORD: &[u8] = b"password";
-    const OF_DATA: [&str; 6] = ["select", "insert", "update", "delete", "begin", "truncate"];
-    let first = text.split_whitespace().next().unwrap_or_default();
-    let is_of_data = OF_DATA.iter().any(|word| first.eq_ignore_ascii_case(word));
     let place =
         text.as_bytes().windows(WORD.len()).position(|part| part.eq_ignore_ascii_case(WORD));
     match place {
-        Some(place) if !is_of_data => {
+        Some(place) if !begins_as_data(text) => {
             [&text.as_bytes()[..place + WORD.len()], b" ", REDACTED].concat()
         }
         _ => text.as_bytes().to_vec(),
