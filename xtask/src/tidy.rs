@@ -7,6 +7,7 @@ mod code;
 mod cycles;
 mod docs;
 mod floors;
+mod names;
 mod rows;
 
 use std::fmt;
@@ -64,7 +65,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("floors between crates", floors::check_imports),
     ("reasons of dependencies", floors::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -76,6 +77,7 @@ const RULES: [(&str, Rule); 11] = [
     ("titles of documents", docs::check_titles),
     ("transcripts of commands", docs::check_transcripts),
     ("rows of commands", rows::check_rows),
+    ("names of commands", names::check_names),
 ];
 
 /// Runs all rules over the repository and prints what they found.
@@ -162,7 +164,10 @@ mod tests {
             "// Source: RESP specification, bulk strings\npub fn decode() {}\n",
         ),
         ("crates/wire/src/http.rs", "use crate::cql::A;\n"),
-        ("crates/server/src/resp/string.rs", "//! Strings.\nfn get() {}\n"),
+        (
+            "crates/server/src/resp/string.rs",
+            "//! Strings.\nconst GET: Command = Command {\n    name: \"get\",\n};\n",
+        ),
         (
             "crates/server/src/resp/table.rs",
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
@@ -197,7 +202,8 @@ mod tests {
     fn every_rule_catches_its_planted_violation() {
         let leftover = format!("fn f() {{}}\n// {}{}: later\n", "FIX", "ME");
         let home = format!("see {}/ada/notes\n", "/home");
-        let plants: [(&str, &str, &str, usize); 14] = [
+        let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
+        let plants: [(&str, &str, &str, usize); 15] = [
             ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -211,6 +217,7 @@ mod tests {
             ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
             ("titles", "docs/notes.md", "no title\n", 1),
             ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
+            ("names of commands", "crates/server/src/http/kv.rs", is_get, 2),
             ("rows", "crates/server/src/resp/hash.rs", "\nconst HGET: Command = A;\n", 2),
         ];
         for (rule, path, text, line) in plants {

@@ -114,7 +114,7 @@ fn crate_of(path: &str) -> Option<&str> {
 }
 
 /// `crates/store/src/types/hash.rs` -> `types`, `hash`. None: the root, a program, or a test.
-fn modules_of(path: &str) -> Option<Vec<String>> {
+pub(super) fn modules_of(path: &str) -> Option<Vec<String>> {
     let (_, path) = path.split_once("/src/")?;
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -207,7 +207,7 @@ impl Paths {
     }
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     let is_cfg_test = |attribute: &Attribute| {
         attribute.path().is_ident("cfg")
             && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
@@ -215,7 +215,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_cfg_test)
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
+pub(super) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,

@@ -24,11 +24,7 @@ pub(crate) fn check_rows(files: &[SourceFile]) -> Vec<Violation> {
     let Some(table) = files.iter().find(|file| file.path == TABLE) else {
         return Vec::new();
     };
-    let is_family = |file: &&SourceFile| {
-        file.path.starts_with(FOLDER) && file.is_a("rs") && ![TABLE, TYPE].contains(&&*file.path)
-    };
-    let definitions: Vec<Definition<'_>> =
-        files.iter().filter(is_family).flat_map(definitions).collect();
+    let definitions: Vec<Definition<'_>> = all_definitions(files).collect();
     let mut reached = BTreeSet::new();
     let mut open: Vec<usize> = Vec::new();
     reach(&table.text, table, &definitions, &mut open);
@@ -50,6 +46,29 @@ pub(crate) fn check_rows(files: &[SourceFile]) -> Vec<Violation> {
             ),
         })
         .collect()
+}
+
+/// The names of the commands in the table, with their families.
+pub(super) fn named_in_table(files: &[SourceFile]) -> Vec<(&str, &str)> {
+    let Some(table) = files.iter().find(|file| file.path == TABLE) else {
+        return Vec::new();
+    };
+    let definitions: Vec<Definition<'_>> = all_definitions(files).collect();
+    let mut rows = Vec::new();
+    reach(&table.text, table, &definitions, &mut rows);
+    let named = rows.into_iter().filter_map(|row| {
+        let Definition { file, body, .. } = &definitions[row];
+        let (_, rest) = body.split_once("name: \"")?;
+        Some((rest.split_once('"')?.0, family(&file.path)))
+    });
+    named.collect()
+}
+
+fn all_definitions(files: &[SourceFile]) -> impl Iterator<Item = Definition<'_>> {
+    let is_family = |file: &&SourceFile| {
+        file.path.starts_with(FOLDER) && file.is_a("rs") && ![TABLE, TYPE].contains(&&*file.path)
+    };
+    files.iter().filter(is_family).flat_map(definitions)
 }
 
 /// Commands of a file, those of its tests left out.
@@ -91,7 +110,7 @@ fn reach(text: &str, file: &SourceFile, definitions: &[Definition<'_>], open: &m
 }
 
 /// `crates/server/src/resp/strings/lcs.rs` -> `strings`.
-fn family(path: &str) -> &str {
+pub(super) fn family(path: &str) -> &str {
     let inside = path.strip_prefix(FOLDER).unwrap_or(path);
     inside.split(['/', '.']).next().unwrap_or_default()
 }
