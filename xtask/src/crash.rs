@@ -1,6 +1,6 @@
 //! `cargo xtask crash` kills the server under load, `cargo xtask powercut` cuts the power of its disk,
 //! again and again on the same data; then they check that everything is there that must be.
-//! `docs/crash-testing.md` specifies what is checked and why.
+//! `docs/internals/crash-testing.md` specifies what is checked and why.
 
 mod cql;
 mod cql_state;

@@ -3,7 +3,7 @@
 //!
 //! Every statement goes to both, with the same times, by itself or with values for its markers. What
 //! they answer must be the same, byte by byte and word by word. After a difference the statements
-//! before it are cut down to those that are needed, and printed. `docs/cql.md` says which differences
+//! before it are cut down to those that are needed, and printed. `docs/reference/cql.md` says which differences
 //! are known.
 
 mod bind;

@@ -1,8 +1,8 @@
 //! `cargo xtask hostile`: a client that means harm, against a server that must not mind.
 //!
 //! Every check starts a server of its own, plays one kind of mischief, and looks at three things:
-//! the answers are the documented ones (`docs/limits.md`), memory is flat afterwards, and another,
-//! well-behaved client was served all the time. The last is judged by the requests that it
+//! the answers are the documented ones (`docs/reference/limits.md`), memory is flat afterwards, and
+//! another, well-behaved client was served all the time. The last is judged by the requests that it
 //! completed, never by the clock: a time only says when something counts as hanging. Then the
 //! server is stopped by SIGTERM: it must end with 0 and must not have panicked.
 

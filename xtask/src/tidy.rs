@@ -172,7 +172,7 @@ mod tests {
             "crates/server/src/resp/table.rs",
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
         ),
-        ("docs/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
+        ("docs/reference/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
         ("tests/transcripts/string/get.txt", "> GET k\n< $-1\n"),
     ];
 

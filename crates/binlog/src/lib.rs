@@ -7,7 +7,7 @@
 //! record is durable waits by [`Log::wake_when_durable`].
 //!
 //! The format on disk, the recovery algorithm and what is assumed of the disk stand in
-//! `docs/binlog-format.md`.
+//! `docs/internals/binlog-format.md`.
 //!
 //! Reading order: [`record`](Record), `lane`, `aligned`, `window`, `segment`, [`Log`], `writer`, `gathering`,
 //! `scan`, `open`, [`salvage`](salvage()), [`Follower`]. [`baseline`] holds other ways to build a log, to compare with.

@@ -1,4 +1,4 @@
-//! What there is of Cassandra's language, as `docs/cql-reference.md`: made from the tables that
+//! What there is of Cassandra's language, as `docs/reference/cql-reference.md`: made from the tables that
 //! statements, types and functions are looked up in.
 
 use std::fmt::Write as _;
@@ -163,7 +163,7 @@ const FUNCTIONS: [&str; 58] = [
     "uuid",
 ];
 
-/// The whole of `docs/cql-reference.md`.
+/// The whole of `docs/reference/cql-reference.md`.
 pub fn markdown() -> String {
     let mut text = String::from(PREFACE);
     // Writing to a String cannot fail, hence `let _` from here on.
@@ -219,12 +219,12 @@ mod tests {
 
     #[test]
     fn the_document_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cql-reference.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cql-reference.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/cql-reference.md is not what the tables of CQL say; run:\n    \
-             cargo run -p myriad -- cql --markdown > docs/cql-reference.md"
+            "docs/reference/cql-reference.md is not what the tables of CQL say; run:\n    \
+             cargo run -p myriad -- cql --markdown > docs/reference/cql-reference.md"
         );
     }
 

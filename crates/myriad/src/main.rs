@@ -64,19 +64,20 @@ then. Exit status of repair: 0 if the server can start with DIR now, else 1.
 const CONFIG_HELP: &str = "\
 Usage: myriad config --markdown
 
-Prints the documentation of all options, which is docs/config.md.
+Prints the documentation of all options, which is docs/reference/config.md.
 ";
 
 const COMMANDS_HELP: &str = "\
 Usage: myriad commands --markdown
 
-Prints the documentation of all commands of the Redis protocol, which is docs/commands.md.
+Prints the documentation of all commands of the Redis protocol, which is docs/reference/commands.md.
 ";
 
 const CQL_HELP: &str = "\
 Usage: myriad cql --markdown
 
-Prints what there is of CQL's statements, types and functions, which is docs/cql-reference.md.
+Prints the supported statements, types and functions of CQL, which is
+docs/reference/cql-reference.md.
 ";
 
 /// What the command line asks for.
@@ -281,9 +282,9 @@ mod tests {
             (&["serve", "--help"], "--maxmemory <bytes> [0]"),
             (&["log", "--help"], "--from LSN"),
             (&["log", "dump", "-h"], "--from LSN"),
-            (&["config", "--help"], "docs/config.md"),
+            (&["config", "--help"], "docs/reference/config.md"),
             (&["config", "--markdown"], "# Configuration"),
-            (&["commands", "--help"], "docs/commands.md"),
+            (&["commands", "--help"], "docs/reference/commands.md"),
             (&["commands", "--markdown"], "# Commands"),
             (&["--version"], env!("CARGO_PKG_VERSION")),
             (&["version"], env!("CARGO_PKG_VERSION")),

@@ -13,7 +13,7 @@
 //!
 //! What it is worth: eight bytes per slot, at 10 million keys 11.8 bytes per key (the table is 68 %
 //! full), a seventeenth of what redis-server takes for such a key; and one cache line per lookup of a
-//! bucket instead of two. `docs/performance.md` has the whole account.
+//! bucket instead of two. `benchmarks/record/diary.md` has the whole account.
 //! Oracle: the tests run every operation beside a `Vec<u8>`, with fewer cases under miri.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks are allocated with ALIGN, that of u32")]

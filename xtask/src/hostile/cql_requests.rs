@@ -22,7 +22,7 @@ const QUERY: u8 = 0x07;
 const SYNTAX_ERROR: i32 = 0x2000;
 const INVALID: i32 = 0x2200;
 const UNPREPARED: i32 = 0x2500;
-/// Terms within terms; the limit is in `docs/limits.md`.
+/// Terms within terms; the limit is in `docs/reference/limits.md`.
 const DEPTH: usize = 20_000;
 /// The promise of the server.
 const CROWD: usize = 10_000;
@@ -228,7 +228,7 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Statements of a batch that come as text, at most (docs/limits.md).
+/// Statements of a batch that come as text, at most (docs/reference/limits.md).
 const BATCH_TEXTS_MAX: usize = 16_384;
 
 fn batches(scene: &Scene<'_>) -> Result<Outcome> {

@@ -17,7 +17,7 @@ use super::{Check, Outcome, Scene};
 use crate::process::TempDir;
 
 const STRANGERS: usize = 200;
-/// Exit codes: docs/limits.md.
+/// Exit codes: docs/reference/limits.md.
 const FAILED: i32 = 1;
 const WRONG_CONFIGURATION: i32 = 2;
 

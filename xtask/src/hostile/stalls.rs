@@ -1,7 +1,7 @@
 //! No request keeps its reactor for long.
 //!
-//! Every command runs at its documented limits (`docs/limits.md`), and statements and requests of CQL and
-//! HTTP as well, on a server with one reactor, while another client of that reactor sends PING. How long a
+//! Every command runs at its documented limits (`docs/reference/limits.md`), and statements and
+//! requests of CQL and HTTP as well, on a server with one reactor, while another client of that reactor sends PING. How long a
 //! PING waits is the smaller one of two measures: its time by the clock, and the processor time that the
 //! reactor has used meanwhile. Both grow when others use the machine, and never shrink: they take processors
 //! away, which the second one does not count, and caches. So a request that seems to take too long is tried

@@ -1,4 +1,5 @@
-//! The bytes of `docs/binlog-format.md`, pinned. A change here needs a new format version.
+//! The bytes of `docs/internals/binlog-format.md`, pinned. A change here needs a new format
+//! version.
 
 use std::sync::Arc;
 

@@ -64,7 +64,7 @@ Prints what has been measured, table by table, beside the source documents.
 Usage: myriad lab results DIR... [--markdown]
 
   DIR           A folder of lab repro or lab run, or a folder of such folders
-  --markdown    As a document: docs/results.md
+  --markdown    As a document: benchmarks/record/results.md
 ";
 
 /// Where results go that nobody gave a place.

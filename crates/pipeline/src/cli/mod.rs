@@ -50,7 +50,7 @@ pub fn help() -> String {
     for subcommand in SUBCOMMANDS {
         text.push_str(&format_row(subcommand));
     }
-    text.push_str("\nEvery command takes --help. docs/pipeline.md says how it works.\n");
+    text.push_str("\nEvery command takes --help. docs/internals/pipeline.md says how it works.\n");
     text
 }
 

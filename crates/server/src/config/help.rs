@@ -1,4 +1,4 @@
-//! The table of options as text: for `--help` and as `docs/config.md`.
+//! The table of options as text: for `--help` and as `docs/reference/config.md`.
 
 use std::fmt::Write as _;
 
@@ -54,7 +54,7 @@ fn help_row(text: &mut String, option: &OptionSpec) {
     text.push('\n');
 }
 
-/// The whole of `docs/config.md`.
+/// The whole of `docs/reference/config.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Configuration\n\
@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn the_document_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/config.md is not what the table of options says; run:\n    \
-             cargo run -p myriad -- config --markdown > docs/config.md"
+            "docs/reference/config.md is not what the table of options says; run:\n    \
+             cargo run -p myriad -- config --markdown > docs/reference/config.md"
         );
     }
 

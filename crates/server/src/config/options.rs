@@ -1,5 +1,5 @@
 //! The one table of options. Everything that knows an option by name reads it here: the file, the
-//! command line, CONFIG GET, SET and REWRITE, the help and `docs/config.md`.
+//! command line, CONFIG GET, SET and REWRITE, the help and `docs/reference/config.md`.
 //!
 //! To add an option: a field in [`Settings`](super::Settings) and a row here.
 

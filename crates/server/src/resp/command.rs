@@ -1,8 +1,8 @@
 //! A command as one value: what it is called, which keys it touches, what it does.
 //!
 //! Everything else comes from the value: arity checks, locking, COMMAND INFO and DOCS, ACL
-//! categories, metrics and `docs/commands.md`. Adding a command is one `const` in its family's file
-//! and one row in [`super::table`].
+//! categories, metrics and `docs/reference/commands.md`. Adding a command is one `const` in its
+//! family's file and one row in [`super::table`].
 
 use std::iter::StepBy;
 use std::ops::Range;
@@ -335,7 +335,7 @@ pub(crate) struct Command {
     /// Lower case; a subcommand has its own name only (`list` of CLIENT), so a name does not identify a
     /// command: special treatment is a flag, and `cargo xtask tidy` rejects comparisons of names.
     pub(crate) name: &'static str,
-    /// The arguments as `docs/commands.md` and HELP show them, without the name.
+    /// The arguments as `docs/reference/commands.md` and HELP show them, without the name.
     pub(crate) syntax: &'static str,
     /// One sentence.
     pub(crate) summary: &'static str,

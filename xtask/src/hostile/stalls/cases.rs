@@ -13,8 +13,8 @@ use crate::resp::{Connection, Value};
 /// for several: see [`expand`]. `-` instead of the request: there is no point in measuring it, and why.
 /// Several requests are measured together, where the second one undoes the first.
 ///
-/// Limits are counted in elements of `elements-per-command-max`, 1,048,576 in all; see docs/limits.md,
-/// "Time of a command".
+/// Limits are counted in elements of `elements-per-command-max`, 1,048,576 in all; see
+/// docs/reference/limits.md, "Time of a command".
 const CASES: &str = include_str!("cases.txt");
 
 /// Elements of a large collection: the limit of what is read or copied at once.

@@ -1,4 +1,4 @@
-//! The bytes around the blocks of a snapshot: `docs/snapshot-format.md`.
+//! The bytes around the blocks of a snapshot: `docs/internals/snapshot-format.md`.
 
 use base::time::UnixMs;
 use store::{STRIPES, SnapshotBlock};

@@ -1,9 +1,9 @@
 //! Snapshots: the whole data in one file, taken stripe by stripe while the server works, so that the
 //! log before it can go.
 //!
-//! The format is `docs/snapshot-format.md`. A snapshot counts once it has its final name, which it
-//! gets after it is synced, and after the log is durable up to the newest position it contains: it
-//! must never hold a write that the log may still lose, least of all half of a transaction.
+//! The format is `docs/internals/snapshot-format.md`. A snapshot counts once it has its final name,
+//! which it gets after it is synced, and after the log is durable up to the newest position it
+//! contains: it must never hold a write that the log may still lose, least of all half of a transaction.
 
 pub(crate) mod format;
 mod load;

@@ -118,7 +118,7 @@ fn requests_by_kind(kinds: &RequestKinds, commands: &[CommandCounts]) -> String 
 }
 
 /// What requests make the system do, of all threads together: divided by the number of commands
-/// it is the cost of each. `docs/counters.md` says what each counts.
+/// it is the cost of each. `docs/reference/counters.md` says what each counts.
 pub(super) fn counters(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let (links, baseline) = (shared.links(), shared.baseline.load());

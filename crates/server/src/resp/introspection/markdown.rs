@@ -1,4 +1,4 @@
-//! The table of commands as `docs/commands.md`.
+//! The table of commands as `docs/reference/commands.md`.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,8 @@ What differs from Redis 7.2:
 - MEMORY USAGE of an expired key is nil. Redis returns its size until the key is removed.
 ";
 
-/// The whole of `docs/commands.md`: what the commands of the Redis protocol are, as a document.
+/// The whole of `docs/reference/commands.md`: what the commands of the Redis protocol are, as a
+/// document.
 pub fn markdown() -> String {
     let mut text = String::from(PREFACE);
     // Writing to a String cannot fail, hence `let _`.
@@ -104,12 +105,12 @@ mod tests {
 
     #[test]
     fn the_document_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/commands.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             written == markdown(),
-            "docs/commands.md is not what the table of commands says; run:\n    \
-             cargo run -p myriad -- commands --markdown > docs/commands.md"
+            "docs/reference/commands.md is not what the table of commands says; run:\n    \
+             cargo run -p myriad -- commands --markdown > docs/reference/commands.md"
         );
     }
 
