@@ -3,8 +3,8 @@
 //!
 //! Every statement goes to both, with the same times, by itself or with values for its markers. What
 //! they answer must be the same, byte by byte and word by word. After a difference the statements
-//! before it are cut down to those that are needed, and printed. `docs/reference/cql.md` says which differences
-//! are known.
+//! before it are cut down to those that are needed, and printed. `docs/migrate/cassandra.md` lists
+//! the known differences.
 
 mod bind;
 mod change;

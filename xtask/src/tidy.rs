@@ -7,6 +7,8 @@ mod code;
 mod cycles;
 mod docs;
 mod floors;
+mod links;
+mod log_messages;
 mod names;
 mod rows;
 
@@ -65,7 +67,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 15] = [
     ("floors between crates", floors::check_imports),
     ("reasons of dependencies", floors::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -75,6 +77,9 @@ const RULES: [(&str, Rule); 12] = [
     ("sources of codec rules", code::check_sources),
     ("home paths", code::check_home_paths),
     ("titles of documents", docs::check_titles),
+    ("widths of documents", docs::check_widths),
+    ("links of documents", links::check_links),
+    ("messages of the log", log_messages::check_log_messages),
     ("transcripts of commands", docs::check_transcripts),
     ("rows of commands", rows::check_rows),
     ("names of commands", names::check_names),
@@ -146,7 +151,7 @@ mod tests {
     use crate::process::TempDir;
 
     /// A small tree that keeps every rule.
-    const CLEAN: [(&str, &str); 9] = [
+    const CLEAN: [(&str, &str); 11] = [
         (
             "Cargo.toml",
             "[workspace.dependencies]\nbase = { path = \"crates/base\" }\nitoa = \"1\" # text\n",
@@ -173,6 +178,11 @@ mod tests {
             "const COMMANDS: &[&Command] = &[\n    &string::GET,\n];\n",
         ),
         ("docs/reference/commands.md", "# Commands\n\n```sh\n# not a title\n```\n"),
+        ("crates/web/src/b.rs", "tracing::info!(%why, \"ending\");\n"),
+        (
+            "docs/operate/troubleshooting.md",
+            "# Troubleshooting\n\n[Commands](../reference/commands.md#commands)\n\n- `ending`\n",
+        ),
         ("tests/transcripts/string/get.txt", "> GET k\n< $-1\n"),
     ];
 
@@ -203,7 +213,8 @@ mod tests {
         let leftover = format!("fn f() {{}}\n// {}{}: later\n", "FIX", "ME");
         let home = format!("see {}/ada/notes\n", "/home");
         let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
-        let plants: [(&str, &str, &str, usize); 15] = [
+        let wide = format!("# Notes\n{}\n", "a".repeat(101));
+        let plants: [(&str, &str, &str, usize); 19] = [
             ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -216,6 +227,10 @@ mod tests {
             ("home paths", "docs/notes.md", &format!("# Notes\n{home}"), 2),
             ("titles", "docs/notes.md", "# One\n\n# Two\n", 3),
             ("titles", "docs/notes.md", "no title\n", 1),
+            ("widths", "docs/notes.md", &wide, 2),
+            ("links", "docs/notes.md", "# Notes\n[a](missing.md)\n", 2),
+            ("links", "docs/notes.md", "# Notes\n[a](reference/commands.md#missing)\n", 2),
+            ("messages", "crates/web/src/a.rs", "\n    tracing::warn!(\"undocumented\");\n", 2),
             ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
             ("names of commands", "crates/server/src/http/kv.rs", is_get, 2),
             ("rows", "crates/server/src/resp/hash.rs", "\nconst HGET: Command = A;\n", 2),

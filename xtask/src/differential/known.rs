@@ -1,4 +1,4 @@
-//! Differences that are known, and why: `docs/reference/cql.md`, "Differences from Cassandra".
+//! Differences that are known, and why: `docs/migrate/cassandra.md`, "Differences from Cassandra".
 
 use crate::cql::bound::PREPARED;
 
