@@ -52,15 +52,14 @@ pub(crate) fn check_widths(files: &[SourceFile]) -> Vec<Violation> {
 }
 
 fn check_width(file: &SourceFile) -> impl Iterator<Item = Violation> {
-    file.lines().map(|(line, text)| (line, text.chars().count())).filter_map(|(line, columns)| {
-        (columns > COLUMNS_MAX).then(|| Violation {
-            path: file.path.clone(),
-            line,
-            what: format!(
-                "{columns} columns: break the line after at most {COLUMNS_MAX}; make a wide table \
-                 a narrower one or a list"
-            ),
-        })
+    let widths = file.lines().map(|(line, text)| (line, text.chars().count()));
+    widths.filter(|(_, columns)| *columns > COLUMNS_MAX).map(|(line, columns)| Violation {
+        path: file.path.clone(),
+        line,
+        what: format!(
+            "{columns} columns: break the line after at most {COLUMNS_MAX}; make a wide table a \
+             narrower one or a list"
+        ),
     })
 }
 

@@ -40,10 +40,10 @@ fn resolve(files: &[SourceFile], document: &SourceFile, target: &str) -> Result<
     let folder = format!("{path}/");
     let Some(file) = files.iter().find(|file| file.path == path) else {
         let is_folder = files.iter().any(|file| file.path.starts_with(&folder));
-        return match is_folder && anchor.is_empty() {
-            true => Ok(()),
-            false => Err(format!("link to {target}: there is no {path}")),
-        };
+        if is_folder && anchor.is_empty() {
+            return Ok(());
+        }
+        return Err(format!("link to {target}: there is no {path}"));
     };
     if anchor.is_empty() || anchors(file).contains(anchor) {
         return Ok(());
