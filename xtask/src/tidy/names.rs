@@ -157,7 +157,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         if COMPARISONS.iter().any(|name| call.method == name) {
             self.note_compared(&call.receiver);
-            call.args.iter().for_each(|argument| self.note_compared(argument));
+            for argument in &call.args {
+                self.note_compared(argument);
+            }
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -170,7 +172,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         });
         let names: Vec<&Lit> = names.collect();
         if names.len() > 1 {
-            names.into_iter().for_each(|name| self.note_literal(name));
+            for name in names {
+                self.note_literal(name);
+            }
         }
         visit::visit_expr_array(self, array);
     }
@@ -184,7 +188,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 inner.note_compared(&expression);
                 inner.visit_expr(&expression);
                 inner.visit_pat(&pattern);
-                guard.iter().for_each(|guard| inner.visit_expr(guard));
+                if let Some(guard) = &guard {
+                    inner.visit_expr(guard);
+                }
                 self.found.append(&mut inner.found);
             }
             return;
