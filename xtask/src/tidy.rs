@@ -4,9 +4,11 @@
 //! the line, what is wrong and what to do.
 
 mod code;
+mod commits;
 mod cycles;
 mod docs;
 mod floors;
+mod idioms;
 mod links;
 mod log_messages;
 mod names;
@@ -67,7 +69,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 16] = [
     ("floors between crates", floors::check_imports),
     ("reasons of dependencies", floors::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -79,6 +81,7 @@ const RULES: [(&str, Rule); 15] = [
     ("titles of documents", docs::check_titles),
     ("widths of documents", docs::check_widths),
     ("links of documents", links::check_links),
+    ("banned idioms", idioms::check_idioms),
     ("messages of the log", log_messages::check_log_messages),
     ("transcripts of commands", docs::check_transcripts),
     ("rows of commands", rows::check_rows),
@@ -89,8 +92,9 @@ const RULES: [(&str, Rule); 15] = [
 pub(crate) fn run(root: &Path) -> Result<Tally> {
     let files = read_tree(root)?;
     let mut tally = Tally::default();
-    for (name, rule) in RULES {
-        let violations = rule(&files);
+    let results = RULES.iter().map(|(name, rule)| (*name, rule(&files)));
+    let subject = ("commit subject", commits::check_subject(root));
+    for (name, violations) in results.chain([subject]) {
         for violation in &violations {
             println!("{violation}");
         }
@@ -103,6 +107,9 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     }
     for line in long_files(&files) {
         println!("{line}");
+    }
+    for (part, count) in idioms::count_by_part(&files) {
+        println!("note: {part} has {count} banned idioms left");
     }
     Ok(tally)
 }
@@ -214,7 +221,7 @@ mod tests {
         let home = format!("see {}/ada/notes\n", "/home");
         let is_get = "\nfn f() -> bool { matches!(name, \"get\") }\n";
         let wide = format!("# Notes\n{}\n", "a".repeat(101));
-        let plants: [(&str, &str, &str, usize); 19] = [
+        let plants: [(&str, &str, &str, usize); 20] = [
             ("floors", "crates/base/Cargo.toml", "[dependencies]\nstore.workspace = true\n", 2),
             ("floors", "crates/attic/Cargo.toml", "[dependencies]\n", 1),
             ("reasons", "Cargo.toml", "[workspace.dependencies]\nitoa = \"1\"\n", 2),
@@ -230,6 +237,7 @@ mod tests {
             ("widths", "docs/notes.md", &wide, 2),
             ("links", "docs/notes.md", "# Notes\n[a](missing.md)\n", 2),
             ("links", "docs/notes.md", "# Notes\n[a](reference/commands.md#missing)\n", 2),
+            ("banned idioms", "crates/base2/src/a.rs", "\n// It comes next.\n", 2),
             ("messages", "crates/web/src/a.rs", "\n    tracing::warn!(\"undocumented\");\n", 2),
             ("transcripts", "crates/server/src/resp/table.rs", "\n    &string::SET,\n", 2),
             ("names of commands", "crates/server/src/http/kv.rs", is_get, 2),
