@@ -5,7 +5,7 @@
 #
 # Everything is kept in target/peers/cassandra. `start` prints `ready cql=127.0.0.1:PORT` and goes on in
 # the background until `stop`. `run` stays in the foreground, with data and settings in DIR, until it is
-# ended: so `myriad lab` starts it. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
+# ended: so `myriad-lab` starts it. CQL_PORT: where CQL listens (19042). COMMITLOG_SYNC: `batch` makes it sync
 # before it acknowledges, `periodic` (its default) does not. HEAP: the heap of Java (1G).
 # AUTHENTICATOR and AUTHORIZER: `PasswordAuthenticator` and `CassandraAuthorizer` make it ask who one is.
 set -euo pipefail

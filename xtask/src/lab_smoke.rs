@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::process::{Server, Target, TempDir};
+use crate::process::{LAB, Server, Target, TempDir};
 use crate::tally::Tally;
 
 /// Cells with a fill and a second load, half of them by schedule.
@@ -141,7 +141,7 @@ struct Lab {
 
 /// Runs all checks; `root` is the repository, whose release build is used.
 pub(crate) fn run(root: &Path) -> Result<Tally> {
-    let program = root.join("target/release/myriad");
+    let program = root.join(LAB);
     ensure!(program.is_file(), "{} is not built", program.display());
     let lab = Lab { root: root.to_owned(), program, folder: TempDir::new("lab-smoke")? };
     let mut tally = Tally::default();
@@ -171,10 +171,10 @@ impl Lab {
         (check.run)(self)
     }
 
-    /// What `myriad lab` prints for these words. A command that fails is an error with its output.
+    /// What `myriad-lab` prints for these words. A command that fails is an error with its output.
     fn ask(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
-        command.arg("lab").args(words).current_dir(self.folder.path());
+        command.args(words).current_dir(self.folder.path());
         let output = command.output().with_context(|| format!("start {command:?}"))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
@@ -222,7 +222,7 @@ fn repro(lab: &Lab) -> Result<()> {
     ensure!(!rows.is_empty(), "no rows");
     rows.iter().try_for_each(check_row)?;
     let page = fs::read_to_string(lab.path("repro/report.html")).context("read the report")?;
-    ensure!(page.contains("myriad lab repro s1.r8"), "the report does not say how to repeat it");
+    ensure!(page.contains("myriad-lab repro s1.r8"), "the report does not say how to repeat it");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Whether `lab compare` tells the truth: a server beside itself, many times, is never called
+//! Whether `myriad-lab compare` tells the truth: a server beside itself, many times, is never called
 //! different; a server that costs a twentieth more, because it was told to, always is. Takes a third
 //! of a minute per try, and judges by figures of this machine: no part of `ci`.
 
@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::process::LAB;
 use crate::tally::Tally;
 
 /// Chance alone may call 1 of 1,000 pairs of equals different: in 20 tries none is to be expected.
@@ -35,7 +36,7 @@ const FIGURES: usize = 4;
 
 /// Compares a server with itself so often; a try passes if no verdict is given about its metric.
 pub(crate) fn run(root: &Path, tries: usize) -> Result<Tally> {
-    let program = root.join("target/release/myriad");
+    let program = root.join(LAB);
     ensure!(program.is_file(), "{} is not built", program.display());
     let mut tally = Tally::default();
     let mut figures_open = 0;
@@ -74,7 +75,7 @@ fn find_planted(program: &Path, tally: &mut Tally) -> Result<()> {
 
 fn compare(program: &Path, servers: [&str; 2], flags: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    command.args(["lab", "compare"]).args(servers).args(flags).stdin(Stdio::null());
+    command.arg("compare").args(servers).args(flags).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {

@@ -15,6 +15,8 @@ use crate::resp::{Connection, Value};
 
 /// The program under test.
 pub(crate) const MYRIAD: &str = "target/release/myriad";
+/// The lab, which measures the program of its own folder.
+pub(crate) const LAB: &str = "target/release/myriad-lab";
 /// A server that does not accept within this time has failed: a busy machine may halt it for seconds.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a server that announces nothing is asked whether it is up.

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::process::LAB;
 use crate::steps;
 use crate::tally::Tally;
 
@@ -47,7 +48,7 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
     Ok(counted)
 }
 
-/// `myriad lab serve` of the same folder; ends with the value.
+/// `myriad-lab serve` of the same folder; ends with the value.
 struct LiveView {
     child: Child,
     url: String,
@@ -55,9 +56,9 @@ struct LiveView {
 
 impl LiveView {
     fn start(root: &Path) -> Result<Self> {
-        let binary = root.join("target/release/myriad");
+        let binary = root.join(LAB);
         let mut child = Command::new(&binary)
-            .args(["lab", "serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", "127.0.0.1:0"])
             .arg(root.join(FIXTURE_FOLDER))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -68,7 +69,7 @@ impl LiveView {
         BufReader::new(stdout).read_line(&mut view.url)?;
         view.url.truncate(view.url.trim_end().len());
         if view.url.is_empty() {
-            bail!("lab serve ended: {}", view.child.wait()?);
+            bail!("myriad-lab serve ended: {}", view.child.wait()?);
         }
         Ok(view)
     }

@@ -1,10 +1,12 @@
-//! `myriad lab ...`: one row per subcommand.
+//! `myriad-lab ...`: one row per subcommand.
 
 use anyhow::{Result, bail};
 use base::usage::UsageError;
 use lexopt::Parser;
 
 use crate::command_line::{CommandLine, Job, Subcommand, printing};
+
+const VERSION: &str = concat!("myriad-lab ", env!("CARGO_PKG_VERSION"), "\n");
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
@@ -24,10 +26,10 @@ const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "webbench", about: "Load a web server with that tool's options, reported in its form", read: crate::webbench::command },
 ];
 
-/// The text of `myriad lab --help`.
+/// The text of `myriad-lab --help`.
 pub fn help() -> String {
     let mut text = String::from(
-        "Measures servers: Myriad or a peer.\n\nUsage: myriad lab <COMMAND> [ARGUMENTS]\n\n",
+        "Measures servers: Myriad or a peer.\n\nUsage: myriad-lab <COMMAND> [ARGUMENTS]\n\n",
     );
     for subcommand in SUBCOMMANDS {
         text.push_str(&row(subcommand));
@@ -54,12 +56,14 @@ pub fn run(parser: &mut Parser) -> Result<()> {
 fn read(parser: &mut Parser) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
-        None => bail!("a command is missing; see myriad lab --help"),
+        None => bail!("a command is missing; see myriad-lab --help"),
         Some(Short('h') | Long("help")) => Ok(printing(help())),
         Some(Value(name)) if name == "help" => Ok(printing(help())),
+        Some(Short('V') | Long("version")) => Ok(printing(VERSION)),
+        Some(Value(name)) if name == "version" => Ok(printing(VERSION)),
         Some(Value(name)) => match SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name) {
             Some(subcommand) => (subcommand.read)(&mut CommandLine::new(parser)),
-            None => bail!("unknown command lab {}; see myriad lab --help", name.display()),
+            None => bail!("unknown command {}; see myriad-lab --help", name.display()),
         },
         Some(other) => Err(other.unexpected().into()),
     }
@@ -73,8 +77,8 @@ mod tests {
     fn a_wrong_command_line_is_a_usage_error_that_names_the_option() {
         let number = "invalid digit found in string";
         for (arguments, expected) in [
-            (&[][..], "a command is missing; see myriad lab --help".to_owned()),
-            (&["fly"], "unknown command lab fly; see myriad lab --help".to_owned()),
+            (&[][..], "a command is missing; see myriad-lab --help".to_owned()),
+            (&["fly"], "unknown command fly; see myriad-lab --help".to_owned()),
             (&["run", "--fast"], "invalid option '--fast'".to_owned()),
             (&["run", "--seed"], "missing argument for option '--seed'".to_owned()),
             (&["run", "--seed", "x"], format!("--seed \"x\": {number}")),

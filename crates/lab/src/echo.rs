@@ -1,4 +1,4 @@
-//! `lab echo`: the least that a server can do, as a bound for all others and for the generator; and,
+//! `myriad-lab echo`: the least that a server can do, as a bound for all others and for the generator; and,
 //! with a cost that is told to it, a server whose cost is known.
 
 use std::hint;
@@ -13,7 +13,7 @@ use reactor::{
 use crate::command_line::{CommandLine, Job, printing};
 
 const HELP: &str = "\
-Usage: myriad lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
+Usage: myriad-lab echo [--port PORT] [--threads COUNT] [--read-cost-ns NS]
 
 Listens on 127.0.0.1 and sends back all bytes as they come, until it gets SIGTERM or SIGINT. Arrays
 of bulk strings are requests and replies at once, so a generator can take it for a server.
@@ -26,7 +26,7 @@ of bulk strings are requests and replies at once, so a generator can take it for
 /// A second per read: whoever wants more mistook the unit.
 const READ_COST_NS_MAX: u64 = 1_000_000_000;
 
-/// `lab echo`.
+/// `myriad-lab echo`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let (mut port, mut threads, mut read_cost_ns) = (0, 1, 0);

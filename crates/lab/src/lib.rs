@@ -3,9 +3,9 @@
 //! report themselves.
 //!
 //! A *cell* is one point of a grid over settings of the server and of the load; it is measured
-//! several times, each time on a fresh server. The load is made by a process of its own (`myriad
-//! lab generate`: a [`load::LoadSpec`] in, [`load::LoadEvent`]s out), so that the processor time of load and
-//! server are apart. Each measurement is one [`Row`]; everything else (medians, verdicts,
+//! several times, each time on a fresh server. The load is made by a process of its own (`myriad-lab
+//! generate`: a [`load::LoadSpec`] in, [`load::LoadEvent`]s out), so that the processor time of load
+//! and server are apart. Each measurement is one [`Row`]; everything else (medians, verdicts,
 //! comparisons, reports) is computed from rows.
 #![forbid(unsafe_code)]
 

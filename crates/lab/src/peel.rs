@@ -1,4 +1,4 @@
-//! `lab peel`: what each layer of the server costs a request, by answering earlier and earlier.
+//! `myriad-lab peel`: what each layer of the server costs a request, by answering earlier and earlier.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::run::{Options, RunFolder, Terminal, run};
 use crate::stats::{Estimate, median_interval};
 
 const HELP: &str = "\
-Usage: myriad lab peel [OPTIONS]
-       myriad lab peel DIR
+Usage: myriad-lab peel [OPTIONS]
+       myriad-lab peel DIR
 
 Measures one request of CQL on servers that answer it earlier and earlier, down to a program that
 only sends back what it gets, and prints what each layer between costs: processor time of the server
@@ -62,7 +62,7 @@ const LEVELS: [Level; 7] = [
     Level { stub: Some(0), answered: "in full", adds: "waiting for the log where it has to" },
 ];
 
-/// `lab peel`.
+/// `myriad-lab peel`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let program = std::env::current_exe().context("find this program's file")?;
     let Some((options, folder)) = parse(parser, program)? else { return Ok(printing(HELP)) };
@@ -77,7 +77,7 @@ fn run_or_print(mut options: Options, folder: Option<PathBuf>) -> Result<()> {
     let definition = definitions::find(DEFINITION)?;
     let folder = run(&definition, &options, &mut Terminal::default())?;
     if !folder.is_complete {
-        bail!("interrupted; what is there: myriad lab peel {}", folder.path().display());
+        bail!("interrupted; what is there: myriad-lab peel {}", folder.path().display());
     }
     print(&text(&folder.rows()?)?)
 }

@@ -27,7 +27,6 @@ Usage:
   myriad log verify DIR         Check a log without changing it
   myriad log repair DIR         Keep what can be read of a directory that the server refuses
   myriad web [OPTIONS]          Serve files over HTTP with a group of processes or threads
-  myriad lab COMMAND            Measure servers: see myriad lab --help
   myriad pipeline COMMAND       Compute tasks at a paced rate: see myriad pipeline --help
   myriad config --markdown      Print the documentation of all options
   myriad commands --markdown    Print the documentation of all commands of the Redis protocol
@@ -97,9 +96,7 @@ enum Command {
         dir: PathBuf,
         mode: repair::Mode,
     },
-    /// The lab reads the rest of the command line itself.
-    Lab,
-    /// The same of the pipeline.
+    /// The pipeline reads the rest of the command line itself.
     Pipeline,
     /// So does the web server.
     Web,
@@ -144,19 +141,7 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::LogVerify { dir } => server::logtool::verify(&dir),
         Command::LogRepair { dir, mode } => repair::repair(&dir, mode, &mut io::stdout().lock()),
         Command::Web => web::run(parser),
-        Command::Lab => {
-            lab::measure::set_build(build());
-            lab::run(parser)
-        }
         Command::Pipeline => pipeline::run(parser),
-    }
-}
-
-/// What this program was built from, as its build script found it.
-fn build() -> lab::measure::Build {
-    lab::measure::Build {
-        commit: env!("MYRIAD_COMMIT").to_owned(),
-        rustc: env!("MYRIAD_RUSTC").to_owned(),
     }
 }
 
@@ -169,7 +154,6 @@ fn parse(parser: &mut Parser) -> Result<Command, ArgumentsError> {
         Some(Arg::Value(name)) => match name.to_str() {
             Some("serve") => parse_serve(parser),
             Some("log") => parse_log(parser),
-            Some("lab") => Ok(Command::Lab),
             Some("pipeline") => Ok(Command::Pipeline),
             Some("web") => Ok(Command::Web),
             Some("config") => parse_document(parser, "config", CONFIG_HELP, config::markdown),
@@ -349,7 +333,7 @@ mod tests {
     #[test]
     fn faults_are_in_the_operators_words() {
         check_fault(&[], "a command is missing; see myriad --help");
-        check_fault(&["run"], "unknown command run; see myriad --help");
+        check_fault(&["lab"], "unknown command lab; see myriad --help");
         check_fault(&["--fast"], "invalid option '--fast'");
         check_fault(
             &["serve", "--hz", "x"],

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::load::{CqlConsistency, Distribution, Sizes};
 
 pub(crate) const HELP: &str = "\
-Usage: myriad lab cassandra-stress (write|read|mixed) [PARAMETERS] [GROUPS]
+Usage: myriad-lab cassandra-stress (write|read|mixed) [PARAMETERS] [GROUPS]
 
 Parameters of a command:
  n=?                     Operations; or
@@ -194,7 +194,7 @@ impl Options {
                 self.replication_factor = number(factor)?;
             }
             ("-log", "interval") => self.interval_s = seconds(value)?,
-            _ => bail!("is not known here; see myriad lab cassandra-stress help"),
+            _ => bail!("is not known here; see myriad-lab cassandra-stress help"),
         }
         Ok(())
     }

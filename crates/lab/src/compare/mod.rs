@@ -1,4 +1,4 @@
-//! `myriad lab compare A B`: two servers under the same load, in turn.
+//! `myriad-lab compare A B`: two servers under the same load, in turn.
 //!
 //! Runs come in blocks, A B B A and B A A B in turn, so that a machine that drifts in one direction
 //! favours neither. Each block has servers of its own, since a process keeps the luck that it has
@@ -42,7 +42,7 @@ const B: &str = "B";
 fn help() -> String {
     format!(
         "\
-Usage: myriad lab compare A B [OPTIONS]
+Usage: myriad-lab compare A B [OPTIONS]
 
 Compares two servers under the same load: which does an operation with less processor time, which
 does more per second, which answers sooner. Both are started anew for each block and loaded in turn,
@@ -120,7 +120,7 @@ struct Options {
     keeps_servers: bool,
 }
 
-/// `lab compare`.
+/// `myriad-lab compare`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let Some(options) = parse(parser)? else { return Ok(printing(help())) };
     Ok(Box::new(move || compare(&options)))
@@ -152,7 +152,7 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
             Long(name) => {
                 let name = name.to_owned();
                 if !load.take(&name, parser)? {
-                    bail!("unknown option --{name}; see myriad lab compare --help");
+                    bail!("unknown option --{name}; see myriad-lab compare --help");
                 }
             }
             other @ Short(_) => return Err(other.unexpected().into()),
@@ -163,7 +163,7 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
     let lengths = BLOCK_MS_MIN..=BLOCK_MS_MAX;
     ensure!(lengths.contains(&block_ms), "--block-ms must be {BLOCK_MS_MIN} to {BLOCK_MS_MAX}");
     let Ok(servers) = <[ServerWords; 2]>::try_from(servers) else {
-        bail!("two servers are required; see myriad lab compare --help");
+        bail!("two servers are required; see myriad-lab compare --help");
     };
     Ok(Some(Options { servers, load, metric, blocks, precision, block_ms, keeps_servers }))
 }

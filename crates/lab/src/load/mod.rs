@@ -32,10 +32,10 @@ pub use spec::{
 };
 
 const HELP: &str = "\
-Usage: myriad lab generate <SPEC >EVENTS
+Usage: myriad-lab generate <SPEC >EVENTS
 
 Reads a specification of load from standard input, makes that load, and writes what happens to
-standard output, one event per line. Both are JSON; lab run starts this program itself.
+standard output, one event per line. Both are JSON; myriad-lab run starts this program itself.
 ";
 
 /// Makes the load that `spec` asks for, in this process, and says what happens; the last event is the
@@ -60,7 +60,7 @@ pub fn generate_with(
     }
 }
 
-/// `lab generate`.
+/// `myriad-lab generate`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {

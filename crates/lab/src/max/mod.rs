@@ -1,4 +1,4 @@
-//! `myriad lab max`: the highest rate at which a server keeps its latency and loses nothing.
+//! `myriad-lab max`: the highest rate at which a server keeps its latency and loses nothing.
 //!
 //! Load comes by a schedule that does not wait for replies, and latency counts from the time at
 //! which a request was due: a server that falls behind cannot slow the load down and look good. The
@@ -38,7 +38,7 @@ const RATE: &str = "load.arrival.open.per_second";
 fn help() -> String {
     format!(
         "\
-Usage: myriad lab max --slo BOUND [--slo BOUND ...] [SERVER] [OPTIONS]
+Usage: myriad-lab max --slo BOUND [--slo BOUND ...] [SERVER] [OPTIONS]
 
 Finds the highest rate at which a server keeps all bounds of latency and loses nothing. Requests
 are due by a schedule, whether replies come or not, and latency counts from then.
@@ -72,7 +72,7 @@ struct Options {
     out: Option<PathBuf>,
 }
 
-/// `lab max`.
+/// `myriad-lab max`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     Ok(match parse(parser)? {
         None => printing(help()),
@@ -112,7 +112,7 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Options>> {
             Long(name) => {
                 let name = name.to_owned();
                 if !options.load.take(&name, parser)? {
-                    bail!("unknown option --{name}; see myriad lab max --help");
+                    bail!("unknown option --{name}; see myriad-lab max --help");
                 }
             }
             other @ (Short(_) | Value(_)) => return Err(other.unexpected().into()),
@@ -131,7 +131,7 @@ fn schedule(word: &str) -> Result<Schedule> {
 }
 
 fn check(options: &Options) -> Result<()> {
-    ensure!(!options.slos.is_empty(), "--slo is missing; see myriad lab max --help");
+    ensure!(!options.slos.is_empty(), "--slo is missing; see myriad-lab max --help");
     let start = options.start_per_second.unwrap_or(1.0);
     ensure!((1.0..=1e9).contains(&start), "--start must be 1 to 1000000000");
     ensure!(
@@ -205,7 +205,7 @@ impl Searcher<'_> {
         let rate = per_second.round().max(1.0);
         let mut load = timed(&self.trial.load, self.options.run_ms);
         let Work::Socket(work) = &mut load.work else {
-            bail!("appends have no schedule: use lab run");
+            bail!("appends have no schedule: use myriad-lab run");
         };
         work.arrival = Arrival::Open { per_second: rate, schedule: self.options.schedule };
         // Other arrivals and keys in each run: else repeats would repeat an accident.

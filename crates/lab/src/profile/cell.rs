@@ -23,7 +23,7 @@ pub struct CellProfile {
 /// Starts the subject and the load of a cell, and profiles the subject for as long as is measured.
 /// A log is appended to inside the generator: then the generator is profiled.
 ///
-/// `program` is this program, whose `lab generate` makes the load. Setting `stop` ends it.
+/// `program` is this program, whose `myriad-lab generate` makes the load. Setting `stop` ends it.
 pub fn record_cell(
     cell: &Cell,
     program: &Path,

@@ -1,4 +1,4 @@
-//! `myriad lab profile`.
+//! `myriad-lab profile`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,9 +21,9 @@ const HELP: &str = "\
 Shows where the processor time of a process goes.
 
 Usage:
-  myriad lab profile --pid PID --out FILE.svg [OPTIONS]
-  myriad lab profile DEFINITION.toml --cell N [--against M] --out FILE.svg [OPTIONS]
-  myriad lab profile --difference BEFORE.folded AFTER.folded --out FILE.svg
+  myriad-lab profile --pid PID --out FILE.svg [OPTIONS]
+  myriad-lab profile DEFINITION.toml --cell N [--against M] --out FILE.svg [OPTIONS]
+  myriad-lab profile --difference BEFORE.folded AFTER.folded --out FILE.svg
 
 Writes a flame graph to FILE.svg and the samples, one line per stack, to FILE.folded; prints the
 functions with the most samples.

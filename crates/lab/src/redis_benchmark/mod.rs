@@ -1,4 +1,4 @@
-//! `lab redis-benchmark`: that tool's options and output over this lab's generator.
+//! `myriad-lab redis-benchmark`: that tool's options and output over this lab's generator.
 
 mod options;
 mod output;

@@ -8,7 +8,7 @@ use crate::command_line::CommandLine;
 use crate::load::{CONNECTIONS_MAX, PIPELINE_MAX, THREADS_MAX, VALUE_BYTES_MAX};
 
 pub(crate) const HELP: &str = "\
-Usage: myriad lab redis-benchmark [OPTIONS] [COMMAND ARGS...]
+Usage: myriad-lab redis-benchmark [OPTIONS] [COMMAND ARGS...]
 
  -h <hostname>      Server [127.0.0.1]
  -p <port>          Its port [6379]

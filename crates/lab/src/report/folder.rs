@@ -16,7 +16,7 @@ use crate::report::table::Table;
 use crate::row::Row;
 use crate::run::Settings;
 
-/// The command that measures a run again, for who knows a better one than `lab run`.
+/// The command that measures a run again, for who knows a better one than `myriad-lab run`.
 pub(crate) const REPEAT: &str = "repeat.txt";
 /// Nobody measures so much in one run; it is a wrong file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -97,7 +97,7 @@ fn repeat(folder: &Path) -> Result<Option<String>> {
     }
     let settings: Option<Settings> = read_json(&folder.join("settings.json"))?;
     let flags = settings.map(|settings| settings.flags()).unwrap_or_default();
-    Ok(Some(format!("myriad lab run {}{flags}", definition.display())))
+    Ok(Some(format!("myriad-lab run {}{flags}", definition.display())))
 }
 
 fn read_run(folder: &Path) -> Result<Option<Run>> {

@@ -34,7 +34,7 @@ pub(crate) use page::{document, masthead};
 pub const PAGE_BYTES_MAX: usize = 2 << 20;
 
 const HELP: &str = "\
-Usage: myriad lab report DIR
+Usage: myriad-lab report DIR
 
 Makes DIR/report.html and DIR/rows.csv from the rows of a run. DIR is the folder of a run, or a
 folder of such folders, which become one page.
@@ -112,7 +112,7 @@ fn put(path: &Path, text: &str) -> Result<()> {
     fs::rename(&temporary, path).with_context(|| format!("write {}", path.display()))
 }
 
-/// `myriad lab report DIR`.
+/// `myriad-lab report DIR`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folder = None;
@@ -124,7 +124,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
         }
     }
     let Some(folder) = folder else {
-        bail!("the folder of a run is missing; see myriad lab report --help");
+        bail!("the folder of a run is missing; see myriad-lab report --help");
     };
     Ok(Box::new(move || {
         let page = write(&folder)?;

@@ -49,11 +49,11 @@ pub struct Test {
 
 impl Compatibility {
     /// Starts Myriad and runs all tests against it.
-    pub fn measure(program: &Path, is_quick: bool) -> Result<Self> {
+    pub fn measure(is_quick: bool) -> Result<Self> {
         let spec = SubjectSpec {
             kind: Kind::Myriad,
             label: None,
-            binary: Some(program.to_owned()),
+            binary: None,
             cpus: vec![SERVER_CPU],
             options: std::collections::BTreeMap::new(),
             directory: None,

@@ -1,5 +1,5 @@
-//! `myriad lab repro`: runs the tables of the source documents again, and holds what is seen
-//! against what they published. `myriad lab results` makes one document of it.
+//! `myriad-lab repro`: runs the tables of the source documents again, and holds what is seen
+//! against what they published. `myriad-lab results` makes one document of it.
 
 mod ablations;
 pub mod compatibility;
@@ -30,6 +30,7 @@ use crate::command_line::{self, CommandLine, Job};
 use crate::definition::Definition;
 use crate::report;
 use crate::run::{self, RunFolder, Terminal};
+use crate::subject::myriad;
 use compatibility::Compatibility;
 use figure::Figure;
 use finding::Finding;
@@ -43,7 +44,7 @@ use source::{Run, Table};
 const HELP: &str = "\
 Runs tables of the source documents again, beside what they published.
 
-Usage: myriad lab repro (TABLE|DOCUMENT|all|redis|cassandra|web)... [OPTIONS]
+Usage: myriad-lab repro (TABLE|DOCUMENT|all|redis|cassandra|web)... [OPTIONS]
 
   TABLE, DOCUMENT    s1.t6, or s1 for all of that document; redis, cassandra, web: beside these
                      servers, of the last beside nginx
@@ -61,9 +62,9 @@ Ctrl-C drops the cell that is being measured; the same command goes on from ther
 const RESULTS_HELP: &str = "\
 Prints what has been measured, table by table, beside the source documents.
 
-Usage: myriad lab results DIR... [--markdown]
+Usage: myriad-lab results DIR... [--markdown]
 
-  DIR           A folder of lab repro or lab run, or a folder of such folders
+  DIR           A folder of repro or run, or a folder of such folders
   --markdown    As a document: benchmarks/record/results.md
 ";
 
@@ -82,7 +83,7 @@ struct Arguments {
     quiet_wait: Option<Duration>,
 }
 
-/// `lab repro`.
+/// `myriad-lab repro`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let Some(arguments) = parse(parser)? else { return Ok(command_line::printing(HELP)) };
     let tables = chosen(&arguments.names)?;
@@ -91,7 +92,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     }
     ensure!(
         !arguments.names.is_empty(),
-        "a table, or all, is missing; see myriad lab repro --list"
+        "a table, or all, is missing; see myriad-lab repro --list"
     );
     Ok(Box::new(move || measure(arguments, tables)))
 }
@@ -139,7 +140,7 @@ fn parse(parser: &mut CommandLine<'_>) -> Result<Option<Arguments>> {
     Ok(Some(arguments))
 }
 
-/// `lab results`.
+/// `myriad-lab results`.
 pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folders = Vec::new();
@@ -152,7 +153,7 @@ pub(crate) fn results_command(parser: &mut CommandLine<'_>) -> Result<Job> {
             other => return Err(other.unexpected().into()),
         }
     }
-    ensure!(!folders.is_empty(), "a folder is missing; see myriad lab results --help");
+    ensure!(!folders.is_empty(), "a folder is missing; see myriad-lab results --help");
     Ok(Box::new(move || print_results(&folders, is_markdown)))
 }
 
@@ -175,7 +176,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Table>> {
     if let Some(unknown) =
         names.iter().find(|name| !source::tables().any(|table| table.is_called(name)))
     {
-        bail!("unknown table {unknown:?}; see myriad lab repro --list");
+        bail!("unknown table {unknown:?}; see myriad-lab repro --list");
     }
     let wanted = |table: &Table| names.is_empty() || names.iter().any(|name| table.is_called(name));
     Ok(source::tables().filter(|table| wanted(table)).collect())
@@ -203,8 +204,9 @@ fn how(table: &Table) -> String {
     }
 }
 
-/// One call of `lab repro`.
+/// One call of `myriad-lab repro`.
 struct Session {
+    /// This one, which generates load.
     program: PathBuf,
     arguments: Arguments,
     stop: Arc<AtomicBool>,
@@ -225,11 +227,11 @@ impl Session {
             Some(Run::Profile(cells)) => self.profile(table, cells),
             Some(Run::Ablation(name)) => {
                 let is_quick = self.arguments.is_quick;
-                self.keep(table, &ablations::measure(&self.program, name, is_quick, &self.stop)?)
+                self.keep(table, &ablations::measure(&myriad()?, name, is_quick, &self.stop)?)
             }
             Some(Run::Experiment(name)) => {
                 let is_quick = self.arguments.is_quick;
-                let bench = web::Bench { program: &self.program, is_quick, stop: &self.stop };
+                let bench = web::Bench { program: &myriad()?, is_quick, stop: &self.stop };
                 self.keep(table, &web::measure(name, &bench)?)
             }
             None => bail!("{} does not say how it is run", table.id),
@@ -261,13 +263,13 @@ impl Session {
     fn write_repeat(&self, table: &Table, folder: &RunFolder) -> Result<()> {
         let quick = if self.arguments.is_quick { " --quick" } else { "" };
         let path = folder.path().join(report::REPEAT);
-        std::fs::write(&path, format!("myriad lab repro {}{quick}\n", table.id))
+        std::fs::write(&path, format!("myriad-lab repro {}{quick}\n", table.id))
             .with_context(|| format!("write {}", path.display()))
     }
 
     fn try_tool(&self, table: &Table) -> Result<String> {
         let folder = self.folder(table)?;
-        let compatibility = Compatibility::measure(&self.program, self.arguments.is_quick)?;
+        let compatibility = Compatibility::measure(self.arguments.is_quick)?;
         compatibility.write(&folder)?;
         Ok(compatibility.sheet().text())
     }
@@ -293,7 +295,7 @@ impl Session {
         }
         let page = report::write(out)?;
         command_line::print(&format!(
-            "Report: {}\nAs a document: myriad lab results {} --markdown\n",
+            "Report: {}\nAs a document: myriad-lab results {} --markdown\n",
             page.display(),
             out.display()
         ))

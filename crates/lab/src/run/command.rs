@@ -1,4 +1,4 @@
-//! `myriad lab run`.
+//! `myriad-lab run`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::command_line::{CommandLine, Job, print, printing, stop_on_signals};
 use crate::definition::Definition;
 
 const HELP: &str = "\
-Usage: myriad lab run FILE [OPTIONS]
-       myriad lab run --resume DIR [OPTIONS]
+Usage: myriad-lab run FILE [OPTIONS]
+       myriad-lab run --resume DIR [OPTIONS]
 
 Measures every cell of a definition, and prints a table of all of them: median [low,high] repeats.
 
@@ -42,7 +42,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     let definition = match (&arguments.file, &arguments.options.resume) {
         (Some(file), _) => Definition::read(file)?,
         (None, Some(folder)) => RunFolder::open(folder)?.definition()?,
-        (None, None) => bail!("the file of a definition is missing; see myriad lab run --help"),
+        (None, None) => bail!("the file of a definition is missing; see myriad-lab run --help"),
     };
     Ok(Box::new(move || measure(arguments, &definition)))
 }
@@ -54,12 +54,12 @@ fn measure(mut arguments: Arguments, definition: &Definition) -> Result<()> {
     if !folder.is_complete {
         return Err(interrupted(folder.path()));
     }
-    print(&format!("\nA report: myriad lab report {}\n", folder.path().display()))
+    print(&format!("\nA report: myriad-lab report {}\n", folder.path().display()))
 }
 
 fn interrupted(folder: &Path) -> anyhow::Error {
     let folder = folder.display();
-    anyhow!("stopped; the rows are kept. Continue with: myriad lab run --resume {folder}")
+    anyhow!("stopped; the rows are kept. Continue with: myriad-lab run --resume {folder}")
 }
 
 /// `None`: help is wanted.

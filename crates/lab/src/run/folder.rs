@@ -46,7 +46,7 @@ impl Settings {
         Self { repeats: now.repeats.or(self.repeats), ..self.clone() }
     }
 
-    /// As arguments of `lab run`, each after a blank; nothing where they are as without.
+    /// As arguments of `myriad-lab run`, each after a blank; nothing where they are as without.
     pub(crate) fn flags(&self) -> String {
         let mut flags = String::new();
         if self.quick {

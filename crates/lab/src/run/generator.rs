@@ -50,9 +50,9 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Starts `program lab generate` on the cores of the load, and tells it what to do.
+    /// Starts `program generate` on the cores of the load, and tells it what to do.
     pub fn start(program: &Path, load: &LoadSpec) -> Result<Self, GeneratorError> {
-        let words = ["lab".to_owned(), "generate".to_owned()];
+        let words = ["generate".to_owned()];
         let mut command = ending_with_us(program, &words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child =
@@ -197,7 +197,7 @@ mod tests {
         );
         let load = load.unwrap().cells.remove(0).load;
         let cat = crate::subject::find_program("sleep").unwrap();
-        // `sleep lab generate` ends at once; what counts is that the wish comes first.
+        // `sleep generate` ends at once; what counts is that the wish comes first.
         if let Ok(mut generator) = Generator::start(&cat, &load) {
             let error = generator.next(&AtomicBool::new(true)).unwrap_err();
             assert!(matches!(error, GeneratorError::Stopped), "{error}");

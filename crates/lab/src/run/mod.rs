@@ -50,7 +50,7 @@ const QUIET_LOOK: Duration = Duration::from_millis(120);
 /// How an experiment is run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program whose `lab generate` makes load.
+    /// The program whose `myriad-lab generate` makes load.
     pub program: PathBuf,
     /// Where results go; without, `target/lab/<name>-<time>`.
     pub out: Option<PathBuf>,
@@ -347,8 +347,8 @@ impl Runner<'_> {
         let program = self.options.program.display().to_string();
         SubjectRow {
             kind,
-            version: concat!("myriad ", env!("CARGO_PKG_VERSION")).to_owned(),
-            command_line: vec![program, "lab".into(), "generate".into()],
+            version: concat!("myriad-lab ", env!("CARGO_PKG_VERSION")).to_owned(),
+            command_line: vec![program, "generate".into()],
             cpus: load.cpus.clone(),
         }
     }

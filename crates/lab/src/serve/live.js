@@ -17,7 +17,7 @@
         state.textContent = "";
       }
     } catch {
-      state.textContent = "The lab does not answer: has lab serve ended?";
+      state.textContent = "The lab does not answer: has myriad-lab serve ended?";
     }
     setTimeout(look, PERIOD_MS);
   };

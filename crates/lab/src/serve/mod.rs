@@ -1,4 +1,4 @@
-//! `myriad lab serve`: shows a run in a browser while it goes on.
+//! `myriad-lab serve`: shows a run in a browser while it goes on.
 //!
 //! The machine that is looked at is measuring, so this does as little as it can: rows are read
 //! once, pages are drawn only when something has changed, and one request is one short connection.
@@ -33,7 +33,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HELP: &str = "\
-Usage: myriad lab serve DIR [--listen 127.0.0.1:8710]
+Usage: myriad-lab serve DIR [--listen 127.0.0.1:8710]
 
 Shows the run in DIR, or the runs in its folders, in a browser while it goes on: the cell that is
 measured, the last rows, the charts so far, and the report. Only this machine can look, unless
@@ -199,7 +199,7 @@ fn content(request: &Request, shared: &Shared) -> Result<Answer> {
     Ok(Answer::page(content.to_owned()).with_version(version))
 }
 
-/// `myriad lab serve DIR`.
+/// `myriad-lab serve DIR`.
 pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
     use lexopt::prelude::*;
     let mut folder = None;
@@ -215,7 +215,7 @@ pub(crate) fn command(parser: &mut CommandLine<'_>) -> Result<Job> {
         }
     }
     let Some(folder) = folder else {
-        bail!("the folder of a run is missing; see myriad lab serve --help");
+        bail!("the folder of a run is missing; see myriad-lab serve --help");
     };
     Ok(Box::new(move || {
         let view = LiveView::start(Settings::new(&folder, listen))?;

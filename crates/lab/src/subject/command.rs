@@ -66,15 +66,16 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The program of a subject: a path as it is given, a name looked up on PATH, this program for
-/// Myriad, its web server and an echo. Debian keeps nginx where only root's PATH has it.
+/// The program of a subject: a path as it is given, a name looked up on PATH, `myriad` for Myriad and
+/// its web server, this program for an echo. Debian keeps nginx where only root's PATH has it.
 pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
     let found = match &spec.binary {
         Some(path) if path.components().count() > 1 => {
             path.is_file().then(|| env::current_dir().map(|here| here.join(path)).ok()).flatten()
         }
         Some(name) => find_program(&name.to_string_lossy()),
-        None if spec.kind.is_this_program() => env::current_exe().ok(),
+        None if spec.kind.is_of_myriad() => return myriad(),
+        None if spec.kind == Kind::Echo => env::current_exe().ok(),
         None if spec.kind == Kind::Nginx => {
             let debian = PathBuf::from("/usr/sbin/nginx");
             find_program(spec.kind.program()).or_else(|| debian.is_file().then_some(debian))
@@ -82,6 +83,16 @@ pub(super) fn program(spec: &SubjectSpec) -> Result<PathBuf, SubjectError> {
         None => find_program(spec.kind.program()),
     };
     found.ok_or(SubjectError::NotInstalled(spec.kind))
+}
+
+/// `myriad`, which is built into the folder of this program.
+pub(crate) fn myriad() -> Result<PathBuf, SubjectError> {
+    let this = env::current_exe().map_err(|source| SubjectError::Prepare {
+        what: "the path of this program".into(),
+        source,
+    })?;
+    let path = this.with_file_name(Kind::Myriad.program());
+    if path.is_file() { Ok(path) } else { Err(SubjectError::NotBuilt(path)) }
 }
 
 /// Looks for an executable file on PATH.
@@ -152,6 +163,12 @@ mod tests {
         let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();
         assert_eq!(allowed_cpus_of_child(&[first]), first.to_string());
         assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+
+    #[test]
+    fn a_server_that_is_not_built_is_named_with_what_builds_it() {
+        let error = myriad().unwrap_err().to_string();
+        assert!(error.ends_with("/myriad is not there: cargo build --release -p myriad builds it"));
     }
 
     #[test]

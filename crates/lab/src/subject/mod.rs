@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-pub(crate) use command::ending_with_us;
 pub use command::{available_cpus, find_program, spawn_pinned};
+pub(crate) use command::{ending_with_us, myriad};
 pub use scratch::Scratch;
 #[cfg(test)]
 pub(crate) use scratch::tests::write_program;
@@ -47,6 +47,8 @@ const OUTPUT_CHARS_MAX: usize = 1_000;
 pub enum SubjectError {
     #[error("{0} is not installed: it is not found on PATH")]
     NotInstalled(Kind),
+    #[error("{} is not there: cargo build --release -p myriad builds it", .0.display())]
+    NotBuilt(PathBuf),
     #[error("{0} runs inside the generator: there is no server to start")]
     NoServer(Kind),
     #[error("{program} did not start: {reason}")]

@@ -17,7 +17,8 @@ pub struct SubjectSpec {
     /// What tables call it; changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Its program; without, this one for Myriad, and for others what is found on PATH.
+    /// Its program; without, the one that is built with the lab for Myriad, and for others what is found
+    /// on PATH.
     pub binary: Option<PathBuf>,
     /// Cores that it may use; empty: all. Cores that this machine lacks are left out.
     #[serde(default)]
@@ -50,7 +51,7 @@ pub enum Kind {
     /// The same files and the same `/hello`, by a configuration that the lab writes; it knows the options
     /// `workers`, `backlog` and `root`.
     Nginx,
-    /// `myriad lab echo`: sends back what it gets, whatever the protocol.
+    /// `myriad-lab echo`: sends back what it gets, whatever the protocol.
     Echo,
     /// A log without a server: the generator's own process is what is measured.
     Log,
@@ -125,9 +126,9 @@ impl Kind {
         matches!(self, Self::Web | Self::Nginx)
     }
 
-    /// Whether its program is this one, where no other is named.
-    pub(super) fn is_this_program(self) -> bool {
-        matches!(self, Self::Myriad | Self::Web | Self::Echo)
+    /// Whether its program is `myriad`, where no other is named.
+    pub(super) fn is_of_myriad(self) -> bool {
+        matches!(self, Self::Myriad | Self::Web)
     }
 
     /// The address of a protocol in the server's output: `ready resp=127.0.0.1:6379`.
@@ -178,7 +179,7 @@ impl Kind {
                 defaults.push(("root", root.as_str()));
             }
             Self::Nginx => words.extend(["-p", place.directory, "-c", &configuration]),
-            Self::Echo => words.extend(["lab", "echo", "--port", &port]),
+            Self::Echo => words.extend(["echo", "--port", &port]),
             Self::Log => {}
         }
         let mut words: Vec<String> = words.into_iter().map(String::from).collect();
@@ -244,7 +245,7 @@ mod tests {
         );
         let sync = [("commitlog-sync", OptionValue::Text("batch".into()))];
         check(Kind::Cassandra, &sync, "run --port 7000 --dir /d --commitlog-sync batch");
-        check(Kind::Echo, &threads, "lab echo --port 7000 --threads 2");
+        check(Kind::Echo, &threads, "echo --port 7000 --threads 2");
         let web = [
             ("compress", OptionValue::Switch(false)),
             ("accept", OptionValue::Text("serial".into())),

@@ -13,8 +13,9 @@ use crate::subject::Kind;
 
 /// The part of a help text that says what [`LoadFlags`] and servers are.
 pub(crate) const HELP: &str = "\
-A server is `this` (this program), redis-server, valkey-server, memcached, cassandra.sh, web (myriad web),
-nginx, echo (which sends back what it gets), or the path of a program of one of these names or of Myriad.
+A server is `this` (myriad, from the folder of this program), redis-server, valkey-server, memcached,
+cassandra.sh, web (myriad web), nginx, echo (which sends back what it gets), or the path of a program of
+one of these names or of Myriad.
 Options of its command line follow a colon: this:durability=never,reactors=1
 
 Load:
@@ -268,7 +269,7 @@ pub(crate) struct ServerWords {
     /// As on the command line.
     pub(crate) text: String,
     kind: Kind,
-    /// `None`: this program, or what is found on PATH.
+    /// `None`: what is built with this program, or what is found on PATH.
     binary: Option<String>,
     options: Table,
 }

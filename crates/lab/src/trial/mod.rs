@@ -25,7 +25,7 @@ pub(crate) struct Trial {
     kind: Kind,
     /// With the address of the subject.
     pub(crate) load: LoadSpec,
-    /// Whose `lab generate` makes load.
+    /// Whose `myriad-lab generate` makes load.
     program: PathBuf,
     table: String,
     definition: String,
@@ -39,7 +39,7 @@ impl Trial {
     pub(crate) fn start(definition: &Definition, machine: &Machine) -> Result<Trial> {
         let cell = only_cell(definition)?;
         if cell.subject.kind == Kind::Log {
-            bail!("appends have no server: use lab run");
+            bail!("appends have no server: use myriad-lab run");
         }
         let subject = Subject::start(&cell.subject)?;
         let mut load = cell.load.clone();

@@ -1,4 +1,4 @@
-//! `lab webbench`: that tool's options and output over this lab's generator.
+//! `myriad-lab webbench`: that tool's options and output over this lab's generator.
 
 mod options;
 
@@ -112,7 +112,7 @@ fn beginning(options: &Options) -> String {
     };
     let plural = if *clients == 1 { "" } else { "s" };
     let mut text = format!(
-        "Webbench - Simple Web Benchmark {VERSION}, by the generator of myriad lab\n\n\
+        "Webbench - Simple Web Benchmark {VERSION}, by the generator of myriad-lab\n\n\
          Benchmarking: {method} {}{using}\n{clients} client{plural}, running {seconds} sec",
         options.url.text
     );

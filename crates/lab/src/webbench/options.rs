@@ -6,7 +6,7 @@ use crate::command_line::CommandLine;
 use crate::load::{CONNECTIONS_MAX, HttpVersion};
 
 pub(crate) const HELP: &str = "\
-Usage: myriad lab webbench [OPTIONS] URL
+Usage: myriad-lab webbench [OPTIONS] URL
 
   -f, --force                Don't wait for reply from server.
   -r, --reload               Send reload request - Pragma: no-cache.
@@ -103,7 +103,7 @@ pub(crate) fn parse(parser: &mut CommandLine<'_>) -> Result<Wanted> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let url = url.context("missing URL; see myriad lab webbench --help")?;
+    let url = url.context("missing URL; see myriad-lab webbench --help")?;
     options.url = Url::of(&url, options.proxy.is_some())?;
     ensure!((1..=SECONDS_MAX).contains(&options.seconds), "-t must be 1 to {SECONDS_MAX}");
     ensure!((1..=CONNECTIONS_MAX).contains(&options.clients), "-c must be 1 to {CONNECTIONS_MAX}");

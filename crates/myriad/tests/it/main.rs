@@ -1,8 +1,7 @@
 //! Tests of the program as its users start it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
-mod generate;
-mod lab;
+mod command_line;
 mod pipeline;
 mod request_lines;
 mod secure;

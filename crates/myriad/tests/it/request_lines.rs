@@ -6,8 +6,6 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::lab::signal;
-
 /// OPTIONS of version 4 on a stream, answered by SUPPORTED.
 fn ask_options(stream: &mut TcpStream, id: u8) {
     stream.write_all(&[4, 0, 0, id, 5, 0, 0, 0, 0]).unwrap();
@@ -42,7 +40,8 @@ fn each_request_has_a_line_by_the_time_the_server_has_ended() {
     for id in 1..=100 {
         ask_options(&mut streams[usize::from(id % 2)], id);
     }
-    signal(&server, "-TERM");
+    let process = server.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
     assert!(server.wait().unwrap().success());
     let text = fs::read_to_string(&log).unwrap();
     // `22:13:20.000042 r0 7/3 options`, behind a line with the date.

@@ -1,4 +1,4 @@
-//! `myriad lab run` with real servers: Myriad always, redis-server where it is installed.
+//! `myriad-lab run` with real servers: Myriad always, redis-server where it is installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,8 +48,8 @@ impl Folder {
     }
 
     fn lab_run(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-        command.args(["lab", "run"]).args(arguments).args(["--quiet-wait", "0"]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad-lab"));
+        command.arg("run").args(arguments).args(["--quiet-wait", "0"]);
         // Servers have their directories here, so that what is left of them is found.
         command.current_dir(&self.0).env("TMPDIR", &self.0).env("HOME", &self.0);
         command
@@ -139,7 +139,7 @@ fn servers_are_measured() {
             assert!(row.counters["syscalls.read"] > 0.0, "{:?}", row.counters);
         }
     }
-    assert!(table.contains("A report: myriad lab report results"), "{table}");
+    assert!(table.contains("A report: myriad-lab report results"), "{table}");
     folder.check_nothing_is_left();
     folder.remove();
 }
@@ -207,8 +207,8 @@ fn memcached_is_a_peer() {
 
     let words = ["compare", "this", "memcached", "--blocks", "1", "--block-ms", "200"];
     let more = ["--precision", "1", "--keys", "1000", "--connections", "4"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-    command.arg("lab").args(words).args(more).current_dir(&folder.0).env("TMPDIR", &folder.0);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad-lab"));
+    command.args(words).args(more).current_dir(&folder.0).env("TMPDIR", &folder.0);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(if is_installed { &output.stdout } else { &output.stderr });
     let expected = if is_installed { "B/A = " } else { "memcached is not installed" };
@@ -230,7 +230,7 @@ fn check_interrupted(name: &str) {
     signal(&child, name);
     let last = said.lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(last.ends_with("Continue with: myriad lab run --resume results"), "{last}");
+    assert!(last.ends_with("Continue with: myriad-lab run --resume results"), "{last}");
     folder.check_nothing_is_left();
     let before = measured(&folder.rows());
     // The repeat in which it was interrupted, and one more.
@@ -272,22 +272,17 @@ fn a_definition_that_is_not_there_is_named() {
     let output = folder.lab_run(&["none.toml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said, "myriad: could not read none.toml: No such file or directory (os error 2)\n");
+    assert_eq!(
+        said,
+        "myriad-lab: could not read none.toml: No such file or directory (os error 2)\n"
+    );
     folder.remove();
 }
 
 #[test]
 fn a_wrong_command_line_exits_with_2_and_is_reported_once() {
-    for words in [
-        &["lab"][..],
-        &["lab", "fly"],
-        &["lab", "webbench", "-t", "x", "http://127.0.0.1:1/"],
-        &["pipeline"],
-        &["pipeline", "run", "--rate", "fast"],
-        &["pipeline", "executor", "--collector", "nowhere"],
-        &["fly"],
-    ] {
-        let program = env!("CARGO_BIN_EXE_myriad");
+    for words in [&[][..], &["fly"], &["webbench", "-t", "x", "http://127.0.0.1:1/"]] {
+        let program = env!("CARGO_BIN_EXE_myriad-lab");
         let output = Command::new(program).args(words).stdin(Stdio::null()).output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}: {complaint}");
@@ -304,6 +299,6 @@ fn mistakes_in_a_definition_are_shown_with_their_line() {
     let output = folder.lab_run(&["tiny.toml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.starts_with("myriad: tiny.toml:4: unknown field `cell_mm`"), "{said}");
+    assert!(said.starts_with("myriad-lab: tiny.toml:4: unknown field `cell_mm`"), "{said}");
     folder.remove();
 }

@@ -1,4 +1,4 @@
-//! `myriad lab generate` that is told to end.
+//! `myriad-lab generate` that is told to end.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use lab::load::{
     Operation, Protocol, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
 };
 
-use crate::lab::signal;
+use crate::run::signal;
 
 /// An hour: nobody waits for its end.
 const LONG_MS: u64 = 3_600_000;
@@ -29,8 +29,8 @@ fn spec(work: Work) -> LoadSpec {
 }
 
 fn lab(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-    command.arg("lab").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad-lab"));
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::null());
     command
 }
