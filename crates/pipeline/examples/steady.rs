@@ -1,12 +1,11 @@
-//! `myriad pipeline` with an allocator that counts: a run of it fails if anything is allocated for each
-//! frame.
+//! `myriad pipeline` with a counting allocator: a run fails if frames cause allocations.
 //!
 //! ```text
 //! cargo run --release -p pipeline --example steady -- run --rate 2M --duration 30m --growth-max 1%
 //! ```
 //!
-//! A program of its own, as counting costs every allocation of all threads two atomic additions, which
-//! the server shall not pay.
+//! A separate program, because counting costs two atomic additions per allocation on all threads,
+//! which the server should not pay.
 
 use std::alloc::System;
 

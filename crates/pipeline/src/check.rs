@@ -1,6 +1,6 @@
-//! What the fuzzer and the tests ask of any bytes that a peer may send: no frame and no message
-//! panics, nothing is taken for a frame that would be written otherwise, and no more memory is taken
-//! than was agreed.
+//! Properties that the fuzzer and the tests check on arbitrary peer input: no frame and no message
+//! panics, every accepted frame re-encodes to the same bytes, and memory use stays within the
+//! agreed limits.
 
 use serde::de::DeserializeOwned;
 
@@ -11,15 +11,15 @@ use crate::message::{Account, CollectorWelcome, ExecutorWelcome, GeneratorWelcom
 use crate::status::Status;
 use crate::task::{BatchTask, Codec, Exercise, INPUT_BYTES, Kernel, OUTPUT_BYTES};
 
-/// Of the task that batches are tried on.
+/// Seed of the task that the batches are checked against.
 const SEED: u64 = 1;
-/// As an executor that was promised batches of so many tasks.
+/// Batch size of the simulated executor.
 const BATCH: u32 = 64;
 
-/// The bytes as a header, as pairs, and as all that comes on a connection.
+/// Decodes the bytes as a header, as pairs, and as the complete input of a connection.
 ///
 /// # Panics
-/// If one of these does not hold: that is what it is for.
+/// If one of the properties does not hold.
 pub fn check_frames(bytes: &[u8]) {
     frame::check_bytes(bytes);
     let mut rest = bytes;
@@ -63,7 +63,7 @@ fn check_payload(header: &frame::Header, payload: &[u8]) {
     }
 }
 
-/// What is understood is written in a way that is understood again.
+/// Checks that every accepted message encodes to a form that is accepted again.
 fn check_message<T: DeserializeOwned + serde::Serialize>(payload: &[u8]) {
     if let Ok(message) = serde_json::from_slice::<T>(payload) {
         let again = serde_json::to_vec(&message).expect("messages are numbers and texts");
@@ -71,7 +71,7 @@ fn check_message<T: DeserializeOwned + serde::Serialize>(payload: &[u8]) {
     }
 }
 
-/// As an executor takes them.
+/// Applies the checks of an executor.
 fn check_data(header: &frame::Header, payload: &[u8]) {
     let ids = header.ids();
     if ids.count > BATCH {
@@ -84,7 +84,7 @@ fn check_data(header: &frame::Header, payload: &[u8]) {
     }
 }
 
-/// As a collector takes them: what passes has all its records.
+/// Applies the checks of a collector: results that pass contain all their records.
 fn check_results(header: &frame::Header, payload: &[u8]) {
     let task = Exercise::new(Codec::Powmod, SEED, Kernel::Serial);
     if task.inspect(header.ids(), payload).is_ok() {

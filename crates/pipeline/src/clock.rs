@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use base::time::MonoNs;
 
-/// Nanoseconds since it was made. Copies show the same time.
+/// Nanoseconds since creation. Copies share the same origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,

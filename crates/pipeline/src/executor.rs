@@ -1,8 +1,8 @@
 //! The executor: each thread takes batches from the generator on one connection, computes them,
 //! and sends the results to the collector on another.
 //!
-//! A thread does one thing at a time and needs no queue: while it computes, the kernel takes the
-//! next batch in and sends the last results out. What it holds is bounded by its credits.
+//! A thread does one thing at a time and needs no queue: while it computes, the kernel receives the
+//! next batch and sends the last results. The credits bound the memory that a thread uses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,31 +17,33 @@ use crate::clock::Clock;
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX, encode_pairs};
 use crate::link::{Link, LinkError, Reachability, Received};
 use crate::message::{CollectorWelcome, ExecutorWelcome, Hello};
-use crate::meter::{Doing, Meter, Stopwatch};
+use crate::meter::{Activity, Meter, Stopwatch};
 use crate::status::ExecutorStatus;
 use crate::task::Plan;
 use crate::task::{BatchTask, Maker, is_chosen};
 
-/// Threads of one executor.
+/// Maximum number of threads in one executor.
 pub const THREADS_MAX: usize = 128;
-/// Batches that each thread asks for beforehand, at most.
+/// Maximum number of batches that each thread requests in advance.
 pub const CREDITS: u32 = 16;
-/// At least: one that is computed and one that is on its way.
+/// Minimum number of credits: one batch being computed and one in flight.
 const CREDITS_MIN: u32 = 2;
-/// A thread asks for as many as it does in this time, so that a slow one holds no more of the work
-/// than a quick one, and all end together. Longer than it takes to get the next batch from afar.
-const AHEAD_NS: u64 = 50_000_000;
-/// Credits go back in steps of a quarter: one small frame for several large ones.
+/// Target duration of the work that a thread requests in advance. Slow threads therefore hold no
+/// more work than fast ones, and all finish together. Longer than a round trip to a remote
+/// generator.
+const PREFETCH_NS: u64 = 50_000_000;
+/// A thread returns credits in quarters of its target: one small frame for several large ones.
 const CREDIT_STEPS: u32 = 4;
 
-/// How long the end of a run may take from the collector to here by way of the generator. Where
-/// the run goes on, nothing is lost by waiting: what this thread had is given to others.
+/// Time allowed for the end of a run to propagate from the collector through the generator to this
+/// executor. If the run continues instead, waiting costs nothing: the generator reassigns this
+/// thread's batches.
 const FINISH_WAIT: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const STATUS_PERIOD: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_millis(20);
 
-/// All that an executor needs to know.
+/// Configuration of an executor.
 #[derive(Debug)]
 pub struct ExecutorOptions {
     pub name: String,
@@ -49,11 +51,11 @@ pub struct ExecutorOptions {
     pub collector: SocketAddr,
     pub threads: usize,
     pub make_task: Maker,
-    /// Shown with the status.
+    /// Reported in the status.
     pub kernel: String,
-    /// This share of all results is spoiled by one bit: to see that verification finds it.
+    /// Share of results in which one bit is flipped, to test that verification detects it.
     pub corrupt: f64,
-    /// How long to look for a generator or a collector that is not there.
+    /// How long to retry an unreachable generator or collector.
     pub patience: Duration,
 }
 
@@ -65,12 +67,12 @@ struct Shared {
     reconnects: AtomicU64,
     damaged_frames: AtomicU64,
     failed_frames: AtomicU64,
-    /// A thread has received the end of the run from the generator.
+    /// Whether a thread has received the end of the run from the generator.
     is_over: AtomicBool,
-    /// Shared by all threads, so that one message is logged for all of them.
+    /// Shared by all threads, so that each event is logged once.
     generator_reachability: Reachability,
     collector_reachability: Reachability,
-    /// Connections of all threads, so that they can be ended.
+    /// Connections of all threads, so that they can be closed.
     links: Mutex<Vec<Option<[Link; 2]>>>,
 }
 
@@ -87,14 +89,14 @@ impl Shared {
     }
 }
 
-/// Works until the generator says that its run is over, or `stop` is set.
+/// Runs until the generator reports the end of the run or `stop` is set.
 pub fn run(
     options: ExecutorOptions,
     stop: &AtomicBool,
     report: &mut dyn FnMut(&ExecutorStatus),
 ) -> Result<ExecutorStatus> {
     if !(1..=THREADS_MAX).contains(&options.threads) {
-        bail!("an executor has 1 to {THREADS_MAX} threads, not {}", options.threads);
+        bail!("an executor must have 1 to {THREADS_MAX} threads, not {}", options.threads);
     }
     let threads = options.threads;
     let shared = Shared {
@@ -135,7 +137,7 @@ pub fn run(
     Ok(shared.status())
 }
 
-/// One thread: from connection to connection.
+/// Body of one thread: reconnects until the run ends.
 fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     let mut lost_at = Instant::now();
     loop {
@@ -150,14 +152,14 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
         if let Some(links) = shared.links.lock()[slot].take() {
             links.iter().for_each(Link::close);
         }
-        // A thread that lost its connections looks in vain for a generator that has gone since.
+        // After a lost connection, this thread may find that its generator has exited.
         if stop.load(Ordering::Relaxed) || shared.is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
         if has_worked {
             lost_at = Instant::now();
             shared.reconnects.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(slot, error = format!("{error:#}"), "connections broke; trying again");
+            tracing::warn!(slot, error = format!("{error:#}"), "connections lost; reconnecting");
         }
         if lost_at.elapsed() > shared.options.patience {
             return Err(error);
@@ -166,7 +168,7 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// The two connections of a thread, and what it computes.
+/// The two connections of a thread, and the task that it computes.
 struct Connected {
     generator: Link,
     collector: Link,
@@ -199,12 +201,12 @@ fn dial(peer: &Reachability) -> Result<Link> {
     peer.connect().with_context(|| format!("could not connect to {peer}"))
 }
 
-/// The bytes that a batch may take, at `task_bytes` per task.
+/// Returns the size limit of a batch, at `task_bytes` per task.
 pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
     let bytes = usize::try_from(plan.batch)?.saturating_mul(task_bytes);
     if bytes > PAYLOAD_BYTES_MAX {
         bail!(
-            "{} tasks of up to {task_bytes} bytes do not fit a frame: --batch {} does",
+            "{} tasks of up to {task_bytes} bytes do not fit in a frame; use --batch {}",
             plan.batch,
             PAYLOAD_BYTES_MAX / task_bytes.max(1)
         );
@@ -212,7 +214,7 @@ pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
     Ok(bytes)
 }
 
-/// `Ok`: the run is over.
+/// Returns `Ok` when the run has ended.
 fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
     let mut connected = connect(shared, slot)?;
     let clones = [connected.generator.try_clone()?, connected.collector.try_clone()?];
@@ -233,7 +235,7 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
     };
     loop {
         let received = worker.connected.generator.receive(&mut worker.inputs)?;
-        worker.stopwatch.charge(Doing::Starved);
+        worker.stopwatch.charge(Activity::Starved);
         *has_worked = true;
         match worker.step(received) {
             Ok(Step::GoOn) => {}
@@ -243,10 +245,10 @@ fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<()> {
     }
 }
 
-/// What comes after a frame of the generator.
+/// The next action after a frame from the generator.
 enum Step {
     GoOn,
-    /// The run is over.
+    /// The run has ended.
     End,
 }
 
@@ -255,9 +257,9 @@ struct Worker<'a> {
     connected: Connected,
     inputs: Vec<u8>,
     outputs: Vec<u8>,
-    /// Batches that were asked for and have not been taken up.
+    /// Batches that were requested and have not arrived.
     outstanding: u32,
-    /// What a batch takes here, the sending of its results included: an average of the last ones.
+    /// Moving average of the time per batch, including sending its results.
     batch_ns: u64,
     stopwatch: Stopwatch<'a>,
 }
@@ -267,7 +269,7 @@ impl Worker<'_> {
         self.outstanding = self.outstanding.saturating_sub(1);
         match received {
             Received::Frame(header) if header.kind == Kind::Finish => return Ok(Step::End),
-            // Its results would not fit where they go.
+            // The results would exceed the size that the collector accepts.
             Received::Frame(header) if header.count > self.connected.welcome.plan.batch => {
                 let (count, max) = (header.count, self.connected.welcome.plan.batch);
                 return Err(LinkError::TooMany { count, max }.into());
@@ -279,7 +281,7 @@ impl Worker<'_> {
                 return Err(LinkError::Unexpected { found, expected }.into());
             }
         }
-        self.give_credit()?;
+        self.send_credit()?;
         Ok(Step::GoOn)
     }
 
@@ -288,28 +290,28 @@ impl Worker<'_> {
         let ids = header.ids();
         let used = match self.connected.task.run(ids, inputs, &mut self.outputs) {
             Ok(used) => used,
-            Err(error) => return self.give_up(header, &error.to_string()),
+            Err(error) => return self.report_failure(header, &error.to_string()),
         };
-        self.spoil(header, used);
+        self.corrupt(header, used);
         let outputs = &self.outputs[..used];
         let mut result = *header;
         result.kind = Kind::Result;
         let mut result = result.with_payload(outputs);
-        let busy_ns = self.stopwatch.charge(Doing::Busy);
+        let busy_ns = self.stopwatch.charge(Activity::Busy);
         result.service_us = u32::try_from(busy_ns / 1_000).unwrap_or(u32::MAX);
         while self.connected.results_allowed == 0 {
-            self.connected.results_allowed = hear_credit(&mut self.connected.collector)?;
+            self.connected.results_allowed = receive_credit(&mut self.connected.collector)?;
         }
         self.connected.results_allowed -= 1;
         self.connected.collector.send(&result, outputs)?;
-        let blocked_ns = self.stopwatch.charge(Doing::Blocked);
+        let blocked_ns = self.stopwatch.charge(Activity::Blocked);
         self.batch_ns = averaged(self.batch_ns, busy_ns.saturating_add(blocked_ns));
         self.shared.meter.count_batch(header.count, used);
         Ok(())
     }
 
-    /// Flips one bit in the results that are chosen for it.
-    fn spoil(&mut self, header: &Header, used: usize) {
+    /// Flips one bit in each result that is selected for corruption.
+    fn corrupt(&mut self, header: &Header, used: usize) {
         let share = self.shared.options.corrupt;
         if share <= 0.0 {
             return;
@@ -324,14 +326,14 @@ impl Worker<'_> {
         }
     }
 
-    fn give_up(&mut self, header: &Header, reason: &str) -> Result<()> {
+    fn report_failure(&mut self, header: &Header, reason: &str) -> Result<()> {
         self.shared.failed_frames.fetch_add(1, Ordering::Relaxed);
         let mut failed = *header;
         failed.kind = Kind::Failed;
         Ok(self.connected.generator.send_reason(failed, reason)?)
     }
 
-    /// The batch came damaged: the generator sends it again.
+    /// Asks the generator to resend a damaged batch.
     fn refuse(&mut self, header: &Header) -> Result<()> {
         self.shared.damaged_frames.fetch_add(1, Ordering::Relaxed);
         let mut payload = Vec::with_capacity(16);
@@ -340,8 +342,8 @@ impl Worker<'_> {
         Ok(self.connected.generator.send(&nack.with_payload(&payload), &payload)?)
     }
 
-    /// One of the other sides went. If that is because the run is over, the generator says so in a
-    /// moment, or has said so.
+    /// Returns whether the run has ended, after one peer closed its connection. The notification
+    /// from the generator may still be in transit.
     fn is_over(&mut self) -> Result<bool> {
         let generator = &mut self.connected.generator;
         generator.wait_at_most(FINISH_WAIT)?;
@@ -350,15 +352,15 @@ impl Worker<'_> {
                 Ok(Received::Frame(header)) if header.kind == Kind::Finish => return Ok(true),
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "the run goes on");
+                    tracing::debug!(%error, "run continues");
                     return Ok(false);
                 }
             }
         }
     }
 
-    fn give_credit(&mut self) -> Result<()> {
-        let count = credits_to_give(self.outstanding, credits_wanted(self.batch_ns));
+    fn send_credit(&mut self) -> Result<()> {
+        let count = credits_to_send(self.outstanding, credits_target(self.batch_ns));
         if count == 0 {
             return Ok(());
         }
@@ -370,7 +372,7 @@ impl Worker<'_> {
     }
 }
 
-/// The first as it is, later ones by a quarter.
+/// Returns the first sample unchanged, then moves by a quarter of the difference.
 fn averaged(average_ns: u64, last_ns: u64) -> u64 {
     if average_ns == 0 {
         return last_ns;
@@ -378,19 +380,19 @@ fn averaged(average_ns: u64, last_ns: u64) -> u64 {
     (average_ns / 4).saturating_mul(3).saturating_add(last_ns / 4)
 }
 
-/// How many batches a thread wants to have waiting.
-fn credits_wanted(batch_ns: u64) -> u32 {
-    let batches = AHEAD_NS / batch_ns.max(1);
+/// Returns the number of batches that a thread keeps requested.
+fn credits_target(batch_ns: u64) -> u32 {
+    let batches = PREFETCH_NS / batch_ns.max(1);
     u32::try_from(batches).unwrap_or(CREDITS).clamp(CREDITS_MIN, CREDITS)
 }
 
-/// So many more, or none yet.
-fn credits_to_give(outstanding: u32, wanted: u32) -> u32 {
+/// Returns the number of credits to send, or 0 below a quarter of the target.
+fn credits_to_send(outstanding: u32, wanted: u32) -> u32 {
     let missing = wanted.saturating_sub(outstanding);
     if missing * CREDIT_STEPS >= wanted { missing } else { 0 }
 }
 
-fn hear_credit(collector: &mut Link) -> Result<u32, LinkError> {
+fn receive_credit(collector: &mut Link) -> Result<u32, LinkError> {
     let Received::Frame(header) = collector.receive(&mut Vec::new())? else {
         return Err(LinkError::Damaged);
     };
@@ -405,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_is_asked_for_as_is_done_in_a_moment() {
+    fn credits_match_the_prefetch_time() {
         for (batch_ns, expected) in [
             (0, CREDITS),
             (300_000, CREDITS),
@@ -413,7 +415,7 @@ mod tests {
             (20_000_000, CREDITS_MIN),
             (u64::MAX, CREDITS_MIN),
         ] {
-            assert_eq!(credits_wanted(batch_ns), expected, "{batch_ns}");
+            assert_eq!(credits_target(batch_ns), expected, "{batch_ns}");
         }
         assert_eq!(averaged(0, 800), 800);
         assert_eq!(averaged(800, 400), 700);
@@ -421,11 +423,11 @@ mod tests {
     }
 
     #[test]
-    fn credits_go_in_quarters() {
+    fn credits_are_sent_in_quarters() {
         for (outstanding, wanted, expected) in
             [(13, 16, 0), (12, 16, 4), (0, 16, 16), (1, 2, 1), (2, 2, 0), (16, 2, 0)]
         {
-            assert_eq!(credits_to_give(outstanding, wanted), expected, "{outstanding} {wanted}");
+            assert_eq!(credits_to_send(outstanding, wanted), expected, "{outstanding} {wanted}");
         }
     }
 }

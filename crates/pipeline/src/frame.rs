@@ -1,4 +1,4 @@
-//! One frame: a header of 64 bytes, then a payload. Bytes to headers and back; no sockets.
+//! One frame: a 64-byte header, then a payload. This module encodes and decodes; it does no I/O.
 //!
 //! ```text
 //! offset size  field, all big-endian
@@ -6,8 +6,8 @@
 //!      4    1  version, 1
 //!      5    1  kind
 //!      6    2  zero
-//!      8    8  stream: which generator's tasks
-//!     16    4  epoch: which life of that generator, from 1
+//!      8    8  stream: identifies the generator
+//!     16    4  epoch: incarnation of that generator, from 1
 //!     20    4  count: tasks of a batch; frames granted or acknowledged
 //!     24    8  sequence number of a batch within its epoch
 //!     32    8  id of the batch's first task
@@ -18,8 +18,8 @@
 //!     60    4  CRC-32C of bytes 0 to 59
 //! ```
 //!
-//! A header that fails its check says nothing of where the next one starts: the connection ends. A
-//! payload that fails its check is skipped, and the sender's side is told.
+//! After a header with a wrong checksum the start of the next frame is unknown, so the connection
+//! ends. A payload with a wrong checksum is skipped, and the sender is notified.
 
 use thiserror::Error;
 
@@ -28,19 +28,19 @@ use crate::task::{BATCH_MAX, Ids};
 
 pub const HEADER_BYTES: usize = 64;
 pub const VERSION: u8 = 1;
-/// A batch's bytes: 4,096 results are 176 KiB; the rest is for larger batches and other tasks.
+/// Payload limit. 4,096 results are 176 KiB; the rest allows larger batches and other tasks.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
-/// Everything that is no batch, but for a welcome.
+/// Limit for all frames except batches and welcomes.
 pub const CONTROL_BYTES_MAX: usize = 1 << 20;
-/// A Hello: the longest text in it is the path of a directory.
+/// Limit for a Hello. Its longest text is the path of a directory.
 pub const HELLO_BYTES_MAX: usize = 16 << 10;
-/// A reason for people. It may quote what a peer sent, so senders cut it.
+/// Limit for a reason text. It may quote peer input, so senders truncate it.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
-/// A status: the largest names 64 missing ranges and 64 wrong ids. A monitor keeps one for each part, and
-/// shows all of them on a page.
+/// Limit for a status. The largest one lists 64 missing ranges and 64 wrong ids. A monitor keeps
+/// one per part and shows all of them on a page.
 pub const STATUS_BYTES_MAX: usize = 16 << 10;
-/// A welcome names all ranges of collected ids: as many as there may be gaps, each in up to 43
-/// characters.
+/// Limit for a welcome. It lists all ranges of collected ids, up to the maximum number of gaps,
+/// each in up to 43 characters.
 pub const WELCOME_BYTES_MAX: usize = 8 << 20;
 
 const MAGIC: [u8; 4] = *b"MYPL";
@@ -51,33 +51,33 @@ const _: () = assert!(WELCOME_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(INTERVALS_MAX * 43 + 1_000 <= WELCOME_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
 
-/// What a frame says.
+/// Type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// The first of each side that connects: who it is, as JSON.
+    /// First frame from each connecting peer: its identity, as JSON.
     Hello = 1,
-    /// The answer to it, as JSON.
+    /// Reply to `Hello`, as JSON.
     Welcome = 2,
-    /// `count` more batches may be sent.
+    /// Allows the peer to send `count` more batches.
     Credit = 3,
     /// Tasks for an executor.
     Data = 4,
-    /// Their results.
+    /// Results of a batch.
     Result = 5,
-    /// Batches are collected: pairs of u64, first and last sequence number.
+    /// Acknowledges collected batches: pairs of u64, first and last sequence number.
     Ack = 6,
-    /// Batches came damaged and shall be sent again: pairs as in `Ack`.
+    /// Requests that damaged batches be resent: pairs as in `Ack`.
     Nack = 7,
-    /// No more tasks will come. To a collector: all are acknowledged, give account.
+    /// No more tasks follow. To a collector: all are acknowledged, so send the account.
     Finish = 8,
-    /// The account, as JSON; empty on the way back: it was read.
+    /// The account, as JSON. The generator confirms it with an empty frame of this kind.
     Account = 9,
     /// Why the sender ends the connection, as text.
     Refusal = 10,
-    /// How a part of the pipeline is doing, as JSON, for a monitor.
+    /// Status of a part of the pipeline, as JSON, for a monitor.
     Status = 11,
-    /// An executor could not compute the batch: why, as text.
+    /// Reason why an executor could not compute the batch, as text.
     Failed = 12,
 }
 
@@ -101,12 +101,12 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Whether it carries tasks or results.
+    /// Whether a frame of this kind carries tasks or results.
     pub fn is_batch(self) -> bool {
         matches!(self, Self::Data | Self::Result)
     }
 
-    /// No longer payload is sent or read, whoever speaks.
+    /// Returns the payload limit, for senders and receivers alike.
     pub fn payload_bytes_max(self) -> usize {
         match self {
             Self::Data | Self::Result => PAYLOAD_BYTES_MAX,
@@ -119,26 +119,26 @@ impl Kind {
     }
 }
 
-/// Why bytes are no frame. After this the connection is of no use.
+/// Reason why bytes are not a valid frame. The connection cannot be used afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FrameError {
-    #[error("a header with a wrong checksum")]
+    #[error("header checksum mismatch")]
     Checksum,
-    #[error("this is no pipeline: the stream starts with {0:02x?}")]
+    #[error("not a pipeline connection: the stream starts with {0:02x?}")]
     Magic([u8; 4]),
-    #[error("frames of version {0}; this program knows version {VERSION}")]
+    #[error("frame version {0} is not supported; this program supports version {VERSION}")]
     Version(u8),
-    #[error("frames of kind {0}, which version {VERSION} has not")]
+    #[error("unknown frame kind {0} in version {VERSION}")]
     Kind(u8),
-    #[error("a {kind:?} frame of {bytes} bytes")]
+    #[error("{kind:?} frame of {bytes} bytes exceeds the limit")]
     TooLong { kind: Kind, bytes: usize },
-    #[error("a batch of {count} tasks from id {first}")]
+    #[error("invalid batch of {count} tasks from id {first}")]
     Batch { first: u64, count: u32 },
-    #[error("bytes that must be zero are not")]
+    #[error("reserved bytes are not zero")]
     Reserved,
 }
 
-/// All of a frame but its payload.
+/// A frame without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
@@ -154,7 +154,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A frame without tasks.
+    /// Creates a frame without tasks.
     pub fn control(kind: Kind, stream: u64, epoch: u32) -> Self {
         Self {
             kind,
@@ -170,10 +170,10 @@ impl Header {
         }
     }
 
-    /// The same frame with this payload: length and checksum.
+    /// Returns the header with the length and checksum of this payload.
     ///
     /// # Panics
-    /// If the payload is longer than its kind allows: senders check their sizes at the start.
+    /// If the payload exceeds the limit of its kind: senders check their sizes at startup.
     #[must_use]
     pub fn with_payload(mut self, payload: &[u8]) -> Self {
         assert!(payload.len() <= self.kind.payload_bytes_max());
@@ -190,7 +190,7 @@ impl Header {
         usize::try_from(self.payload_bytes).expect("32 bits fit")
     }
 
-    /// Whether this is the payload that was sent.
+    /// Whether the payload has the length and checksum in this header.
     pub fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_len() && crc32c::crc32c(payload) == self.payload_crc
     }
@@ -214,8 +214,8 @@ impl Header {
         bytes
     }
 
-    /// Checks all that can be known without the payload. Magic and version come first, so that a
-    /// stranger is told what he is rather than that his checksum is wrong.
+    /// Checks everything that does not need the payload. Checks magic and version before the
+    /// checksum, so that a peer with another protocol gets a meaningful error.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let magic = *bytes.first_chunk().expect("64 bytes are more than 4");
         if magic != MAGIC {
@@ -269,7 +269,7 @@ fn be64(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     u64::from_be_bytes(*bytes[at..].first_chunk().expect("every field is inside"))
 }
 
-/// Appends pairs of sequence numbers, as `Ack` and `Nack` carry them.
+/// Appends pairs of sequence numbers in the format of `Ack` and `Nack`.
 pub fn encode_pairs(pairs: &[(u64, u64)], payload: &mut Vec<u8>) {
     for (first, last) in pairs {
         payload.extend_from_slice(&first.to_be_bytes());
@@ -277,7 +277,8 @@ pub fn encode_pairs(pairs: &[(u64, u64)], payload: &mut Vec<u8>) {
     }
 }
 
-/// The pairs of a payload; `None` if it is not made of pairs in order, first not above last.
+/// Decodes the pairs of a payload. Returns `None` unless it consists of ordered pairs, first not
+/// above last.
 pub fn decode_pairs(payload: &[u8]) -> Option<impl Iterator<Item = (u64, u64)>> {
     let (chunks, rest) = payload.as_chunks::<16>();
     let number = |bytes: &[u8]| u64::from_be_bytes(*bytes.first_chunk().expect("half of 16 bytes"));
@@ -286,8 +287,8 @@ pub fn decode_pairs(payload: &[u8]) -> Option<impl Iterator<Item = (u64, u64)>> 
     (rest.is_empty() && is_ordered).then_some(pairs)
 }
 
-/// What the fuzzer and the property tests ask of any bytes: whatever is taken for a header is
-/// written back as the same bytes, and no bytes panic.
+/// Property for the fuzzer and the tests: no input panics, and every accepted header encodes to the
+/// same bytes.
 pub fn check_bytes(bytes: &[u8]) {
     if let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
         if let Ok(header) = Header::decode(head) {
@@ -295,14 +296,14 @@ pub fn check_bytes(bytes: &[u8]) {
             let payload = &rest[..rest.len().min(header.payload_len())];
             let _ = header.matches(payload);
         }
-        // The fuzzer cannot guess a checksum: what it made passes with the right one.
-        let mut mended = *head;
-        mended[..4].copy_from_slice(&MAGIC);
-        mended[4] = VERSION;
-        let crc = crc32c::crc32c(&mended[..60]);
-        mended[60..].copy_from_slice(&crc.to_be_bytes());
-        if let Ok(header) = Header::decode(&mended) {
-            assert_eq!(header.encode(), mended);
+        // The fuzzer cannot guess a checksum, so set the correct one.
+        let mut corrected = *head;
+        corrected[..4].copy_from_slice(&MAGIC);
+        corrected[4] = VERSION;
+        let crc = crc32c::crc32c(&corrected[..60]);
+        corrected[60..].copy_from_slice(&crc.to_be_bytes());
+        if let Ok(header) = Header::decode(&corrected) {
+            assert_eq!(header.encode(), corrected);
             assert!(header.payload_len() <= PAYLOAD_BYTES_MAX);
             assert!(!header.kind.is_batch() || header.ids().end() > header.first_id);
         }
@@ -346,10 +347,10 @@ mod tests {
         assert!(!batch().matches(b"12345678"));
     }
 
-    fn refused(change: impl Fn(&mut [u8; HEADER_BYTES]), mend: bool) -> FrameError {
+    fn refused(change: impl Fn(&mut [u8; HEADER_BYTES]), fix_checksum: bool) -> FrameError {
         let mut bytes = batch().encode();
         change(&mut bytes);
-        if mend {
+        if fix_checksum {
             let crc = crc32c::crc32c(&bytes[..60]);
             bytes[60..].copy_from_slice(&crc.to_be_bytes());
         }

@@ -1,39 +1,40 @@
-//! A set of numbers that come nearly in order: which tasks have been collected.
+//! A set of numbers that are added nearly in order: the ids of the collected tasks.
 
 use std::ops::Range;
 
-/// So many gaps may lie between what was collected. A generator keeps at most
-/// [`crate::generator::WINDOW_MAX`] batches in flight, so more is no accident.
+/// Maximum number of gaps between collected ids. A generator keeps at most
+/// [`crate::generator::WINDOW_MAX`] batches in flight, so more gaps indicate a faulty peer.
 pub const INTERVALS_MAX: usize = 1 << 17;
 
-/// Half-open ranges in order, no two of them touching. Memory: 16 bytes per gap.
+/// Ordered half-open ranges that neither overlap nor touch. Memory: 16 bytes per gap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Intervals {
     ranges: Vec<(u64, u64)>,
 }
 
-/// What became of a range that was to be added.
+/// Outcome of adding a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
-    /// Nothing of it was there.
+    /// The set contained no part of it.
     New,
-    /// All of it was there.
+    /// The set contained all of it.
     Known,
-    /// A part of it was there, and nothing has been changed: one of the two is wrong.
+    /// The set contained a part of it, and is unchanged: one of the two ranges is wrong.
     Conflict,
-    /// The set has [`INTERVALS_MAX`] gaps.
+    /// The set already has [`INTERVALS_MAX`] gaps.
     Full,
 }
 
 impl Intervals {
-    /// The ranges must be in order and apart, as [`Intervals::ranges`] gives them.
+    /// Returns `None` unless the ranges are ordered and disjoint, as [`Intervals::ranges`] returns
+    /// them.
     pub fn from_ranges(ranges: Vec<(u64, u64)>) -> Option<Self> {
         let is_whole = ranges.iter().all(|(start, end)| start < end);
         let is_apart = ranges.windows(2).all(|pair| pair[0].1 < pair[1].0);
         (is_whole && is_apart && ranges.len() <= INTERVALS_MAX).then_some(Self { ranges })
     }
 
-    /// O(log gaps) to find the place; nearly always the last, so nothing is moved.
+    /// O(log gaps) for the search. The position is nearly always the last one, so nothing is moved.
     pub fn add(&mut self, range: Range<u64>) -> Added {
         let Range { start, end } = range;
         if start >= end {
@@ -82,17 +83,17 @@ impl Intervals {
         &self.ranges
     }
 
-    /// How many numbers it holds. O(gaps).
+    /// Returns the number of elements. O(gaps).
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// One above the largest; 0 if empty.
+    /// Returns the largest element plus one, or 0 if empty.
     pub fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |(_, end)| *end)
     }
 
-    /// Where the first run of numbers from `start` ends.
+    /// Returns the end of the run of elements that begins at `start`.
     pub fn contiguous_from(&self, start: u64) -> u64 {
         let at = self.ranges.partition_point(|(_, end)| *end <= start);
         match self.ranges.get(at) {
@@ -101,7 +102,7 @@ impl Intervals {
         }
     }
 
-    /// What is missing below `end`, in order.
+    /// Returns the gaps below `end`, in order.
     pub fn gaps(&self, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let starts = std::iter::once(0).chain(self.ranges.iter().map(|range| range.1));
         let ends = self.ranges.iter().map(|range| range.0).chain(std::iter::once(u64::MAX));
@@ -118,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Ids of a peer may be the largest there are.
+    /// A peer may send the largest ids that the format allows.
     #[test]
     fn the_largest_numbers_are_joined() {
         let mut set = Intervals::default();
@@ -160,9 +161,9 @@ mod tests {
     }
 
     proptest! {
-        /// The same answers as a set of single numbers.
+        /// The results match a set of single numbers.
         #[test]
-        fn as_a_set_of_numbers(ranges in proptest::collection::vec((0..60_u64, 0..9_u64), 0..60)) {
+        fn matches_a_set_of_numbers(ranges in proptest::collection::vec((0..60_u64, 0..9_u64), 0..60)) {
             let (mut set, mut naive) = (Intervals::default(), BTreeSet::new());
             for (start, length) in ranges {
                 let range = start..start + length;

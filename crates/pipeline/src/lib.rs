@@ -1,9 +1,9 @@
-//! The task pipeline: a generator paces tasks, executors compute them, a collector accounts for
-//! each, whatever dies in between.
+//! The task pipeline: a generator paces tasks, executors compute them, and a collector accounts for
+//! each, even when processes die in between.
 //!
-//! Threads block on sockets, one per direction of a connection: connections are few, frames large,
-//! and a thread that computes for a third of a millisecond is no event loop. Nothing is queued but
-//! by the kernel, and that only as far as credits allow.
+//! Threads block on sockets, one per direction of a connection: there are few connections, the
+//! frames are large, and computing a batch would block an event loop for a third of a millisecond.
+//! Only the kernel queues frames, up to the limit that the credits set.
 //!
 //! Reading order: [`task`], [`frame`], [`generator::Ledger`], [`generator`], [`executor`],
 //! [`collector::StreamLedger`], [`collector`].

@@ -16,45 +16,46 @@ use crate::frame::{
 };
 use crate::message::Hello;
 
-/// For a connection to be made, and for all that is heard in the handshake: one who sends a byte now
-/// and then is cut off too.
+/// Limit for establishing a connection, and for the whole handshake: a peer that trickles bytes is
+/// also disconnected.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After so long a silence the kernel asks whether the other host is still there, and after three
-/// questions without an answer the connection ends. A machine that lost its power says nothing.
+/// After this much silence the kernel probes the peer, and closes the connection after three probes
+/// without an answer. A machine that lost power sends no FIN.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_QUESTIONS: u32 = 3;
+const KEEPALIVE_PROBES: u32 = 3;
 
-/// Memory for a payload grows with what has arrived of it. A length that is only promised takes this much.
-const PROMISED_BYTES_MAX: usize = 64 << 10;
+/// Payload buffers grow with the bytes received. Initial allocation for a length that is only
+/// announced.
+const ANNOUNCED_BYTES_MAX: usize = 64 << 10;
 
-/// Why a connection is of no use any more.
+/// Reason why a connection cannot be used any longer.
 #[derive(Debug, Error)]
 pub enum LinkError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the other side closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
     #[error("{0}")]
     Frame(#[from] FrameError),
-    #[error("a payload of {bytes} bytes, where {max} were agreed")]
+    #[error("payload of {bytes} bytes exceeds the agreed {max}")]
     TooLong { bytes: usize, max: usize },
-    #[error("a batch of {count} tasks, where {max} were agreed")]
+    #[error("batch of {count} tasks exceeds the agreed {max}")]
     TooMany { count: u32, max: u32 },
-    #[error("a {found:?} frame where {expected} was due")]
+    #[error("unexpected {found:?} frame: expected {expected}")]
     Unexpected { found: Kind, expected: &'static str },
-    #[error("a damaged frame in the handshake")]
+    #[error("damaged frame in the handshake")]
     Damaged,
-    #[error("the other side refused: {0}")]
+    #[error("the peer refused the connection: {0}")]
     Refused(String),
     #[error("{0}")]
     Strange(String),
-    #[error("a message that is not understood: {0}")]
+    #[error("malformed message: {0}")]
     Message(#[from] serde_json::Error),
 }
 
-/// Logs when a peer becomes unreachable, once for each reason, and when it is back.
+/// Logs when a peer becomes unreachable, once per reason, and when it is reachable again.
 #[derive(Debug)]
 pub struct Reachability {
     peer: &'static str,
@@ -67,7 +68,7 @@ impl Reachability {
         Self { peer, address, trouble: Mutex::new(None) }
     }
 
-    /// One attempt. The caller repeats it.
+    /// Makes one connection attempt. The caller retries.
     pub fn connect(&self) -> Result<Link, LinkError> {
         match Link::connect(self.address) {
             Ok(link) => {
@@ -82,7 +83,7 @@ impl Reachability {
         }
     }
 
-    /// An attempt failed, and will be repeated.
+    /// Records a failed attempt that the caller will repeat.
     pub fn lost(&self, error: &LinkError) {
         let reason = error.reason();
         let mut trouble = self.trouble.lock();
@@ -110,7 +111,7 @@ impl fmt::Display for Reachability {
 }
 
 impl LinkError {
-    /// In the operator's words, without the number of the system's error.
+    /// Describes the error in the operator's terms, without the system's error number.
     fn reason(&self) -> String {
         use io::ErrorKind::{
             ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
@@ -118,7 +119,7 @@ impl LinkError {
         };
         match self {
             Self::Io(error) => match error.kind() {
-                // A read that timed out.
+                // A read timeout.
                 WouldBlock => TimedOut.to_string(),
                 kind @ (ConnectionRefused | ConnectionReset | HostUnreachable
                 | NetworkUnreachable | TimedOut) => kind.to_string(),
@@ -129,25 +130,25 @@ impl LinkError {
     }
 }
 
-/// What came.
+/// A received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// Its payload is in the buffer.
+    /// The payload is in the buffer.
     Frame(Header),
-    /// The header is right, the payload is not what was sent.
+    /// The header is valid, but the payload does not match its checksum.
     Damaged(Header),
 }
 
-/// Sends and receives whole frames; blocking. One thread per direction at most.
+/// Sends and receives whole frames, blocking. Each direction belongs to at most one thread.
 #[derive(Debug)]
 pub struct Link {
     stream: TcpStream,
     payload_bytes_max: usize,
-    /// Of the handshake.
+    /// Deadline of the handshake.
     deadline: Option<Instant>,
 }
 
-/// Reads until a moment, if there is one.
+/// A reader with an optional deadline.
 struct Timed<'a> {
     stream: &'a TcpStream,
     deadline: Option<Instant>,
@@ -171,25 +172,26 @@ impl Link {
         Self::new(TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?)
     }
 
-    /// Frames leave when they are complete: there is nothing to wait for.
+    /// Disables Nagle's algorithm: frames are written as a whole, so batching writes gains nothing.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_QUESTIONS)?;
+        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
         stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
         let deadline = Some(Instant::now() + HANDSHAKE_TIMEOUT);
         Ok(Self { stream, payload_bytes_max: CONTROL_BYTES_MAX, deadline })
     }
 
-    /// In the handshake: the other side is one whose welcome may be long.
+    /// Raises the handshake's payload limit to that of a welcome.
     pub fn expect_welcome(&mut self) {
         self.payload_bytes_max = WELCOME_BYTES_MAX;
     }
 
-    /// After the handshake: batches up to this size come, and silence is no failure.
+    /// Ends the handshake: accepts batches up to this size, and no longer treats silence as a
+    /// failure.
     pub fn open_for(&mut self, payload_bytes_max: usize) -> io::Result<()> {
         self.payload_bytes_max = payload_bytes_max.max(CONTROL_BYTES_MAX);
         self.deadline = None;
@@ -197,12 +199,12 @@ impl Link {
         self.stream.set_write_timeout(None)
     }
 
-    /// From now on silence is a failure after this long.
+    /// Treats silence of this duration as a failure from now on.
     pub fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))
     }
 
-    /// A second handle on the same connection, for the other direction.
+    /// Returns a second handle for the other direction of the connection.
     pub fn try_clone(&self) -> io::Result<Self> {
         let stream = self.stream.try_clone()?;
         Ok(Self { stream, ..*self })
@@ -212,12 +214,12 @@ impl Link {
         self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |peer| peer.to_string())
     }
 
-    /// Ends the connection for all its handles. Ending one that has ended is no failure.
+    /// Closes the connection for all its handles. Closing twice is harmless.
     pub fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// One system call where the kernel has room.
+    /// Sends a frame, in one system call if the socket buffer has space.
     pub fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let head = header.encode();
         let mut sent = 0;
@@ -236,7 +238,7 @@ impl Link {
         Ok(())
     }
 
-    /// A frame whose payload is JSON.
+    /// Sends a frame with a JSON payload.
     pub fn send_message<T: Serialize>(
         &mut self,
         header: Header,
@@ -251,13 +253,13 @@ impl Link {
     }
 
     /// Waits for a frame. The payload is in the first bytes of `payload`, which grows to the
-    /// largest that came and is never cleared.
+    /// largest payload received and is never cleared.
     pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Received, LinkError> {
         let mut from = Timed { stream: &self.stream, deadline: self.deadline };
         read_frame(&mut from, self.payload_bytes_max, payload)
     }
 
-    /// A step of a handshake: this kind of frame, or the reason of a refusal.
+    /// Receives the expected handshake frame, or the reason of a refusal.
     pub fn receive_message<T: DeserializeOwned>(
         &mut self,
         kind: Kind,
@@ -276,7 +278,7 @@ impl Link {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// The first message of a peer. One that cannot be served is refused.
+    /// Receives the first message of a peer. Refuses a peer that cannot be served.
     pub fn receive_hello(&mut self) -> Result<Hello, LinkError> {
         let hello: Hello = self.receive_message(Kind::Hello, &mut Vec::new())?;
         if let Err(reason) = hello.check() {
@@ -286,33 +288,33 @@ impl Link {
         Ok(hello)
     }
 
-    /// Ends this direction and waits until the other side, having read everything, ends the
+    /// Shuts down this direction and waits until the peer has read everything and closes the
     /// connection.
     pub fn finish(&mut self, timeout: Duration) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         self.stream.set_read_timeout(Some(timeout))?;
         match self.stream.read(&mut [0; 1])? {
             0 => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes after the end")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected bytes after the end")),
         }
     }
 
-    /// Sends the reason why this connection ends. The other side may be gone already.
+    /// Sends the reason why this connection ends. The peer may have disconnected already.
     pub fn refuse(&mut self, reason: &str) {
         if let Err(error) = self.send_reason(Header::control(Kind::Refusal, 0, 0), reason) {
-            tracing::debug!(%error, "could not send a refusal");
+            tracing::debug!(%error, "could not send refusal");
         }
         self.close();
     }
 
-    /// A frame whose payload is a text for people, cut if it is too long.
+    /// Sends a frame with a text payload, truncated to the limit.
     pub fn send_reason(&mut self, header: Header, reason: &str) -> io::Result<()> {
         let bytes = &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)];
         self.send(&header.with_payload(bytes), bytes)
     }
 }
 
-/// A frame from whatever bytes come; a payload above the limit is refused before it is read.
+/// Reads a frame from untrusted bytes. Refuses a payload above the limit before reading it.
 pub(crate) fn read_frame(
     from: &mut impl Read,
     payload_bytes_max: usize,
@@ -327,7 +329,7 @@ pub(crate) fn read_frame(
     }
     let mut filled = 0;
     while filled < bytes {
-        let end = bytes.min(payload.len().max(2 * filled).max(PROMISED_BYTES_MAX));
+        let end = bytes.min(payload.len().max(2 * filled).max(ANNOUNCED_BYTES_MAX));
         if payload.len() < end {
             payload.resize(end, 0);
         }
@@ -342,7 +344,7 @@ pub(crate) fn read_frame(
 
 fn read_exact(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), LinkError> {
     match from.read_exact(bytes) {
-        // With something unread on the other side, an end looks like a reset.
+        // If the peer closes with unread input, the kernel reports a reset.
         Err(error)
             if matches!(
                 error.kind(),
@@ -366,7 +368,7 @@ mod tests {
         (to, listener.accept().unwrap().0)
     }
 
-    /// What is left of the handshake's time counts, not the time between two bytes.
+    /// The handshake timeout limits the total time, not the time between two bytes.
     #[test]
     fn the_handshake_ends_in_time() {
         let (mut slow, stream) = pair();
@@ -379,13 +381,14 @@ mod tests {
         });
         let refused = link.receive(&mut Vec::new()).unwrap_err();
         let is_late = match &refused {
-            // The kernel says either, as the time ends while it waits or before.
+            // Either error is possible, depending on whether the deadline passes during the wait or
+            // before.
             LinkError::Io(error) => {
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
             }
             _ => false,
         };
-        // On a machine that stood still all 64 bytes may be there: they are no header.
+        // After a stall all 64 bytes may be buffered; they are not a valid header.
         assert!(is_late || matches!(refused, LinkError::Frame(_)), "{refused}");
         link.close();
         drop(link);
@@ -393,26 +396,26 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_payload_takes_no_memory() {
+    fn an_announced_payload_takes_no_memory() {
         let mut header = Header::control(Kind::Data, 1, 1);
         (header.count, header.payload_bytes) = (1, 64 << 20);
         let mut payload = Vec::new();
         let promised = read_frame(&mut &header.encode()[..], 64 << 20, &mut payload);
         assert!(matches!(promised, Err(LinkError::Closed)), "{promised:?}");
-        assert!(payload.capacity() <= PROMISED_BYTES_MAX, "{}", payload.capacity());
-        // Twice of what has arrived.
+        assert!(payload.capacity() <= ANNOUNCED_BYTES_MAX, "{}", payload.capacity());
+        // Twice the number of bytes that arrived.
         let mut input = header.encode().to_vec();
-        input.resize(HEADER_BYTES + 5 * PROMISED_BYTES_MAX, 7);
+        input.resize(HEADER_BYTES + 5 * ANNOUNCED_BYTES_MAX, 7);
         let broken = read_frame(&mut &input[..], 64 << 20, &mut payload);
         assert!(matches!(broken, Err(LinkError::Closed)), "{broken:?}");
-        assert!(payload.capacity() <= 10 * PROMISED_BYTES_MAX, "{}", payload.capacity());
+        assert!(payload.capacity() <= 10 * ANNOUNCED_BYTES_MAX, "{}", payload.capacity());
     }
 
     #[test]
     fn payloads_of_every_length_arrive_whole() {
         let mut payload = Vec::new();
         for bytes in
-            [0, 1, PROMISED_BYTES_MAX - 1, PROMISED_BYTES_MAX, 3 * PROMISED_BYTES_MAX + 1, 9]
+            [0, 1, ANNOUNCED_BYTES_MAX - 1, ANNOUNCED_BYTES_MAX, 3 * ANNOUNCED_BYTES_MAX + 1, 9]
         {
             let sent: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let mut header = Header::control(Kind::Data, 1, 1);
@@ -425,7 +428,7 @@ mod tests {
         }
     }
 
-    /// A reason may quote a peer's own text, which is longer when it is escaped.
+    /// A reason may quote text from a peer, which escaping makes longer.
     #[test]
     fn long_reasons_are_cut() {
         let (to, from) = pair();
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn long_welcomes_come_to_whoever_expects_them() {
+    fn long_welcomes_are_received_if_expected() {
         let (to, from) = pair();
         let (mut to, mut from) = (Link::new(to).unwrap(), Link::new(from).unwrap());
         let message = "x".repeat(CONTROL_BYTES_MAX);
@@ -456,7 +459,7 @@ mod tests {
         let refused = from.receive(&mut Vec::new()).unwrap_err();
         assert!(matches!(refused, LinkError::TooLong { .. }), "{refused}");
         drop(from);
-        // What nobody read may have gone out before.
+        // Unread bytes may have been sent before.
         let _ = sender.join().unwrap();
     }
 }

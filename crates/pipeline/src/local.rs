@@ -1,5 +1,4 @@
-//! All parts in one process, each with its own threads and sockets: what runs on three hosts runs
-//! here in the same way.
+//! All parts in one process, each with its own threads and sockets, as if they ran on three hosts.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ use crate::status::{CollectorStatus, ExecutorStatus, Status};
 use crate::task::Maker;
 use crate::task::Plan;
 
-/// A whole pipeline.
+/// Configuration of a whole pipeline.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub stream: u64,
@@ -28,7 +27,7 @@ pub struct LocalOptions {
     pub pace: PaceOptions,
     pub ledger: LedgerOptions,
     pub executors: usize,
-    /// Of each executor.
+    /// Threads of each executor.
     pub threads: usize,
     pub corrupt: f64,
     pub verify: Verify,
@@ -38,7 +37,7 @@ pub struct LocalOptions {
     pub patience: Duration,
 }
 
-/// How a whole pipeline ended.
+/// Outcome of a whole pipeline.
 #[derive(Debug, Clone)]
 pub struct LocalSummary {
     pub generator: GeneratorSummary,
@@ -47,7 +46,7 @@ pub struct LocalSummary {
 }
 
 impl LocalSummary {
-    /// The final status of every part.
+    /// Returns the final status of every part.
     pub fn statuses(&self) -> Vec<Status> {
         let executors = self.executors.iter().cloned().map(Status::Executor);
         let generator = Status::Generator(self.generator.status.clone());
@@ -56,23 +55,24 @@ impl LocalSummary {
     }
 }
 
-/// Where executors find a collector that listens at this address: a link may lie between.
-pub(crate) type Detour<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
+/// Maps the collector's listening address to the address that executors connect to, for example
+/// that of a simulated link.
+pub(crate) type AddressMap<'a> = &'a (dyn Fn(SocketAddr) -> Result<SocketAddr> + Sync);
 
-/// In what a pipeline is not as its options say.
+/// Deviations of a pipeline from its options.
 #[derive(Clone, Copy)]
 pub(crate) struct Changes<'a> {
-    pub(crate) detour: Detour<'a>,
-    /// What the first executors make their tasks with; the others as all.
+    pub(crate) address_map: AddressMap<'a>,
+    /// Task makers of the first executors; the others use the default.
     pub(crate) makers: &'a [Maker],
 }
 
 impl Changes<'_> {
-    pub(crate) const NONE: Self = Self { detour: &Ok, makers: &[] };
+    pub(crate) const NONE: Self = Self { address_map: &Ok, makers: &[] };
 }
 
-/// Runs it to its end. `report` is called once a second for each part, from its thread. The first
-/// failure of a part ends all.
+/// Runs a pipeline to its end. Calls `report` once a second for each part, from the part's thread.
+/// The first failure of a part ends the whole run.
 pub fn run(
     options: &LocalOptions,
     stop: &AtomicBool,
@@ -81,7 +81,7 @@ pub fn run(
     run_by(options, stop, Changes::NONE, report)
 }
 
-/// As [`run`], but for these changes.
+/// Does the same as [`run`], with these changes.
 pub(crate) fn run_by(
     options: &LocalOptions,
     stop: &AtomicBool,
@@ -90,7 +90,7 @@ pub(crate) fn run_by(
 ) -> Result<LocalSummary> {
     let (for_executors, generator) = listen()?;
     let (for_results, collector) = listen()?;
-    let results_to = (changes.detour)(collector)?;
+    let results_to = (changes.address_map)(collector)?;
     let task = options.make_task.make(&options.plan)?;
     let (failed, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let fault = Mutex::new(None);
@@ -144,9 +144,9 @@ pub(crate) fn run_by(
         };
         let report = &mut |status: &_| report(Status::Generator(Clone::clone(status)));
         let generated = generator::run(generating, stop, report);
-        // Without a generator the others would wait for ever.
+        // Without a generator the others would wait forever.
         let generated = generated.map_err(note).ok();
-        // All is collected. One that was just connecting again would look for it in vain.
+        // Everything is collected. An executor that is reconnecting would not find the collector.
         over.store(true, Ordering::SeqCst);
         let executors: Vec<_> = executing.into_iter().map(join).collect();
         if executors.iter().any(Option::is_none) {
@@ -162,7 +162,7 @@ pub(crate) fn run_by(
     match (outcome, fault.into_inner()) {
         (_, Some(error)) => Err(error),
         (Some(summary), None) => Ok(summary),
-        (None, None) => unreachable!("a part without an outcome has left its reason"),
+        (None, None) => unreachable!("a part without an outcome has recorded its error"),
     }
 }
 
@@ -214,20 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_generated_is_collected() {
+    fn all_generated_tasks_are_collected() {
         for task in ["sha256x10-le", "sha256x10-be", "sha256x10-ds", "powmod", "nop", "spin:10"] {
             let summary = run_quietly(&options(task, 10_007));
             assert_eq!(summary.generator.faults, Vec::<String>::new());
             let account = &summary.generator.account;
             assert_eq!((account.collected, account.verified_right), (10_007, 10_007), "{task}");
-            // What came again after the account was given is counted, but in nobody's account.
+            // Duplicates that arrive after the account was sent are counted, but not in that
+            // account.
             let last = &summary.collector.account;
             assert_eq!((last.distinct, last.digest), (account.distinct, account.digest));
         }
     }
 
     #[test]
-    fn results_do_not_depend_on_the_way() {
+    fn results_do_not_depend_on_the_options() {
         let wide = run_quietly(&options("sha256x10-le", 5_000));
         let mut narrow = options("sha256x10-le", 5_000);
         narrow.plan.batch = 37;
@@ -242,9 +243,9 @@ mod tests {
         assert_eq!((narrow.verified_right, narrow.verified_wrong), (100, 0));
     }
 
-    /// Offered far more than can be done: each policy does what it says, and nothing is lost.
+    /// Under overload each policy behaves as documented, and no task is lost.
     #[test]
-    fn overload_has_its_meaning() {
+    fn overload_policies_are_followed() {
         let overloaded = |overload| {
             let mut options = options("nop", u64::MAX);
             options.pace = PaceOptions {
@@ -272,12 +273,12 @@ mod tests {
 
         let never = AtomicBool::new(false);
         let error = run(&overloaded(Overload::Fail), &never, &|_| {}).unwrap_err().to_string();
-        assert!(error.contains("tasks wait, 1000 may"), "{error}");
+        assert!(error.contains("tasks are waiting; the limit is 1000"), "{error}");
     }
 
-    /// Samples of a window are counted by where they came, each of them.
+    /// All samples of a window are counted by their position.
     #[test]
-    fn samples_are_counted_by_their_place() {
+    fn samples_are_counted_by_position() {
         let mut sampling = options("nop", 50_000);
         sampling.verify = Verify::Sample { size: 200, window_ns: 60_000_000_000 };
         let account = run_quietly(&sampling).generator.account;
@@ -286,9 +287,9 @@ mod tests {
         assert!(crate::uniform::chi_square(&account.sample_positions).is_some());
     }
 
-    /// Those results are wrong that were spoiled, and no others.
+    /// Exactly the corrupted results are reported as wrong.
     #[test]
-    fn spoiled_results_are_found() {
+    fn corrupted_results_are_detected() {
         let spoiled = LocalOptions { corrupt: 0.01, ..options("sha256x10-ds", 10_000) };
         let summary = run_quietly(&spoiled).generator;
         let expected: Vec<u64> =
@@ -300,7 +301,7 @@ mod tests {
         assert!(summary.faults[0].contains("checked results are wrong"), "{:?}", summary.faults);
     }
 
-    /// A directory tree, as a user would do it: batches of two files, lines in order.
+    /// A directory tree as in real use: batches of two files, lines in order.
     #[test]
     fn files_are_summed() {
         let dir = std::env::temp_dir().join(format!("pipeline-tree-{}", std::process::id()));
@@ -325,12 +326,12 @@ mod tests {
         assert_eq!(names, expected);
         summing.plan.seed ^= 1;
         let error = run(&summing, &AtomicBool::new(false), &|_| {}).unwrap_err();
-        assert!(error.to_string().contains("has other files here"), "{error:#}");
+        assert!(error.to_string().contains("contains different files"), "{error:#}");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn a_run_without_executors_says_so() {
+    fn a_run_without_executors_fails() {
         let mut alone = options("nop", 10);
         (alone.executors, alone.patience) = (0, Duration::ZERO);
         let error = run(&alone, &AtomicBool::new(false), &|_| {}).unwrap_err();

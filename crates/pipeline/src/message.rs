@@ -1,31 +1,33 @@
-//! The messages that are rare enough to be JSON: handshakes and the account.
+//! JSON messages, used where frequency is low: handshakes and the account.
 
 use serde::{Deserialize, Serialize};
 
 use crate::task::Plan;
 
-/// Bytes of a part's name. Names are shown and logged, and a monitor keeps them.
+/// Maximum length of a part's name in bytes. Names are displayed and logged, and a monitor stores
+/// them.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// The first message of whoever connects.
+/// First message from a connecting peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Hello {
-    /// To a collector.
+    /// Sent to a collector.
     Generator {
         stream: u64,
-        /// The epoch that it was given before its connection broke; none at its start.
+        /// The epoch assigned before the connection was lost; `None` at the start.
         epoch: Option<u32>,
         plan: Plan,
     },
-    /// To a generator, and then to the collector.
+    /// Sent to a generator, and then to the collector.
     Executor { stream: Option<u64>, name: String },
-    /// To a monitor. Reports with the same `instance` are of one process, on any connection.
+    /// Sent to a monitor. Reports with the same `instance` belong to one process, on any
+    /// connection.
     Reporter { stage: String, name: String, instance: u64 },
 }
 
 impl Hello {
-    /// Whether a peer that sends it can be served.
+    /// Checks that this peer can be served.
     pub fn check(&self) -> Result<(), String> {
         let name = match self {
             Self::Generator { .. } => return Ok(()),
@@ -33,7 +35,7 @@ impl Hello {
         };
         if name.len() > NAME_BYTES_MAX {
             return Err(format!(
-                "a name of {} bytes: at most {NAME_BYTES_MAX} are possible",
+                "name of {} bytes exceeds the limit of {NAME_BYTES_MAX}",
                 name.len()
             ));
         }
@@ -41,16 +43,15 @@ impl Hello {
     }
 }
 
-/// A collector's answer to a generator.
+/// Reply of a collector to a generator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorWelcome {
     pub epoch: u32,
-    /// Ids that are collected, and durable if the collector keeps a log: start and end of each
-    /// range.
+    /// Ranges of collected ids as (start, end), durable if the collector keeps a log.
     pub collected: Vec<(u64, u64)>,
 }
 
-/// A generator's answer to an executor.
+/// Reply of a generator to an executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorWelcome {
     pub stream: u64,
@@ -58,38 +59,38 @@ pub struct ExecutorWelcome {
     pub plan: Plan,
 }
 
-/// A collector's answer to an executor.
+/// Reply of a collector to an executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorWelcome {
-    /// Results that may be under way before the first credit comes.
+    /// Batches of results that may be in flight before the first credit arrives.
     pub credits: u32,
 }
 
-/// What a collector has of a stream, at its end.
+/// The collector's record of a stream when it ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Tasks accepted, each counted when it came.
+    /// Accepted tasks, including repeats.
     pub collected: u64,
-    /// Different ids among them. Less than `collected`: some were accepted twice.
+    /// Distinct ids among them. Less than `collected` if some tasks were accepted twice.
     pub distinct: u64,
-    /// Tasks that came again and were dropped.
+    /// Duplicate tasks, which were dropped.
     pub duplicate: u64,
-    /// Tasks of an earlier epoch that came late and were dropped.
+    /// Tasks of an earlier epoch, which were dropped.
     pub stale: u64,
-    /// Results that came damaged, or were not of their tasks.
+    /// Result frames that were damaged or did not match their tasks.
     pub damaged_frames: u64,
-    /// Ids below the largest one that are not there: the first of them.
+    /// First ranges of missing ids below the largest collected one.
     pub missing: Vec<(u64, u64)>,
-    /// Sum of a hash of each record: the same for the same results.
+    /// Sum of a hash of each record: equal for equal results.
     pub digest: u64,
     pub verified_right: u64,
     pub verified_wrong: u64,
-    /// Sampled records by where they came in their window, in twentieths of it.
+    /// Sampled records by their position in the window, in twentieths.
     #[serde(default)]
     pub sample_positions: Vec<u64>,
-    /// The first ids of wrong results.
+    /// First ids with wrong results.
     pub wrong_ids: Vec<u64>,
 }
 
-/// The largest number of ranges of missing ids, and of ids of wrong results, in an account.
+/// Maximum number of missing ranges, and of ids of wrong results, in an account.
 pub const NAMED_MAX: usize = 64;

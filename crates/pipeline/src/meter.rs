@@ -1,5 +1,5 @@
-//! What a stage does with its time: busy, starved (nothing comes), blocked (nobody takes); what its
-//! process has in memory, and how often it has asked for some.
+//! Time accounting of a stage (busy, starved for input, blocked on output), and the memory use and
+//! allocation count of its process.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ pub struct Meter {
     threads: AtomicU64,
 }
 
-/// A copy of a [`Meter`].
+/// A snapshot of a [`Meter`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     pub busy_ns: u64,
@@ -30,14 +30,14 @@ pub struct Reading {
     pub blocked_ns: u64,
     pub frames: u64,
     pub tasks: u64,
-    /// Payloads sent on, or taken in by the last stage.
+    /// Payload bytes sent, or received by the last stage.
     pub bytes: u64,
     pub threads: u64,
 }
 
-/// What the time since the last look was spent on.
+/// Activity to which a thread charges time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     Busy,
     Starved,
     Blocked,
@@ -72,7 +72,7 @@ impl Meter {
     }
 }
 
-/// One thread's hand on a meter: charges the time from one look to the next.
+/// Charges a thread's time to a meter, from one call to the next.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
     meter: &'a Meter,
@@ -86,15 +86,15 @@ impl<'a> Stopwatch<'a> {
         Self { meter, clock, since_ns: clock.now_ns() }
     }
 
-    /// The time since the last call was spent so. Returns it, in nanoseconds.
-    pub fn charge(&mut self, doing: Doing) -> u64 {
+    /// Charges the time since the last call to this activity. Returns it, in nanoseconds.
+    pub fn charge(&mut self, activity: Activity) -> u64 {
         let now_ns = self.clock.now_ns();
         let spent_ns = now_ns.saturating_sub(self.since_ns);
         self.since_ns = now_ns;
-        let counter = match doing {
-            Doing::Busy => &self.meter.busy_ns,
-            Doing::Starved => &self.meter.starved_ns,
-            Doing::Blocked => &self.meter.blocked_ns,
+        let counter = match activity {
+            Activity::Busy => &self.meter.busy_ns,
+            Activity::Starved => &self.meter.starved_ns,
+            Activity::Blocked => &self.meter.blocked_ns,
         };
         counter.fetch_add(spent_ns, Ordering::Relaxed);
         spent_ns
@@ -112,7 +112,7 @@ impl Drop for Stopwatch<'_> {
 }
 
 impl Reading {
-    /// What happened since an earlier reading.
+    /// Returns the difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Reading {
         }
     }
 
-    /// Busy, starved and blocked, in percent of the time that was accounted for.
+    /// Busy, starved and blocked time, in percent of the time accounted for.
     pub fn shares(&self) -> [u64; 3] {
         let parts = [self.busy_ns, self.starved_ns, self.blocked_ns];
         let whole = parts.iter().sum::<u64>().max(1);
@@ -136,17 +136,18 @@ impl Reading {
 
 static ALLOCATIONS: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// For a program whose allocator counts: runs are judged by this from now on. The first one stands.
+/// Installs the allocation counter of a program whose allocator counts. Only the first call has an
+/// effect.
 pub fn count_allocations_by(count: fn() -> u64) {
     ALLOCATIONS.get_or_init(|| count);
 }
 
-/// Allocations and reallocations of this process so far; `None` where nobody counts them.
+/// Allocations and reallocations of this process so far; `None` without a counting allocator.
 pub fn allocations() -> Option<u64> {
     ALLOCATIONS.get().map(|count| count())
 }
 
-/// What this process has in memory. Errors: the system does not say.
+/// Returns the resident memory of this process. Fails if the system does not report it.
 pub fn resident_bytes() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/status")?;
     // Source: proc(5), /proc/pid/status, VmRSS
@@ -161,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_used_is_seen() {
-        // Other tests of this process may give back as much at that very moment, but not each time.
+    fn used_memory_is_reported() {
+        // Concurrent tests may free as much at the same moment, but not every time.
         let is_seen = || {
             let before = resident_bytes().unwrap();
             let used = vec![1_u8; 64 << 20];

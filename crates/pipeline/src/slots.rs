@@ -1,18 +1,18 @@
-//! How many of something there may be at once, counted without a lock.
+//! A counting semaphore without a lock and without waiting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Connections that have not said yet who they are, at each listener: each has a thread, for at most
-/// [`crate::link::HANDSHAKE_TIMEOUT`]. More wait in the kernel's queue.
-pub(crate) const GREETINGS_MAX: usize = 64;
+/// Connections in the handshake at each listener. Each uses a thread, for at most
+/// [`crate::link::HANDSHAKE_TIMEOUT`]. Further connections wait in the kernel's queue.
+pub(crate) const HANDSHAKES_MAX: usize = 64;
 
-/// Places, or bytes, each taken by one at a time.
+/// A number of units, such as connections or bytes, each of which has at most one holder.
 #[derive(Debug)]
 pub(crate) struct Slots {
     free: AtomicUsize,
 }
 
-/// What is taken, until it is dropped.
+/// The units taken, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     slots: &'a Slots,
@@ -24,12 +24,12 @@ impl Slots {
         Self { free: AtomicUsize::new(count) }
     }
 
-    /// `None`: all are taken.
+    /// Returns `None` if none is free.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
         self.take_some(1)
     }
 
-    /// `None`: fewer are free.
+    /// Returns `None` if fewer than `count` are free.
     pub(crate) fn take_some(&self, count: usize) -> Option<Slot<'_>> {
         let less = |free: usize| free.checked_sub(count);
         let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_back() {
+    fn released_slots_are_reusable() {
         let slots = Slots::new(2);
         let (first, second) = (slots.take(), slots.take());
         assert!(first.is_some() && second.is_some() && slots.take().is_none());

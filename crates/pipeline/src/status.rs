@@ -1,4 +1,4 @@
-//! How each part of a pipeline is doing: what is printed once a second and sent to a monitor.
+//! Status of each part of a pipeline, printed once a second and sent to a monitor.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -31,23 +31,24 @@ impl Latency {
     }
 }
 
-/// How a run ended, by the collector's account.
+/// Outcome of a run, according to the collector's account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     pub generated: u64,
-    /// Different tasks among the collected ones.
+    /// Distinct collected tasks.
     pub collected: u64,
     pub lost: u64,
-    /// Why the run is not a success; empty if it is one.
+    /// Reasons why the run failed; empty on success.
     pub faults: Vec<String>,
 }
 
-/// A generator. Counts are tasks, from the start of the run, unless they say frames.
+/// Status of a generator. Counts are tasks since the start of the run, unless the name contains
+/// `frames`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneratorStatus {
     pub stream: u64,
     pub epoch: u32,
-    /// Ids below this one have been given out, earlier lives included.
+    /// All ids below this one have been assigned, including earlier incarnations.
     pub next_id: u64,
     pub offered: u64,
     pub backlog: u64,
@@ -64,17 +65,17 @@ pub struct GeneratorStatus {
     pub repeated_acks: u64,
     pub executors: usize,
     pub credits: u64,
-    /// From when a task was due to its acknowledgement.
+    /// Time from the due time of a task to its acknowledgement.
     pub latency: Latency,
-    /// From when a batch was sent to its acknowledgement; each batch counts once.
+    /// Time from sending a batch to its acknowledgement; each batch counts once.
     pub service: Latency,
     pub meter: Reading,
-    /// At the end of the run.
+    /// Set at the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// One executor process.
+/// Status of one executor process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorStatus {
     pub name: String,
@@ -85,18 +86,18 @@ pub struct ExecutorStatus {
     pub meter: Reading,
 }
 
-/// A collector.
+/// Status of a collector.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorStatus {
     pub executors: usize,
-    /// Tasks of the account that were read from the log at the start.
+    /// Tasks of the account that were recovered from the log at startup.
     pub recovered: u64,
-    /// All its streams together.
+    /// Sum over all streams.
     pub account: Account,
     pub meter: Reading,
 }
 
-/// One part of the pipeline, as it describes itself.
+/// Status of one part of the pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Status {
@@ -126,7 +127,7 @@ impl Status {
     }
 }
 
-/// How far a part has come.
+/// State of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum PartState {

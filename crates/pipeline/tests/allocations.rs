@@ -1,5 +1,5 @@
-//! After its start a pipeline allocates nothing per batch.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+//! After startup a pipeline allocates nothing per batch.
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::alloc::System;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const BATCH: u32 = 64;
 
-/// Allocations and reallocations of a whole run of so many batches.
+/// Allocations and reallocations of a whole run of this many batches.
 fn allocations(batches: u64) -> usize {
     let options = LocalOptions {
         stream: 1,
@@ -53,7 +53,7 @@ fn allocations(batches: u64) -> usize {
 fn a_longer_run_allocates_no_more() {
     allocations(500);
     let (short, long) = (allocations(500), allocations(5_500));
-    // What happens by time (a sleeping thread's turn, a status) is not per batch.
+    // Periodic allocations (a thread's wake-up, a status) are not per batch.
     let per_batch = long.saturating_sub(short);
     assert!(per_batch < 500, "{short} allocations for 500 batches, {long} for 5,500");
 }

@@ -152,7 +152,6 @@ const NOT_YET_REVISED: &[&str] = &[
     "crates/cql/",
     "crates/lab/",
     "crates/myriad/",
-    "crates/pipeline/",
     "crates/reactor/",
     "crates/server/",
     "crates/store/",

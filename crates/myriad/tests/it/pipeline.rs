@@ -140,7 +140,7 @@ fn nothing_is_lost_whoever_is_killed() {
 
     let (text, is_success) = generator.end();
     assert!(is_success, "{text}");
-    assert!(text.contains(&format!("collected  {tasks} tasks, {tasks} different")), "{text}");
+    assert!(text.contains(&format!("collected  {tasks} tasks, {tasks} distinct")), "{text}");
     let (collected, is_success) = collector.end();
     assert!(is_success && digest_of(&collected) == digest_of(&text), "{collected}");
     let (_, is_success) = second.end();
@@ -313,7 +313,7 @@ fn checksums_survive_a_killed_executor() {
     first.kill();
     let (text, is_success) = generator.end();
     assert!(is_success, "{text}");
-    assert!(text.contains("collected  400 tasks, 400 different"), "{text}");
+    assert!(text.contains("collected  400 tasks, 400 distinct"), "{text}");
     assert!(collector.end().1);
     assert!(second.end().1);
     assert_eq!(std::fs::read_to_string(&sums).unwrap().lines().count(), 400);
@@ -360,7 +360,7 @@ fn a_link_that_goes_down_loses_nothing() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("collected  300000 tasks, 300000 different"), "{text}");
+    assert!(text.contains("collected  300000 tasks, 300000 distinct"), "{text}");
     let undisturbed = Part::start(&["run", "--tasks", "300000", "--json"]).end();
     assert_eq!(digest_of(&text), digest_of(&undisturbed.0));
 }

@@ -1,5 +1,5 @@
-//! A line that carries batches: a reader hands them to workers, their results go to a collector.
-//! Its options are what was changed from step to step.
+//! A line that carries batches: a reader passes them to workers, and their results go to a
+//! collector. Its options are the changes of the tuning steps.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,25 +16,25 @@ use crate::ablation::line::Line;
 use crate::ablation::{core_count, cores, join, real, work};
 use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUTPUT_BYTES};
 
-/// Batches that wait for a worker, or for the thread that sends.
+/// Batches that wait for a worker, or for the sending thread.
 const WAITING_MAX: usize = 64;
-/// Of connections that are not read by batch.
+/// Buffer of connections that are not read by batch.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// How records look on the way.
+/// Encoding of records in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Records {
-    /// `id x y DIGEST`, a line each.
+    /// `id x y DIGEST`, one line each.
     Text,
     Binary,
 }
 
-/// Where results are put.
+/// Where results are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Results {
-    /// Each in memory of its own, then joined.
+    /// Each in its own allocation, then joined.
     Copied,
-    /// In the buffer that is sent, which is used again.
+    /// In the send buffer, which is reused.
     InPlace,
 }
 
@@ -43,9 +43,9 @@ pub(super) enum Results {
 pub(super) enum Reading {
     /// One record at a time from a buffered connection.
     ByRecord,
-    /// Waits until a batch is there.
+    /// Waits until a whole batch is available.
     Whole,
-    /// Takes what is there.
+    /// Takes the available bytes.
     Loop,
 }
 
@@ -56,13 +56,13 @@ pub(super) struct BatchLine {
     pub(super) records: Records,
     pub(super) results: Results,
     pub(super) reading: Reading,
-    /// Results are sent by a thread of their own.
+    /// Whether a dedicated thread sends results.
     pub(super) has_sender: bool,
     pub(super) kernel: Kernel,
 }
 
 impl BatchLine {
-    /// As the line is at the end of all steps.
+    /// The line after all steps.
     pub(super) fn right(batch: usize, kernel: Kernel) -> Self {
         Self {
             batches: [batch; 3],
@@ -78,7 +78,7 @@ impl BatchLine {
         Exercise::new(Codec::Sha256Le, work::SEED, self.kernel)
     }
 
-    /// From the connection to the workers.
+    /// Passes batches from the connection to the workers.
     fn read_tasks(
         &self,
         from: TcpStream,
@@ -108,7 +108,7 @@ impl BatchLine {
         let bytes = self.batches[1] * INPUT_BYTES;
         match self.reading {
             Reading::ByRecord | Reading::Whole => read_whole(from, bytes, hand_over),
-            Reading::Loop => read_what_is_there(from, bytes, INPUT_BYTES, hand_over),
+            Reading::Loop => read_available(from, bytes, INPUT_BYTES, hand_over),
         }
     }
 
@@ -189,7 +189,7 @@ impl Line for BatchLine {
                     scope.spawn(move || {
                         let outcome = self.work(take, spare, to, send.as_ref());
                         if outcome.is_err() {
-                            // Nobody shall wait for a worker that has failed.
+                            // Drain the queue, so that no sender waits for a failed worker.
                             while take.lock().recv().is_ok() {}
                         }
                         outcome
@@ -214,7 +214,7 @@ impl Line for BatchLine {
         })
     }
 
-    /// Counts results, and computes the last one of each batch again.
+    /// Counts results, and recomputes the last one of each batch.
     fn collect(&self, from: TcpStream) -> Result<u64> {
         let task = self.task();
         let mut collected = 0;
@@ -229,7 +229,7 @@ impl Line for BatchLine {
         }
         let mut count = |batch: &[u8]| {
             if let Some(last) = batch.chunks_exact(OUTPUT_BYTES).last() {
-                ensure!(task.verify(last)?, "a result is wrong");
+                ensure!(task.verify(last)?, "wrong result");
             }
             collected += u64::try_from(batch.len() / OUTPUT_BYTES)?;
             Ok(())
@@ -249,13 +249,13 @@ impl Line for BatchLine {
                 collected = number;
             }
             Reading::Whole => read_whole(from, bytes, &mut count)?,
-            Reading::Loop => read_what_is_there(from, bytes, OUTPUT_BYTES, &mut count)?,
+            Reading::Loop => read_available(from, bytes, OUTPUT_BYTES, &mut count)?,
         }
         Ok(collected)
     }
 }
 
-/// As many bytes as there are room for, or fewer at the end.
+/// Fills the buffer, or less at the end of the input.
 fn fill(from: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -284,8 +284,8 @@ fn read_whole(
     }
 }
 
-/// Every look takes the whole records that have come.
-fn read_what_is_there(
+/// Each read takes the complete records that have arrived.
+fn read_available(
     mut from: TcpStream,
     bytes: usize,
     record_bytes: usize,
@@ -309,13 +309,13 @@ fn read_what_is_there(
     }
 }
 
-/// Tasks as lines.
+/// Formats tasks as lines.
 fn texts(bytes: &[u8]) -> Result<String> {
     let mut text = String::new();
     for task in bytes.as_chunks::<INPUT_BYTES>().0 {
         let [id, xy] = [task[..8].first_chunk(), task[4..].first_chunk()];
-        let id = u64::from_be_bytes(*id.context("a short task")?);
-        let xy = u64::from_be_bytes(*xy.context("a short task")?);
+        let id = u64::from_be_bytes(*id.context("truncated task")?);
+        let xy = u64::from_be_bytes(*xy.context("truncated task")?);
         writeln!(text, "{id} {} {}", xy >> 16 & 0xffff, xy & 0xffff)?;
     }
     Ok(text)
@@ -323,7 +323,7 @@ fn texts(bytes: &[u8]) -> Result<String> {
 
 fn push_task(line: &str, batch: &mut Vec<u8>) -> Result<()> {
     let mut words = line.split(' ');
-    let mut next = || words.next().with_context(|| format!("no task: {line}"));
+    let mut next = || words.next().with_context(|| format!("malformed task: {line}"));
     let (id, x, y) = (next()?.parse::<u64>()?, next()?.parse::<u16>()?, next()?.parse::<u16>()?);
     batch.extend_from_slice(&id.to_be_bytes());
     batch.extend_from_slice(&x.to_be_bytes());
@@ -347,7 +347,7 @@ pub(super) struct Processor {
     at: Instant,
 }
 
-/// Of the counters of `/proc`.
+/// Tick length of the counters in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
 
 impl Processor {

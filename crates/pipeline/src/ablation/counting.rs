@@ -8,11 +8,11 @@ use crate::ablation::{
     Ablation, Expects, Role, Sample, Variant, cores, join, per_second, real, work,
 };
 
-/// Between two looks at the clock.
+/// Additions between two clock reads.
 const CHUNK: u64 = 1_024;
-/// Hashed tasks between two looks: some 30 us.
+/// Hashed tasks between two clock reads: about 30 us.
 const HASHED_CHUNK: u64 = 64;
-/// Counters that lie so far apart do not share a line of the cache.
+/// Distance at which counters do not share a cache line.
 const APART: usize = 16;
 
 pub(super) const D01: Ablation = Ablation {
@@ -21,10 +21,11 @@ pub(super) const D01: Ablation = Ablation {
     unit: "% lost",
     expects: Expects::Less,
     source: "counts were lost at 100 tasks per second, until counters were atomic",
-    teaches: "Reading, adding and writing are three steps; what another thread wrote between them is \
-              gone. A counter per thread, added up when somebody asks, is right and quicker than a \
-              shared one.",
-    otherwise: "the threads never met: one core, or a machine that runs them one after the other.",
+    teaches: "Reading, adding and writing are three steps, and another thread's write in between \
+              is lost. A counter per thread, summed on demand, is correct and faster than a shared \
+              one.",
+    otherwise: "the threads never collided: one core, or a machine that runs them one after the \
+                other.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "read, add one, write", |time| {
@@ -69,11 +70,12 @@ pub(super) const D04: Ablation = Ablation {
     title: "Counting by batch instead of by task",
     unit: "tasks/s",
     expects: Expects::Same,
-    source: "50,000 per second wanted, 40,000 reached before and after",
-    teaches: "Counting was not the limit, so counting otherwise gains nothing: a shared counter costs \
-              some ten nanoseconds of a task of several hundred. Where tasks are short it is \
-              everything, as the last two rows show. Measure before changing.",
-    otherwise: "hashes are so quick here that a counter shared by many cores is a part of a task.",
+    source: "50,000 per second required, 40,000 reached before and after",
+    teaches: "Counting was not the bottleneck, so changing it gains nothing: a shared counter \
+              costs about ten nanoseconds of a task of several hundred. For short tasks it \
+              dominates, as the last two rows show. Measure before changing.",
+    otherwise: "hashing is so fast here that a counter shared by many cores is a significant part \
+                of a task.",
     variants: || {
         let hash = |id| u64::from(work::digest(work::input(id).0, work::input(id).1)[0]);
         let nothing = |id| u64::from(work::input(id).0);
@@ -94,12 +96,12 @@ pub(super) const D04: Ablation = Ablation {
     },
 };
 
-/// At least two, or nothing can be lost.
+/// At least two; otherwise nothing can be lost.
 fn thread_count() -> usize {
     cores().max(2)
 }
 
-/// Adds from all threads; the share of the additions that `total` does not have.
+/// Adds from all threads. Returns the share of the additions that `total` lacks.
 fn lost(time: Duration, add: impl Fn(usize) + Sync, total: impl Fn() -> u64) -> Sample {
     let started = Instant::now();
     let added: u64 = thread::scope(|scope| {
@@ -126,7 +128,7 @@ fn lost(time: Duration, add: impl Fn(usize) + Sync, total: impl Fn() -> u64) -> 
     )
 }
 
-/// Does tasks on all cores and counts every `step` of them on a shared counter.
+/// Computes tasks on all cores and adds every `step` of them to a shared counter.
 fn counted(time: Duration, chunk: u64, step: u64, work: impl Fn(u64) -> u64 + Sync) -> Sample {
     let counter = AtomicU64::new(0);
     let started = Instant::now();

@@ -1,5 +1,4 @@
-//! A line as one writes it first: records go field by field through a connection, one thread
-//! computes, another counts.
+//! A line in its naive form: records are sent field by field, one thread computes, another counts.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,16 +12,16 @@ use parking_lot::Mutex;
 use crate::ablation::line::Line;
 use crate::ablation::{real, work};
 
-/// Between two looks at the clock.
+/// Tasks between two clock reads.
 const CHUNK: u64 = 16;
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// When a buffer's content goes to the kernel.
+/// When a buffer is written to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     WhenFull,
     PerTask,
-    /// By a thread of its own.
+    /// From a dedicated thread.
     Every(Duration),
 }
 
@@ -31,11 +30,11 @@ pub(super) struct FieldLine {
     /// 0: every field is a system call, on both sides.
     pub(super) buffer_bytes: usize,
     pub(super) flush: Flush,
-    /// Tasks per second that are offered; as many as go through without it.
+    /// Offered tasks per second; unlimited if `None`.
     pub(super) rate: Option<u64>,
 }
 
-/// A connection that is written to.
+/// An outgoing connection.
 struct Out {
     buffer: Mutex<BufWriter<TcpStream>>,
     flush: Flush,
@@ -43,8 +42,8 @@ struct Out {
 }
 
 impl Out {
-    /// Runs `work` with the connection, and a thread that flushes it if one is wanted. Then all is
-    /// sent, and the other side sees the end.
+    /// Runs `work` with the connection, and with a flushing thread if configured. Then sends all
+    /// remaining data and the end of the stream.
     fn with(
         line: &FieldLine,
         stream: TcpStream,
@@ -73,14 +72,14 @@ impl Out {
         while !self.is_over.load(Ordering::SeqCst) {
             thread::sleep(period);
             if let Err(error) = self.buffer.lock().flush() {
-                // Whoever writes next sees it too.
-                tracing::debug!(%error, "a flush failed");
+                // The next writer sees the error too.
+                tracing::debug!(%error, "flush failed");
                 return;
             }
         }
     }
 
-    /// A record, field by field.
+    /// Writes a record, field by field.
     fn write(&self, fields: &[&[u8]]) -> io::Result<()> {
         let mut buffer = self.buffer.lock();
         for field in fields {
@@ -140,14 +139,14 @@ impl Line for FieldLine {
             from.read_exact(&mut y)?;
             from.read_exact(&mut digest)?;
             let id = u64::from_be_bytes(id);
-            ensure!(id == collected, "task {id} came where {collected} was due");
+            ensure!(id == collected, "received task {id} instead of {collected}");
             collected += 1;
         }
         Ok(collected)
     }
 }
 
-/// `None`: the other side has ended.
+/// Returns `None` at the end of the stream.
 fn read_id(from: &mut impl Read) -> io::Result<Option<[u8; 8]>> {
     let mut id = [0; 8];
     match from.read_exact(&mut id) {

@@ -1,4 +1,4 @@
-//! Steps 2, 12 and 16: whose hasher it is, how long it lives, and which instructions it uses.
+//! Steps 2, 12 and 16: ownership of the hasher, its lifetime, and the instructions it uses.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,15 +13,15 @@ use crate::ablation::{Ablation, Expects, Role, Sample, Variant, join, per_second
 use crate::collector::Reservoir;
 use crate::task::Kernel;
 
-/// Tasks between two looks at the clock.
+/// Tasks between two clock reads.
 const CHUNK: u64 = 32;
-/// As in the source, so many results of each window are checked.
+/// Number of results that are checked per window, as in the source.
 const SAMPLE: usize = 100;
 const SHARING_THREADS: usize = 4;
-/// Between two calls a thread may be interrupted. It would happen by itself, now and then; one task
-/// in so many asks for it, so that it happens on every machine.
+/// One task in this many yields between two calls to the hasher. Preemption there would occur by
+/// itself, but rarely; this makes it occur on every machine.
 const INTERRUPTED: u16 = 16;
-/// The widest kernel takes so many chains at once.
+/// Number of chains that the widest kernel takes at once.
 const LANES_MAX: usize = 32;
 
 pub(super) const D02: Ablation = Ablation {
@@ -29,12 +29,12 @@ pub(super) const D02: Ablation = Ablation {
     title: "A hasher that threads share",
     unit: "% wrong",
     expects: Expects::Less,
-    source: "a fifth of the samples was wrong, until every calculation had a hasher of its own",
-    teaches: "Each call on the hasher is safe by itself, the calculation of several calls is not: \
-              another thread's bytes come in between (here a sixteenth of the tasks lets others go \
-              first, so that it shows on any machine). Nothing crashes and all is counted; only \
-              checking results by other code finds it.",
-    otherwise: "the threads never met in the hasher.",
+    source: "a fifth of the samples was wrong, until every calculation had its own hasher",
+    teaches: "Each call to the hasher is safe by itself, but a calculation of several calls is \
+              not: bytes of another thread can be mixed in (here a sixteenth of the tasks yields, \
+              so that it happens on any machine). Nothing crashes and everything is counted; only \
+              checking results with other code reveals it.",
+    otherwise: "the threads never collided in the hasher.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "one hasher, locked per call", |time| {
@@ -62,9 +62,9 @@ pub(super) const D12: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "1,300,000 to 1,500,000 per second",
-    teaches: "What is made for each task is paid for each task. How much that is depends on what \
-              making it means: there a search by name, an object and its collection; here a search \
-              by name and an allocation, beside ten hashes.",
+    teaches: "Objects created for each task are paid for by each task. The cost depends on what \
+              creation means: in the original, a search by name, an object and its garbage \
+              collection; here, a search by name and an allocation, next to ten hashes.",
     otherwise: "a hasher is a hundred bytes here that no collector of garbage has to find again: \
                 making one costs some twenty nanoseconds of a task of several hundred, less than \
                 repeats differ.",
@@ -96,14 +96,14 @@ pub(super) const D12: Ablation = Ablation {
 
 pub(super) const D16: Ablation = Ablation {
     name: "d16",
-    title: "Which instructions hash",
+    title: "Instructions used for hashing",
     unit: "tasks/s of one core",
     expects: Expects::More,
     source: "170 Mb/s with one version of the run-time library, 240 Mb/s (the wire) with a later one",
-    teaches: "Same program, same machine: the code that hashes decides. Instructions for SHA-256 \
-              beat plain ones; hashing many tasks side by side beats both, as one chain is \
+    teaches: "Same program, same machine: the hashing code decides. SHA-256 instructions beat \
+              plain ones; hashing many tasks in parallel beats both, because one chain is \
               dependent from its first step to its last.",
-    otherwise: "this processor has neither instructions for SHA-256 nor wide vectors.",
+    otherwise: "this processor has neither SHA-256 instructions nor wide vectors.",
     variants: || {
         let mut variants = vec![
             Variant::new(Role::Naive, "plain instructions, one chain", |time| {
@@ -132,7 +132,7 @@ pub(super) const D16: Ablation = Ablation {
     },
 };
 
-/// The share of wrong results, and what a sample of them shows.
+/// Returns the share of wrong results, and the number of them in a sample.
 fn wrong(
     time: Duration,
     digest: impl Fn(u16, u16) -> [u8; DIGEST_BYTES] + Sync,
@@ -143,7 +143,7 @@ fn wrong(
         let check = move |thread: usize| {
             let mut results = Vec::new();
             let mut id = u64::try_from(thread).expect("64 bits") << 40;
-            // Something, also where the thread had to wait for a processor all the time.
+            // Do at least one chunk, even if the thread was not scheduled in time.
             while results.is_empty() || started.elapsed() < time {
                 for _ in 0..CHUNK {
                     let (x, y) = work::input(id);
@@ -175,7 +175,7 @@ fn wrong(
     ))
 }
 
-/// As libraries have it that serve many kinds of hashes.
+/// Interface of libraries with many hash functions.
 trait Hasher {
     fn update(&mut self, bytes: &[u8]);
     fn finish(&mut self) -> [u8; DIGEST_BYTES];
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_give_the_same_digest() {
+    fn all_variants_compute_the_same_digest() {
         let mut hasher = registry()["SHA-256"]();
         for id in 0..20 {
             let (x, y) = work::input(id);

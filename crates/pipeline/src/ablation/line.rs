@@ -1,4 +1,4 @@
-//! What all naive lines have in common: three threads and two connections, and what must come out.
+//! Common structure of the naive lines: three threads, two connections, and checks of the outcome.
 
 use std::net::TcpStream;
 use std::thread;
@@ -9,18 +9,18 @@ use anyhow::{Result, ensure};
 use crate::ablation::wire::pair;
 use crate::ablation::{join, per_second};
 
-/// A generator, an executor and a collector, as one writes them first.
+/// A generator, an executor and a collector in their naive form.
 pub(super) trait Line: Sync {
-    /// Sends tasks until then, and says how many.
+    /// Sends tasks until the deadline, and returns how many.
     fn generate(&self, to: TcpStream, until: Instant) -> Result<u64>;
 
-    /// Computes what comes until the generator's end.
+    /// Computes tasks until the generator's end of stream.
     fn execute(&self, from: TcpStream, to: TcpStream) -> Result<()>;
 
-    /// Counts results until the executor's end.
+    /// Counts results until the executor's end of stream.
     fn collect(&self, from: TcpStream) -> Result<u64>;
 
-    /// All three at once, for this long and until the last result is there.
+    /// Runs all three for this long and until the last result has arrived.
     fn run(&self, time: Duration) -> Result<Through> {
         let (tasks_to, tasks_from) = pair()?;
         let (results_to, results_from) = pair()?;
@@ -38,7 +38,7 @@ pub(super) trait Line: Sync {
     }
 }
 
-/// What went through.
+/// Throughput of a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Through {
     pub(super) collected: u64,

@@ -1,4 +1,4 @@
-//! Step 14 and the limits: what a wire carries at most, and how much of it the pipeline reaches.
+//! Step 14 and the limits: the capacity of a link, and the share of it that the pipeline reaches.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -15,26 +15,26 @@ use crate::ablation::{
 use crate::local::Changes;
 use crate::task::{INPUT_BYTES, Kernel, OUTPUT_BYTES};
 
-/// Bits per second, and what it is called.
+/// Bits per second, and the display name.
 const LINKS: [(u64, &str); 3] =
     [(100_000_000, "100 Mb/s"), (1_000_000_000, "1 Gb/s"), (10_000_000_000, "10 Gb/s")];
-/// So that start and end can be left out.
+/// Long enough to exclude start and end.
 const LINK_TIME: Duration = Duration::from_millis(3_200);
-/// What one batch adds is small beside what a slow link carries in a second.
+/// Small compared with what a slow link carries in a second.
 const LINK_BATCH: u32 = 512;
-/// Of copies in memory: larger than any cache.
+/// Size of memory copies: larger than any cache.
 const COPY_BYTES: usize = 64 << 20;
 
 pub(super) const D14: Ablation = Ablation {
     name: "d14",
-    title: "A rate that three people measure to the digit",
+    title: "A rate that three people measured identically",
     unit: "tasks/s",
     expects: Expects::Less,
     source: "297,900 calculated, 267,333 measured by all three: one card of 100 Mb/s",
-    teaches: "The limit of a wire is exact, once its framing is counted: of 1,538 bytes on an \
-              Ethernet 1,448 are TCP's payload. A rate that does not move is a wire; dividing its \
-              bits by the bits of a record is a tenth too much.",
-    otherwise: "the machine did not keep up with a slow link.",
+    teaches: "The limit of a link is exact once framing is counted: of 1,538 bytes on an Ethernet \
+              link, 1,448 are TCP payload. A constant rate indicates a saturated link; dividing \
+              its bits by the bits of a record overestimates it by a tenth.",
+    otherwise: "the machine could not saturate a slow link.",
     variants: || {
         let calculated = |role, name: &str, rate: f64| {
             Variant::new(role, name, move |_| Ok(Sample::new(rate))).once()
@@ -52,14 +52,14 @@ pub(super) const D14: Ablation = Ablation {
 
 pub(super) const LIMITS: Ablation = Ablation {
     name: "limits",
-    title: "What processors, memory and wires allow, and what is reached",
+    title: "Limits of processors, memory and links, and the rates reached",
     unit: "tasks/s",
     expects: Expects::Less,
     source: "297,900 per 100 Mb/s, framing left out",
-    teaches: "Below 10 Gb/s the wire of the results is the limit and is reached; above, the \
+    teaches: "Below 10 Gb/s the link of the results is the bottleneck and is saturated; above, the \
               processors are. Memory never is. The link is simulated by a proxy on the same cores, \
-              which costs what the pipeline then lacks at 10 Gb/s.",
-    otherwise: "the machine did not keep up with a slow link.",
+              whose cost the pipeline loses at 10 Gb/s.",
+    otherwise: "the machine could not saturate a slow link.",
     variants: || {
         let calculated = |role, name: String, rate: f64| {
             Variant::new(role, name, move |_| Ok(Sample::new(rate))).once()
@@ -86,7 +86,7 @@ pub(super) const LIMITS: Ablation = Ablation {
         for (at, (bits, name)) in LINKS.into_iter().enumerate() {
             let (naive, right) =
                 if at == 0 { (Role::Naive, Role::Right) } else { (Role::Other, Role::Other) };
-            // As the source calculates: 1 Mb are 2^20 bits, and a wire carries nothing but records.
+            // Calculated as in the source: 1 Mb is 2^20 bits, and the link carries only records.
             let without = real(bits) / 1e6 * real(1 << 20) / real(record_bits());
             variants.push(calculated(naive, format!("{name}, without framing"), without));
             variants.push(calculated(Role::Other, format!("{name}, exact"), real(exact(bits))));
@@ -100,23 +100,23 @@ fn record_bits() -> u64 {
     u64::try_from(OUTPUT_BYTES * 8).expect("64 bits")
 }
 
-/// Results per second that the link carries.
+/// Returns the results per second that the link carries.
 fn exact(bits_per_second: u64) -> u64 {
     records_per_second(bits_per_second, record_bits() / 8)
 }
 
-/// The pipeline with a link between executor and collector. Short runs say little.
+/// Measures the pipeline with a link between executor and collector. Short runs are inconclusive.
 fn measured(role: Role, name: impl Into<String>, bits_per_second: u64) -> Variant {
     Variant::new(role, name, move |time| {
         let link = Mutex::new(None);
-        let detour = |collector: SocketAddr| -> Result<SocketAddr> {
+        let address_map = |collector: SocketAddr| -> Result<SocketAddr> {
             let slow = SlowLink::start(collector, bits_per_second)?;
             let address = slow.address;
             *link.lock() = Some(slow);
             Ok(address)
         };
         let whole = Whole { batch: LINK_BATCH, ..Whole::new("sha256x10-le") };
-        let changes = Changes { detour: &detour, ..Changes::NONE };
+        let changes = Changes { address_map: &address_map, ..Changes::NONE };
         let report = whole.run_by(stretched(time, LINK_TIME), changes)?;
         let rate = report.steady_per_second();
         let share = rate / real(exact(bits_per_second)) * 100.0;
@@ -135,11 +135,11 @@ fn one_core() -> Sample {
     )
 }
 
-/// Tasks and results, each written once and read once.
+/// Copies tasks and results: each is written once and read once.
 fn copying(time: Duration) -> Sample {
     let from = vec![7_u8; COPY_BYTES];
     let mut to = vec![1_u8; COPY_BYTES];
-    // The kernel gives memory when it is touched first.
+    // The kernel allocates memory on first touch.
     black_box(&mut to).copy_from_slice(black_box(&from));
     let started = Instant::now();
     let mut copies = 0_u64;
@@ -163,13 +163,13 @@ mod tests {
         assert_eq!(exact(1_000_000_000), 2_674_666);
     }
 
-    /// Never more than the wire carries, but for one burst.
+    /// The rate never exceeds the link's, except for one burst.
     #[test]
     fn no_link_is_exceeded() {
         let Variant { mut run, .. } = measured(Role::Other, "link", 20_000_000);
         let most = real(exact(20_000_000)) * (0.09 + 0.01) / 0.09;
-        // A generator that stands still after its first batches has a run that is shorter than the
-        // schedule, in which a burst is more. Without a limit each run has far more.
+        // If the generator stalls after its first batches, the run is shorter than the schedule, so
+        // that one burst has a larger share. Without a limit, every run would be far faster.
         let mut found = (0..5).map(|_| run(Duration::from_millis(90)).unwrap().value);
         assert!(found.any(|value| value <= most), "more than {most}");
     }

@@ -1,4 +1,4 @@
-//! Step 8: what a sample costs in memory.
+//! Step 8: the memory cost of a sample.
 
 use std::hint::black_box;
 
@@ -13,7 +13,7 @@ use crate::task::{BatchTask as _, Codec, Exercise, INPUT_BYTES, Ids, Kernel, OUT
 const TASKS: u64 = 500_000;
 const BATCH: u32 = 1_000;
 const SAMPLE: usize = 100;
-/// Of a minute at the source's rate.
+/// Tasks per minute at the source's rate.
 const MINUTE_TASKS: f64 = 300_000.0 * 60.0;
 
 pub(super) const D08: Ablation = Ablation {
@@ -22,11 +22,11 @@ pub(super) const D08: Ablation = Ablation {
     unit: "MiB per million tasks",
     expects: Expects::Less,
     source: "at 300,000 per second the collector ran out of memory",
-    teaches: "A hundred of a minute's tasks can be chosen while they come, each with the same chance, \
-              without keeping the others: what is kept does not grow with the rate. To choose the \
-              first hundred that a die falls on would need no memory either, but takes all from the \
-              minute's first moment.",
-    otherwise: "the kernel had not given the memory yet, or counts it otherwise.",
+    teaches: "A hundred of a minute's tasks can be chosen as they arrive, each with the same \
+              probability, without keeping the others: memory does not grow with the rate. Keeping \
+              the first hundred that pass a random test would need no memory either, but samples \
+              only the first moments of the minute.",
+    otherwise: "the kernel had not allocated the memory yet, or accounts for it differently.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "all are kept", |_| {
@@ -62,7 +62,7 @@ fn grew(bytes: u64) -> Sample {
     Sample::with_note(mib, format!("{minute:.0} MiB in a minute at 300,000 per second"))
 }
 
-/// Shows all results of a window, batch by batch.
+/// Offers all results of a window, batch by batch.
 fn offer(mut take: impl FnMut(&[u8])) -> Result<()> {
     let task = Exercise::new(Codec::Powmod, work::SEED, Kernel::Serial);
     let ids = Ids { first: 0, count: BATCH };

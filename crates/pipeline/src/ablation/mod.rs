@@ -1,10 +1,11 @@
-//! The sixteen steps by which the program of source document 3 was tuned, each as code that runs in
-//! two ways: the naive one and the right one. `myriad pipeline ablation d05` measures both.
+//! The sixteen steps by which the program of source document 3 was tuned, each as code in two
+//! variants: naive and improved. `myriad pipeline ablation d05` measures both.
 //!
-//! The naive ways are what they look like: nothing here is on the way of a real run's tasks.
+//! The naive variants contain no artificial delays. A real run uses none of this code.
 //!
-//! Beside them what the pipeline is held to: its speed, its schedule at half and at twice of what it
-//! can do, and executors of different speed. There some ways have a figure that they must reach.
+//! Further entries measure the pipeline's own targets: its speed, its schedule at half and twice
+//! its capacity, and executors of different speed. Some of their variants have a target that they
+//! must reach.
 
 mod batches;
 mod counting;
@@ -28,7 +29,7 @@ use anyhow::Result;
 
 pub(crate) use outcome::Outcome;
 
-/// All of them, in the order of the steps; then the limits, and what is promised.
+/// All ablations, in the order of the steps; then the limits and the targets.
 pub(crate) const ALL: [&Ablation; 21] = [
     &counting::D01,
     &hashing::D02,
@@ -56,56 +57,56 @@ pub(crate) const ALL: [&Ablation; 21] = [
 /// One step.
 #[derive(Debug)]
 pub(crate) struct Ablation {
-    /// `d05`.
+    /// For example, `d05`.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Of the two numbers.
+    /// Unit of the two numbers.
     unit: &'static str,
     expects: Expects,
-    /// What the source saw.
+    /// Observation in the source.
     source: &'static str,
     teaches: &'static str,
-    /// Why the sign may be another one here.
+    /// Possible reason for a different outcome on this machine.
     otherwise: &'static str,
     variants: fn() -> Vec<Variant>,
 }
 
-/// How the right number stands to the naive one if the source is right.
+/// Expected relation between the improved and the naive number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expects {
     More,
     Less,
-    /// The step changed nothing.
+    /// The step had no effect.
     Same,
-    /// Nothing is said of it: only what is wanted counts.
+    /// No expectation: only the targets count.
     Anything,
 }
 
-/// What a way of doing it is in its ablation.
+/// Role of a variant in its ablation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Naive,
     Right,
-    /// Shown beside them.
+    /// Shown for comparison.
     Other,
 }
 
 type Run = Box<dyn FnMut(Duration) -> Result<Sample>>;
 
-/// One way of doing it.
+/// One variant of a step.
 struct Variant {
     name: String,
     role: Role,
-    /// Where it is not the ablation's.
+    /// Overrides the ablation's unit.
     unit: Option<&'static str>,
-    /// The median must reach this.
+    /// Target for the median.
     least: Option<f64>,
-    /// Measured, or calculated, only once.
+    /// Whether it is measured, or calculated, only once.
     is_once: bool,
     run: Run,
 }
 
-/// What one run of a variant gave.
+/// Result of one run of a variant.
 #[derive(Debug, Clone, PartialEq)]
 struct Sample {
     value: f64,
@@ -144,10 +145,10 @@ impl Variant {
     }
 }
 
-/// How long an ablation may take.
+/// Time budget of an ablation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// Of one run of one variant.
+    /// Duration of one run of one variant.
     slice: Duration,
     repeats: usize,
 }
@@ -155,7 +156,7 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) const QUICK: Self = Self { slice: Duration::from_millis(250), repeats: 3 };
     pub(crate) const FULL: Self = Self { slice: Duration::from_secs(1), repeats: 5 };
-    /// For tests: whether it runs, not how quickly.
+    /// For tests that check that the code runs, not its speed.
     #[cfg(test)]
     const SHORT: Self = Self { slice: Duration::from_millis(10), repeats: 1 };
 }
@@ -165,7 +166,8 @@ impl Ablation {
         ALL.into_iter().find(|ablation| ablation.name == name)
     }
 
-    /// Runs all variants in turn, and all again, so that whatever else the machine does meets all.
+    /// Runs all variants in turn and repeats the whole cycle, so that disturbances affect all of
+    /// them.
     pub(crate) fn run(&self, budget: Budget) -> Result<Outcome> {
         let mut variants = (self.variants)();
         let mut samples: Vec<Vec<Sample>> = variants.iter().map(|_| Vec::new()).collect();
@@ -180,12 +182,12 @@ impl Ablation {
     }
 }
 
-/// Below this only a test asks, and only whether it runs.
-const TIME_MEANT_MIN: Duration = Duration::from_millis(100);
+/// Only tests use shorter times, and only to check that the code runs.
+const TIME_MEASURED_MIN: Duration = Duration::from_millis(100);
 
-/// What needs its time to come takes no less than this.
+/// Returns at least the minimum duration, for effects that need time.
 fn stretched(time: Duration, least: Duration) -> Duration {
-    if time < TIME_MEANT_MIN { time } else { time.max(least) }
+    if time < TIME_MEASURED_MIN { time } else { time.max(least) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "no machine does 2^63 tasks in a second")]
@@ -194,12 +196,12 @@ fn whole_rate(rate: f64) -> u64 {
     rate as u64
 }
 
-/// Threads that the machine runs at once.
+/// Number of hardware threads.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The same, to calculate with.
+/// The same, for arithmetic.
 fn core_count() -> u64 {
     u64::try_from(cores()).expect("64 bits")
 }
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_has_its_two_ways() {
+    fn every_step_has_two_variants() {
         let mut names = std::collections::BTreeSet::new();
         for ablation in ALL {
             assert!(names.insert(ablation.name), "{}", ablation.name);
@@ -243,15 +245,15 @@ mod tests {
         assert!(Ablation::find("d17").is_none());
     }
 
-    /// The naive ways are code like any other: they run to their end, and count something.
+    /// The naive variants run to their end, and count something.
     #[test]
-    fn every_other_way_runs() {
+    fn naive_variants_run() {
         run_each(ALL.into_iter().step_by(2));
     }
 
-    /// Beside the test above.
+    /// Covers the variants not covered by the test above.
     #[test]
-    fn the_ways_between_run() {
+    fn other_variants_run() {
         run_each(ALL.into_iter().skip(1).step_by(2));
     }
 

@@ -1,4 +1,4 @@
-//! What came of an ablation: its two numbers, what else was seen, and what it teaches.
+//! Result of an ablation: its two numbers, further observations, and its lesson.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::ablation::{Ablation, Expects, Role, Sample, Variant};
 
-/// Two numbers that differ by less are called the same.
+/// Numbers that differ by less are considered equal.
 const SAME_SHARE: f64 = 0.15;
-/// A gain is one from here on.
+/// Minimum ratio that counts as a gain.
 const GAIN_MIN: f64 = 1.03;
 
-/// One way of doing it, over all repeats.
+/// One variant, over all repeats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) variant: String,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) low: f64,
     pub(crate) high: f64,
     pub(crate) unit: String,
-    /// What the median must reach.
+    /// Target for the median.
     pub(crate) wanted: Option<f64>,
     pub(crate) note: String,
 }
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// What [`Ablation::run`] returns, as it is printed and as JSON.
+/// Return value of [`Ablation::run`], for printing and as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
@@ -42,17 +42,17 @@ pub(crate) struct Outcome {
     pub(crate) naive: f64,
     pub(crate) right: f64,
     pub(crate) source: String,
-    /// The sign is that of the source, and all that is wanted is reached.
+    /// Whether the direction agrees with the source, and all targets are reached.
     pub(crate) agrees: bool,
     pub(crate) teaches: String,
-    /// Why the sign is another one; empty where it agrees.
+    /// Possible reason for a different direction; empty if it agrees.
     pub(crate) otherwise: String,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Outcome {
     /// # Panics
-    /// If a way has no sample, or the naive or the right one is not there.
+    /// If a variant has no sample, or the naive or the improved one is missing.
     pub(super) fn new(ablation: &Ablation, samples: Vec<(&Variant, Vec<Sample>)>) -> Self {
         let rows = samples.into_iter().map(|(variant, samples)| row(ablation, variant, samples));
         let rows: Vec<Row> = rows.collect();
@@ -76,7 +76,7 @@ impl Outcome {
         }
     }
 
-    /// Ways that must reach a figure and do not.
+    /// Returns the variants that miss their target.
     pub(crate) fn missed(&self) -> Vec<String> {
         let missed = self.rows.iter().filter(|row| !row.is_reached());
         let said = |row: &Row| {
@@ -86,7 +86,7 @@ impl Outcome {
         missed.map(said).collect()
     }
 
-    /// For people.
+    /// Formats the outcome for display.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}: {}\n", self.name, self.title);
         let width = self.rows.iter().map(|row| row.variant.chars().count()).max().unwrap_or(0);
@@ -99,7 +99,7 @@ impl Outcome {
             let mut note = String::new();
             if let Some(wanted) = row.wanted {
                 let missed = if row.is_reached() { "" } else { ": missed" };
-                note = format!("; wanted {}{missed}", shown(wanted));
+                note = format!("; target {}{missed}", shown(wanted));
             }
             if !row.note.is_empty() {
                 note = format!("{note}; {}", row.note);
@@ -109,7 +109,7 @@ impl Outcome {
                 "  {:<5} {:<width$}  {value:>12} {unit}{spread}{note}",
                 row.role, row.variant
             )
-            .expect("a string takes all");
+            .expect("writing to a String cannot fail");
         }
         let verdict = if self.agrees { "agrees" } else { "differs" };
         write!(
@@ -121,10 +121,10 @@ impl Outcome {
             self.source,
             self.teaches,
         )
-        .expect("a string takes all");
+        .expect("writing to a String cannot fail");
         if !self.otherwise.is_empty() {
             writeln!(text, "  Why it differs here: {}", self.otherwise)
-                .expect("a string takes all");
+                .expect("writing to a String cannot fail");
         }
         text
     }
@@ -163,7 +163,7 @@ fn agrees(expects: Expects, naive: f64, right: f64) -> bool {
     }
 }
 
-/// Four digits, thousands apart.
+/// Formats four digits, with thousands separators.
 fn shown(value: f64) -> String {
     if value.abs() < 1_000.0 {
         let decimals = match value.abs() {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_legible() {
+    fn numbers_have_separators() {
         for (value, expected) in [
             (0.0, "0"),
             (0.1234, "0.123"),
@@ -219,10 +219,10 @@ mod tests {
     }
 
     fn outcome(naive: f64, right: f64) -> Outcome {
-        outcome_wanting(naive, right, None)
+        outcome_with_target(naive, right, None)
     }
 
-    fn outcome_wanting(naive: f64, right: f64, least: Option<f64>) -> Outcome {
+    fn outcome_with_target(naive: f64, right: f64, least: Option<f64>) -> Outcome {
         let ablation = Ablation {
             name: "d00",
             title: "A step",
@@ -242,18 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_must_be_reached() {
-        let reached = outcome_wanting(20.0, 50.0, Some(50.0));
+    fn targets_must_be_reached() {
+        let reached = outcome_with_target(20.0, 50.0, Some(50.0));
         assert!(reached.agrees && reached.missed().is_empty());
-        assert!(reached.text().contains("50.0 per s; wanted 50.0\n"), "{}", reached.text());
-        let missed = outcome_wanting(20.0, 50.0, Some(60.0));
+        assert!(reached.text().contains("50.0 per s; target 50.0\n"), "{}", reached.text());
+        let missed = outcome_with_target(20.0, 50.0, Some(60.0));
         assert!(!missed.agrees);
         assert_eq!(missed.missed(), ["d00, way: 50.0 of 60.0 per s"]);
-        assert!(missed.text().contains("; wanted 60.0: missed\n"), "{}", missed.text());
+        assert!(missed.text().contains("; target 60.0: missed\n"), "{}", missed.text());
     }
 
     #[test]
-    fn the_text_has_both_numbers_and_says_why_they_differ() {
+    fn the_text_has_both_numbers_and_the_reason() {
         let text = outcome(20.0, 50.0).text();
         assert!(
             text.contains("naive 20.0, right 50.0 per s; the source: 1 to 2: agrees"),

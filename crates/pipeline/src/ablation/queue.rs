@@ -1,5 +1,5 @@
-//! Steps 7 and 15: a queue of tasks before the workers, what becomes of those that it refuses, and
-//! what a line does when it is offered more than it can do.
+//! Steps 7 and 15: a queue of tasks in front of the workers, the fate of refused tasks, and the
+//! behavior of a line under overload.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -26,25 +26,26 @@ const BATCH: u32 = 1_024;
 const TICK: Duration = Duration::from_millis(10);
 const SMALL_QUEUE: usize = 1_000;
 const LARGE_QUEUE: usize = 1_000_000;
-/// Of step 15: as the source had it once.
+/// Queue size of step 15, as the source once had it.
 const MIDDLE_QUEUE: usize = 50_000;
-/// How much more is offered than can be done.
+/// Ratio of offered load to capacity.
 pub(super) const OVERLOAD: f64 = 2.0;
-/// Of a line that is offered what it can do on average, and more for a moment.
+/// Load that matches the capacity on average, and exceeds it in bursts.
 const OFFERED_PER_S: u64 = 200_000;
 const BURST_TICK: Duration = Duration::from_millis(100);
 
 pub(super) const D07: Ablation = Ablation {
     name: "d07",
-    title: "A queue that refuses, or one that makes the sender wait",
+    title: "A queue that refuses, or one that blocks the sender",
     unit: "% lost",
     expects: Expects::Less,
-    source: "a longer queue refused nothing in 16 hours; counted are 4.6 % fewer collected than \
-             generated",
-    teaches: "A queue that refuses loses tasks at the first burst that is longer than it is; a longer \
-              one only moves the burst at which it does, and costs memory and waiting. Credits keep \
-              the task where it is until somebody has room for it: nothing is lost at any length.",
-    otherwise: "the workers were quicker than the bursts.",
+    source: "a longer queue refused nothing in 16 hours; the counters show 4.6 % fewer collected \
+             than generated",
+    teaches: "A queue that refuses loses tasks at the first burst that exceeds its length; a \
+              longer one only shifts that point, and costs memory and waiting time. With credits, \
+              a task stays at its source until a worker has capacity for it: nothing is lost at \
+              any length.",
+    otherwise: "the workers were faster than the bursts.",
     variants: || {
         let row = |role, name: &str, length, policy| {
             Variant::new(role, name, move |time: Duration| {
@@ -85,15 +86,15 @@ pub(super) const D07: Ablation = Ablation {
 
 pub(super) const D15: Ablation = Ablation {
     name: "d15",
-    title: "Offered twice what can be done",
+    title: "Offered twice the capacity",
     unit: "% of what is done otherwise",
     expects: Expects::More,
     source: "3,000,000 per second offered left 1,000,000; then 4,150,000 with equal batches and reads \
              in a loop",
-    teaches: "A line that takes in what it then refuses pays for it in time that it lacks for the \
-              rest. With credits nobody makes what nobody has asked for, so too much offered costs \
-              nothing. Batches of different sizes are cut and joined again at each step.",
-    otherwise: "refusing was cheap enough here: one core takes tasks in while others hash.",
+    teaches: "A line that accepts tasks and then refuses them spends time on them that the others \
+              lack. With credits, no task is generated before it is requested, so excess load \
+              costs nothing. Batches of different sizes are split and joined at each step.",
+    otherwise: "refusing was cheap enough here: one core receives tasks while others hash.",
     variants: || {
         let right = |rate, overload| Whole { rate, overload, ..Whole::new("sha256x10-le") };
         let lines = |batches, reading| BatchLine {
@@ -123,7 +124,7 @@ pub(super) const D15: Ablation = Ablation {
     },
 };
 
-/// The naive line at twice of what it does when it makes its sender wait.
+/// The naive line at twice its own throughput with a blocking sender.
 pub(super) fn refusing() -> Variant {
     let line = |policy, rate| QueueLine { length: MIDDLE_QUEUE, policy, rate, tick: TICK };
     Variant::new(Role::Naive, "a queue of 50,000 that refuses", move |time| {
@@ -140,19 +141,19 @@ pub(super) fn goodput(able: f64, found: f64, note: &str) -> Sample {
     )
 }
 
-/// What a full queue does.
+/// Behavior of a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Refuse,
     Wait,
 }
 
-/// A line with a queue of single tasks before its workers.
+/// A line with a queue of single tasks in front of its workers.
 #[derive(Debug, Clone, Copy)]
 struct QueueLine {
     length: usize,
     policy: Policy,
-    /// Tasks per second that are offered; without it as many as go through.
+    /// Offered tasks per second; unlimited if `None`.
     rate: Option<u64>,
     tick: Duration,
 }
@@ -162,7 +163,7 @@ struct Found {
     offered: u64,
     refused: u64,
     done: u64,
-    /// While tasks were offered: so long it took.
+    /// Tasks completed while tasks were offered.
     done_in_time: u64,
     took: Duration,
     longest: usize,
@@ -191,18 +192,18 @@ struct Waiting {
 struct Queue {
     waiting: Mutex<Waiting>,
     is_there: Condvar,
-    has_room: Condvar,
+    has_space: Condvar,
 }
 
 impl Queue {
-    /// False: it was refused.
+    /// Returns false if the task was refused.
     fn put(&self, task: Task, line: &QueueLine) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.tasks.len() >= line.length {
             if line.policy == Policy::Refuse {
                 return false;
             }
-            self.has_room.wait(&mut waiting);
+            self.has_space.wait(&mut waiting);
         }
         waiting.tasks.push_back(task);
         waiting.longest = waiting.longest.max(waiting.tasks.len());
@@ -216,7 +217,7 @@ impl Queue {
         loop {
             if let Some(task) = waiting.tasks.pop_front() {
                 drop(waiting);
-                self.has_room.notify_one();
+                self.has_space.notify_one();
                 return Some(task);
             }
             if waiting.is_over {
@@ -250,7 +251,8 @@ impl QueueLine {
                 });
             }
             let refused = self.take_in(from, queue);
-            // What still waits is done without anything coming in: no part of the rate.
+            // The tasks that still wait are completed without new input, and do not count for the
+            // rate.
             let (done_in_time, took) = (done.load(Ordering::Relaxed), started.elapsed());
             queue.end();
             Ok::<_, anyhow::Error>((join(generating)?, refused?, done_in_time, took))

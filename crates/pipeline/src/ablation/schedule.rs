@@ -1,4 +1,4 @@
-//! A schedule that nobody can slow down, at half of what the pipeline can do and at twice as much.
+//! An open-loop schedule at half and at twice the capacity of the pipeline.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,28 +12,29 @@ use crate::ablation::{Ablation, Expects, Role, Sample, Variant, real, stretched,
 use crate::generator::{Overload, Overloaded, Rate};
 
 const TASK: &str = "sha256x10-le";
-/// Start and end are a small part of it.
+/// Long compared with start and end.
 const TIME: Duration = Duration::from_millis(400);
-/// A run that shall fail has so long to do so.
+/// Limit for a run that is expected to fail.
 const FAIL_TIME: Duration = Duration::from_secs(2);
-/// Of what is done otherwise.
+/// Target, in percent of the normal throughput.
 const GOODPUT_PERCENT_MIN: f64 = 95.0;
-/// So short that latencies are the pipeline's and not the tick's.
+/// So short that the pipeline dominates the latencies, not the tick.
 const PACED_TICK: Duration = Duration::from_millis(1);
 const PACED_SHARE: f64 = 0.5;
 
 pub(super) const OVERLOAD: Ablation = Ablation {
     name: "overload",
     title: "Twice the capacity offered, by policy",
-    unit: "% of what is done otherwise",
+    unit: "% of normal throughput",
     expects: Expects::Anything,
-    source: "3,000,000 per second offered left 1,000,000; wanted are 95 % of what is done otherwise",
-    teaches: "What waits is one number until an executor has asked for it, so too much offered costs \
-              no memory and no time. `queue` does all of it, later; `shed` gives up the oldest and \
-              counts them; `fail` ends the run as soon as a tenth of a second's tasks wait. Each is \
-              measured beside the capacity of the same moment. (The line that refuses does what it \
-              does by losing tasks, and so cheap is refusing that it shows in nothing else.)",
-    otherwise: "something else used the machine between the two runs of a pair.",
+    source: "3,000,000 per second offered left 1,000,000; the target is 95 % of normal throughput",
+    teaches: "The backlog is a single counter until an executor requests tasks, so excess load \
+              costs no memory and no time. `queue` completes all of it, later; `shed` drops the \
+              oldest and counts them; `fail` ends the run once a tenth of a second's tasks are \
+              waiting. Each is measured against the capacity at the same moment. (The line that \
+              refuses reaches its throughput by losing tasks, and refusing is so cheap that \
+              nothing else shows it.)",
+    otherwise: "another process used the machine between the two runs of a pair.",
     variants: || {
         let fail = Variant::new(Role::Other, "the pipeline, fail: until the run has ended", fails);
         vec![
@@ -45,7 +46,7 @@ pub(super) const OVERLOAD: Ablation = Ablation {
     },
 };
 
-/// What is done as fast as it is taken; then twice of it is offered.
+/// Measures the capacity, then offers twice of it.
 fn overloaded(time: Duration, overload: Overload) -> Result<(f64, Whole)> {
     let able = Whole::new(TASK).run(stretched(time, TIME))?.per_second();
     let rate = Rate::PerSecond(whole_rate(able * TIMES).max(1));
@@ -85,7 +86,7 @@ fn fails(time: Duration) -> Result<Sample> {
     let outcome = whole.run(stretched(time, FAIL_TIME));
     let took_ms = started.elapsed().as_secs_f64() * 1e3;
     match outcome {
-        Ok(_) => Ok(Sample::with_note(took_ms, "it was not overloaded")),
+        Ok(_) => Ok(Sample::with_note(took_ms, "not overloaded")),
         Err(error) if error.is::<Overloaded>() => Ok(Sample::with_note(took_ms, error.to_string())),
         Err(error) => Err(error),
     }
@@ -93,7 +94,7 @@ fn fails(time: Duration) -> Result<Sample> {
 
 fn resent(report: &Report) -> String {
     let status = &report.summary.generator.status;
-    format!("{} frames sent again", status.resent_frames)
+    format!("{} frames resent", status.resent_frames)
 }
 
 pub(super) const PACED: Ablation = Ablation {
@@ -102,15 +103,15 @@ pub(super) const PACED: Ablation = Ablation {
     unit: "ms p99",
     expects: Expects::Anything,
     source: "the first program measured no latency; its batches left once a second, or each 10 ms",
-    teaches: "A clock that starts when a task is sent does not see how long it waited to be sent: \
-              for its tick, for an executor, or because the machine stood still. Latency runs from \
-              when a task was due, a batch counts by its oldest task, and ticks that came late are \
-              caught up and declared.",
-    otherwise: "tasks that were due were not collected.",
+    teaches: "A clock that starts when a task is sent misses how long the task waited to be sent: \
+              for its tick, for an executor, or because the machine stalled. Latency is measured \
+              from the due time, a batch counts by its oldest task, and late ticks are caught up \
+              and reported.",
+    otherwise: "due tasks were not collected.",
     variants: || {
         let found: Shared = Rc::new(RefCell::new(None));
         let measuring = Rc::clone(&found);
-        let sent = Variant::new(Role::Naive, "from when a batch was sent", move |time| {
+        let sent = Variant::new(Role::Naive, "from the sending of a batch", move |time| {
             let paced = Paced::measure(time)?;
             let status = &paced.report.summary.generator.status;
             let sample = Sample::with_note(ms(status.service.p99_ns), paced.offered());
@@ -119,23 +120,23 @@ pub(super) const PACED: Ablation = Ablation {
         });
         vec![
             sent,
-            due(&found, Role::Right, "from when its first task was due", |paced| {
+            due(&found, Role::Right, "from the due time of its first task", |paced| {
                 Sample::new(paced.report.p99_ms())
             }),
-            due(&found, Role::Other, "from when it was due, p50", |paced| {
+            due(&found, Role::Other, "from the due time, p50", |paced| {
                 Sample::new(ms(paced.report.summary.generator.status.latency.p50_ns))
             })
             .in_unit("ms"),
-            due(&found, Role::Other, "from when it was due, p99.99", |paced| {
+            due(&found, Role::Other, "from the due time, p99.99", |paced| {
                 Sample::new(ms(paced.report.summary.generator.status.latency.p9999_ns))
             })
             .in_unit("ms"),
-            due(&found, Role::Other, "from when it was due, the longest", |paced| {
+            due(&found, Role::Other, "from the due time, maximum", |paced| {
                 Sample::new(ms(paced.report.summary.generator.status.latency.max_ns))
             })
             .in_unit("ms"),
-            due(&found, Role::Other, "ticks that came late", Paced::late).in_unit("%"),
-            due(&found, Role::Other, "collected of what the schedule says", Paced::kept)
+            due(&found, Role::Other, "late ticks", Paced::late).in_unit("%"),
+            due(&found, Role::Other, "collected share of the schedule", Paced::kept)
                 .in_unit("%")
                 .at_least(100.0),
         ]
@@ -144,7 +145,7 @@ pub(super) const PACED: Ablation = Ablation {
 
 type Shared = Rc<RefCell<Option<Paced>>>;
 
-/// One run, of which each row shows something.
+/// One run; each row shows an aspect of it.
 struct Paced {
     able: f64,
     rate: u64,
@@ -152,7 +153,7 @@ struct Paced {
     report: Report,
 }
 
-/// A row that shows something of the last run.
+/// Creates a row from the last run.
 fn due(
     found: &Shared,
     role: Role,

@@ -1,5 +1,5 @@
-//! Two executors, of which one takes four times as long: what it costs where batches are dealt in turn,
-//! and where they go to whoever has asked for them.
+//! Two executors, one of which is four times slower: the cost if batches are dealt in turn, and if
+//! executors request them.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -21,29 +21,29 @@ use crate::task::{
     BatchTask, Codec, Exercise, INPUT_BYTES, Ids, Kernel, Maker, OUTPUT_BYTES, TaskError,
 };
 
-/// What a batch takes. They wait instead of computing, so that on few cores neither takes the
-/// other's: what is measured is who gets the work.
+/// Time per batch. Executors sleep instead of computing, so that they do not compete for a few
+/// cores: the test measures how work is distributed.
 const QUICK: Duration = Duration::from_millis(4);
 const THROTTLED_TIME: Duration = Duration::from_millis(16);
 const BATCH: u32 = 64;
-/// Some hundred batches: the last ones, when one executor is ready before the other, are few.
+/// About a hundred batches: at the end, one executor is idle for only a few.
 const TIME: Duration = Duration::from_millis(800);
-/// Of what both do alone.
+/// Target, in percent of the sum of both.
 const SHARE_PERCENT_MIN: f64 = 95.0;
-/// Batches that wait for an executor whose turn it was.
+/// Batches that wait for the executor whose turn it is.
 const WAITING_MAX: usize = 4;
 
 pub(super) const THROTTLED: Ablation = Ablation {
     name: "throttled",
     title: "One throttled executor of two",
-    unit: "% of what both do alone",
+    unit: "% of the sum of both",
     expects: Expects::More,
-    source: "the first program had one executor; wanted are 95 % of the sum",
-    teaches: "Dealt in turn, everyone is as slow as the slowest: whoever deals stands before a full \
-              queue while the other one starves. Where batches go to whoever has asked for some, a \
-              throttled executor costs its own share and no more; and as each asks for as much as it \
-              does in a moment, all end together.",
-    otherwise: "the machine was so busy that waiting took longer than it should.",
+    source: "the first program had one executor; the target is 95 % of the sum",
+    teaches: "If batches are dealt in turn, all executors are as slow as the slowest: the dealer \
+              blocks on a full queue while the other executor starves. If executors request \
+              batches, a throttled one costs only its own share; and because each requests as much \
+              as it completes in a short time, all end together.",
+    otherwise: "the machine was so busy that sleeps took longer than requested.",
     variants: || {
         let alone_per_s = || Rc::new(Cell::new(0.0_f64));
         let (quick, slow) = (alone_per_s(), alone_per_s());
@@ -65,8 +65,8 @@ pub(super) const THROTTLED: Ablation = Ablation {
             })
         };
         vec![
-            alone("the quick one alone", QUICK, &quick),
-            alone("the throttled one alone, a quarter as quick", THROTTLED_TIME, &slow),
+            alone("the fast one alone", QUICK, &quick),
+            alone("the throttled one alone, a quarter as fast", THROTTLED_TIME, &slow),
             both(Role::Naive, "both, batches dealt in turn", dealt),
             both(Role::Right, "both, batches by credits: the pipeline", |time| {
                 pipeline(&[QUICK, THROTTLED_TIME], time)
@@ -76,7 +76,7 @@ pub(super) const THROTTLED: Ablation = Ablation {
     },
 };
 
-/// Waits for each batch.
+/// Sleeps for each batch.
 #[derive(Debug)]
 struct Waiting {
     task: Arc<dyn BatchTask>,
@@ -127,7 +127,8 @@ impl BatchTask for Waiting {
     }
 }
 
-/// The pipeline with an executor of one thread for each of these times. Tasks per second.
+/// Runs the pipeline with a single-threaded executor for each of these times. Returns tasks per
+/// second.
 fn pipeline(waits: &[Duration], time: Duration) -> Result<f64> {
     let makers: Vec<Maker> = waits.iter().copied().map(Waiting::maker).collect();
     let whole = Whole { batch: BATCH, executors: waits.len(), threads: 1, ..Whole::new("nop") };
@@ -135,7 +136,8 @@ fn pipeline(waits: &[Duration], time: Duration) -> Result<f64> {
     Ok(whole.run_by(stretched(time, TIME), changes)?.per_second())
 }
 
-/// Batches to each executor in turn, waiting until it has room. Tasks per second.
+/// Sends batches to each executor in turn, blocking while its queue is full. Returns tasks per
+/// second.
 fn dealt(time: Duration) -> Result<f64> {
     let task = Exercise::new(Codec::Nop, work::SEED, Kernel::Serial);
     let done = AtomicU64::new(0);

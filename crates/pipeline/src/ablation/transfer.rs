@@ -1,4 +1,4 @@
-//! Steps 5, 6, 10, 11 and 13: how tasks get from one program to the next.
+//! Steps 5, 6, 10, 11 and 13: transferring tasks from one program to the next.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::task::Kernel;
 
 const BUFFER_BYTES: usize = 64 << 10;
 const BATCH: usize = 4_096;
-/// Of the rows that show what a tick does.
+/// Rate of the rows that show the effect of a tick.
 const TICK_RATE: u64 = 200_000;
 
 pub(super) const D05: Ablation = Ablation {
@@ -21,9 +21,9 @@ pub(super) const D05: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "40,000 to 70,000 per second",
-    teaches: "A system call costs as much as a task. Buffers of a few KiB are enough: beyond that a \
-              call is spread over so many records that nothing is left to save.",
-    otherwise: "system calls cost nothing beside a task here.",
+    teaches: "A system call costs as much as a task. Buffers of a few KiB are enough: beyond that, \
+              a call is amortized over so many records that no further gain is possible.",
+    otherwise: "the cost of system calls is negligible next to a task here.",
     variants: || {
         let line = |buffer_bytes| FieldLine { buffer_bytes, flush: Flush::WhenFull, rate: None };
         let row = |role, name: &str, buffer_bytes| {
@@ -47,9 +47,9 @@ pub(super) const D06: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "70,000 to 150,000 per second, and tasks lost by a queue that refuses (d07)",
-    teaches: "A buffer that is flushed after each record is none. A flush by time bounds how long a \
-              record waits, and costs a call per period instead of one per record.",
-    otherwise: "system calls cost nothing beside a task here.",
+    teaches: "A buffer that is flushed after each record has no effect. A periodic flush bounds \
+              how long a record waits, and costs a call per period instead of one per record.",
+    otherwise: "the cost of system calls is negligible next to a task here.",
     variants: || {
         let row = |role, name: &str, flush| {
             Variant::new(role, name, move |time| {
@@ -73,10 +73,10 @@ pub(super) const D10: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "processors 30 % busy at 500,000 per second; 100 % and 600,000 with batches",
-    teaches: "What is handed over costs the same for one task and for thousands: a lock, a wake-up, \
-              two system calls. From some hundred tasks on the processors do nothing but hash; much \
-              larger batches gain nothing and wait longer.",
-    otherwise: "handing over costs nothing beside a task here.",
+    teaches: "A handover costs the same for one task and for thousands: a lock, a wake-up, two \
+              system calls. From about a hundred tasks on, the processors only hash; much larger \
+              batches gain nothing and wait longer.",
+    otherwise: "the cost of a handover is negligible next to a task here.",
     variants: || {
         let row = |role, batch: usize| {
             Variant::new(role, format!("{batch} tasks"), move |time| {
@@ -105,15 +105,15 @@ pub(super) const D10: Ablation = Ablation {
 
 pub(super) const D11: Ablation = Ablation {
     name: "d11",
-    title: "Text or bytes, new or used-again memory, and ticks",
+    title: "Text or bytes, new or reused memory, and ticks",
     unit: "tasks/s",
     expects: Expects::More,
     source: "600,000 to 1,300,000 per second",
-    teaches: "Text is made, sent and read again, digit by digit; bytes are only copied. Memory that is \
-              used again is in the cache. A thread that only sends helps where a write waits for the \
-              wire, and is one more hand-over where it does not. Short ticks do not make it faster \
-              but let no one wait: the last rows.",
-    otherwise: "hashing takes so long here that text and memory do not show.",
+    teaches: "Text is formatted, sent and parsed again, digit by digit; bytes are only copied. \
+              Reused memory is in the cache. A dedicated sending thread helps if writes wait for \
+              the network, and is one more handover otherwise. Short ticks do not increase \
+              throughput but shorten waiting: the last rows.",
+    otherwise: "hashing is so slow here that text and memory make no difference.",
     variants: || {
         let binary = BatchLine::right(BATCH, Kernel::Lanes);
         let text = BatchLine { records: Records::Text, results: Results::Copied, ..binary };
@@ -128,7 +128,7 @@ pub(super) const D11: Ablation = Ablation {
                     tick: Duration::from_millis(ms),
                     ..Whole::new("sha256x10-le")
                 };
-                // A tick needs its time to come.
+                // The effect of a tick needs time to appear.
                 let report = whole.run(stretched(time, Duration::from_millis(1_100)))?;
                 Ok(Sample::new(report.p99_ms()))
             };
@@ -137,10 +137,10 @@ pub(super) const D11: Ablation = Ablation {
         vec![
             row(Role::Naive, "text, new memory", text),
             row(Role::Other, "bytes, new memory", BatchLine { results: Results::Copied, ..binary }),
-            row(Role::Right, "bytes, memory used again", binary),
+            row(Role::Right, "bytes, reused memory", binary),
             row(
                 Role::Other,
-                "the same, and a thread that sends",
+                "the same, with a sending thread",
                 BatchLine { has_sender: true, ..binary },
             ),
             tick(1_000),
@@ -157,10 +157,10 @@ pub(super) const D13: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "1,500,000 to 2,000,000 per second",
-    teaches: "A result that is written where it is sent from is touched once. An allocation and two \
-              copies per task, and a read per record at the other end, cost as much as hashing does \
-              with a good kernel.",
-    otherwise: "hashing takes so long here that copies do not show.",
+    teaches: "A result that is written directly into the send buffer is touched once. An \
+              allocation and two copies per task, and a read per record at the other end, cost as \
+              much as hashing with a good kernel.",
+    otherwise: "hashing is so slow here that copies make no difference.",
     variants: || {
         let right = BatchLine { reading: Reading::Whole, ..BatchLine::right(BATCH, Kernel::Lanes) };
         let row = |role, name: &str, line: BatchLine| {

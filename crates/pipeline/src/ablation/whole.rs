@@ -1,4 +1,4 @@
-//! The pipeline itself, beside the naive ways; steps 3 and 9, and its speed.
+//! The pipeline itself, for comparison with the naive lines; steps 3 and 9, and its speed.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::status::Status;
 use crate::task::Plan;
 use crate::task::{Kernel, Maker};
 
-/// Batches in flight: enough for two cores, and quickly over at the end.
+/// Batches in flight: enough for two cores, and few enough to finish quickly at the end.
 const WINDOW: usize = 64;
-/// Of step 9.
-const WANTED_PER_S: u64 = 500_000;
-/// What two cores must do with hashes, and without any work.
+/// Target rate of step 9.
+const TARGET_PER_S: u64 = 500_000;
+/// Target for two cores with hashes, and without any work.
 const HASHED_PER_S_MIN: f64 = 10e6;
-const NOTHING_PER_S_MIN: f64 = 40e6;
+const IDLE_PER_S_MIN: f64 = 40e6;
 
 pub(super) const D03: Ablation = Ablation {
     name: "d03",
@@ -31,9 +31,9 @@ pub(super) const D03: Ablation = Ablation {
     unit: "tasks/s",
     expects: Expects::More,
     source: "40,000 per second reached with one thread more than there are cores",
-    teaches: "Hashing scales with cores, and with nothing else: a thread more than cores fills the \
-              moments in which another waits for its socket, twice as many only change places.",
-    otherwise: "there is one core, or its neighbours were busy with something else.",
+    teaches: "Hashing scales with cores and nothing else: one thread more than cores fills the \
+              time in which another waits for its socket; twice as many only compete.",
+    otherwise: "there is one core, or its neighbors were busy with other work.",
     variants: || {
         let row = |role, threads: usize| {
             Variant::new(role, format!("{threads} threads"), move |time| {
@@ -55,26 +55,26 @@ pub(super) const D09: Ablation = Ablation {
     title: "Half a million per second, from end to end",
     unit: "% of 500,000 tasks/s",
     expects: Expects::More,
-    source: "500,000 per second reached, where the first designs stood at 40,000",
-    teaches: "At a paced rate the question is not how much goes through but whether all of it does, \
-              and how late. Steps 5 to 8 together make the difference; with credits a schedule that \
-              is kept loses nothing.",
-    otherwise: "system calls are so quick here that the first design keeps the schedule too.",
+    source: "500,000 per second reached, compared with 40,000 of the first designs",
+    teaches: "At a paced rate the question is not the throughput but whether all tasks complete, \
+              and how late. Steps 5 to 8 together make the difference; with credits, a sustainable \
+              schedule loses nothing.",
+    otherwise: "system calls are so fast here that the first design also sustains the schedule.",
     variants: || {
         vec![
             Variant::new(Role::Naive, "the line before step 5", |time| {
                 let line =
-                    FieldLine { buffer_bytes: 0, flush: Flush::WhenFull, rate: Some(WANTED_PER_S) };
+                    FieldLine { buffer_bytes: 0, flush: Flush::WhenFull, rate: Some(TARGET_PER_S) };
                 Ok(reached(line.run(time)?.per_second()))
             }),
             Variant::new(Role::Right, "the pipeline", |time| {
-                let rate = Rate::PerSecond(WANTED_PER_S);
+                let rate = Rate::PerSecond(TARGET_PER_S);
                 let report = Whole { rate, ..Whole::new("sha256x10-le") }.run(time)?;
                 let generator = &report.summary.generator;
                 let right = generator.account.verified_right;
                 Ok(Sample::with_note(
                     reached(per_second(generator.status.collected, time)).value,
-                    format!("p99 {:.2} ms, {right} samples right", report.p99_ms()),
+                    format!("p99 {:.2} ms, {right} samples correct", report.p99_ms()),
                 ))
             }),
         ]
@@ -83,16 +83,17 @@ pub(super) const D09: Ablation = Ablation {
 
 pub(super) const SPEED: Ablation = Ablation {
     name: "speed",
-    title: "What the pipeline does on this machine",
+    title: "Throughput of the pipeline on this machine",
     unit: "tasks/s",
     expects: Expects::More,
-    source: "2,420,000 per second by three servers, 4,800,000 by one desktop computer of 20 threads; \
-             wanted of two cores are 10,000,000 with hashes and 40,000,000 without work",
-    teaches: "Over loopback, every task from its id to its acknowledgement, samples verified. The \
-              tasks without work show what the pipeline itself costs: a fraction of what hashing \
-              does, so that a better kernel shows in full.",
-    otherwise: "the figures that are wanted are those of two cores with the widest instructions, and \
-                of a machine that does nothing else.",
+    source: "2,420,000 per second by three servers, 4,800,000 by one desktop computer of 20 \
+             threads; the targets for two cores are 10,000,000 with hashes and 40,000,000 without \
+             work",
+    teaches: "Over loopback, every task from its id to its acknowledgement, with verified samples. \
+              The tasks without work show the cost of the pipeline itself: a fraction of the \
+              hashing, so a better kernel takes full effect.",
+    otherwise: "the targets apply to two cores with the widest instructions, on an otherwise idle \
+                machine.",
     variants: || {
         let row = |role, name: &str, whole: Whole| {
             Variant::new(role, name, move |time| {
@@ -109,7 +110,7 @@ pub(super) const SPEED: Ablation = Ablation {
                 Whole { kernel: Kernel::Serial, ..hashes() },
             ),
             row(Role::Right, "sha256x10-le", hashes()).at_least(HASHED_PER_S_MIN),
-            row(Role::Other, "nop", nothing()).at_least(NOTHING_PER_S_MIN),
+            row(Role::Other, "nop", nothing()).at_least(IDLE_PER_S_MIN),
             row(Role::Other, "sha256x10-le, one thread", Whole { threads: 1, ..hashes() }),
             row(Role::Other, "nop, one thread", Whole { threads: 1, ..nothing() }),
         ]
@@ -117,10 +118,10 @@ pub(super) const SPEED: Ablation = Ablation {
 };
 
 fn reached(rate: f64) -> Sample {
-    Sample::new(rate / real(WANTED_PER_S) * 100.0)
+    Sample::new(rate / real(TARGET_PER_S) * 100.0)
 }
 
-/// The pipeline, as one process.
+/// The pipeline, in one process.
 #[derive(Debug, Clone)]
 pub(super) struct Whole {
     pub(super) task: &'static str,
@@ -129,27 +130,27 @@ pub(super) struct Whole {
     pub(super) overload: Overload,
     pub(super) batch: u32,
     pub(super) executors: usize,
-    /// Of each executor.
+    /// Threads of each executor.
     pub(super) threads: usize,
     pub(super) kernel: Kernel,
 }
 
-/// What came of it.
+/// Outcome of a run.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) summary: LocalSummary,
-    /// Tasks collected, as the collector reported them, and when.
+    /// Collected tasks according to the collector's reports, with their times.
     seen: Vec<(Instant, u64)>,
 }
 
 impl Report {
-    /// From the schedule's start to the last acknowledgement.
+    /// From the start of the schedule to the last acknowledgement.
     pub(super) fn per_second(&self) -> f64 {
         let generator = &self.summary.generator;
         per_second(generator.status.collected, generator.took)
     }
 
-    /// How much of their threads' time the stages were busy.
+    /// Formats the busy share of each stage's thread time.
     fn stages(&self) -> String {
         let busy = |meter: &Reading| meter.shares()[0];
         let executors: Vec<String> = self
@@ -166,7 +167,7 @@ impl Report {
         )
     }
 
-    /// Between the first and the last report: start and end left out.
+    /// Between the first and the last report, so that start and end are excluded.
     pub(super) fn steady_per_second(&self) -> f64 {
         let ends = self.seen.first().zip(self.seen.last()).filter(|(first, last)| first.0 < last.0);
         let Some((first, last)) = ends else { return self.per_second() };
@@ -205,7 +206,7 @@ impl Whole {
         tasks.max(4 * u64::from(self.batch))
     }
 
-    /// But for these changes.
+    /// Runs it with these changes.
     pub(super) fn run_by(&self, time: Duration, changes: Changes<'_>) -> Result<Report> {
         let options = LocalOptions {
             stream: 1,

@@ -1,4 +1,4 @@
-//! Connections for the ablations: plain ones over loopback, and a link that is as slow as a wire.
+//! Connections for the ablations: plain loopback, and a link with the rate of a real network.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What TCP carries of a full Ethernet frame, with timestamps: 1,500 - 20 - 32.
+/// TCP payload of a full Ethernet frame, with timestamps: 1,500 - 20 - 32.
 pub(super) const SEGMENT_BYTES: u64 = 1_448;
-/// What the wire carries for it: also 14 of Ethernet's head, 4 of its check, 8 of preamble and 12
-/// of silence.
+/// Total bytes on the link for it: in addition, 14 of Ethernet header, 4 of checksum, 8 of preamble
+/// and 12 of interframe gap.
 // Source: IEEE 802.3, 3.1.1 and 4.4.2
 pub(super) const SEGMENT_WIRE_BYTES: u64 = SEGMENT_BYTES + 20 + 32 + 14 + 4 + 8 + 12;
 
-/// What is forwarded at once: short on the slowest link (5 ms at 100 Mb/s).
+/// Size of forwarded chunks: short even on the slowest link (5 ms at 100 Mb/s).
 const CHUNK_BYTES: usize = 64 << 10;
-/// Who sleeps too long may catch up so much: no wire saves more for later.
+/// Maximum lag that is caught up after oversleeping. A real link accumulates no credit.
 const BURST: Duration = Duration::from_millis(4);
-/// Sleeps shorter than this are not slept: the kernel would make them longer.
+/// Shorter sleeps are skipped: the kernel would prolong them.
 const SLEEP_MIN: Duration = Duration::from_micros(500);
 
-/// Two ends of a connection.
+/// Returns both ends of a connection.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let to = TcpStream::connect(listener.local_addr()?)?;
@@ -33,15 +33,15 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((to, from))
 }
 
-/// Records of so many bytes that a link of so many bits per second carries, framing included.
+/// Returns the records per second that a link of this rate carries, including framing.
 pub(super) fn records_per_second(bits_per_second: u64, record_bytes: u64) -> u64 {
     let payload = u128::from(bits_per_second / 8) * u128::from(SEGMENT_BYTES);
     let per_record = u128::from(SEGMENT_WIRE_BYTES) * u128::from(record_bytes);
     u64::try_from((payload + per_record / 2) / per_record).unwrap_or(u64::MAX)
 }
 
-/// A proxy that forwards, all connections together, what a link would: as many bits per second in
-/// each direction, framing counted.
+/// A proxy that forwards, for all connections together, at the rate of a link in each direction,
+/// including framing.
 #[derive(Debug)]
 pub(super) struct SlowLink {
     pub(super) address: SocketAddr,
@@ -61,7 +61,7 @@ impl SlowLink {
                     return;
                 }
                 if let Err(error) = client.and_then(|client| forward(client, upstream, &wires)) {
-                    tracing::debug!(%error, "the link has nobody behind it");
+                    tracing::debug!(%error, "could not connect to the upstream of the link");
                 }
             }
         });
@@ -70,11 +70,11 @@ impl SlowLink {
 }
 
 impl Drop for SlowLink {
-    /// The listener's thread wakes up, sees that it is over, and ends.
+    /// Wakes the listener's thread, which then ends.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         if let Err(error) = TcpStream::connect(self.address) {
-            tracing::debug!(%error, "the link's listener has ended");
+            tracing::debug!(%error, "the listener of the link has ended");
         }
     }
 }
@@ -92,9 +92,9 @@ fn forward(
         let wire = Arc::clone(wire);
         thread::spawn(move || {
             if let Err(error) = carry(&from, &to, &wire) {
-                tracing::debug!(%error, "a connection over the link ended");
+                tracing::debug!(%error, "connection over the link ended");
             }
-            // What one end has closed ends for the other; ending what has ended is no failure.
+            // Propagate the end of the stream; shutting down twice is harmless.
             let _ = to.shutdown(Shutdown::Write);
             let _ = from.shutdown(Shutdown::Read);
         });
@@ -117,7 +117,7 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, wire: &Mutex<Wire>) -> io::Re
     }
 }
 
-/// One direction of a link: when it has sent all that it was given.
+/// One direction of a link: when it has sent all accepted bytes.
 #[derive(Debug)]
 struct Wire {
     bits_per_second: u64,
@@ -129,7 +129,7 @@ impl Wire {
         Self { bits_per_second, free_at: None }
     }
 
-    /// How long it takes until these bytes are on the wire too.
+    /// Returns how long it takes until these bytes are sent.
     fn take(&mut self, bytes: usize, now: Instant) -> Duration {
         let bytes = u128::try_from(bytes).expect("128 bits");
         let wire_bits = bytes * u128::from(SEGMENT_WIRE_BYTES) * 8;
@@ -157,8 +157,8 @@ mod tests {
         }
     }
 
-    /// In a second of a clock that the test turns: exactly what the limit says, however late the
-    /// sender comes within a burst.
+    /// One second of simulated time: exactly the limit, however late the sender calls within a
+    /// burst.
     #[test]
     fn a_wire_carries_its_rate() {
         let start = Instant::now();
@@ -170,13 +170,13 @@ mod tests {
         }
         let records = bytes / 44;
         assert!((266_000..269_500).contains(&records), "{records}");
-        // What was not used is lost, but for one burst.
+        // Unused capacity is lost, except for one burst.
         let later = now + Duration::from_secs(5);
         assert!(wire.take(125_000, later) > Duration::from_millis(5));
     }
 
     #[test]
-    fn what_goes_over_the_link_comes_out() {
+    fn the_link_forwards_everything() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let link = SlowLink::start(listener.local_addr().unwrap(), 1_000_000_000).unwrap();
         let mut client = TcpStream::connect(link.address).unwrap();

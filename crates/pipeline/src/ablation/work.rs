@@ -1,4 +1,4 @@
-//! The exercise as one would write it first: one task, ten hashes, one after the other.
+//! The exercise in its naive form: one task, ten hashes, one after the other.
 
 use sha2::{Digest, Sha256};
 
@@ -6,15 +6,15 @@ use crate::task::Inputs;
 
 pub(super) const SEED: u64 = 1;
 pub(super) const DIGEST_BYTES: usize = 32;
-/// Each task is hashed so often.
+/// Number of hash iterations per task.
 pub(super) const LINKS: usize = 10;
 
-/// x and y of a task.
+/// Returns x and y of a task.
 pub(super) fn input(id: u64) -> (u16, u16) {
     Inputs::new(SEED).of(id)
 }
 
-/// x^y mod 2^64, little-endian, and 24 zeros: what is hashed first.
+/// Returns x^y mod 2^64, little-endian, and 24 zeros: the first hash input.
 pub(super) fn message(x: u16, y: u16) -> [u8; DIGEST_BYTES] {
     let power = u64::from(x).wrapping_pow(u32::from(y));
     let mut message = [0; DIGEST_BYTES];
@@ -22,7 +22,7 @@ pub(super) fn message(x: u16, y: u16) -> [u8; DIGEST_BYTES] {
     message
 }
 
-/// The result of a task.
+/// Returns the result of a task.
 pub(super) fn digest(x: u16, y: u16) -> [u8; DIGEST_BYTES] {
     (0..LINKS).fold(message(x, y), |bytes, _| Sha256::digest(bytes).into())
 }

@@ -1,5 +1,5 @@
-//! A message broker that speaks NATS' client protocol: lines and payloads over one connection, one
-//! half to send with and one to hear with. Blocking; for networks that are trusted, without TLS.
+//! A client for brokers with the NATS protocol: lines and payloads over one connection, with a
+//! sending and a receiving half. Blocking; for trusted networks, without TLS.
 
 // Source: docs.nats.io, reference/protocols/client
 
@@ -12,39 +12,39 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// For a connection to be made and greeted.
+/// Limit for connecting and for the broker's greeting.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// A broker says in one line which others it knows.
+/// Limit for a line. A broker lists all its known peers in one line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// What a broker takes in one message if it does not say otherwise.
-const MESSAGE_BYTES_USUAL: usize = 1 << 20;
+/// Default limit of a broker for one message.
+const MESSAGE_BYTES_DEFAULT: usize = 1 << 20;
 const CONNECT: &[u8] = b"CONNECT {\"verbose\":false,\"pedantic\":false,\"lang\":\"rust\",\
     \"version\":\"1\",\"protocol\":1,\"echo\":false,\"name\":\"myriad pipeline\"}\r\nPING\r\n";
 
-/// Why a broker is of no use.
+/// Reason why a broker cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum BrokerError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
-    #[error("the broker says {0}")]
-    Said(String),
-    #[error("the broker wants {0}, which this program has not")]
-    Wants(&'static str),
-    #[error("this is no broker: {0:?}")]
-    Strange(String),
-    #[error("a message of {bytes} bytes, where {max} were agreed")]
+    #[error("the broker reported {0}")]
+    Reported(String),
+    #[error("the broker requires {0}, which is not supported")]
+    Requires(&'static str),
+    #[error("not a NATS broker: {0:?}")]
+    Malformed(String),
+    #[error("message of {bytes} bytes exceeds the limit of {max}")]
     TooLong { bytes: usize, max: usize },
-    #[error("message {found} came where {expected} was due: the broker has dropped some")]
+    #[error("received message {found} instead of {expected}: the broker dropped messages")]
     Missing { expected: u64, found: u64 },
-    #[error("a message that is too short")]
+    #[error("message too short")]
     Short,
-    #[error("a message of kind {0}")]
+    #[error("unknown message kind {0}")]
     Kind(u8),
 }
 
-/// What a broker says first.
+/// The broker's greeting.
 #[derive(Debug, Deserialize)]
 struct Info {
     max_payload: Option<usize>,
@@ -54,75 +54,75 @@ struct Info {
     tls_required: bool,
 }
 
-/// The half that speaks; shared by threads.
+/// The sending half; shared by threads.
 #[derive(Debug, Clone)]
-pub(super) struct Speaker {
+pub(super) struct NatsSender {
     stream: Arc<Mutex<TcpStream>>,
-    /// Of one message.
+    /// Limit for one message.
     pub(super) message_bytes_max: usize,
 }
 
-/// The half that hears.
+/// The receiving half.
 #[derive(Debug)]
-pub(super) struct Hearer {
+pub(super) struct NatsReceiver {
     from: BufReader<TcpStream>,
     line: Vec<u8>,
-    speaker: Speaker,
+    sender: NatsSender,
     message_bytes_max: usize,
 }
 
-/// One line of a broker.
+/// One line from a broker.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// A message of so many bytes follows.
+    /// A message of this many bytes follows.
     Message(usize),
     Ping,
     Pong,
-    /// Nothing that matters here.
+    /// A line that can be ignored.
     Other,
 }
 
-/// Messages above `message_bytes_max` are refused before they are read.
+/// Connects to a broker. Messages above `message_bytes_max` are refused before they are read.
 pub(super) fn connect(
     address: SocketAddr,
     message_bytes_max: usize,
-) -> Result<(Speaker, Hearer), BrokerError> {
+) -> Result<(NatsSender, NatsReceiver), BrokerError> {
     let stream = TcpStream::connect_timeout(&address, GREETING_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     let from = BufReader::with_capacity(message_bytes_max, stream.try_clone()?);
     let stream = Arc::new(Mutex::new(stream));
-    let speaker = Speaker { stream, message_bytes_max: MESSAGE_BYTES_USUAL };
-    let mut hearer = Hearer { from, line: Vec::new(), speaker, message_bytes_max };
-    hearer.read_line()?;
-    let info = hearer.line.strip_prefix(b"INFO ").ok_or_else(|| hearer.strange())?;
-    let info: Info = serde_json::from_slice(info).map_err(|_| hearer.strange())?;
+    let sender = NatsSender { stream, message_bytes_max: MESSAGE_BYTES_DEFAULT };
+    let mut receiver = NatsReceiver { from, line: Vec::new(), sender, message_bytes_max };
+    receiver.read_line()?;
+    let info = receiver.line.strip_prefix(b"INFO ").ok_or_else(|| receiver.malformed())?;
+    let info: Info = serde_json::from_slice(info).map_err(|_| receiver.malformed())?;
     if info.tls_required {
-        return Err(BrokerError::Wants("TLS"));
+        return Err(BrokerError::Requires("TLS"));
     }
     if info.auth_required {
-        return Err(BrokerError::Wants("a password"));
+        return Err(BrokerError::Requires("a password"));
     }
-    hearer.speaker.message_bytes_max = info.max_payload.unwrap_or(MESSAGE_BYTES_USUAL);
-    hearer.speaker.stream.lock().write_all(CONNECT)?;
+    receiver.sender.message_bytes_max = info.max_payload.unwrap_or(MESSAGE_BYTES_DEFAULT);
+    receiver.sender.stream.lock().write_all(CONNECT)?;
     loop {
-        hearer.read_line()?;
-        if parse(&hearer.line)? == Line::Pong {
+        receiver.read_line()?;
+        if parse(&receiver.line)? == Line::Pong {
             break;
         }
     }
-    hearer.wait_at_most(None)?;
-    Ok((hearer.speaker.clone(), hearer))
+    receiver.wait_at_most(None)?;
+    Ok((receiver.sender.clone(), receiver))
 }
 
-impl Speaker {
-    /// From now on messages of this subject come; those of a group come to one of its members.
+impl NatsSender {
+    /// Subscribes to a subject. Each message to a group is delivered to one of its members.
     pub(super) fn subscribe(&self, subject: &str, group: Option<&str>) -> io::Result<()> {
         let group = group.map(|group| format!("{group} ")).unwrap_or_default();
         self.stream.lock().write_all(format!("SUB {subject} {group}1\r\n").as_bytes())
     }
 
-    /// `parts` together are the message.
+    /// Publishes the concatenation of `parts`.
     pub(super) fn publish(&self, subject: &str, parts: &[&[u8]]) -> Result<(), BrokerError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if bytes > self.message_bytes_max {
@@ -138,30 +138,31 @@ impl Speaker {
         Ok(self.stream.lock().write_all(&message)?)
     }
 
-    /// No more is said; what was said is still taken. Ending what has ended is no failure.
+    /// Shuts down the sending direction; data already sent is still delivered. Repeating it is
+    /// harmless.
     pub(super) fn end(&self) {
         let _ = self.stream.lock().shutdown(Shutdown::Write);
     }
 
-    /// A handle to end both halves with.
+    /// Returns a handle that can close both halves.
     pub(super) fn stream(&self) -> io::Result<TcpStream> {
         self.stream.lock().try_clone()
     }
 }
 
-impl Hearer {
-    /// `None`: silence is no failure.
+impl NatsReceiver {
+    /// Sets the read timeout; `None` disables it.
     pub(super) fn wait_at_most(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.from.get_ref().set_read_timeout(timeout)
     }
 
-    /// The next message, in `message`. Questions whether one is still there are answered meanwhile.
+    /// Receives the next message into `message`. Replies to pings in the meantime.
     pub(super) fn next(&mut self, message: &mut Vec<u8>) -> Result<(), BrokerError> {
         loop {
             self.read_line()?;
             match parse(&self.line)? {
                 Line::Message(bytes) => return self.read_message(bytes, message),
-                Line::Ping => self.speaker.stream.lock().write_all(b"PONG\r\n")?,
+                Line::Ping => self.sender.stream.lock().write_all(b"PONG\r\n")?,
                 Line::Pong | Line::Other => {}
             }
         }
@@ -176,24 +177,24 @@ impl Hearer {
         let mut end = [0; 2];
         self.from.read_exact(&mut end)?;
         if &end != b"\r\n" {
-            return Err(self.strange());
+            return Err(self.malformed());
         }
         Ok(())
     }
 
-    /// Without its end.
+    /// Reads a line without its terminator.
     fn read_line(&mut self) -> Result<(), BrokerError> {
         self.line.clear();
         match (&mut self.from).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line) {
             Ok(0) => return Err(BrokerError::Closed),
-            // With something unread on the other side, an end looks like a reset.
+            // If the peer closes with unread input, the kernel reports a reset.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 return Err(BrokerError::Closed);
             }
             read => read?,
         };
         if self.line.pop() != Some(b'\n') {
-            return Err(self.strange());
+            return Err(self.malformed());
         }
         if self.line.last() == Some(&b'\r') {
             self.line.pop();
@@ -201,31 +202,31 @@ impl Hearer {
         Ok(())
     }
 
-    fn strange(&self) -> BrokerError {
-        strange(&self.line)
+    fn malformed(&self) -> BrokerError {
+        malformed(&self.line)
     }
 }
 
-fn strange(line: &[u8]) -> BrokerError {
+fn malformed(line: &[u8]) -> BrokerError {
     let shown = &line[..line.len().min(60)];
-    BrokerError::Strange(String::from_utf8_lossy(shown).into_owned())
+    BrokerError::Malformed(String::from_utf8_lossy(shown).into_owned())
 }
 
 fn parse(line: &[u8]) -> Result<Line, BrokerError> {
-    let text = std::str::from_utf8(line).map_err(|_| strange(line))?;
+    let text = std::str::from_utf8(line).map_err(|_| malformed(line))?;
     let mut words = text.split_ascii_whitespace();
     match words.next() {
         Some("MSG") => {
-            // Subject, number of the subscription, perhaps whom to answer, length.
+            // Subject, subscription id, optional reply subject, length.
             let bytes = words.nth(2).map(|third| words.next().unwrap_or(third));
             let bytes = bytes.and_then(|bytes| bytes.parse().ok());
-            Ok(Line::Message(bytes.ok_or_else(|| strange(line))?))
+            Ok(Line::Message(bytes.ok_or_else(|| malformed(line))?))
         }
         Some("PING") => Ok(Line::Ping),
         Some("PONG") => Ok(Line::Pong),
         Some("+OK" | "INFO") => Ok(Line::Other),
-        Some("-ERR") => Err(BrokerError::Said(text["-ERR".len()..].trim().to_owned())),
-        _ => Err(strange(line)),
+        Some("-ERR") => Err(BrokerError::Reported(text["-ERR".len()..].trim().to_owned())),
+        _ => Err(malformed(line)),
     }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_understood() {
+    fn lines_are_parsed() {
         for (line, expected) in [
             ("MSG a.b 1 5", Line::Message(5)),
             ("MSG a.b 1 answer.to 70", Line::Message(70)),
@@ -246,10 +247,10 @@ mod tests {
             assert_eq!(parse(line.as_bytes()).unwrap(), expected, "{line}");
         }
         for line in ["", "MSG a.b 1", "MSG a.b 1 x", "MSG a.b 1 -1", "HTTP/1.1 400", "\u{fffd}"] {
-            assert!(matches!(parse(line.as_bytes()), Err(BrokerError::Strange(_))), "{line}");
+            assert!(matches!(parse(line.as_bytes()), Err(BrokerError::Malformed(_))), "{line}");
         }
-        let said = parse(b"-ERR 'Slow Consumer'").unwrap_err();
-        assert_eq!(said.to_string(), "the broker says 'Slow Consumer'");
+        let reported = parse(b"-ERR 'Slow Consumer'").unwrap_err();
+        assert_eq!(reported.to_string(), "the broker reported 'Slow Consumer'");
         assert!(parse(&[0xff]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `myriad pipeline ablation`: the steps of tuning, each measured both ways.
+//! `myriad pipeline ablation`: tuning steps, each measured in both variants.
 
 use anyhow::{Result, anyhow, bail};
 use lexopt::{Arg, Parser, ValueExt};
@@ -9,13 +9,13 @@ use crate::ablation::{ALL, Ablation, Budget};
 const HELP: &str = "\
 Usage: myriad pipeline ablation (NAME|all)... [OPTIONS]
 
-Measures steps by which such a program is tuned, the naive way beside the right one, and what the
-pipeline is held to. Fails if a figure that is wanted is missed; with --json the line says so.
+Measures the steps by which such a program is tuned, in a naive and an improved variant, and the
+pipeline's own targets. Fails if a target is missed; with --json the output line reports it.
 
   NAME               d01 to d16, limits; speed, paced, overload, throttled
-  -l, --list         Print what there is
-      --quick        Three repeats of a quarter of a second instead of five of a second
-      --json         A line of JSON for each
+  -l, --list         List the ablations
+      --quick        Three repeats of 0.25 s instead of five of 1 s
+      --json         Print one line of JSON for each
   -h, --help         Print this
 ";
 
@@ -60,7 +60,7 @@ fn list() -> String {
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Ablation>> {
     if names.is_empty() {
-        bail!("a name, or all, is missing; see myriad pipeline ablation --list");
+        bail!("missing name or all; see myriad pipeline ablation --list");
     }
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.to_vec());

@@ -1,4 +1,4 @@
-//! The options of all roles: one table of names, one place that reads them.
+//! The options of all roles: one table of names, parsed in one place.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::task::BATCH_MAX;
 use crate::task::Plan;
 use crate::task::{FileSums, Kernel, TaskSpec};
 
-/// Where the parts listen when nothing else is said: as the original's.
+/// Default ports, the same as the original's.
 const EXECUTOR_PORT: u16 = 25_522;
 const COLLECTOR_PORT: u16 = 25_523;
 const MONITOR_PORT: u16 = 25_524;
@@ -23,11 +23,11 @@ const PAGES_PORT: u16 = 25_580;
 
 const TICK_NS_MIN: u64 = 100_000;
 const TICK_NS_MAX: u64 = 10_000_000_000;
-/// A lease of nothing would have every batch sent again and again.
+/// A lease of zero would resend every batch again and again.
 const LEASE_NS_MIN: u64 = 1_000_000;
 const LEASE_NS_MAX: u64 = 86_400_000_000_000;
 
-/// Everything that can be said on the command line, with its default.
+/// All command-line options, with their defaults.
 #[derive(Debug, Clone)]
 pub(super) struct Arguments {
     pub(super) task: TaskSpec,
@@ -44,12 +44,12 @@ pub(super) struct Arguments {
     pub(super) overload: Overload,
     pub(super) backlog: Option<u64>,
     pub(super) executors: usize,
-    /// Each role is a process.
+    /// Runs each role as a separate process.
     pub(super) processes: bool,
     pub(super) threads: Option<usize>,
     pub(super) verify: Verify,
     pub(super) corrupt: f64,
-    /// A share: a run whose memory grows by more has failed.
+    /// Maximum growth of memory during a run, as a fraction.
     pub(super) growth_max: Option<f64>,
     pub(super) out: Option<PathBuf>,
     pub(super) log: Option<PathBuf>,
@@ -64,9 +64,9 @@ pub(super) struct Arguments {
     /// Where statuses are reported.
     pub(super) monitor: Option<SocketAddr>,
     pub(super) http: SocketAddr,
-    /// Of the monitor's files.
+    /// Layout of the monitor's files.
     pub(super) layout: Layout,
-    /// Options that have a value, as they were given.
+    /// Options that have a value, as given.
     pub(super) given: Vec<(String, String)>,
 }
 
@@ -110,19 +110,19 @@ impl Default for Arguments {
     }
 }
 
-/// What a command line asks for.
+/// The request in a command line.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum Request {
     Help,
     Run(Box<Arguments>),
 }
 
-/// Reads all options that a role has; `names` are theirs.
-pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Asked> {
+/// Parses all options of a role; `names` lists them.
+pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Request> {
     let mut arguments = Arguments::default();
     while let Some(argument) = parser.next()? {
         let name = match argument {
-            Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Help),
+            Arg::Short('h') | Arg::Long("help") => return Ok(Request::Help),
             Arg::Long(name) if names.contains(&name) => name.to_owned(),
             other => return Err(other.unexpected().into()),
         };
@@ -131,7 +131,7 @@ pub(super) fn parse(parser: &mut Parser, names: &[&str]) -> Result<Asked> {
     if arguments.processes && arguments.growth_max.is_some() {
         bail!("--growth-max cannot be used with --processes");
     }
-    Ok(Asked::Run(Box::new(arguments)))
+    Ok(Request::Run(Box::new(arguments)))
 }
 
 impl Arguments {
@@ -182,18 +182,18 @@ impl Arguments {
             "http" => self.http = parse_address(value)?,
             "layout" => self.layout = parse_layout(value)?,
             "patience" => self.patience = humantime::parse_duration(value)?,
-            _ => bail!("there is no such option"),
+            _ => bail!("unknown option"),
         }
         Ok(())
     }
 
-    /// Those of the given options that another command with these names takes too.
-    pub(super) fn given_of(&self, names: &[&str]) -> Vec<String> {
+    /// Returns the given options that another command with these names also accepts.
+    pub(super) fn options_of(&self, names: &[&str]) -> Vec<String> {
         let given = self.given.iter().filter(|(name, _)| names.contains(&name.as_str()));
         given.flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
     }
 
-    /// Errors: the files of a directory cannot be listed.
+    /// Fails if the files of a directory cannot be listed.
     pub(super) fn plan(&self) -> Result<Plan> {
         let seed = match &self.task {
             TaskSpec::Exercise(_) => self.seed,
@@ -202,7 +202,7 @@ impl Arguments {
         Ok(Plan { task: self.task.to_string(), seed, batch: self.batch() })
     }
 
-    /// Files take longer than numbers.
+    /// Files take longer than numbers, so their batches are smaller.
     fn batch(&self) -> u32 {
         self.batch.unwrap_or(match self.task {
             TaskSpec::Exercise(_) => 4096,
@@ -256,7 +256,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `2000000`, `2M`, `2_000k`: decimal multiples.
+/// Parses `2000000`, `2M`, `2_000k`: decimal multiples.
 pub(super) fn parse_count(text: &str) -> Result<u64> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
@@ -270,13 +270,13 @@ pub(super) fn parse_count(text: &str) -> Result<u64> {
     }
     let number: Option<u64> = digits.parse().ok();
     let number = number.and_then(|number| number.checked_mul(factor));
-    number.ok_or_else(|| anyhow!("{text} does not fit 64 bits"))
+    number.ok_or_else(|| anyhow!("{text} does not fit in 64 bits"))
 }
 
 fn whole<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T> {
     let number = parse_count(text)?;
     if !(min..=max).contains(&number) {
-        bail!("{number} is not from {min} to {max}");
+        bail!("{number} is out of range: {min} to {max}");
     }
     T::try_from(number).map_err(|_| anyhow!("{number} is too large"))
 }
@@ -285,7 +285,7 @@ fn between(text: &str, min_ns: u64, max_ns: u64) -> Result<Duration> {
     let duration = humantime::parse_duration(text)?;
     if !(min_ns..=max_ns).contains(&nanoseconds(duration)) {
         let (min, max) = (Duration::from_nanos(min_ns), Duration::from_nanos(max_ns));
-        bail!("{duration:?} is not from {min:?} to {max:?}");
+        bail!("{duration:?} is out of range: {min:?} to {max:?}");
     }
     Ok(duration)
 }
@@ -295,7 +295,7 @@ fn parse_overload(text: &str) -> Result<Overload> {
         "queue" => Overload::Queue,
         "shed" => Overload::Shed,
         "fail" => Overload::Fail,
-        _ => bail!("{text:?} is none of queue, shed, fail"),
+        _ => bail!("{text:?} is not one of queue, shed, fail"),
     })
 }
 
@@ -303,7 +303,7 @@ fn parse_order(text: &str) -> Result<Order> {
     Ok(match text {
         "none" => Order::None,
         "input" => Order::Input,
-        _ => bail!("{text:?} is none of none, input"),
+        _ => bail!("{text:?} is not one of none, input"),
     })
 }
 
@@ -311,7 +311,7 @@ fn parse_layout(text: &str) -> Result<Layout> {
     Ok(match text {
         "early" => Layout::Early,
         "late" => Layout::Late,
-        _ => bail!("{text:?} is none of early, late"),
+        _ => bail!("{text:?} is not one of early, late"),
     })
 }
 
@@ -334,7 +334,7 @@ fn parse_share(text: &str) -> Result<f64> {
         None => text.parse()?,
     };
     if !(0.0..=1.0).contains(&share) {
-        bail!("{text} is not a share from 0 to 1");
+        bail!("{text} is not a fraction from 0 to 1");
     }
     Ok(share)
 }
@@ -350,8 +350,8 @@ mod tests {
     fn parsed(name: &str, value: &str) -> Result<Arguments> {
         let mut parser = Parser::from_args([format!("--{name}"), value.to_owned()]);
         match parse(&mut parser, &[name])? {
-            Asked::Run(arguments) => Ok(*arguments),
-            Asked::Help => bail!("asked for help"),
+            Request::Run(arguments) => Ok(*arguments),
+            Request::Help => bail!("asked for help"),
         }
     }
 
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_values_are_refused_with_their_option() {
+    fn malformed_values_are_refused_with_their_option() {
         for (name, value) in [
             ("rate", "fast"),
             ("rate", "99999999999999G"),
@@ -414,13 +414,13 @@ mod tests {
     fn options_are_passed_on() {
         let words = ["--rate", "5k", "--processes", "--verify", "all", "--rate=6k"];
         let mut parser = Parser::from_args(words);
-        let Asked::Run(found) = parse(&mut parser, &["rate", "processes", "verify"]).unwrap()
+        let Request::Run(found) = parse(&mut parser, &["rate", "processes", "verify"]).unwrap()
         else {
             panic!("no help was asked for");
         };
         assert!(found.processes);
-        assert_eq!(found.given_of(&["rate", "tick"]), ["--rate", "5k", "--rate", "6k"]);
-        assert_eq!(found.given_of(&["verify"]), ["--verify", "all"]);
+        assert_eq!(found.options_of(&["rate", "tick"]), ["--rate", "5k", "--rate", "6k"]);
+        assert_eq!(found.options_of(&["verify"]), ["--verify", "all"]);
     }
 
     #[test]

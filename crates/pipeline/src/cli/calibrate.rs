@@ -1,4 +1,5 @@
-//! `myriad pipeline calibrate`: which kernel is right, and which is quick, on this machine.
+//! `myriad pipeline calibrate`: checks which kernels are correct and which is fastest on this
+//! machine.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ const HELP: &str = "\
 Usage: myriad pipeline calibrate [--tasks N]
 
 Computes N random tasks [100000] of each encoding with each kernel, and again with the standard
-library and `sha2`; then prints what each kernel takes per task. Fails if a digest differs.
+library and `sha2`; then prints the time per task of each kernel. Fails if a digest differs.
 ";
 
 const BATCH: u32 = 4096;
@@ -41,7 +42,7 @@ fn run(tasks: u64) -> Result<()> {
             let task: Arc<dyn BatchTask> = Arc::new(Exercise::new(codec, 1, kernel));
             check(&*task, tasks)?;
         }
-        writeln!(text, "{kernel:<7} {tasks} tasks of each encoding are right")?;
+        writeln!(text, "{kernel:<7} {tasks} tasks of each encoding are correct")?;
     }
     let found = Kernel::calibrate();
     for (kernel, ns) in &found.ns_per_task {
@@ -68,7 +69,7 @@ fn check(task: &dyn BatchTask, tasks: u64) -> Result<()> {
         let used = task.run(ids, &inputs[..given], &mut outputs)?;
         let (_, wrong) = check_all(task, &outputs[..used], count)?;
         if !wrong.is_empty() {
-            bail!("{task:?} is wrong for ids {wrong:?}");
+            bail!("{task:?} has wrong results for ids {wrong:?}");
         }
         first = ids.end();
     }

@@ -1,4 +1,4 @@
-//! What a run shows while it goes on: one changing line on a terminal, JSON lines elsewhere.
+//! Progress output of a run: one updated line on a terminal, JSON lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::meter::Reading;
 use crate::monitor::Reporter;
 use crate::status::{CollectorStatus, ExecutorStatus, GeneratorStatus, Latency, Status};
 
-/// Shows the status of all parts of one process.
+/// Displays the status of all parts of one process.
 #[derive(Debug)]
 pub(super) struct Console {
     reporter: Option<Reporter>,
@@ -22,7 +22,7 @@ pub(super) struct Console {
     shown: Mutex<Shown>,
 }
 
-/// The newest status of each part, and the one before, for rates.
+/// The latest status of each part, and the previous one, for rates.
 #[derive(Debug, Default)]
 struct Shown {
     generator: Option<(Instant, GeneratorStatus)>,
@@ -30,7 +30,7 @@ struct Shown {
     texts: [String; 3],
 }
 
-/// One JSON line.
+/// One line of JSON output.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     at_ms: u64,
@@ -39,7 +39,7 @@ struct Line<'a> {
 }
 
 impl Console {
-    /// A terminal gets a progress bar if the end is known.
+    /// Shows a progress bar on a terminal if the total is known.
     pub(super) fn new(arguments: &Arguments) -> Self {
         let Arguments { json, duration, tasks, monitor, .. } = arguments;
         let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
@@ -51,7 +51,7 @@ impl Console {
                 None => "{elapsed} {spinner}  {msg}",
             };
             bar.set_style(
-                ProgressStyle::with_template(template).expect("the templates are written here"),
+                ProgressStyle::with_template(template).expect("the templates are constants"),
             );
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
@@ -86,21 +86,21 @@ impl Console {
         bar.set_message(parts.join(" | "));
     }
 
-    /// A reader that closes its end stops the lines, not the run.
+    /// If the reader closes its end, the output stops but the run continues.
     fn print_json(&self, status: &Status) {
         let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match serde_json::to_string(&Line { at_ms, status }) {
             Ok(line) => {
                 if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-                    tracing::debug!(%error, "could not print a status");
+                    tracing::debug!(%error, "could not print status");
                 }
             }
-            Err(error) => tracing::warn!(%error, "a status could not be written"),
+            Err(error) => tracing::warn!(%error, "could not write status"),
         }
     }
 
-    /// Removes the progress line, prints the final status of each part where lines are printed, and
-    /// delivers it, or the reason of a failure, to the monitor.
+    /// Removes the progress line, prints the final status of each part in line mode, and sends the
+    /// final statuses, or the reason of a failure, to the monitor.
     pub(super) fn end(&self, last: Result<Vec<Status>, &anyhow::Error>) {
         match &self.bar {
             Some(bar) => bar.finish_and_clear(),
@@ -155,7 +155,7 @@ fn rate(count: u64, time: Duration) -> u64 {
     count.saturating_mul(1_000_000) / time_us
 }
 
-/// `12.3 M`: four characters and a unit.
+/// Formats a number as `12.3 M`: four characters and a unit.
 pub(super) fn short(number: u64) -> String {
     let (unit, divisor) = match number {
         0..10_000 => return number.to_string(),
@@ -171,7 +171,7 @@ fn milliseconds(ns: u64) -> String {
     format!("{}.{:02} ms", ns / 1_000_000, ns % 1_000_000 / 10_000)
 }
 
-/// Percentiles in one line.
+/// Formats the percentiles in one line.
 pub(super) fn latency_text(latency: &Latency) -> String {
     [
         ("p50", latency.p50_ns),
@@ -185,7 +185,7 @@ pub(super) fn latency_text(latency: &Latency) -> String {
     .join(", ")
 }
 
-/// How a stage spent its threads' time.
+/// Formats how a stage's threads spent their time.
 pub(super) fn shares_text(name: &str, meter: &Reading) -> String {
     let [busy, starved, blocked] = meter.shares();
     format!("{name} {busy}% busy, {starved}% starved, {blocked}% blocked")

@@ -1,5 +1,5 @@
-//! Whether a run's memory stays as it is: what is resident, and, where the allocator counts, whether
-//! anything is allocated for each frame.
+//! Checks that the memory use of a run is stable: its resident size and, if the allocator counts,
+//! that frames cause no allocations.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use anyhow::{Result, bail};
 use crate::meter::{allocations, resident_bytes};
 use crate::status::Status;
 
-/// By then all buffers are made: after a twentieth of the run, but from 5 s on, and in long runs when
-/// the first minute's sample has been verified.
+/// All buffers exist after this part of the run, but at least 5 s. In long runs, the first minute's
+/// sample has been verified by then.
 const WARM_SHARE: u32 = 20;
 const WARM_AFTER_MIN: Duration = Duration::from_secs(5);
 const WARM_AFTER_MAX: Duration = Duration::from_secs(90);
 const MIB: u64 = 1 << 20;
-/// What is allocated for each frame is at least one for each; what is by time (a status a second, a
-/// window's sample) is far less.
+/// Allocations per frame are at least one if each frame allocates. Periodic allocations (a status
+/// per second, a window's sample) are far fewer.
 const ALLOCATIONS_PER_FRAME_MAX: f64 = 0.5;
 
-/// Resident memory and allocations after the start, and at the last look.
+/// Resident memory and allocations at the end of the warm-up, and at the latest sample.
 #[derive(Debug)]
 pub(super) struct Memory {
     warm_after: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Memory {
     last_count: Count,
 }
 
-/// What has been allocated by the time that so many frames were collected.
+/// Total allocations, and the number of frames collected by then.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     frames: u64,
@@ -37,7 +37,7 @@ struct Count {
 }
 
 impl Memory {
-    /// `None`: it runs until somebody ends it.
+    /// `None` if the run has no time limit.
     pub(super) fn of_run(duration: Option<Duration>) -> Self {
         let share = duration.unwrap_or_default() / WARM_SHARE;
         Self {
@@ -50,11 +50,12 @@ impl Memory {
         }
     }
 
-    /// Called about once a second and part. What the system does not say is not shown.
+    /// Takes a sample, about once per second and part. Memory that the system does not report is
+    /// not shown.
     pub(super) fn look(&mut self, elapsed: Duration, status: &Status) {
         match resident_bytes() {
             Ok(bytes) => self.take(elapsed, bytes),
-            Err(error) => tracing::debug!(%error, "resident memory is not known"),
+            Err(error) => tracing::debug!(%error, "could not read resident memory"),
         }
         if let Status::Collector(status) = status
             && let Some(allocations) = allocations()
@@ -70,7 +71,7 @@ impl Memory {
         }
     }
 
-    /// Allocations per frame since the start; `None` where nobody counts or no frame came since.
+    /// Allocations per frame since the warm-up; `None` without a counting allocator or new frames.
     fn allocations_per_frame(&self) -> Option<f64> {
         let (warm, last) = (self.warm_count?, self.last_count);
         let frames = last.frames.saturating_sub(warm.frames);
@@ -88,10 +89,11 @@ impl Memory {
         }
     }
 
-    /// Errors: it has grown by more than this share, or nobody could see; or each frame allocates.
+    /// Fails if memory has grown by more than this fraction or could not be measured, or if frames
+    /// allocate.
     pub(super) fn judge(&self, share: f64) -> Result<()> {
         let Some(warm) = self.warm else {
-            bail!("the run was too short, or the system does not say, how memory grows");
+            bail!("could not measure memory growth: run too short, or not reported by the system");
         };
         #[expect(clippy::cast_precision_loss, reason = "compared with a share")]
         let growth = self.last as f64 / warm.max(1) as f64 - 1.0;
@@ -101,12 +103,12 @@ impl Memory {
         if let Some(per_frame) = self.allocations_per_frame()
             && per_frame > ALLOCATIONS_PER_FRAME_MAX
         {
-            bail!("{per_frame:.2} allocations for each frame");
+            bail!("{per_frame:.2} allocations per frame");
         }
         Ok(())
     }
 
-    /// A line of the summary; nothing for a run that was too short.
+    /// Returns a line of the summary; empty if the run was too short.
     pub(super) fn text(&self) -> String {
         let Some(warm) = self.warm else { return String::new() };
         let per_mille =
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allocated_for_each_frame_is_found() {
+    fn allocations_per_frame_are_detected() {
         let mut memory = Memory::of_run(None);
         memory.take(Duration::from_secs(6), MIB);
         let counts = |frames, allocations| Count { frames, allocations };
@@ -169,6 +171,6 @@ mod tests {
         assert!(memory.judge(0.0).is_ok());
         assert!(memory.text().ends_with("; 0.050 allocations per frame\n"), "{}", memory.text());
         memory.take_count(Duration::from_secs(8), counts(5_000, 104_000));
-        assert_eq!(memory.judge(0.0).unwrap_err().to_string(), "1.00 allocations for each frame");
+        assert_eq!(memory.judge(0.0).unwrap_err().to_string(), "1.00 allocations per frame");
     }
 }

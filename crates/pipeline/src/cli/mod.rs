@@ -18,30 +18,30 @@ use base::usage::UsageError;
 use lexopt::Parser;
 use tracing_subscriber::EnvFilter;
 
-/// What a command line asks for. It is complete when the command line has been read.
+/// The action that a command line requests. The command line has been fully parsed.
 type Job = Box<dyn FnOnce() -> Result<()>>;
 
 /// One subcommand.
 struct Subcommand {
     name: &'static str,
     about: &'static str,
-    /// Reads the rest of the command line and does nothing else: an error is a [`UsageError`].
+    /// Parses the rest of the command line without side effects: an error is a [`UsageError`].
     read: fn(&mut Parser) -> Result<Job>,
 }
 
 #[rustfmt::skip]
 const SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "run", about: "All parts in one process, over loopback", read: roles::run },
-    Subcommand { name: "generator", about: "Give out tasks on schedule", read: roles::generator },
+    Subcommand { name: "generator", about: "Assign tasks on schedule", read: roles::generator },
     Subcommand { name: "executor", about: "Compute tasks", read: roles::executor },
-    Subcommand { name: "collector", about: "Collect results, check them, keep the books", read: roles::collector },
-    Subcommand { name: "monitor", about: "Show how all parts are doing, in a browser", read: roles::monitor },
-    Subcommand { name: "carrier", about: "Carry connections by way of a message broker", read: carrier::read },
+    Subcommand { name: "collector", about: "Collect, check and record results", read: roles::collector },
+    Subcommand { name: "monitor", about: "Show the status of all parts in a browser", read: roles::monitor },
+    Subcommand { name: "carrier", about: "Carry connections through a message broker", read: carrier::read },
     Subcommand { name: "calibrate", about: "Check and time the kernels on this machine", read: calibrate::read },
-    Subcommand { name: "ablation", about: "Measure steps of tuning, the naive way beside the right one", read: ablation::read },
+    Subcommand { name: "ablation", about: "Measure tuning steps in a naive and an improved variant", read: ablation::read },
 ];
 
-/// The text of `myriad pipeline --help`.
+/// Returns the text of `myriad pipeline --help`.
 pub fn help() -> String {
     let mut text = String::from(
         "Computes tasks at a paced rate, with none lost, whatever dies.\n\n\
@@ -50,7 +50,7 @@ pub fn help() -> String {
     for subcommand in SUBCOMMANDS {
         text.push_str(&format_row(subcommand));
     }
-    text.push_str("\nEvery command takes --help. docs/internals/pipeline.md says how it works.\n");
+    text.push_str("\nEvery command takes --help. See docs/internals/pipeline.md for the design.\n");
     text
 }
 
@@ -58,11 +58,11 @@ fn format_row(subcommand: &Subcommand) -> String {
     format!("  {:<12} {}\n", subcommand.name, subcommand.about)
 }
 
-/// Does what the rest of the command line asks for: the name of a subcommand, then its options. A
-/// [`UsageError`] is about the command line; any other error is a failure.
+/// Executes the rest of the command line: the name of a subcommand, then its options. A
+/// [`UsageError`] concerns the command line; any other error is a failure.
 pub fn run(parser: &mut Parser) -> Result<()> {
     let job = read(parser).map_err(|error| match error.downcast::<lexopt::Error>() {
-        // Its text contains its cause, which the whole chain would repeat.
+        // Its text already contains its cause.
         Ok(error) => UsageError::new(error),
         Err(error) => UsageError::new(format_args!("{error:#}")),
     })?;
@@ -72,7 +72,7 @@ pub fn run(parser: &mut Parser) -> Result<()> {
 fn read(parser: &mut Parser) -> Result<Job> {
     use lexopt::prelude::*;
     match parser.next()? {
-        None => bail!("a command is missing; see myriad pipeline --help"),
+        None => bail!("missing command; see myriad pipeline --help"),
         Some(Short('h') | Long("help")) => Ok(printing(help())),
         Some(Value(name)) if name == "help" => Ok(printing(help())),
         Some(Value(name)) => match SUBCOMMANDS.iter().find(|subcommand| name == subcommand.name) {
@@ -85,31 +85,32 @@ fn read(parser: &mut Parser) -> Result<Job> {
     }
 }
 
-/// The job that prints a text.
+/// Returns a job that prints a text.
 fn printing(text: impl Into<String>) -> Job {
     let text = text.into();
     Box::new(move || print(&text))
 }
 
-/// Writes to standard output. The program ignores the error of a reader that has closed its end.
+/// Writes to standard output. A closed pipe is handled by the program, which ignores that error.
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Set by the first Ctrl-C, which ends a run in order. The second ends the process.
+/// Returns a flag that the first Ctrl-C sets, for an orderly end. The second Ctrl-C ends the
+/// process.
 fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .context("listen for signals")?;
+            .context("could not install signal handlers")?;
     }
     Ok(stop)
 }
 
-/// Warnings go to standard error; `MYRIAD_LOG` asks for more.
+/// Logs warnings to standard error; `MYRIAD_LOG` selects a lower level.
 fn log_to_stderr() -> Result<()> {
     let filter = EnvFilter::try_from_env("MYRIAD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
@@ -118,7 +119,7 @@ fn log_to_stderr() -> Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init()
-        .map_err(|error| anyhow!("install the logger: {error}"))
+        .map_err(|error| anyhow!("could not install the logger: {error}"))
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn a_wrong_command_line_is_a_usage_error_that_names_the_option() {
         for (arguments, expected) in [
-            (&[][..], "a command is missing; see myriad pipeline --help"),
+            (&[][..], "missing command; see myriad pipeline --help"),
             (&["fly"], "unknown command pipeline fly; see myriad pipeline --help"),
             (&["--fast"], "invalid option '--fast'"),
             (&["run", "--fast"], "invalid option '--fast'"),

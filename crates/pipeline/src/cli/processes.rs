@@ -1,7 +1,7 @@
-//! `myriad pipeline run --processes`: each role is a child process, and this one looks after them.
+//! `myriad pipeline run --processes`: each role is a child process, supervised by this process.
 //!
-//! An executor that dies costs nothing but time while others live. The run is over when the
-//! generator ends, and is a success if it says so.
+//! The death of an executor costs only time as long as others are alive. The run ends when the
+//! generator exits, and its exit status determines success.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
@@ -23,38 +23,38 @@ use super::print;
 use crate::status::Status;
 
 const TURN: Duration = Duration::from_millis(10);
-/// For a child to say where it listens.
+/// Limit for a child to report its address.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// For the others to end after the generator.
+/// Limit for the other parts to exit after the generator.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first line of a part that listens, when it is started with `--json`.
+/// First output line of a listening part that is started with `--json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Listening {
     pub(super) listening: SocketAddr,
 }
 
-/// Options of the command line that belong to each role.
+/// Command-line options that belong to each role.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct RoleOptions {
     pub(super) generator: Vec<String>,
     pub(super) executor: Vec<String>,
     pub(super) collector: Vec<String>,
 }
 
-/// One line that a part has printed.
+/// One line printed by a part.
 #[derive(Debug)]
 enum Line {
     Status(Box<Status>),
     Text(String),
 }
 
-/// A child process and what it prints; killed when dropped.
+/// A child process and its output; killed on drop.
 #[derive(Debug)]
 struct Part {
     name: String,
     child: Child,
-    /// What it printed that is no status.
+    /// Output other than statuses.
     text: String,
     lines: Receiver<Line>,
     listens_at: Option<SocketAddr>,
@@ -62,11 +62,12 @@ struct Part {
 
 impl Part {
     fn start(name: &str, role: &str, options: &[String]) -> Result<Self> {
-        let program = std::env::current_exe().context("find this program's file")?;
+        let program =
+            std::env::current_exe().context("could not find this program's executable")?;
         let mut child = Command::new(program)
             .args(["pipeline", role, "--json"])
             .args(options)
-            // Ctrl-C is for this process, which ends the others in order.
+            // Only this process handles Ctrl-C, and ends the others in order.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -81,16 +82,16 @@ impl Part {
         if role != "executor" {
             let found = listens_at.recv_timeout(START_TIMEOUT);
             part.listens_at =
-                Some(found.map_err(|_| anyhow!("{name} does not say where it listens"))?);
+                Some(found.map_err(|_| anyhow!("{name} did not report its address"))?);
         }
         Ok(part)
     }
 
     fn address(&self) -> SocketAddr {
-        self.listens_at.expect("parts that others connect to have said so")
+        self.listens_at.expect("every listening part has reported its address")
     }
 
-    /// Shows what has been printed since the last look.
+    /// Displays the output since the last call.
     fn look(&mut self, console: &Console, by_tasks: bool) {
         while let Ok(line) = self.lines.try_recv() {
             match line {
@@ -100,37 +101,38 @@ impl Part {
         }
     }
 
-    /// Whether it has ended, and well.
+    /// Returns the success of an exited process; `None` while it runs.
     fn ended(&mut self) -> Result<Option<bool>> {
-        let status = self.child.try_wait().with_context(|| format!("wait for {}", self.name))?;
+        let status =
+            self.child.try_wait().with_context(|| format!("could not wait for {}", self.name))?;
         Ok(status.map(|status| status.success()))
     }
 
-    /// As Ctrl-C does in a terminal.
+    /// Sends the signal of Ctrl-C in a terminal.
     fn interrupt(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid
             && let Err(error) = kill_process(pid, Signal::INT)
         {
-            tracing::debug!(%error, name = self.name, "it has ended");
+            tracing::debug!(%error, name = self.name, "could not interrupt part");
         }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Both fail only when it is gone already, which is what is wanted.
+        // Both fail only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Until the part ends or nobody wants to hear.
+/// Reads until the part exits or the receiver is dropped.
 fn read_lines(printed: impl Read, told: &Sender<Line>, address: &Sender<SocketAddr>) {
     for line in BufReader::new(printed).lines() {
         let Ok(line) = line else { return };
         if let Ok(found) = serde_json::from_str::<Listening>(&line) {
-            // A part that says it twice is not waited for any more.
+            // The receiver ignores a repeated address.
             let _ = address.send(found.listening);
             continue;
         }
@@ -153,7 +155,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn start(given: &Given, executors: usize) -> Result<Self> {
+    fn start(given: &RoleOptions, executors: usize) -> Result<Self> {
         let listen = ["--listen", "127.0.0.1:0"].map(str::to_owned);
         let with = |own: &[String], more: &[String]| [own, more].concat();
         let collector =
@@ -178,7 +180,7 @@ impl Parts {
         }
     }
 
-    /// Until the generator has ended. Returns whether it ended well.
+    /// Waits until the generator exits. Returns whether it succeeded.
     fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
         let mut is_told = false;
         loop {
@@ -194,12 +196,12 @@ impl Parts {
             for part in &mut self.executors {
                 alive += usize::from(part.ended()?.is_none());
             }
-            // At a run's end executors go before the generator.
+            // At the end of a run, executors exit before the generator.
             if alive == 0 {
                 let since = Instant::now();
                 while self.generator.ended()?.is_none() {
                     if since.elapsed() > END_TIMEOUT {
-                        bail!("all executors have ended, and the run has not");
+                        bail!("all executors exited before the end of the run");
                     }
                     self.look(console, by_tasks);
                     thread::sleep(TURN);
@@ -209,20 +211,20 @@ impl Parts {
         }
     }
 
-    /// All others end by themselves when the generator has.
+    /// Waits for the other parts, which exit by themselves after the generator.
     fn wait(&mut self, console: &Console, by_tasks: bool) -> Result<()> {
         let since = Instant::now();
         let all = [&mut self.collector].into_iter().chain(&mut self.executors);
         for part in all {
             while part.ended()?.is_none() {
                 if since.elapsed() > END_TIMEOUT {
-                    tracing::warn!(name = part.name, "a part does not end; it is killed");
+                    tracing::warn!(name = part.name, "part did not exit; killing it");
                     break;
                 }
                 part.look(console, by_tasks);
                 thread::sleep(TURN);
             }
-            // Its pipe ends with it.
+            // Its pipe closes when it exits.
             while let Ok(line) = part.lines.recv_timeout(TURN) {
                 if let Line::Text(text) = line {
                     part.text += &text;
@@ -233,8 +235,12 @@ impl Parts {
     }
 }
 
-/// Runs all parts to the end. An error where the generator had one.
-pub(super) fn run(arguments: &Arguments, given: &Given, stop: &Arc<AtomicBool>) -> Result<()> {
+/// Runs all parts to the end. Fails if the generator failed.
+pub(super) fn run(
+    arguments: &Arguments,
+    given: &RoleOptions,
+    stop: &Arc<AtomicBool>,
+) -> Result<()> {
     let by_tasks = arguments.tasks.is_some();
     let mut parts = Parts::start(given, arguments.executors)?;
     // Each part reports to the monitor itself.

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use lexopt::Parser;
 use parking_lot::Mutex;
 
-use super::arguments::{Arguments, Asked, parse};
+use super::arguments::{Arguments, Request, parse};
 use super::console::{Console, latency_text, shares_text, short};
 use super::memory::Memory;
-use super::processes::{self, Given, Listening};
+use super::processes::{self, Listening, RoleOptions};
 use super::{Job, log_to_stderr, print, printing, stop_on_signals};
 use crate::collector::{self, CollectorOptions, percent};
 use crate::executor::{self, ExecutorOptions};
@@ -26,33 +26,33 @@ use crate::uniform;
 const TASK_HELP: &str = "\
       --task <NAME>          sha256x10-le (the default), sha256x10-be, sha256x10-ds, powmod, nop,
                              spin:NS, files:DIR
-      --seed <N>             Of the inputs [1]
-      --stream <N>           Names this generator's tasks at the collector [1]
-      --rate <N|max>         Tasks per second, in open loop; or as fast as they are taken [max]
-      --tick <TIME>          Tasks become due together once in this time [10ms]
+      --seed <N>             Seed of the inputs [1]
+      --stream <N>           Identifies this generator's tasks at the collector [1]
+      --rate <N|max>         Tasks per second, in open loop; or as fast as requested [max]
+      --tick <TIME>          Interval at which tasks become due [10ms]
       --duration <TIME>      Ends after this time
-      --tasks <N>            Ends after so many tasks
-      --batch <N>            Tasks of one frame, at most [4096; files: 16]
-      --window <N>           Frames in flight, at most [1024]
-      --lease <TIME>         A frame is given to another executor after this time, or 20 times the
-                             median if that is longer [1s]
-      --overload <POLICY>    When more is due than is taken: queue, shed, fail [queue]
-      --backlog <N>          Tasks that may wait before shed or fail acts [a tenth of a second]
+      --tasks <N>            Ends after this many tasks
+      --batch <N>            Maximum number of tasks in a frame [4096; files: 16]
+      --window <N>           Maximum number of frames in flight [1024]
+      --lease <TIME>         Reassigns a frame to another executor after this time, or 20 times the
+                             median service time if that is longer [1s]
+      --overload <POLICY>    When more is due than requested: queue, shed, fail [queue]
+      --backlog <N>          Backlog at which shed or fail acts [a tenth of a second]
 ";
 
 const CHECK_HELP: &str = "\
-      --verify <WHICH>       Results computed again: sample:N/TIME or all [sample:100/60s]
+      --verify <WHICH>       Results to recompute: sample:N/TIME or all [sample:100/60s]
       --out <DIR>            Write each window's sample and the account there
-      --log <DIR>            Keep a log: a collector that starts again goes on where this one was
+      --log <DIR>            Keep a log, from which a restarted collector resumes
       --results <FILE>       Write each result as a line
-      --order <ORDER>        Of these lines: none, or input, by id [none]
+      --order <ORDER>        Order of these lines: none, or input (by id) [none]
 ";
 
 const COMMON_HELP: &str = "\
-      --kernel <NAME>        auto, lanes or serial [auto: the quickest that is right here]
-      --patience <TIME>      How long to look for a part that is not there [10s]
+      --kernel <NAME>        auto, lanes or serial [auto: the fastest correct one]
+      --patience <TIME>      How long to retry an unreachable part [10s]
       --monitor <HOST:PORT>  Report to this monitor once a second
-      --json                 JSON lines also on a terminal
+      --json                 Print JSON lines even on a terminal
   -h, --help                 Print this
 ";
 
@@ -63,7 +63,7 @@ const TASK: [&str; 12] = [
 ];
 const CHECK: [&str; 5] = ["verify", "out", "log", "results", "order"];
 
-/// Reads the options of a role; the job logs to standard error and runs it.
+/// Parses the options of a role. The returned job logs to standard error and runs the role.
 fn job(
     parser: &mut Parser,
     names: &[&[&str]],
@@ -81,15 +81,15 @@ fn job_of(
     run: fn(&Arguments) -> Result<()>,
 ) -> Result<Job> {
     Ok(match parse(parser, names)? {
-        Asked::Help => printing(help),
-        Asked::Run(arguments) => Box::new(move || {
+        Request::Help => printing(help),
+        Request::Run(arguments) => Box::new(move || {
             log_to_stderr()?;
             run(&arguments)
         }),
     })
 }
 
-/// The kernel that was asked for, or the best one.
+/// Returns the requested kernel, or the best one.
 fn kernel(arguments: &Arguments) -> Kernel {
     arguments.kernel.unwrap_or_else(|| Kernel::calibrate().best)
 }
@@ -105,14 +105,14 @@ fn cores() -> usize {
 pub(super) fn run(parser: &mut Parser) -> Result<Job> {
     let help = format!(
         "Usage: myriad pipeline run [OPTIONS]\n\n\
-         All parts in one process, each with threads and sockets of its own. Without --tasks or\n\
+         All parts in one process, each with its own threads and sockets. Without --tasks or\n\
          --duration it runs until Ctrl-C.\n\n\
          \x20     --executors <N>        Executors [1]\n\
-         \x20     --threads <N>          Threads of each [cores]\n\
-         \x20     --corrupt <SHARE>      Spoil this share of the results [0]\n\
-         \x20     --processes            Each part is a process of its own\n\
+         \x20     --threads <N>          Threads of each executor [cores]\n\
+         \x20     --corrupt <SHARE>      Corrupt this share of the results [0]\n\
+         \x20     --processes            Run each part as a separate process\n\
          \x20     --growth-max <SHARE>   Fail if resident memory is larger at the end than after a\n\
-         \x20                            twentieth of the run (5s to 90s) by more than this, as 1%\n\
+         \x20                            twentieth of the run (5s to 90s) by more than this, e.g. 1%\n\
          {TASK_HELP}{CHECK_HELP}"
     );
     let own = ["executors", "threads", "corrupt", "processes", "growth-max"];
@@ -165,10 +165,10 @@ fn run_all(arguments: &Arguments) -> Result<()> {
     arguments.growth_max.map_or(Ok(()), |share| memory.judge(share))
 }
 
-/// Options of the roles that `run` has too.
+/// Forwards the options of each role that `run` also has.
 fn run_processes(arguments: &Arguments) -> Result<()> {
-    let of = |names: &[&[&str]]| arguments.given_of(&[&COMMON, &names.concat()[..]].concat());
-    let given = Given {
+    let of = |names: &[&[&str]]| arguments.options_of(&[&COMMON, &names.concat()[..]].concat());
+    let given = RoleOptions {
         generator: of(&[&TASK]),
         executor: of(&[&["threads", "corrupt"]]),
         collector: of(&[&CHECK, &["seed"]]),
@@ -194,7 +194,7 @@ fn run_generator(arguments: &Arguments) -> Result<()> {
         plan,
         pace: arguments.pace(),
         ledger: arguments.ledger(),
-        listener: listen_and_say(arguments.listen_for_executors(), arguments)?,
+        listener: listen_and_report(arguments.listen_for_executors(), arguments)?,
         collector: arguments.collector,
         patience: arguments.patience,
     };
@@ -217,7 +217,7 @@ Usage: myriad pipeline executor [OPTIONS]
       --generator <HOST:PORT>  [127.0.0.1:25522]
       --collector <HOST:PORT>  [127.0.0.1:25523]
       --threads <N>          [cores]
-      --corrupt <SHARE>      Spoil this share of the results, to see that it is found [0]
+      --corrupt <SHARE>      Corrupt this share of the results, to test verification [0]
 ";
     job(parser, &[&["generator", "collector", "threads", "corrupt"]], help, run_executor)
 }
@@ -255,10 +255,10 @@ fn run_executor(arguments: &Arguments) -> Result<()> {
 pub(super) fn collector(parser: &mut Parser) -> Result<Job> {
     let help = format!(
         "Usage: myriad pipeline collector [OPTIONS]\n\n\
-         Ends when the last generator has its account.\n\n\
+         Ends when the last generator has received its account.\n\n\
          \x20     --listen <HOST:PORT>   Where generators and executors connect [127.0.0.1:25523]\n\
-         \x20     --seed <N>             Of the sample's choice [1]\n\
-         \x20     --stay                 Go on when all generators have ended\n\
+         \x20     --seed <N>             Seed of the sampling [1]\n\
+         \x20     --stay                 Keep running after all generators have ended\n\
          {CHECK_HELP}"
     );
     job(parser, &[&["listen", "stay", "seed"], &CHECK], &help, run_collector)
@@ -266,7 +266,7 @@ pub(super) fn collector(parser: &mut Parser) -> Result<Job> {
 
 fn run_collector(arguments: &Arguments) -> Result<()> {
     let options = CollectorOptions {
-        listener: listen_and_say(arguments.listen_for_results(), arguments)?,
+        listener: listen_and_report(arguments.listen_for_results(), arguments)?,
         make_task: Maker::built_in(kernel(arguments)),
         verify: arguments.verify,
         seed: arguments.seed,
@@ -292,10 +292,10 @@ Usage: myriad pipeline monitor [OPTIONS]
 Shows the reports of all parts that are started with --monitor: a page at /, Prometheus' text at
 /metrics, JSON at /status.json.
 
-      --listen <HOST:PORT>   Where parts report [127.0.0.1:25524]
-      --http <HOST:PORT>     Where browsers ask [127.0.0.1:25580]
-      --out <DIR>            Write generator, executor and collector there, a block a minute
-      --layout <NAME>        Of these blocks: early, or late (with the time, and what waits) [early]
+      --listen <HOST:PORT>   Address for reports of parts [127.0.0.1:25524]
+      --http <HOST:PORT>     Address for browsers [127.0.0.1:25580]
+      --out <DIR>            Write generator, executor and collector there, one block per minute
+      --layout <NAME>        Layout of these blocks: early, or late (with time and backlog) [early]
   -h, --help                 Print this
 ";
     job_of(parser, &["listen", "http", "out", "layout"], help.to_owned(), run_monitor)
@@ -306,8 +306,8 @@ fn run_monitor(arguments: &Arguments) -> Result<()> {
     let listener = listen(arguments.listen_for_reports())?;
     print(&format!(
         "http://{}/\nreports to {}\n",
-        pages.local_addr().context("the pages' address")?,
-        listener.local_addr().context("the monitor's address")?
+        pages.local_addr().context("could not read the address of the HTTP listener")?,
+        listener.local_addr().context("could not read the address of the monitor's listener")?
     ))?;
     let out = arguments.out.clone().map(|dir| (dir, arguments.layout));
     let options = MonitorOptions { listener, pages, out };
@@ -319,11 +319,13 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("could not listen on {address}"))
 }
 
-/// With `--json` the address is the first line: the port may be one that the kernel chose.
-fn listen_and_say(address: SocketAddr, arguments: &Arguments) -> Result<TcpListener> {
+/// With `--json`, prints the address as the first line, because the kernel may have chosen the
+/// port.
+fn listen_and_report(address: SocketAddr, arguments: &Arguments) -> Result<TcpListener> {
     let listener = listen(address)?;
     if arguments.json {
-        let listening = listener.local_addr().context("a listener's address")?;
+        let listening =
+            listener.local_addr().context("could not read the address of the listener")?;
         print(&(serde_json::to_string(&Listening { listening })? + "\n"))?;
     }
     Ok(listener)
@@ -360,10 +362,10 @@ fn generator_text(summary: &GeneratorSummary) -> String {
 fn account_text(account: &Account) -> String {
     let checked = account.verified_right.saturating_add(account.verified_wrong);
     let spread = uniform::chi_square(&account.sample_positions)
-        .map_or(String::new(), |found| format!("; chi-square of their places {found:.1}"));
+        .map_or(String::new(), |found| format!("; chi-square of their positions {found:.1}"));
     format!(
-        "collected  {} tasks, {} different; {} came again, {} came too late, {} frames damaged\n\
-         verified   {} of {checked} right: accuracy {}%{spread}; digest {:016x}\n",
+        "collected  {} tasks, {} distinct; {} duplicate, {} stale, {} frames damaged\n\
+         verified   {} of {checked} correct: accuracy {}%{spread}; digest {:016x}\n",
         account.collected,
         account.distinct,
         account.duplicate,
@@ -375,7 +377,7 @@ fn account_text(account: &Account) -> String {
     )
 }
 
-/// A run that lost, doubled or spoiled tasks has failed.
+/// Fails if tasks were lost, duplicated or corrupted.
 fn judge(summary: &GeneratorSummary) -> Result<()> {
     if summary.faults.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Generators at the collector.
+//! Connections from generators to the collector.
 
 use std::sync::Arc;
 use std::thread::Scope;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::collector::stream::{Joining, Stream};
+use crate::collector::stream::{JoinRequest, Stream};
 use crate::collector::{STREAMS_MAX, Shared, StreamLedger, refuse};
 use crate::frame::{Header, Kind, encode_pairs};
 use crate::link::{Link, LinkError, Received};
 use crate::message::GeneratorWelcome;
 use crate::task::Plan;
 
-/// Pairs in one message: 16 bytes each.
+/// Pairs in one message, 16 bytes each.
 const PAIRS_MAX: usize = 4096;
-/// Between two looks at the log, while something waits to become durable.
+/// Interval at which the log is polled while an acknowledgement waits for durability.
 const DURABLE_PAUSE: Duration = Duration::from_micros(200);
 
 pub(super) fn serve<'scope>(
@@ -28,7 +28,7 @@ pub(super) fn serve<'scope>(
         Ok(stream) => stream,
         Err(reason) => return refuse(link, &reason),
     };
-    let joined = match stream.join(shared, &Joining { epoch, plan }) {
+    let joined = match stream.join(shared, &JoinRequest { epoch, plan }) {
         Ok(joined) => joined,
         Err(LinkError::Refused(reason)) => return refuse(link, &reason),
         Err(error) => return Err(error),
@@ -44,11 +44,11 @@ pub(super) fn serve<'scope>(
     let head = Header::control(Kind::Welcome, id, epoch);
     let greeted = link.send_message(head, &welcome).and_then(|()| Ok(link.open_for(0)?));
     let outcome = greeted.and_then(|()| {
-        tracing::info!(stream = format!("{id:016x}"), epoch, "a generator joined");
+        tracing::info!(stream = format!("{id:016x}"), epoch, "generator joined");
         let teller = link.try_clone()?;
         let told = Arc::clone(&stream);
-        scope.spawn(move || tell(shared, &told, teller, (epoch, connection)));
-        hear(shared, &stream, &mut link, (epoch, connection))
+        scope.spawn(move || send_updates(shared, &told, teller, (epoch, connection)));
+        receive_finish(shared, &stream, &mut link, (epoch, connection))
     });
     stream.leave(connection);
     link.close();
@@ -61,9 +61,9 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
     if let Some(stream) = shared.stream(id) {
         return Ok(stream);
     }
-    // Nothing else adds streams: `making` is held.
+    // No other thread adds streams while `making` is held.
     if shared.state.lock().streams.len() >= STREAMS_MAX {
-        return Err(format!("there are {STREAMS_MAX} streams already"));
+        return Err(format!("the limit of {STREAMS_MAX} streams is reached"));
     }
     let made = Stream::new(shared, id, plan, StreamLedger::default());
     let made = Arc::new(made.map_err(|error| format!("{error:#}"))?);
@@ -71,8 +71,8 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
     Ok(made)
 }
 
-/// Waits for the generator's end.
-fn hear(
+/// Waits until the generator finishes.
+fn receive_finish(
     shared: &Shared,
     stream: &Stream,
     link: &mut Link,
@@ -91,12 +91,12 @@ fn hear(
             }
             found => return Err(LinkError::Unexpected { found, expected: "the end" }),
         }
-        if stream.why_not(epoch).is_some() {
-            // The end of an earlier life is not that of this stream.
+        if stream.superseded_reason(epoch).is_some() {
+            // The end of an earlier incarnation does not end this stream.
             return Err(LinkError::Closed);
         }
         match stream.finish(shared, header.first_id) {
-            Ok(account) => stream.tell_account(connection, account, shared.clock.now_ns()),
+            Ok(account) => stream.queue_account(connection, account, shared.clock.now_ns()),
             Err(error) => {
                 shared.fail(format!("{error:#}"));
                 return Err(LinkError::Closed);
@@ -105,20 +105,20 @@ fn hear(
     }
 }
 
-/// Tells the generator what has been collected, until its connection ends. One whose stream went to
-/// a later life is told so: it would wait for ever.
-fn tell(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (u32, u64)) {
-    if let Err(error) = tell_news(shared, stream, &mut link, (epoch, connection)) {
-        // Whoever reads from this connection sees its end too.
-        tracing::debug!(%error, "a generator was not told");
+/// Sends the generator its acknowledgements until the connection ends. A generator whose stream
+/// moved to a later incarnation is notified: it would wait forever otherwise.
+fn send_updates(shared: &Shared, stream: &Stream, mut link: Link, (epoch, connection): (u32, u64)) {
+    if let Err(error) = send_outbox(shared, stream, &mut link, (epoch, connection)) {
+        // The thread that reads this connection fails too.
+        tracing::debug!(%error, "could not notify generator");
         link.close();
-    } else if let Some(reason) = stream.why_not(epoch) {
+    } else if let Some(reason) = stream.superseded_reason(epoch) {
         link.refuse(&reason);
     }
 }
 
-/// `Ok`: this connection is not the generator's any more.
-fn tell_news(
+/// Returns `Ok` when this connection no longer belongs to the generator.
+fn send_outbox(
     shared: &Shared,
     stream: &Stream,
     link: &mut Link,
@@ -126,7 +126,7 @@ fn tell_news(
 ) -> Result<(), LinkError> {
     let (mut acks, mut nacks) = (Vec::new(), Vec::new());
     let mut payload = Vec::new();
-    while let Some(mut state) = stream.wait_for_news(shared, connection) {
+    while let Some(mut state) = stream.wait_for_outbox(shared, connection) {
         acks.clear();
         nacks.clear();
         let mut waits = false;
@@ -147,7 +147,7 @@ fn tell_news(
         }
         let count = state.outbox.nacks.len().min(PAIRS_MAX);
         nacks.extend(state.outbox.nacks.drain(..count).map(|sequence| (sequence, sequence)));
-        // The account comes after everything else.
+        // The account follows everything else.
         let is_last = state.outbox.acks.is_empty() && state.outbox.nacks.is_empty();
         let account = if is_last { state.outbox.account.take() } else { None };
         drop(state);
@@ -170,7 +170,7 @@ fn tell_news(
     Ok(())
 }
 
-/// Neighbours become one range.
+/// Appends a range, merging it with an adjacent one.
 fn push_range(ranges: &mut Vec<(u64, u64)>, (first, last): (u64, u64)) {
     match ranges.last_mut() {
         Some((_, end)) if end.checked_add(1) == Some(first) => *end = last,
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_told_as_one_range() {
+    fn adjacent_batches_are_acknowledged_as_one_range() {
         let mut ranges = Vec::new();
         for range in [(0, 0), (1, 3), (5, 5), (4, 4), (u64::MAX, u64::MAX), (0, 0)] {
             push_range(&mut ranges, range);

@@ -1,25 +1,26 @@
-//! What has been collected of one stream: every id once.
+//! The collected ids of one stream, each counted once.
 
 use crate::frame::Header;
 use crate::intervals::{Added, Intervals};
 use crate::message::{Account, NAMED_MAX};
 use crate::uniform::CLASSES;
 
-/// What became of a batch of results.
+/// Outcome of a batch of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     New,
-    /// All of it is there already.
+    /// All of its ids were collected before.
     Duplicate,
-    /// Of another life of the generator.
+    /// It belongs to another incarnation of the generator.
     Stale,
-    /// It covers ids of which some are there and some not: no generator of ours cuts so.
+    /// Some of its ids were collected before and some were not. A correct generator never produces
+    /// this.
     Conflict,
-    /// There are too many gaps: a generator exceeds its window.
+    /// There are too many gaps: the generator exceeds its window.
     Full,
 }
 
-/// The books of one stream. Time, sockets and disks are elsewhere.
+/// Bookkeeping of one stream, without time, sockets or disks.
 #[derive(Debug, Clone, Default)]
 pub struct StreamLedger {
     epoch: u32,
@@ -36,18 +37,18 @@ pub struct StreamLedger {
 }
 
 impl StreamLedger {
-    /// A new life of the generator begins; results of earlier ones are refused from now on.
+    /// Begins a new incarnation of the generator. Results of earlier ones are refused from now on.
     pub fn begin_epoch(&mut self, epoch: u32) {
         assert!(epoch > self.epoch);
         self.epoch = epoch;
     }
 
-    /// 0: no generator has come.
+    /// Returns the current epoch; 0 if no generator has connected.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// `digest` is what the task's `inspect` found.
+    /// Records a batch. `digest` is the return value of the task's `inspect`.
     pub fn accept(&mut self, header: &Header, digest: u64) -> Accepted {
         let count = u64::from(header.count);
         if header.epoch != self.epoch {
@@ -80,7 +81,7 @@ impl StreamLedger {
         self.wrong_ids.extend(wrong.iter().take(room));
     }
 
-    /// Where in its window each of a window's samples was.
+    /// Adds the window positions of a window's samples.
     pub fn count_positions(&mut self, classes: &[u64; CLASSES]) {
         for (sum, count) in self.sample_positions.iter_mut().zip(classes) {
             *sum += count;
@@ -95,7 +96,7 @@ impl StreamLedger {
         &self.ids
     }
 
-    /// `generated`: how many ids were given out.
+    /// Builds the account. `generated` is the number of assigned ids.
     pub fn account(&self, generated: u64) -> Account {
         Account {
             collected: self.collected,

@@ -1,4 +1,4 @@
-//! The collector: takes each result once, checks it, keeps the books and acknowledges.
+//! The collector: accepts each result once, checks it, records it and acknowledges it.
 
 mod control;
 mod ledger;
@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::link::{Link, LinkError};
 use crate::message::{Account, Hello};
 use crate::meter::Meter;
-use crate::slots::{GREETINGS_MAX, Slot, Slots};
+use crate::slots::{HANDSHAKES_MAX, Slot, Slots};
 use crate::status::CollectorStatus;
 use crate::task::Maker;
 use crate::uniform;
@@ -37,38 +37,38 @@ pub use sample::{Reservoir, SAMPLE_MAX};
 pub use sink::{RecoveredStream, Sink};
 pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
 
-/// Generators whose tasks are collected.
+/// Maximum number of streams.
 pub const STREAMS_MAX: usize = 64;
-/// Connections of executors and generators.
+/// Maximum number of connections from executors and generators.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Bytes of the largest results of all connected executors: each connection keeps one batch.
+/// Total size limit of the result buffers: each executor connection buffers one batch.
 pub const RESULTS_BYTES_MAX: usize = 4 << 30;
-/// Results that an executor may have under way.
+/// Batches of results that an executor may have in flight.
 pub const CREDITS: u32 = 16;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_millis(20);
 const STATUS_NS: u64 = 1_000_000_000;
 
-/// All that a collector needs to know.
+/// Configuration of a collector.
 #[derive(Debug)]
 pub struct CollectorOptions {
     pub listener: TcpListener,
     pub make_task: Maker,
     pub verify: Verify,
-    /// Of the sample's choice.
+    /// Seed of the sampling.
     pub seed: u64,
-    /// Where samples and accounts are written.
+    /// Directory for samples and accounts.
     pub out: Option<PathBuf>,
     /// Directory of the durable sink.
     pub log: Option<PathBuf>,
-    /// Where results go, one line each. Begins anew with each start of a collector.
+    /// Result file, with one line per result. Truncated at each start of a collector.
     pub results: Option<ResultsOptions>,
-    /// Goes on when all generators have ended.
+    /// Whether to keep running after all generators have finished.
     pub stay: bool,
 }
 
-/// What the threads of a collector share.
+/// State shared by the threads of a collector.
 #[derive(Debug)]
 struct Shared {
     make_task: Maker,
@@ -80,11 +80,11 @@ struct Shared {
     clock: Clock,
     meter: Meter,
     greetings: Slots,
-    /// Bytes of [`RESULTS_BYTES_MAX`] that no connection has.
+    /// Unused part of [`RESULTS_BYTES_MAX`].
     results_bytes: Slots,
-    /// Tasks that the log contained at the start.
+    /// Tasks recovered from the log at startup.
     recovered: u64,
-    /// Held while a stream is made, which may take long and opens files: each is made once.
+    /// Held while a stream is created, which may take long and opens files: each is created once.
     making: Mutex<()>,
     state: Mutex<State>,
     is_over: AtomicBool,
@@ -93,7 +93,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     streams: BTreeMap<u64, Arc<Stream>>,
-    /// All connections, so that their threads can be ended.
+    /// All connections, so that they can be closed.
     links: BTreeMap<u64, Link>,
     links_seen: u64,
     executors: usize,
@@ -101,9 +101,9 @@ struct State {
 }
 
 impl Shared {
-    /// The collector cannot go on: its disk or its books. The first reason stands.
+    /// Stops the collector after a failure of its disk or its bookkeeping. Keeps the first reason.
     fn fail(&self, reason: String) {
-        tracing::error!(reason, "the collector failed");
+        tracing::error!(reason, "collector failed");
         self.state.lock().failure.get_or_insert(reason);
         self.is_over.store(true, Ordering::SeqCst);
     }
@@ -146,8 +146,8 @@ fn add(sum: &mut Account, one: &Account) {
     }
 }
 
-/// Runs until all generators have their account, or `stop` is set. `report` is called once a
-/// second. Returns what was collected, all streams together.
+/// Runs until all generators have received their accounts, or `stop` is set. Calls `report` once a
+/// second. Returns the totals of all streams.
 pub fn run(
     options: CollectorOptions,
     stop: &AtomicBool,
@@ -171,7 +171,7 @@ pub fn run(
         sink,
         clock,
         meter: Meter::default(),
-        greetings: Slots::new(GREETINGS_MAX),
+        greetings: Slots::new(HANDSHAKES_MAX),
         results_bytes: Slots::new(RESULTS_BYTES_MAX),
         recovered: recovered_tasks,
         making: Mutex::new(()),
@@ -188,7 +188,10 @@ pub fn run(
         let stream = Stream::recovered(&shared, id, known)?;
         shared.state.lock().streams.insert(id, Arc::new(stream));
     }
-    options.listener.set_nonblocking(true).context("the collector's listener")?;
+    options
+        .listener
+        .set_nonblocking(true)
+        .context("could not configure the collector's listener")?;
     thread::scope(|scope| {
         let (shared, listener) = (&shared, &options.listener);
         scope.spawn(move || accept(scope, shared, listener));
@@ -211,10 +214,10 @@ pub fn run(
     Ok(shared.status())
 }
 
-/// The main thread: windows, status, the end.
+/// Body of the main thread: ends windows, reports the status, and detects the end of the run.
 fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(&CollectorStatus)) {
     let mut status_at_ns = shared.clock.now_ns() + STATUS_NS;
-    // Used again: nothing is allocated in a turn.
+    // Reused, so that no iteration allocates.
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(STREAMS_MAX);
     while !shared.is_over() && !stop.load(Ordering::Relaxed) {
         let now_ns = shared.clock.now_ns();
@@ -229,7 +232,7 @@ fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(
             status_at_ns = now_ns + STATUS_NS;
             report(&shared.status());
         }
-        // A stream that was only read from the log waits for its generator.
+        // A stream that was only recovered from the log waits for its generator.
         let mut began = streams.iter().filter(|stream| stream.has_begun()).peekable();
         if !stay && began.peek().is_some() && began.all(|stream| stream.is_finished(now_ns)) {
             return;
@@ -254,14 +257,14 @@ fn accept<'scope>(
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken in");
+                tracing::warn!(%error, "could not accept connection");
                 thread::sleep(ACCEPT_PAUSE);
             }
         }
     }
 }
 
-/// One connection from its greeting to its end.
+/// Serves one connection from the handshake to its end.
 fn serve<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
@@ -285,8 +288,8 @@ fn serve<'scope>(
     });
     match outcome {
         Ok(()) | Err(LinkError::Closed) => {}
-        Err(error) if shared.is_over() => tracing::debug!(%error, "a connection ended"),
-        Err(error) => tracing::warn!(%error, "a connection ended"),
+        Err(error) if shared.is_over() => tracing::debug!(%error, "connection ended"),
+        Err(error) => tracing::warn!(%error, "connection ended"),
     }
 }
 
@@ -303,7 +306,7 @@ fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link, Hello), LinkE
     state.links_seen += 1;
     state.links.insert(id, link.try_clone()?);
     drop(state);
-    // Whoever ends all connections may have done so just before.
+    // The thread that closes all connections may have run just before.
     if shared.is_over() {
         link.close();
     }

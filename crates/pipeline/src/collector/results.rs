@@ -1,4 +1,4 @@
-//! Results as lines of a file, in the order in which they come or in that of their ids.
+//! Writes results as lines of a file, in order of arrival or of their ids.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,42 +10,43 @@ use anyhow::{Context, Result, bail};
 use crate::intervals::Intervals;
 use crate::task::{BatchTask, Ids};
 
-/// Results that wait for one before them. A generator's window bounds it too.
+/// Limit for results that wait for an earlier one. A generator's window is a further limit.
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
-/// In which order results leave the collector.
+/// Order in which results leave the collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As they come.
+    /// Order of arrival.
     None,
-    /// By id: a batch waits until all before it are there.
+    /// Order of ids: a batch waits until all earlier ones have arrived.
     Input,
 }
 
-/// Where the results of a collector go.
+/// Destination of a collector's results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultsOptions {
     pub path: PathBuf,
     pub order: Order,
 }
 
-/// The file of one stream.
+/// The result file of one stream.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,
     file: BufWriter<File>,
     order: Order,
-    /// In order of input: the first id that has not been written, and what waits for it.
+    /// In order of input: the first id that has not been written, and the batches that wait for it.
     next_id: u64,
-    /// By an earlier collector.
+    /// Ids collected by an earlier collector process.
     collected: Intervals,
     waiting: BTreeMap<u64, (u32, Vec<u8>)>,
     waiting_bytes: usize,
 }
 
 impl Results {
-    /// `collected` is what an earlier collector of this log took in: then the file is continued.
-    /// Lines of what was not durable when that one died come twice.
+    /// Opens the file. `collected` contains the ids that an earlier collector with this log
+    /// collected; if it is not empty, the file is continued. Lines of results that were not durable
+    /// when that collector died occur twice.
     pub fn open(path: &Path, order: Order, collected: &Intervals) -> Result<Self> {
         let mut options = OpenOptions::new();
         let is_new = collected.ranges().is_empty();
@@ -62,12 +63,12 @@ impl Results {
         })
     }
 
-    /// Takes a batch that was accepted: each comes once.
+    /// Writes an accepted batch; each batch is passed once.
     pub fn take(&mut self, task: &dyn BatchTask, ids: Ids, outputs: &[u8]) -> Result<()> {
         if self.order == Order::Input && ids.first != self.next_id {
             self.waiting_bytes += outputs.len();
             if self.waiting_bytes > WAITING_BYTES_MAX {
-                bail!("results before id {} are missing for too long", ids.first);
+                bail!("too many results wait for those before id {}", ids.first);
             }
             self.waiting.insert(ids.first, (ids.count, outputs.to_vec()));
             return Ok(());
@@ -82,7 +83,7 @@ impl Results {
 
     fn write(&mut self, task: &dyn BatchTask, ids: Ids, outputs: &[u8]) -> Result<()> {
         for index in 0..ids.count {
-            let range = task.record(outputs, index).context("a batch without all its records")?;
+            let range = task.record(outputs, index).context("incomplete batch")?;
             writeln!(self.file, "{}", task.describe(&outputs[range]))
                 .with_context(|| format!("write {}", self.path.display()))?;
         }
@@ -90,7 +91,7 @@ impl Results {
         Ok(())
     }
 
-    /// All is with the kernel. Errors: something still waits.
+    /// Flushes all lines to the kernel. Fails if a batch is still waiting.
     pub fn finish(&mut self) -> Result<()> {
         if let Some(first) = self.waiting.keys().next() {
             bail!("results from id {} to {first} are missing", self.next_id);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_collector_appends_what_the_first_had_not() {
+    fn a_second_collector_appends_the_missing_results() {
         let path = std::env::temp_dir().join(format!("pipeline-append-{}", std::process::id()));
         std::fs::write(&path, "first\n").unwrap();
         let collected = Intervals::from_ranges(vec![(0, 1), (2, 3)]).unwrap();

@@ -1,28 +1,28 @@
-//! A uniform sample of each window: every record of the window has the same chance, whenever in it
-//! the record came.
+//! A uniform sample of each window: every record of the window has the same probability, regardless
+//! of its position.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::uniform::{self, CLASSES};
 
-/// Records kept of a window.
+/// Maximum number of records kept per window.
 pub const SAMPLE_MAX: usize = 100_000;
 
-/// A reservoir that is told of records by their number and says which of them it wants: so a batch
-/// of which it wants none costs one comparison.
+/// A reservoir that receives record numbers and selects from them, so a batch without a selected
+/// record costs one comparison.
 // Source: K.-H. Li: Reservoir-Sampling Algorithms of Time Complexity O(n(1+log(N/n))) (1994), L
 #[derive(Debug)]
 pub struct Reservoir {
     random: SmallRng,
     size: usize,
     records: Vec<Vec<u8>>,
-    /// Their numbers in this window.
+    /// Positions of the kept records in this window.
     positions: Vec<u64>,
     /// Records offered in this window.
     seen: u64,
-    /// Number, in this window, of the next record that is wanted.
-    wanted: u64,
+    /// Position, in this window, of the next record to keep.
+    next_kept: u64,
     weight: f64,
 }
 
@@ -38,7 +38,7 @@ impl Reservoir {
             records: Vec::with_capacity(size),
             positions: Vec::with_capacity(size),
             seen: 0,
-            wanted: 0,
+            next_kept: 0,
             weight: 1.0,
         };
         reservoir.begin();
@@ -48,15 +48,15 @@ impl Reservoir {
     fn begin(&mut self) {
         self.seen = 0;
         self.positions.clear();
-        self.wanted = if self.size == 0 { u64::MAX } else { 0 };
+        self.next_kept = if self.size == 0 { u64::MAX } else { 0 };
         self.weight = 1.0;
     }
 
-    /// `count` more records, which `record` shows by their place in the batch.
+    /// Offers `count` more records. `record` returns a record by its index in the batch.
     pub fn offer<'a>(&mut self, count: u32, mut record: impl FnMut(u32) -> Option<&'a [u8]>) {
         let end = self.seen + u64::from(count);
-        while self.wanted < end {
-            let index = u32::try_from(self.wanted - self.seen).expect("inside the batch");
+        while self.next_kept < end {
+            let index = u32::try_from(self.next_kept - self.seen).expect("inside the batch");
             if let Some(bytes) = record(index) {
                 self.keep(bytes);
             }
@@ -68,37 +68,37 @@ impl Reservoir {
     fn keep(&mut self, bytes: &[u8]) {
         if self.records.len() < self.size {
             self.records.push(bytes.to_vec());
-            self.positions.push(self.wanted);
+            self.positions.push(self.next_kept);
             return;
         }
         let victim = self.random.random_range(0..self.size);
-        self.positions[victim] = self.wanted;
+        self.positions[victim] = self.next_kept;
         self.records[victim].clear();
         self.records[victim].extend_from_slice(bytes);
     }
 
-    /// Until the sample is full every record is wanted; then ever fewer.
+    /// Keeps every record until the sample is full; then skips increasingly many.
     fn choose_next(&mut self) {
-        if self.wanted + 1 < u64::try_from(self.size).expect("64 bits") {
-            self.wanted += 1;
+        if self.next_kept + 1 < u64::try_from(self.size).expect("64 bits") {
+            self.next_kept += 1;
             return;
         }
         let size = f64::from(u32::try_from(self.size).expect("checked at the start"));
         self.weight *= (self.uniform().ln() / size).exp();
         let skipped = (self.uniform().ln() / (-self.weight).ln_1p()).floor();
-        // 2^53 records further is never: no window has so many.
+        // A skip of 2^53 records means never: no window is that large.
         #[expect(clippy::cast_possible_truncation, reason = "clamped to what a u64 holds")]
         #[expect(clippy::cast_sign_loss, reason = "a quotient of two logarithms below one")]
         let skipped = skipped.clamp(0.0, 9e15) as u64;
-        self.wanted = self.wanted.saturating_add(skipped).saturating_add(1);
+        self.next_kept = self.next_kept.saturating_add(skipped).saturating_add(1);
     }
 
-    /// Above zero, so that it has a logarithm.
+    /// Returns a random number above zero, so that its logarithm is finite.
     fn uniform(&mut self) -> f64 {
         1.0 - self.random.random::<f64>()
     }
 
-    /// How many records are held from each part of the window so far; `None` for one of few tasks.
+    /// Counts the kept records by their part of the window so far; `None` for a small window.
     pub fn classes(&self) -> Option<[u64; CLASSES]> {
         if self.seen < uniform::WINDOW_TASKS_MIN {
             return None;
@@ -110,12 +110,12 @@ impl Reservoir {
         Some(counts)
     }
 
-    /// Nothing has been offered in this window.
+    /// Whether no record has been offered in this window.
     pub fn is_empty(&self) -> bool {
         self.seen == 0
     }
 
-    /// The window's records and how many were offered; a new window begins.
+    /// Returns the kept records and the number offered, and begins a new window.
     pub fn take(&mut self) -> (Vec<Vec<u8>>, u64) {
         let seen = self.seen;
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(self.size));
@@ -128,7 +128,7 @@ impl Reservoir {
 mod tests {
     use super::*;
 
-    /// Numbers 0 to `total`, in batches of these sizes in turn.
+    /// Samples the numbers 0 to `total`, offered in batches of these sizes in turn.
     fn sampled(seed: u64, size: usize, total: u64, batches: &[u32]) -> Vec<u64> {
         let mut reservoir = Reservoir::new(size, seed);
         let numbers: Vec<[u8; 8]> = (0..total).map(u64::to_be_bytes).collect();
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(numbers.len(), 100);
     }
 
-    /// 20 classes of the position in the window over 200 windows: 19 degrees of freedom, above
-    /// 43.8 once in a thousand.
+    /// 20 classes of positions over 200 windows: 19 degrees of freedom, above 43.8 once in a
+    /// thousand.
     #[test]
     fn positions_are_uniform() {
         let mut counts = [0_u32; 20];
@@ -181,7 +181,7 @@ mod tests {
         assert!(chi_square < 43.8, "{chi_square} {counts:?}");
     }
 
-    /// What is held is counted by where it came, and all of it; the classes are uniform as above.
+    /// Every kept record is counted by its position; the classes are uniform as above.
     #[test]
     fn classes_are_those_of_the_positions() {
         let mut sums = [0; CLASSES];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_begin_anew() {
+    fn windows_restart_empty() {
         let mut reservoir = Reservoir::new(2, 1);
         let bytes = [7_u8];
         reservoir.offer(5, |_| Some(&bytes));

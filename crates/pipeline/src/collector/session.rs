@@ -1,4 +1,4 @@
-//! Executors at the collector: one thread per connection takes results in.
+//! Connections from executors to the collector: one thread per connection receives results.
 
 use crate::collector::stream::Stream;
 use crate::collector::verify::{Verify, check_all};
@@ -6,9 +6,9 @@ use crate::collector::{Accepted, CREDITS, Shared, refuse};
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX};
 use crate::link::{Link, LinkError, Received};
 use crate::message::CollectorWelcome;
-use crate::meter::{Doing, Stopwatch};
+use crate::meter::{Activity, Stopwatch};
 
-/// Credits go back in steps: one small frame for several large ones.
+/// Credits are returned in steps: one small frame for several large ones.
 const CREDIT_STEP: u32 = CREDITS / 4;
 
 pub(super) fn serve(
@@ -18,7 +18,7 @@ pub(super) fn serve(
     name: &str,
 ) -> Result<(), LinkError> {
     let Some(stream) = stream.and_then(|id| shared.stream(id)) else {
-        return refuse(link, "no generator of this stream has come yet");
+        return refuse(link, "no generator of this stream has connected yet");
     };
     let batch = usize::try_from(stream.batch()).expect("32 bits fit");
     let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
@@ -31,7 +31,7 @@ pub(super) fn serve(
     )?;
     link.open_for(bytes_max)?;
     shared.state.lock().executors += 1;
-    tracing::info!(name, "an executor joined");
+    tracing::info!(name, "executor joined");
     let outcome = take_results(shared, &stream, &mut link);
     shared.state.lock().executors -= 1;
     outcome
@@ -43,7 +43,7 @@ fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(),
     let mut stopwatch = Stopwatch::start(&shared.meter, shared.clock);
     loop {
         let received = link.receive(&mut payload)?;
-        stopwatch.charge(Doing::Starved);
+        stopwatch.charge(Activity::Starved);
         let (Received::Frame(header) | Received::Damaged(header)) = received;
         if header.kind != Kind::Result || header.stream != stream.id {
             return Err(LinkError::Unexpected { found: header.kind, expected: "results" });
@@ -53,9 +53,9 @@ fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(),
             Received::Frame(_) => take(shared, stream, &header, outputs)?,
             Received::Damaged(_) => stream.refuse(&header),
         }
-        stopwatch.charge(Doing::Busy);
+        stopwatch.charge(Activity::Busy);
         if let Some(sink) = &shared.sink {
-            sink.wait_for_room();
+            sink.wait_for_space();
         }
         owed += 1;
         if owed == CREDIT_STEP {
@@ -64,11 +64,11 @@ fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(),
             link.send(&credit, &[])?;
             owed = 0;
         }
-        stopwatch.charge(Doing::Blocked);
+        stopwatch.charge(Activity::Blocked);
     }
 }
 
-/// All checks, then the books. A batch that fails a check is asked for again.
+/// Performs all checks, then records the batch. Requests a batch again if it fails a check.
 fn take(
     shared: &Shared,
     stream: &Stream,
@@ -78,7 +78,7 @@ fn take(
     let digest = match stream.task.inspect(header.ids(), outputs) {
         Ok(digest) => digest,
         Err(error) => {
-            tracing::warn!(%error, first_id = header.first_id, "results were refused");
+            tracing::warn!(%error, first_id = header.first_id, "invalid results refused");
             stream.refuse(header);
             return Ok(());
         }
@@ -88,7 +88,7 @@ fn take(
         Verify::All => match check_all(&*stream.task, outputs, header.count) {
             Ok(verified) => Some(verified),
             Err(error) => {
-                shared.fail(format!("results cannot be verified: {error}"));
+                shared.fail(format!("could not verify results: {error}"));
                 return Err(LinkError::Closed);
             }
         },
@@ -101,7 +101,7 @@ fn take(
         Ok(Accepted::Duplicate | Accepted::Stale) => Ok(()),
         Ok(found @ (Accepted::Conflict | Accepted::Full)) => {
             let (first, end) = (header.first_id, header.ids().end());
-            shared.fail(format!("the books are wrong: ids {first} to {end}: {found:?}"));
+            shared.fail(format!("inconsistent bookkeeping: ids {first} to {end}: {found:?}"));
             Err(LinkError::Closed)
         }
         Err(error) => {

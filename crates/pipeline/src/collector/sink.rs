@@ -1,6 +1,5 @@
-//! The durable sink: which batches have been collected, and the digest of each, on a log. A batch
-//! is acknowledged when its record is on the disk, so a collector that starts again goes on where
-//! the last one was.
+//! The durable sink: a log of the collected batches and the digest of each. A batch is acknowledged
+//! when its record is durable, so a restarted collector resumes where the previous one stopped.
 //!
 //! ```text
 //! kind  payload, big-endian
@@ -24,10 +23,10 @@ use crate::task::Plan;
 const KIND_EPOCH: u8 = 1;
 const KIND_BATCH: u8 = 2;
 const BATCH_RECORD_BYTES: usize = 40;
-/// The stream's threads append under one lock each.
+/// One lane: the threads of a stream append under one lock.
 const LANE: usize = 0;
 
-/// A stream as the log knows it.
+/// A stream as recovered from the log.
 #[derive(Debug, Clone)]
 pub struct RecoveredStream {
     pub plan: Plan,
@@ -43,7 +42,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Opens the log in a directory and reads all of it. A batch that occurs twice is an error: no
+    /// Opens the log in a directory and reads all of it. Fails if a batch occurs twice: no
     /// collector writes that.
     pub fn open(dir: &Path, clock: Clock) -> Result<(Self, BTreeMap<u64, RecoveredStream>)> {
         let disk = FileDisk::open(dir).with_context(|| format!("open {}", dir.display()))?;
@@ -51,8 +50,8 @@ impl Sink {
         let options = Options { sync: SyncPolicy::Always, ..Options::default() };
         let mut replay = |record: Record<'_>| replay(&mut streams, &record).map_err(Into::into);
         let (log, recovered) = Log::open(Arc::new(disk), options, 1, Lsn(0), &mut replay)
-            .with_context(|| format!("read the log in {}", dir.display()))?;
-        tracing::info!(records = recovered.records, end = recovered.end.0, "the log was read");
+            .with_context(|| format!("could not read the log in {}", dir.display()))?;
+        tracing::info!(records = recovered.records, end = recovered.end.0, "log recovered");
         let room = Arc::new((Mutex::new(()), Condvar::new()));
         let waker = Arc::clone(&room);
         log.set_waker(
@@ -62,7 +61,8 @@ impl Sink {
                 waker.1.notify_all();
             }),
         );
-        let writer = log.spawn_writer(move || clock.now()).context("start the log's writer")?;
+        let writer =
+            log.spawn_writer(move || clock.now()).context("could not start the log writer")?;
         Ok((Self { log, writer: Mutex::new(Some(writer)), room }, streams))
     }
 
@@ -74,20 +74,20 @@ impl Sink {
         Ok(self.log.append(LANE, KIND_EPOCH, &payload)?)
     }
 
-    /// To be called under the stream's lock: the log's order is the order of acceptance.
+    /// Must be called under the stream's lock, so that the log has the order of acceptance.
     pub fn append_batch(&self, header: &Header, digest: u64) -> Result<Lsn, AppendError> {
         self.log.append(LANE, KIND_BATCH, &encode_batch(header, digest))
     }
 
-    /// Waits while the log takes no more: the disk is slower than the results come.
-    pub fn wait_for_room(&self) {
+    /// Waits while the log is full: the disk is slower than the incoming results.
+    pub fn wait_for_space(&self) {
         while !self.log.has_room(LANE) {
             let mut guard = self.room.0.lock();
             self.room.1.wait_for(&mut guard, std::time::Duration::from_millis(1));
         }
     }
 
-    /// Everything appended before is on the disk, or an error why it never will be.
+    /// Waits until everything up to `lsn` is durable. Fails if it never will be.
     pub fn wait_until_durable(&self, lsn: Lsn) -> Result<()> {
         while !self.is_durable(lsn)? {
             let mut guard = self.room.0.lock();
@@ -97,7 +97,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Starts a group if nobody has.
+    /// Starts a group commit if none is running.
     pub fn is_durable(&self, lsn: Lsn) -> Result<bool> {
         if self.log.durable() >= lsn {
             return Ok(true);
@@ -109,7 +109,7 @@ impl Sink {
         Ok(false)
     }
 
-    /// Where the next record will start: all that is appended ends before.
+    /// Returns the position of the next record. All earlier records end before it.
     pub fn end(&self) -> Lsn {
         self.log.next()
     }
@@ -150,29 +150,29 @@ fn replay(streams: &mut BTreeMap<u64, RecoveredStream>, record: &Record<'_>) -> 
     match record.kind {
         KIND_EPOCH => replay_epoch(streams, record.payload),
         KIND_BATCH => replay_batch(streams, record.payload),
-        kind => bail!("a record of kind {kind}, which no collector writes"),
+        kind => bail!("unknown record kind {kind}"),
     }
 }
 
 fn replay_epoch(streams: &mut BTreeMap<u64, RecoveredStream>, payload: &[u8]) -> Result<()> {
-    let (stream, rest) = payload.split_first_chunk::<8>().context("a short record")?;
-    let (epoch, plan) = rest.split_first_chunk::<4>().context("a short record")?;
+    let (stream, rest) = payload.split_first_chunk::<8>().context("truncated record")?;
+    let (epoch, plan) = rest.split_first_chunk::<4>().context("truncated record")?;
     let (stream, epoch) = (u64::from_be_bytes(*stream), u32::from_be_bytes(*epoch));
-    let plan: Plan = serde_json::from_slice(plan).context("a plan that is not understood")?;
+    let plan: Plan = serde_json::from_slice(plan).context("malformed plan")?;
     let known = streams
         .entry(stream)
         .or_insert_with(|| RecoveredStream { plan: plan.clone(), ledger: StreamLedger::default() });
     if !known.plan.has_same_tasks(&plan) || epoch <= known.ledger.epoch() {
-        bail!("epoch {epoch} of stream {stream:016x} does not follow from the one before");
+        bail!("epoch {epoch} of stream {stream:016x} does not follow the previous one");
     }
     known.ledger.begin_epoch(epoch);
     Ok(())
 }
 
 fn replay_batch(streams: &mut BTreeMap<u64, RecoveredStream>, payload: &[u8]) -> Result<()> {
-    let (header, digest) = decode_batch(payload).context("a batch of another length")?;
+    let (header, digest) = decode_batch(payload).context("batch record with a wrong length")?;
     let stream = header.stream;
-    let known = streams.get_mut(&stream).context("a batch of an unknown stream")?;
+    let known = streams.get_mut(&stream).context("batch of an unknown stream")?;
     let accepted = known.ledger.accept(&header, digest);
     if accepted != Accepted::New {
         let (first, last) = (header.first_id, header.ids().end().saturating_sub(1));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_durable_is_read_back() {
+    fn durable_records_are_recovered() {
         let dir = scratch("read");
         let (sink, streams) = Sink::open(&dir, Clock::new()).unwrap();
         assert!(streams.is_empty());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_records_are_refused() {
+    fn malformed_records_are_refused() {
         let mut streams = BTreeMap::new();
         let mut check = |kind, payload: &[u8], expected: &str| {
             let record = Record { start: Lsn(0), end: Lsn(1), kind, payload };
@@ -237,9 +237,9 @@ mod tests {
             assert!(found.contains(expected), "{found}");
         };
         check(9, &[], "kind 9");
-        check(KIND_EPOCH, &[0; 11], "short");
+        check(KIND_EPOCH, &[0; 11], "truncated");
         check(KIND_EPOCH, &[0; 13], "plan");
-        check(KIND_BATCH, &[0; 39], "another length");
+        check(KIND_BATCH, &[0; 39], "wrong length");
         check(KIND_BATCH, &encode_batch(&batch(1, 0), 1), "unknown stream");
     }
 

@@ -1,4 +1,4 @@
-//! One generator's tasks at the collector: its books, its sample, and what it is yet to be told.
+//! One generator's tasks at the collector: its ledger, its sample, and its outgoing messages.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,36 +21,37 @@ use crate::message::Account;
 use crate::task::BatchTask;
 use crate::task::Plan;
 
-/// Acknowledgements that wait for their generator; it has at most as many batches in flight. More
-/// come only from resending, and are not missed: a generator that comes back is told all.
+/// Maximum number of acknowledgements that wait for their generator, which has at most as many
+/// batches in flight. More arise only from resending, and may be dropped: a reconnecting generator
+/// receives the complete state.
 const OUTBOX_MAX: usize = 1 << 17;
 
-/// A generator that wants to go on with a stream.
+/// A generator that asks to begin or continue a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Joining {
+pub(super) struct JoinRequest {
     pub(super) epoch: Option<u32>,
     pub(super) plan: Plan,
 }
 
-/// What a generator is told when it joins.
+/// Reply to a generator that joins.
 #[derive(Debug)]
-pub(super) struct Joined {
+pub(super) struct JoinReply {
     pub(super) epoch: u32,
     pub(super) collected: Vec<(u64, u64)>,
-    /// All of `collected` is durable when the log is durable up to here.
+    /// All of `collected` is durable when the log is durable up to this position.
     pub(super) durable_at: Lsn,
-    /// Names this connection among those that the stream has had.
+    /// Identifies this connection among all connections of the stream.
     pub(super) connection: u64,
 }
 
-/// What the generator is yet to be told; one thread writes to its connection.
+/// Messages waiting to be sent to the generator; one thread writes to its connection.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Batches to be acknowledged, in the order of their records on the log: first and last sequence
-    /// number, and where the log must be durable.
+    /// Batches to acknowledge, in the order of their log records: first and last sequence number,
+    /// and the position up to which the log must be durable.
     pub(super) acks: VecDeque<(u64, u64, Lsn)>,
     pub(super) nacks: Vec<u64>,
-    /// All is collected: after what stands above.
+    /// The final account, to be sent after all of the above.
     pub(super) account: Option<Account>,
 }
 
@@ -65,31 +66,31 @@ pub(super) struct StreamState {
     ledger: StreamLedger,
     reservoir: Reservoir,
     results: Option<Results>,
-    /// Collected before this window.
+    /// Tasks collected before this window.
     window: u64,
     window_ends_ns: Option<u64>,
     pub(super) outbox: Outbox,
-    /// The generator's connection, while it has one: otherwise nothing is put in the outbox.
+    /// The generator's connection, if any. Without one, nothing is added to the outbox.
     pub(super) connection: Option<u64>,
     connections_seen: u64,
-    /// Tasks of the largest batch that a life of the generator cuts.
+    /// Largest batch size among the incarnations of the generator.
     batch: u32,
     generated: u64,
     end: End,
 }
 
-/// How far the end of a stream has come.
+/// State of the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Results are still to come.
+    /// Results are still expected.
     Open,
-    /// The account was sent, and perhaps not received.
+    /// The account was sent, but may not have been received.
     Accounted { at_ns: u64 },
-    /// The generator has read it.
+    /// The generator has confirmed the account.
     Confirmed,
 }
 
-/// A generator that has not confirmed its account and does not come back is not waited for longer.
+/// Maximum wait for a generator that has not confirmed its account and does not reconnect.
 const CONFIRM_NS: u64 = 2_000_000_000;
 
 #[derive(Debug)]
@@ -104,7 +105,7 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(shared: &Shared, id: u64, plan: &Plan, ledger: StreamLedger) -> Result<Self> {
         let task = shared.make_task.make(plan)?;
-        // One path is one stream's: the first that comes.
+        // Only the first stream can use the path.
         let results = match &shared.results {
             Some(options) if shared.state.lock().streams.is_empty() => {
                 Some(Results::open(&options.path, options.order, ledger.ids())?)
@@ -138,35 +139,39 @@ impl Stream {
 
     pub(super) fn recovered(shared: &Shared, id: u64, known: RecoveredStream) -> Result<Self> {
         Self::new(shared, id, &known.plan, known.ledger)
-            .with_context(|| format!("stream {id:016x}, which the log has"))
+            .with_context(|| format!("could not restore stream {id:016x} from the log"))
     }
 
-    /// A generator comes: a new one gets a new epoch, one whose connection broke keeps its own.
-    pub(super) fn join(&self, shared: &Shared, joining: &Joining) -> Result<Joined, LinkError> {
+    /// Registers a generator. A new one gets a new epoch; one that reconnects keeps its epoch.
+    pub(super) fn join(
+        &self,
+        shared: &Shared,
+        request: &JoinRequest,
+    ) -> Result<JoinReply, LinkError> {
         let refused = |reason: String| Err(LinkError::Refused(reason));
-        if !self.plan.has_same_tasks(&joining.plan) {
-            return refused(format!("this stream has other tasks: {:?}", self.plan));
+        if !self.plan.has_same_tasks(&request.plan) {
+            return refused(format!("the tasks of this stream differ: {:?}", self.plan));
         }
         let mut state = self.state.lock();
         let current = state.ledger.epoch();
-        let epoch = match joining.epoch {
+        let epoch = match request.epoch {
             None => match current.checked_add(1) {
                 Some(next) => next,
-                None => return refused("this stream has had all its epochs".to_owned()),
+                None => return refused("this stream has used all its epochs".to_owned()),
             },
             Some(epoch) if epoch < current => return refused(superseded(epoch, current)),
             Some(epoch) => epoch,
         };
         if epoch > current {
-            // First on the log: what it does not know it could not read later.
+            // The log must contain the epoch before any batch refers to it.
             if let Some(sink) = &shared.sink
-                && let Err(error) = sink.append_epoch(self.id, epoch, &joining.plan)
+                && let Err(error) = sink.append_epoch(self.id, epoch, &request.plan)
             {
                 return refused(format!("{error:#}"));
             }
             state.ledger.begin_epoch(epoch);
         }
-        state.batch = state.batch.max(joining.plan.batch);
+        state.batch = state.batch.max(request.plan.batch);
         state.end = End::Open;
         state.outbox = Outbox::default();
         state.connections_seen += 1;
@@ -176,7 +181,7 @@ impl Stream {
             state.window_ends_ns.get_or_insert(shared.clock.now_ns().saturating_add(window_ns));
         }
         self.changed.notify_all();
-        Ok(Joined {
+        Ok(JoinReply {
             epoch,
             collected: state.ledger.ids().ranges().to_vec(),
             durable_at: shared.sink.as_ref().map_or(Lsn(0), Sink::end),
@@ -184,7 +189,7 @@ impl Stream {
         })
     }
 
-    /// The generator's connection ended.
+    /// Handles the end of a generator's connection.
     pub(super) fn leave(&self, connection: u64) {
         let mut state = self.state.lock();
         if state.connection == Some(connection) {
@@ -195,19 +200,19 @@ impl Stream {
         self.changed.notify_all();
     }
 
-    /// Tasks of the largest batch whose results may come.
+    /// Returns the largest batch size whose results may arrive.
     pub(super) fn batch(&self) -> u32 {
         self.state.lock().batch
     }
 
-    /// Why this connection is not the generator's any more; `None`: nothing newer has come.
-    pub(super) fn why_not(&self, epoch: u32) -> Option<String> {
+    /// Returns why this connection no longer belongs to the generator; `None` if it still does.
+    pub(super) fn superseded_reason(&self, epoch: u32) -> Option<String> {
         let current = self.state.lock().ledger.epoch();
         (epoch < current).then(|| superseded(epoch, current))
     }
 
-    /// Results that passed all checks that need no lock. Counts them, remembers some, and has them
-    /// acknowledged once their record is durable.
+    /// Accepts results that passed all checks that need no lock. Counts them, samples them, and
+    /// queues their acknowledgement until their record is durable.
     pub(super) fn accept(
         &self,
         shared: &Shared,
@@ -241,7 +246,7 @@ impl Stream {
         Ok(accepted)
     }
 
-    /// Results that came damaged or are not what they should be.
+    /// Handles damaged or invalid results.
     pub(super) fn refuse(&self, header: &Header) {
         let mut state = self.state.lock();
         state.ledger.count_damaged();
@@ -260,8 +265,8 @@ impl Stream {
         state.ledger.account(state.generated)
     }
 
-    /// All is acknowledged: the last window ends, and the books are closed. Asked for again, as the
-    /// account was not heard, it is given again.
+    /// Ends the last window and closes the account, after all tasks are acknowledged. Returns the
+    /// account again if the generator did not receive it the first time.
     pub(super) fn finish(&self, shared: &Shared, generated: u64) -> Result<Account> {
         let is_new_window = {
             let mut state = self.state.lock();
@@ -286,8 +291,8 @@ impl Stream {
         Ok(account)
     }
 
-    /// The generator is sent its account, if this is still its connection.
-    pub(super) fn tell_account(&self, connection: u64, account: Account, now_ns: u64) {
+    /// Queues the account for the generator, if this is still its connection.
+    pub(super) fn queue_account(&self, connection: u64, account: Account, now_ns: u64) {
         let mut state = self.state.lock();
         if state.connection == Some(connection) {
             state.end = End::Accounted { at_ns: now_ns };
@@ -297,7 +302,7 @@ impl Stream {
         self.changed.notify_all();
     }
 
-    /// The generator has read its account.
+    /// Records that the generator has confirmed its account.
     pub(super) fn set_confirmed(&self) {
         self.state.lock().end = End::Confirmed;
     }
@@ -313,7 +318,7 @@ impl Stream {
         }
     }
 
-    /// Whether a generator has come to this collector.
+    /// Whether a generator has connected to this collector process.
     pub(super) fn has_begun(&self) -> bool {
         self.state.lock().connections_seen > 0
     }
@@ -337,7 +342,7 @@ impl Stream {
         self.end_window(shared)
     }
 
-    /// Takes the window's sample and computes it again, without the lock.
+    /// Recomputes the window's sample, without holding the lock.
     fn end_window(&self, shared: &Shared) -> Result<()> {
         if shared.verify == Verify::All {
             return Ok(());
@@ -358,7 +363,7 @@ impl Stream {
             tasks,
             right = report.right,
             accuracy = report.accuracy_percent(),
-            "a window was verified"
+            "window verified"
         );
         match &shared.out {
             Some(out) => report.write(&sample_dir(out, self.id, epoch)),
@@ -366,9 +371,9 @@ impl Stream {
         }
     }
 
-    /// Waits until there is something to tell, then a moment more, so that one message tells much.
-    /// `None`: this connection is not the generator's any more.
-    pub(super) fn wait_for_news(
+    /// Waits until the outbox has messages, then a moment longer, so that one frame carries many of
+    /// them. Returns `None` if this connection no longer belongs to the generator.
+    pub(super) fn wait_for_outbox(
         &self,
         shared: &Shared,
         connection: u64,
@@ -383,7 +388,7 @@ impl Stream {
             }
             self.changed.wait(&mut state);
         }
-        MutexGuard::unlocked(&mut state, || std::thread::sleep(NEWS_PAUSE));
+        MutexGuard::unlocked(&mut state, || std::thread::sleep(OUTBOX_PAUSE));
         (state.connection == Some(connection)).then_some(state)
     }
 }
@@ -392,16 +397,16 @@ fn superseded(epoch: u32, current: u32) -> String {
     format!("epoch {epoch} was superseded by {current}")
 }
 
-/// Acknowledgements gather for this long: at full speed, some five batches' worth.
-const NEWS_PAUSE: Duration = Duration::from_micros(500);
+/// Time for which acknowledgements accumulate: about five batches at full speed.
+const OUTBOX_PAUSE: Duration = Duration::from_micros(500);
 
 impl StreamState {
     fn acknowledge(&mut self, sequence: u64, durable_at: Lsn) {
         if self.connection.is_none() || self.outbox.acks.len() >= OUTBOX_MAX {
             return;
         }
-        // Neighbours become one range; but those that wait for different places of the log do not:
-        // a range that grew with each result would never be durable while results come.
+        // Merge adjacent batches, but only at the same log position: a range that grew with each
+        // result would not become durable while results arrive.
         if let Some((_, last, at)) = self.outbox.acks.back_mut()
             && last.checked_add(1) == Some(sequence)
             && *at >= durable_at
@@ -443,7 +448,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// What is durable is acknowledged, however many results come behind it.
+    /// Durable batches are acknowledged, regardless of how many results follow.
     #[test]
     fn acknowledgements_wait_for_their_own_records_only() {
         check(&[(0, 0), (1, 0), (2, 0), (7, 0)], &[(0, 2, 0), (7, 7, 0)]);
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_there_is_no_generator() {
+    fn the_outbox_is_unused_without_a_generator() {
         let mut state = state();
         state.connection = None;
         state.acknowledge(1, Lsn(0));

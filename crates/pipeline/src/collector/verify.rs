@@ -1,4 +1,4 @@
-//! Checks samples by computing them again, and writes down what it found.
+//! Checks samples by recomputing them, and writes reports.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::message::NAMED_MAX;
 use crate::task::{BatchTask, TaskError};
 
-/// Which results are computed again.
+/// Which results are recomputed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// So many of each window, chosen uniformly.
+    /// A uniform sample of this size from each window.
     Sample {
         size: usize,
         window_ns: u64,
@@ -21,21 +21,21 @@ pub enum Verify {
     All,
 }
 
-/// What was found in one window.
+/// Verification result of one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WindowReport {
     pub window: u64,
-    /// Tasks that were collected in it.
+    /// Tasks collected in this window.
     pub tasks: u64,
     pub sampled: u64,
     pub right: u64,
     pub wrong_ids: Vec<u64>,
-    /// `id x y DIGEST`, or what else describes a record of the task.
+    /// `id x y DIGEST`, or the description of the task's record.
     pub records: Vec<String>,
 }
 
 impl WindowReport {
-    /// Computes every record of a sample again.
+    /// Recomputes every record of a sample.
     pub fn check(
         task: &dyn BatchTask,
         window: u64,
@@ -61,7 +61,7 @@ impl WindowReport {
         Ok(report)
     }
 
-    /// The original's file, and the same as JSON beside it. The directory is made.
+    /// Writes the report in the original's text format and as JSON. Creates the directory.
     pub fn write(&self, dir: &Path) -> Result<()> {
         let write = |name: String, text: String| {
             let path = dir.join(name);
@@ -81,18 +81,18 @@ impl WindowReport {
             self.accuracy_percent()
         );
         for record in &self.records {
-            writeln!(text, "{record}").expect("a string takes all");
+            writeln!(text, "{record}").expect("writing to a String cannot fail");
         }
         text
     }
 
-    /// With two decimals; a window without results is right in all it has.
+    /// Returns the accuracy with two decimals. A window without results counts as correct.
     pub fn accuracy_percent(&self) -> String {
         percent(self.right, self.sampled)
     }
 }
 
-/// `part` of `whole` in percent, cut off after two decimals: 99.99 is never shown as 100.
+/// Returns `part` of `whole` in percent, truncated to two decimals: 99.99 never appears as 100.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part >= whole {
         return "100.00".to_owned();
@@ -101,12 +101,12 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// Every record starts with its id.
+/// Returns the id at the start of a record.
 pub(crate) fn record_id(record: &[u8]) -> u64 {
     record.first_chunk().map_or(u64::MAX, |id| u64::from_be_bytes(*id))
 }
 
-/// A whole batch, computed again: how many are right, and the first ids that are not.
+/// Recomputes a whole batch. Returns how many results are correct, and the first wrong ids.
 pub fn check_all(
     task: &dyn BatchTask,
     outputs: &[u8],
@@ -127,7 +127,7 @@ pub fn check_all(
     Ok((right, wrong))
 }
 
-/// Where a stream's sample files are: `DIR/sample/STREAM-EPOCH`.
+/// Returns the directory of a stream's sample files: `DIR/sample/STREAM-EPOCH`.
 pub fn sample_dir(out: &Path, stream: u64, epoch: u32) -> PathBuf {
     out.join("sample").join(format!("{stream:016x}-{epoch}"))
 }

@@ -1,4 +1,4 @@
-//! The generator's connection to the collector: its epoch, acknowledgements, the account.
+//! The generator's connection to the collector: epoch, acknowledgements, and account.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,13 +13,14 @@ use crate::link::{Link, LinkError, Reachability, Received};
 use crate::message::{GeneratorWelcome, Hello};
 use crate::task::Plan;
 
-/// Ids of collected tasks are below this: more than any run reaches, and new ones never overflow.
+/// Upper limit for ids of collected tasks: more than any run reaches, and low enough that new ids
+/// never overflow.
 const IDS_END_MAX: u64 = 1 << 63;
 
-/// Between two attempts to reach the collector.
+/// Interval between attempts to reach the collector.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits for a collector. Its welcome names the ids that are collected already.
+/// Waits for a collector. Its welcome lists the ids that are already collected.
 pub(super) fn register(
     options: &GeneratorOptions,
     stop: &AtomicBool,
@@ -32,7 +33,9 @@ pub(super) fn register(
                 reachability.found();
                 return Ok(greeted);
             }
-            Err(LinkError::Refused(reason)) => bail!("the collector refused: {reason}"),
+            Err(LinkError::Refused(reason)) => {
+                bail!("the collector refused the connection: {reason}")
+            }
             Err(error) if started.elapsed() > options.patience || stop.load(Ordering::Relaxed) => {
                 bail!("could not connect to the collector at {}: {error}", options.collector)
             }
@@ -54,7 +57,7 @@ fn greet(
     link.send_message(Header::control(Kind::Hello, stream, epoch.unwrap_or(0)), &hello)?;
     let welcome: GeneratorWelcome = link.receive_message(Kind::Welcome, &mut Vec::new())?;
     let collected = Intervals::from_ranges(welcome.collected.clone())
-        .ok_or_else(|| LinkError::Refused("its list of collected ids is in disorder".into()))?;
+        .ok_or_else(|| LinkError::Refused("its list of collected ids is not sorted".into()))?;
     if collected.end() > IDS_END_MAX {
         return Err(LinkError::Refused("its list of collected ids ends too high".into()));
     }
@@ -62,10 +65,10 @@ fn greet(
     Ok((link, welcome, collected))
 }
 
-/// Hears acknowledgements until the run ends; connects again whenever the connection breaks.
+/// Receives acknowledgements until the run ends; reconnects whenever the connection is lost.
 pub(super) fn follow(shared: &Shared, mut link: Link) {
     loop {
-        let error = match hear(shared, &mut link) {
+        let error = match receive_acks(shared, &mut link) {
             Ok(()) => return,
             Err(error) => error,
         };
@@ -77,7 +80,7 @@ pub(super) fn follow(shared: &Shared, mut link: Link) {
                 return;
             }
         }
-        tracing::warn!(%error, "the collector is gone; trying again");
+        tracing::warn!(%error, "connection to the collector lost; reconnecting");
         match reconnect(shared) {
             Some(again) => link = again,
             None => return,
@@ -85,13 +88,13 @@ pub(super) fn follow(shared: &Shared, mut link: Link) {
     }
 }
 
-/// `Ok`: the run is over.
-fn hear(shared: &Shared, link: &mut Link) -> Result<(), LinkError> {
+/// Returns `Ok` when the run has ended.
+fn receive_acks(shared: &Shared, link: &mut Link) -> Result<(), LinkError> {
     let mut payload = Vec::new();
     loop {
         let header = match link.receive(&mut payload)? {
             Received::Frame(header) => header,
-            // An acknowledgement that is lost comes with the next handshake.
+            // The next handshake repeats a lost acknowledgement.
             Received::Damaged(_) => return Err(LinkError::Damaged),
         };
         let payload = &payload[..header.payload_len()];
@@ -111,7 +114,7 @@ fn hear(shared: &Shared, link: &mut Link) -> Result<(), LinkError> {
             }
             Kind::Refusal => {
                 let reason = String::from_utf8_lossy(payload).into_owned();
-                shared.fail(format!("the collector refused: {reason}"));
+                shared.fail(format!("the collector refused the connection: {reason}"));
                 return Ok(());
             }
             found => return Err(LinkError::Unexpected { found, expected: "acknowledgements" }),
@@ -131,7 +134,7 @@ fn apply(shared: &Shared, header: &Header, payload: &[u8]) -> Result<(), LinkErr
     for (first, last) in pairs {
         match header.kind {
             Kind::Ack => state.ledger.acknowledge(first, last, now_ns),
-            // A collector names damaged batches one by one.
+            // A collector reports damaged batches one at a time.
             _ => state.ledger.refuse(first),
         }
     }
@@ -143,7 +146,7 @@ fn apply(shared: &Shared, header: &Header, payload: &[u8]) -> Result<(), LinkErr
     Ok(())
 }
 
-/// `None`: the run ended, or has failed now.
+/// Returns `None` if the run has ended or has just failed.
 fn reconnect(shared: &Shared) -> Option<Link> {
     let started = Instant::now();
     let reachability = Reachability::new("the collector", shared.collector);
@@ -154,12 +157,12 @@ fn reconnect(shared: &Shared) -> Option<Link> {
         match greet(shared.collector, shared.stream, Some(shared.epoch), &shared.plan) {
             Ok((link, welcome, collected)) => return resume(shared, link, &welcome, &collected),
             Err(LinkError::Refused(reason)) => {
-                shared.fail(format!("the collector refused: {reason}"));
+                shared.fail(format!("the collector refused the connection: {reason}"));
                 return None;
             }
             Err(error) if started.elapsed() > shared.patience => {
                 let waited_s = shared.patience.as_secs();
-                shared.fail(format!("the collector did not come back in {waited_s} s: {error}"));
+                shared.fail(format!("the collector was unreachable for {waited_s} s: {error}"));
                 return None;
             }
             Err(error) => reachability.lost(&error),
@@ -180,7 +183,7 @@ fn resume(
         let resumed = state.ledger.resume(collected, now_ns);
         state.control = link.try_clone().ok();
         if state.phase == Phase::Closing {
-            ask_for_account(shared, &mut state);
+            request_account(shared, &mut state);
         }
         resumed
     };
@@ -190,21 +193,24 @@ fn resume(
         return None;
     }
     if welcome.epoch != shared.epoch {
-        shared.fail(format!("the collector calls epoch {} {}", shared.epoch, welcome.epoch));
+        shared.fail(format!(
+            "the collector reports epoch {} instead of {}",
+            welcome.epoch, shared.epoch
+        ));
         return None;
     }
-    tracing::info!("the collector is back");
+    tracing::info!("reconnected to the collector");
     Some(link)
 }
 
-/// If it is not heard, the connection is broken, and the question is asked again on the next one.
-pub(super) fn ask_for_account(shared: &Shared, state: &mut State) {
+/// If the request is lost, the connection has failed, and the request is repeated on the next one.
+pub(super) fn request_account(shared: &Shared, state: &mut State) {
     let mut header = Header::control(Kind::Finish, shared.stream, shared.epoch);
     header.first_id = state.ledger.next_id();
     if let Some(control) = &mut state.control
         && let Err(error) = control.send(&header, &[])
     {
-        tracing::debug!(%error, "the collector did not hear of the end");
+        tracing::debug!(%error, "could not request the account");
         control.close();
     }
 }

@@ -1,9 +1,9 @@
-//! Which tasks are under way: every batch from the moment it is generated until the collector has
-//! it. Time is an argument; nothing here knows a socket.
+//! Tracks every batch from its generation until the collector has it. Time is an argument, and this
+//! module does no I/O.
 //!
-//! The state equation: generated = in flight + collected. The three are counted apart: `generated`
-//! when ids are given out, `collected` when acknowledgements come, `in flight` by walking over the
-//! batches. [`Ledger::check`] compares them.
+//! The state equation: generated = in flight + collected. The three are counted independently:
+//! `generated` when ids are assigned, `collected` when acknowledgements arrive, and `in flight` by
+//! iterating over the batches. [`Ledger::check`] compares them.
 
 use std::collections::VecDeque;
 
@@ -13,36 +13,36 @@ use thiserror::Error;
 use crate::intervals::Intervals;
 use crate::task::Ids;
 
-/// Batches in flight: 64 bytes each here, and as many gaps at the collector.
+/// Maximum number of batches in flight: 64 bytes each here, and as many gaps at the collector.
 pub const WINDOW_MAX: usize = 1 << 16;
 
-/// A batch that one executor keeps for long holds nobody else up: so many windows of batches may lie
-/// between the oldest in flight and the newest.
+/// Maximum distance, in windows of batches, between the oldest batch in flight and the newest. A
+/// batch that one executor keeps for long thus does not block the others.
 const SPAN_WINDOWS: usize = 4;
 
-/// A batch is given to another executor after this many median service times, or after
-/// [`LedgerOptions::lease_ns_min`] if that is longer.
+/// A batch is reassigned to another executor after this multiple of the median service time, or
+/// after [`LedgerOptions::lease_ns_min`] if that is longer.
 const LEASE_MEDIANS: u64 = 20;
 
-/// Each time that a batch's lease runs out its next one is twice as long, so often: a time that was
-/// guessed too short (nothing has been acknowledged yet) does not have all computed again and again.
+/// Each expiry of a batch's lease doubles the next one, up to this many times. Otherwise a lease
+/// that is too short (nothing has been acknowledged yet) would cause endless recomputation.
 const LEASE_DOUBLINGS_MAX: u32 = 6;
 
-/// Longer times are recorded as this: a day.
+/// Upper limit for recorded times: a day.
 const TIME_NS_MAX: u64 = 86_400_000_000_000;
 
-/// A batch that so many executors could not compute ends the run.
+/// Number of executors that may fail to compute a batch before the run ends.
 pub const FAILURES_MAX: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// Batches in flight at once.
+    /// Maximum number of batches in flight.
     pub window: usize,
     pub batch: u32,
     pub lease_ns_min: u64,
 }
 
-/// The books do not balance, or the collector has lost what it had acknowledged.
+/// The counters are inconsistent, or the collector has lost acknowledged tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LedgerError {
     #[error("{generated} tasks generated, but {in_flight} in flight and {collected} collected")]
@@ -55,7 +55,7 @@ pub enum LedgerError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// To be sent, for the first time or again.
+    /// Waiting to be sent, for the first time or again.
     Queued,
     Sent {
         session: u64,
@@ -68,16 +68,16 @@ enum State {
 struct Batch {
     ids: Ids,
     due_ns: u64,
-    /// When it left for the first time: which of several answers comes is not known, and the longer
-    /// time makes leases that are never too short.
+    /// Time of the first transmission. Which transmission a result belongs to is unknown, and the
+    /// longer time ensures that leases are not too short.
     first_sent_ns: u64,
     failures: u32,
-    /// Leases of it that ran out.
+    /// Number of expired leases.
     expiries: u32,
     state: State,
 }
 
-/// A batch that a session shall send.
+/// A batch for a session to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
     pub sequence: u64,
@@ -85,10 +85,10 @@ pub struct Assignment {
     pub due_ns: u64,
 }
 
-/// Tasks by what became of them. All count tasks, but for those that say frames.
+/// Task counts by state. All count tasks, except those whose name contains `frames`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Ids given out in this run; those that an earlier life of the generator had collected are
+    /// Ids assigned in this run. Ids that an earlier incarnation of the generator had collected are
     /// in neither `generated` nor `collected`.
     pub generated: u64,
     pub collected: u64,
@@ -96,7 +96,7 @@ pub struct Counts {
     pub resent_frames: u64,
     pub expired_frames: u64,
     pub nacked_frames: u64,
-    /// Acknowledged again.
+    /// Duplicate acknowledgements.
     pub repeated_acks: u64,
 }
 
@@ -108,23 +108,24 @@ pub struct Ledger {
     /// Sequence number of the first batch in `batches`.
     first: u64,
     batches: VecDeque<Batch>,
-    /// Batches that are not collected.
+    /// Number of batches that are not collected.
     open: usize,
     queue: VecDeque<u64>,
-    /// Ids that an earlier life generated but did not get collected; taken before new ones.
+    /// Ids that an earlier incarnation generated but that were not collected; assigned before new
+    /// ones.
     holes: VecDeque<(u64, u64)>,
     counts: Counts,
-    /// Of a batch that is sent now. Looking the median up takes as long as a hundred tasks, so it is
-    /// done when leases are looked at and not for each batch.
+    /// Lease of the batches sent now. Computing the median takes as long as a hundred tasks, so it
+    /// is updated when leases are checked, not for each batch.
     lease_ns: u64,
-    /// From when a batch left first to its acknowledgement.
+    /// Time from first transmission to acknowledgement.
     service_ns: Histogram<u64>,
     latency_ns: Histogram<u64>,
 }
 
 impl Ledger {
-    /// `collected` is what the collector has of this stream's earlier epochs: this life fills the
-    /// gaps first and goes on behind them.
+    /// Creates a ledger. `collected` contains what the collector has of this stream's earlier
+    /// epochs: this incarnation fills the gaps first and continues after them.
     pub fn new(options: LedgerOptions, collected: &Intervals) -> Self {
         assert!(options.batch > 0);
         assert!((1..=WINDOW_MAX).contains(&options.window));
@@ -132,8 +133,8 @@ impl Ledger {
         let histogram = || {
             let mut times =
                 Histogram::new_with_bounds(1, TIME_NS_MAX, 3).expect("bounds in order, 3 digits");
-            // Writes all of it: otherwise each time of a new length takes some more memory, hours
-            // later.
+            // Touches all of its memory now: otherwise recording a new duration hours later would
+            // make more of it resident.
             times.clear();
             times
         };
@@ -152,18 +153,18 @@ impl Ledger {
         }
     }
 
-    /// Ids below this one have been given out.
+    /// All ids below this one have been assigned.
     pub fn next_id(&self) -> u64 {
         self.next_id
     }
 
-    /// Tasks of an earlier life that must be done again.
+    /// Returns the number of tasks of an earlier incarnation that must be repeated.
     pub fn hole_tasks(&self) -> u64 {
         self.holes.iter().map(|(start, end)| end - start).sum()
     }
 
     /// Whether a new batch can be added.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let span_max = self.options.window * SPAN_WINDOWS;
         self.open < self.options.window && self.batches.len() < span_max
     }
@@ -176,7 +177,7 @@ impl Ledger {
         self.batches.is_empty() && self.holes.is_empty()
     }
 
-    /// A batch that waits to be sent again, or one of an earlier life.
+    /// Takes a batch that waits to be resent, or one of an earlier incarnation.
     pub fn take_queued(&mut self, session: u64, now_ns: u64) -> Option<Assignment> {
         while let Some(sequence) = self.queue.pop_front() {
             // It may have been acknowledged while it waited.
@@ -186,7 +187,7 @@ impl Ledger {
                 return Some(self.send(sequence, session, now_ns));
             }
         }
-        if !self.has_room() {
+        if !self.has_space() {
             return None;
         }
         let (start, end) = self.holes.pop_front()?;
@@ -198,9 +199,9 @@ impl Ledger {
         Some(self.push(Ids { first: start, count }, now_ns, session, now_ns))
     }
 
-    /// `count` new tasks. There must be room.
+    /// Takes `count` new tasks. The window must have space.
     pub fn take_new(&mut self, count: u32, due_ns: u64, session: u64, now_ns: u64) -> Assignment {
-        assert!(self.has_room());
+        assert!(self.has_space());
         let ids = Ids { first: self.next_id, count };
         self.next_id += u64::from(count);
         self.push(ids, due_ns, session, now_ns)
@@ -230,13 +231,13 @@ impl Ledger {
         Assignment { sequence, ids: batch.ids, due_ns: batch.due_ns }
     }
 
-    /// How long an executor may keep a batch, by what is known now.
+    /// Returns how long an executor may keep a batch, based on the current statistics.
     pub fn lease_ns(&self) -> u64 {
         let median_ns = self.service_ns.value_at_quantile(0.5);
         self.options.lease_ns_min.max(median_ns.saturating_mul(LEASE_MEDIANS))
     }
 
-    /// The collector has the batches `first` to `last`.
+    /// Records that the collector has the batches `first` to `last`.
     pub fn acknowledge(&mut self, first: u64, last: u64, now_ns: u64) {
         let end = self.first + u64::try_from(self.batches.len()).expect("64 bits");
         self.counts.repeated_acks += self.first.min(last.saturating_add(1)).saturating_sub(first);
@@ -255,7 +256,7 @@ impl Ledger {
         }
         batch.state = State::Collected;
         self.open -= 1;
-        // Also of one whose lease has run out: that it takes so long is what must be learned.
+        // Includes batches whose lease expired: the lease must adapt to long service times.
         self.service_ns.saturating_record(now_ns.saturating_sub(first_sent_ns));
         self.counts.collected += u64::from(ids.count);
         let latency_ns = now_ns.saturating_sub(due_ns);
@@ -269,18 +270,19 @@ impl Ledger {
         }
     }
 
-    /// A batch came damaged, or its executor gave it up: it is sent again.
+    /// Queues a batch for resending after it was damaged or its executor gave it up.
     pub fn refuse(&mut self, sequence: u64) {
         if self.requeue(sequence) {
             self.counts.nacked_frames += 1;
         }
     }
 
-    /// An executor could not compute it. False: so many have tried that the run shall end.
+    /// Handles a computation failure. Returns false if the number of failed executors has reached
+    /// the limit, so that the run must end.
     pub fn fail(&mut self, sequence: u64) -> bool {
         let Some(batch) = self.batch_mut(sequence) else { return true };
         if batch.state == State::Collected {
-            // Another executor could.
+            // Another executor succeeded.
             return true;
         }
         batch.failures += 1;
@@ -299,15 +301,15 @@ impl Ledger {
         is_sent
     }
 
-    /// The executor of this session is gone. What it had done and sent comes twice then; the
-    /// collector drops the second.
+    /// Requeues the batches of a lost executor. Results that it had already sent arrive twice; the
+    /// collector drops the second copy.
     pub fn session_lost(&mut self, session: u64) {
         self.requeue_where(
             |batch| matches!(batch.state, State::Sent { session: of, .. } if of == session),
         );
     }
 
-    /// Leases that have run out.
+    /// Requeues batches whose leases have expired.
     pub fn expire(&mut self, now_ns: u64) {
         self.lease_ns = self.lease_ns();
         let expired = self.requeue_where(|batch| {
@@ -319,7 +321,7 @@ impl Ledger {
         self.counts.expired_frames += expired;
     }
 
-    /// All leases start again: nothing could be acknowledged for a while.
+    /// Restarts all leases, because nothing could be acknowledged for a while.
     pub fn renew_leases(&mut self, now_ns: u64) {
         self.lease_ns = self.lease_ns();
         let until_ns = now_ns.saturating_add(self.lease_ns);
@@ -330,7 +332,7 @@ impl Ledger {
         }
     }
 
-    /// O(window); called ten times a second and when a connection breaks.
+    /// O(window). Called ten times a second and when a connection breaks.
     fn requeue_where(&mut self, is_meant: impl Fn(&mut Batch) -> bool) -> u64 {
         let mut count = 0;
         for (sequence, batch) in (self.first..).zip(&mut self.batches) {
@@ -343,8 +345,8 @@ impl Ledger {
         count
     }
 
-    /// The connection to the collector is back. What it has is acknowledged; that it still has all
-    /// that was acknowledged before is checked.
+    /// Handles the reconnection to the collector: acknowledges what it has, and checks that it
+    /// still has everything that was acknowledged before.
     pub fn resume(&mut self, collected: &Intervals, now_ns: u64) -> Result<(), LedgerError> {
         if collected.end() > self.next_id {
             return Err(LedgerError::Unknown(vec![(self.next_id, collected.end())]));
@@ -357,17 +359,17 @@ impl Ledger {
                 self.collect(sequence, now_ns);
             }
         }
-        let forgotten = self.forgotten(collected);
-        if !forgotten.is_empty() {
-            return Err(LedgerError::Forgotten(forgotten));
+        let lost_ids = self.lost_ids(collected);
+        if !lost_ids.is_empty() {
+            return Err(LedgerError::Forgotten(lost_ids));
         }
         self.forget_collected();
         self.renew_leases(now_ns);
         Ok(())
     }
 
-    /// Ids that must be collected and are not: neither in flight nor a hole.
-    fn forgotten(&self, collected: &Intervals) -> Vec<(u64, u64)> {
+    /// Returns the ids that must be collected but are not: neither in flight nor a hole.
+    fn lost_ids(&self, collected: &Intervals) -> Vec<(u64, u64)> {
         let mut expected = self.open();
         let mut all = collected.ranges().to_vec();
         all.append(&mut expected);
@@ -383,21 +385,21 @@ impl Ledger {
         missing
     }
 
-    /// Ids that are not collected yet, as ranges, in no order.
+    /// Returns the ids that are not collected yet, as unordered ranges.
     pub fn open(&self) -> Vec<(u64, u64)> {
         let in_flight = self.batches.iter().filter(|batch| batch.state != State::Collected);
         let in_flight = in_flight.map(|batch| (batch.ids.first, batch.ids.end()));
         in_flight.chain(self.holes.iter().copied()).collect()
     }
 
-    /// All counters; in flight by walking over the batches. O(window).
+    /// Returns all counters; counts the batches in flight by iteration. O(window).
     pub fn counts(&self) -> Counts {
         let open = self.batches.iter().filter(|batch| batch.state != State::Collected);
         let in_flight = open.map(|batch| u64::from(batch.ids.count)).sum();
         Counts { in_flight, ..self.counts }
     }
 
-    /// The state equation.
+    /// Checks the state equation.
     pub fn check(&self) -> Result<Counts, LedgerError> {
         let counts = self.counts();
         let Counts { generated, collected, in_flight, .. } = counts;
@@ -407,12 +409,12 @@ impl Ledger {
         Err(LedgerError::Unbalanced { generated, in_flight, collected })
     }
 
-    /// From when a task was due to its acknowledgement; a batch counts by its oldest task.
+    /// Time from due time to acknowledgement; a batch is measured from its oldest task.
     pub fn latency_ns(&self) -> &Histogram<u64> {
         &self.latency_ns
     }
 
-    /// From when a batch left first to its acknowledgement.
+    /// Time from the first transmission of a batch to its acknowledgement.
     pub fn service_ns(&self) -> &Histogram<u64> {
         &self.service_ns
     }
@@ -449,9 +451,9 @@ mod tests {
         for due_ns in 0..4 {
             ledger.take_new(10, due_ns, 1, 5);
         }
-        assert!(!ledger.has_room());
+        assert!(!ledger.has_space());
         ledger.acknowledge(2, 3, 10);
-        assert!(ledger.has_room());
+        assert!(ledger.has_space());
         ledger.acknowledge(0, 0, 10);
         assert_eq!(ledger.in_flight_frames(), 1);
         let counts = ledger.check().unwrap();
@@ -463,13 +465,14 @@ mod tests {
         assert_eq!(ledger.check().unwrap().collected, 40);
     }
 
-    /// One batch that stays with its executor: the others go on for some windows, not for ever.
+    /// If one batch stays with its executor, the others continue for some windows, not
+    /// indefinitely.
     #[test]
-    fn a_batch_that_is_kept_does_not_hold_up_the_others() {
+    fn a_delayed_batch_does_not_block_the_others() {
         let mut ledger = ledger();
         ledger.take_new(10, 0, 1, 0);
         let mut others = 0;
-        while ledger.has_room() {
+        while ledger.has_space() {
             let next = ledger.take_new(10, 0, 2, 0);
             ledger.acknowledge(next.sequence, next.sequence, 10);
             others += 1;
@@ -478,13 +481,13 @@ mod tests {
         assert_eq!(ledger.in_flight_frames(), 1);
         ledger.check().unwrap();
         ledger.acknowledge(0, 0, 10);
-        assert!(ledger.is_empty() && ledger.has_room());
+        assert!(ledger.is_empty() && ledger.has_space());
     }
 
-    /// Batches take much longer than the shortest lease, and nothing has been acknowledged yet:
-    /// each is given out again ever more rarely, and the first answer ends it.
+    /// Batches take much longer than the shortest lease, and nothing has been acknowledged yet.
+    /// Each is reassigned at growing intervals, and the first result ends that.
     #[test]
-    fn leases_that_were_guessed_too_short_are_mended() {
+    fn leases_that_are_too_short_grow() {
         let mut ledger = ledger();
         ledger.take_new(10, 0, 1, 0);
         let mut sent_ns = Vec::new();
@@ -495,7 +498,7 @@ mod tests {
             }
         }
         assert_eq!(sent_ns, [1_000, 3_000, 7_000, 15_000, 31_000, 63_000]);
-        // It waits to be sent again when the first answer comes.
+        // It waits to be resent when the first result arrives.
         ledger.expire(200_000);
         ledger.acknowledge(0, 0, 200_000);
         ledger.expire(200_000);
@@ -547,7 +550,7 @@ mod tests {
         }
         assert!(!ledger.fail(0));
         assert!(ledger.fail(99));
-        // Where another executor could, it does not matter how many could not.
+        // If another executor succeeds, earlier failures do not matter.
         ledger.take_new(10, 0, 1, 0);
         ledger.take_new(10, 0, 1, 0);
         ledger.acknowledge(2, 2, 0);
@@ -555,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_life_fills_the_gaps_first() {
+    fn a_second_incarnation_fills_the_gaps_first() {
         let mut ledger = Ledger::new(OPTIONS, &collected(&[(10, 20), (35, 40)]));
         assert_eq!((ledger.next_id(), ledger.hole_tasks()), (40, 25));
         let ids = |first, count| Ids { first, count };
@@ -568,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_comes_back_is_compared() {
+    fn a_reconnected_collector_is_checked() {
         let mut ledger = ledger();
         for _ in 0..4 {
             ledger.take_new(10, 0, 1, 0);
@@ -577,16 +580,16 @@ mod tests {
         // It has what it acknowledged, and a batch whose acknowledgement was lost.
         ledger.resume(&collected(&[(10, 20), (30, 40)]), 100).unwrap();
         assert_eq!(ledger.check().unwrap().collected, 20);
-        let forgotten = ledger.resume(&collected(&[(30, 40)]), 100);
-        assert_eq!(forgotten, Err(LedgerError::Forgotten(vec![(10, 20)])));
-        let forgotten = ledger.resume(&collected(&[]), 100);
-        assert_eq!(forgotten, Err(LedgerError::Forgotten(vec![(10, 20), (30, 40)])));
+        let lost_ids = ledger.resume(&collected(&[(30, 40)]), 100);
+        assert_eq!(lost_ids, Err(LedgerError::Forgotten(vec![(10, 20)])));
+        let lost_ids = ledger.resume(&collected(&[]), 100);
+        assert_eq!(lost_ids, Err(LedgerError::Forgotten(vec![(10, 20), (30, 40)])));
         let unknown = ledger.resume(&collected(&[(10, 50)]), 100);
         assert_eq!(unknown, Err(LedgerError::Unknown(vec![(40, 50)])));
     }
 
     #[test]
-    fn books_that_do_not_balance_are_found() {
+    fn inconsistent_counters_are_detected() {
         let mut ledger = ledger();
         ledger.take_new(10, 0, 1, 0);
         ledger.counts.collected += 1;
@@ -618,17 +621,17 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: the books balance, and when all that is queued is
+        /// After any sequence of events the counters are consistent, and once everything queued is
         /// sent and acknowledged, every id has been collected once.
         #[test]
-        fn books_balance(steps in proptest::collection::vec(step(), 0..120)) {
+        fn counters_are_consistent(steps in proptest::collection::vec(step(), 0..120)) {
             let mut ledger = ledger();
             let mut sent = Vec::<Assignment>::new();
             let mut known = Intervals::default();
             let mut now_ns = 0;
             for step in steps {
                 match step {
-                    Step::New(count) if ledger.has_room() => {
+                    Step::New(count) if ledger.has_space() => {
                         sent.push(ledger.take_new(count, now_ns, now_ns % 3, now_ns));
                     }
                     Step::New(_) => {}

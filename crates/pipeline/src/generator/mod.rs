@@ -1,5 +1,5 @@
-//! The generator: gives out ids on schedule, keeps every batch until the collector has it, and
-//! ends with an account that must come out even.
+//! The generator: assigns ids on schedule, keeps every batch until the collector has it, and checks
+//! its counters against the collector's account.
 
 mod control;
 mod ledger;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::link::Link;
 use crate::message::{Account, NAMED_MAX};
 use crate::meter::Meter;
-use crate::slots::{GREETINGS_MAX, Slots};
+use crate::slots::{HANDSHAKES_MAX, Slots};
 use crate::status::{GeneratorStatus, Latency, Verdict};
 use crate::task::BatchTask;
 use crate::task::Plan;
@@ -31,18 +31,18 @@ pub use ledger::{
 };
 pub use pace::{Overload, Overloaded, Pace, PaceOptions, Rate};
 
-/// Executor threads that may be connected at once: each has two threads here.
+/// Maximum number of connected executor threads. Each uses two threads here.
 pub const SESSIONS_MAX: usize = 256;
-/// Batches that one executor thread may ask for at once.
+/// Maximum number of batches that one executor thread may request at once.
 pub const CREDITS_MAX: u32 = 1024;
 
-/// How often leases are looked at.
-const LEASE_LOOK_NS: u64 = 100_000_000;
+/// Interval at which leases are checked.
+const LEASE_CHECK_NS: u64 = 100_000_000;
 const STATUS_NS: u64 = 1_000_000_000;
-/// The main loop looks at its state at least so often.
+/// Maximum interval between iterations of the main loop.
 const TURN_MAX: Duration = Duration::from_millis(10);
 
-/// All that a generator needs to know.
+/// Configuration of a generator.
 #[derive(Debug)]
 pub struct GeneratorOptions {
     pub stream: u64,
@@ -50,31 +50,31 @@ pub struct GeneratorOptions {
     pub task: Arc<dyn BatchTask>,
     pub pace: PaceOptions,
     pub ledger: LedgerOptions,
-    /// Where executors connect.
+    /// Listens for executors.
     pub listener: TcpListener,
     pub collector: SocketAddr,
     /// How long to wait for a collector or for the first executor.
     pub patience: Duration,
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug, Clone)]
 pub struct GeneratorSummary {
     pub epoch: u32,
-    /// From the schedule's start to the last acknowledgement.
+    /// From the start of the schedule to the last acknowledgement.
     pub took: Duration,
     pub status: GeneratorStatus,
     pub account: Account,
-    /// Why the run is no success, in words; empty if it is one.
+    /// Reasons why the run failed; empty on success.
     pub faults: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
-    /// No executor has asked for tasks yet: the schedule has not begun.
+    /// No executor has requested tasks yet: the schedule has not started.
     Waiting,
     Running,
-    /// All is acknowledged; the collector has been asked for its account.
+    /// All is acknowledged, and the account was requested from the collector.
     Closing,
     Finished,
     Failed(String),
@@ -100,15 +100,15 @@ struct State {
     sessions: BTreeMap<u64, Session>,
     sessions_seen: u64,
     phase: Phase,
-    /// When the schedule began, and when all was acknowledged.
+    /// When the schedule started, and when all was acknowledged.
     began_ns: u64,
     ended_ns: u64,
-    /// The connection to the collector, while there is one.
+    /// The current connection to the collector.
     control: Option<Link>,
     account: Option<Account>,
 }
 
-/// What the threads of a generator share.
+/// State shared by the threads of a generator.
 #[derive(Debug)]
 struct Shared {
     stream: u64,
@@ -125,11 +125,11 @@ struct Shared {
 }
 
 impl Shared {
-    /// The first failure stands.
+    /// Ends the run. The first failure is kept.
     fn fail(&self, reason: String) {
         let mut state = self.state.lock();
         if !state.phase.is_last() {
-            tracing::error!(reason, "the run failed");
+            tracing::error!(reason, "run failed");
             state.phase = Phase::Failed(reason);
         }
         drop(state);
@@ -165,8 +165,8 @@ impl Shared {
     }
 }
 
-/// Runs until the schedule ends, `stop` is set, or something cannot be mended. `report` is called
-/// once a second, after the state equation has been checked.
+/// Runs until the schedule ends, `stop` is set, or an unrecoverable error occurs. Calls `report`
+/// once a second, after checking the state equation.
 pub fn run(
     options: GeneratorOptions,
     stop: &AtomicBool,
@@ -178,7 +178,7 @@ pub fn run(
     if let Some(total) = options.task.total() {
         pace_options.tasks = Some(pace_options.tasks.map_or(total, |tasks| tasks.min(total)));
     }
-    // What an earlier life gave out counts towards the number that is wanted.
+    // Ids assigned by earlier incarnations count towards the requested number.
     pace_options.tasks = pace_options.tasks.map(|tasks| tasks.saturating_sub(collected.end()));
     let shared = Shared {
         stream: options.stream,
@@ -189,7 +189,7 @@ pub fn run(
         patience: options.patience,
         clock,
         meter: Meter::default(),
-        greetings: Slots::new(GREETINGS_MAX),
+        greetings: Slots::new(HANDSHAKES_MAX),
         state: Mutex::new(State {
             ledger: Ledger::new(options.ledger, &collected),
             pace: Pace::new(pace_options, clock.now_ns()),
@@ -198,12 +198,15 @@ pub fn run(
             phase: Phase::Waiting,
             began_ns: 0,
             ended_ns: 0,
-            control: Some(link.try_clone().context("the collector's connection")?),
+            control: Some(link.try_clone().context("could not clone the collector's connection")?),
             account: None,
         }),
         changed: Condvar::new(),
     };
-    options.listener.set_nonblocking(true).context("the generator's listener")?;
+    options
+        .listener
+        .set_nonblocking(true)
+        .context("could not configure the generator's listener")?;
     thread::scope(|scope| {
         let shared = &shared;
         scope.spawn(move || control::follow(shared, link));
@@ -219,7 +222,7 @@ pub fn run(
     summary(&shared)
 }
 
-/// The main thread: ticks, leases, status, and the end.
+/// Body of the main thread: ticks, leases, status, and the end of the run.
 fn drive(
     shared: &Shared,
     pace_options: PaceOptions,
@@ -234,7 +237,7 @@ fn drive(
         match &state.phase {
             Phase::Finished => return Ok(()),
             Phase::Failed(reason) => bail!("{reason}"),
-            // One that has no way to the collector asks for nothing.
+            // An executor without a connection to the collector requests nothing.
             Phase::Waiting if state.sessions.values().any(|session| session.credits > 0) => {
                 state.pace = Pace::new(pace_options, now_ns);
                 state.began_ns = now_ns;
@@ -243,7 +246,7 @@ fn drive(
             Phase::Waiting => {
                 let waited = Duration::from_nanos(now_ns - started_ns);
                 if waited > shared.patience {
-                    bail!("no executor has asked for tasks within {} s", shared.patience.as_secs());
+                    bail!("no executor requested tasks within {} s", shared.patience.as_secs());
                 }
             }
             Phase::Running | Phase::Closing => {}
@@ -259,7 +262,7 @@ fn drive(
             state.pace.advance(now_ns)?;
         }
         if now_ns >= leases_at_ns {
-            leases_at_ns = now_ns + LEASE_LOOK_NS;
+            leases_at_ns = now_ns + LEASE_CHECK_NS;
             if state.control.is_some() {
                 state.ledger.expire(now_ns);
             }
@@ -275,13 +278,13 @@ fn drive(
         let is_done = state.pace.is_finished() && state.ledger.is_empty();
         if state.phase == Phase::Running && is_done {
             state.phase = Phase::Closing;
-            // Acknowledgements may have come in another way than one by one.
+            // A handshake may have delivered the last acknowledgements.
             if state.ended_ns == 0 {
                 state.ended_ns = now_ns;
             }
-            control::ask_for_account(shared, &mut state);
+            control::request_account(shared, &mut state);
         }
-        // Before the schedule begins and behind its end there is nothing to be in time for.
+        // Outside the schedule no deadline applies.
         let is_running = state.phase == Phase::Running;
         let next_ns = if is_running { state.pace.next_tick_ns() } else { u64::MAX };
         drop(state);
@@ -291,15 +294,15 @@ fn drive(
     }
 }
 
-/// Executors are told, and all connections end, so that every thread comes to its end.
+/// Notifies executors and closes all connections, so that every thread ends.
 fn end_sessions(shared: &Shared) {
     shared.changed.notify_all();
     let mut state = shared.state.lock();
     if let Some(control) = state.control.take() {
         control.close();
     }
-    // Their writers say goodbye and close; one that is stuck in a write is cut off.
-    let until_ns = shared.clock.now_ns() + GOODBYE_NS;
+    // The sending threads send the end and close. Close connections that block in a write.
+    let until_ns = shared.clock.now_ns() + FINISH_NS;
     while !state.sessions.is_empty() && shared.clock.now_ns() < until_ns {
         shared.changed.wait_for(&mut state, TURN_MAX);
     }
@@ -308,14 +311,14 @@ fn end_sessions(shared: &Shared) {
     }
 }
 
-/// For executors to hear that the run is over.
-const GOODBYE_NS: u64 = 5_000_000_000;
+/// Time for executors to receive the end of the run.
+const FINISH_NS: u64 = 5_000_000_000;
 
 fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     let state = shared.state.lock();
     state.ledger.check()?;
     let mut status = shared.status(&state);
-    let account = state.account.clone().context("the collector gave no account")?;
+    let account = state.account.clone().context("the collector sent no account")?;
     let faults = faults(&status, &account);
     status.verdict = Some(Verdict {
         generated: status.next_id,
@@ -327,7 +330,7 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     Ok(GeneratorSummary { epoch: shared.epoch, took, status, account, faults })
 }
 
-/// Everything in which the two books differ.
+/// Returns all differences between the two ledgers.
 fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
     let mut faults = Vec::new();
     if status.in_flight > 0 || account.distinct != status.next_id || !account.missing.is_empty() {
@@ -355,7 +358,7 @@ fn faults(status: &GeneratorStatus, account: &Account) -> Vec<String> {
         && found > uniform::CHI_SQUARE_MAX
     {
         faults.push(format!(
-            "the samples are not spread evenly over their windows: chi-square {found:.1}, at most {}",
+            "the samples are unevenly spread over their windows: chi-square {found:.1} exceeds {}",
             uniform::CHI_SQUARE_MAX
         ));
     }
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_come_out_even_have_no_fault() {
+    fn equal_ledgers_have_no_fault() {
         let (status, account) = even();
         assert_eq!(faults(&status, &account), Vec::<String>::new());
     }
@@ -405,7 +408,7 @@ mod tests {
         );
     }
 
-    /// The longest status that a part of this program sends.
+    /// The longest status that this program sends.
     #[test]
     fn statuses_fit() {
         let account = Account {
@@ -429,7 +432,8 @@ mod tests {
         }
     }
 
-    /// All samples from the first twentieth of each window, as a sample of the first that come is.
+    /// All samples are from the first twentieth of each window, as if the sample kept the first
+    /// arrivals.
     #[test]
     fn samples_that_are_not_uniform_are_a_fault() {
         let (status, mut account) = even();
@@ -439,6 +443,6 @@ mod tests {
         account.sample_positions[0] = 100;
         let found = faults(&status, &account);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("chi-square 1900.0, at most 63.7"), "{found:?}");
+        assert!(found[0].contains("chi-square 1900.0 exceeds 63.7"), "{found:?}");
     }
 }

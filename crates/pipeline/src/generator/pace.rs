@@ -1,23 +1,23 @@
-//! When tasks are due: an open-loop schedule that nobody can slow down, counted exactly.
+//! When tasks are due: an open-loop schedule with exact counts, independent of the consumers.
 
 use thiserror::Error;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How many tasks become due.
+/// Number of tasks that become due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// As many as are taken.
+    /// As many as are requested.
     Max,
     PerSecond(u64),
 }
 
-/// What happens when tasks are due faster than they are taken.
+/// Policy for tasks that become due faster than they are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overload {
-    /// They wait, and their latency says how long.
+    /// Tasks wait; their latency includes the wait.
     Queue,
-    /// The oldest that wait are given up beyond the limit: counted, never given an id.
+    /// Beyond the limit, the oldest waiting tasks are dropped: counted, but never assigned an id.
     Shed,
     /// The run ends beyond the limit.
     Fail,
@@ -30,14 +30,14 @@ pub struct PaceOptions {
     pub duration_ns: Option<u64>,
     pub tasks: Option<u64>,
     pub overload: Overload,
-    /// Tasks that may wait before the policy acts; `Queue` has no limit, since what waits is one
-    /// number.
+    /// Waiting tasks allowed before the policy acts. `Queue` has no limit, because the backlog is a
+    /// single counter.
     pub backlog_max: u64,
 }
 
-/// The run ends, as [`Overload::Fail`] asks.
+/// The backlog limit of [`Overload::Fail`] was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("overloaded: {backlog} tasks wait, {max} may")]
+#[error("overloaded: {backlog} tasks are waiting; the limit is {max}")]
 pub struct Overloaded {
     pub backlog: u64,
     pub max: u64,
@@ -48,9 +48,9 @@ pub struct Overloaded {
 pub struct Pace {
     options: PaceOptions,
     start_ns: u64,
-    /// Ticks that have been served.
+    /// Ticks that have been processed.
     ticks: u64,
-    /// Tasks that became due, shed ones included.
+    /// Tasks that became due, including shed ones.
     due: u64,
     shed: u64,
     taken: u64,
@@ -61,7 +61,7 @@ pub struct Pace {
 
 impl Pace {
     /// # Panics
-    /// If the tick is zero: options are checked where they are read.
+    /// If the tick is zero: options are validated when parsed.
     pub fn new(options: PaceOptions, start_ns: u64) -> Self {
         assert!(options.tick_ns > 0);
         Self {
@@ -77,7 +77,7 @@ impl Pace {
         }
     }
 
-    /// Serves all ticks up to now. Ticks that were missed are caught up, and counted as late.
+    /// Processes all ticks up to now. Missed ticks are caught up, and counted as late.
     pub fn advance(&mut self, now_ns: u64) -> Result<(), Overloaded> {
         if self.is_over {
             return Ok(());
@@ -127,13 +127,13 @@ impl Pace {
         }
     }
 
-    /// No task becomes due any more.
+    /// Ends the schedule: no further task becomes due.
     pub fn stop(&mut self) {
         self.is_over = true;
         self.due = self.taken + self.shed;
     }
 
-    /// Up to `count` tasks, and when the first of them was due.
+    /// Takes up to `count` tasks. Also returns when the first of them was due.
     pub fn take(&mut self, count: u32, now_ns: u64) -> Option<(u32, u64)> {
         let available = u32::try_from(self.backlog().min(u64::from(count))).unwrap_or(count);
         if available == 0 {
@@ -161,17 +161,17 @@ impl Pace {
         self.due - self.shed - self.taken
     }
 
-    /// No more tasks will become due, and none waits.
+    /// Whether no more tasks will become due, and none waits.
     pub fn is_finished(&self) -> bool {
         self.is_over && self.backlog() == 0
     }
 
-    /// Tasks are due as they are taken: what waits says nothing.
+    /// Whether tasks become due as they are taken, so that the backlog has no meaning.
     pub fn is_endless(&self) -> bool {
         self.options.rate == Rate::Max
     }
 
-    /// Never, once no more tasks become due.
+    /// Returns the time of the next tick; `u64::MAX` when no more tasks become due.
     pub fn next_tick_ns(&self) -> u64 {
         if self.is_over {
             return u64::MAX;
@@ -179,7 +179,7 @@ impl Pace {
         self.start_ns.saturating_add((self.ticks + 1).saturating_mul(self.options.tick_ns))
     }
 
-    /// Tasks that were due, shed ones included; in closed loop, those that were taken.
+    /// Tasks that became due, including shed ones; in a closed loop, the tasks taken.
     pub fn offered(&self) -> u64 {
         match self.options.rate {
             Rate::Max => self.taken,
@@ -191,12 +191,12 @@ impl Pace {
         self.shed
     }
 
-    /// Ticks that were served together with a later one.
+    /// Ticks that were processed together with a later one.
     pub fn late_ticks(&self) -> u64 {
         self.late_ticks
     }
 
-    /// How much too late the latest tick came.
+    /// Largest delay of a tick.
     pub fn latest_ns(&self) -> u64 {
         self.latest_ns
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_rate_gives_what_is_taken() {
+    fn the_maximum_rate_follows_demand() {
         let mut pace =
             Pace::new(PaceOptions { rate: Rate::Max, duration_ns: Some(MS * 15), ..options(0) }, 0);
         assert_eq!(pace.take(4096, 1), None);
@@ -280,7 +280,7 @@ mod tests {
         let mut shed = with(Overload::Shed);
         shed.advance(20 * MS).unwrap();
         assert_eq!((shed.backlog(), shed.shed(), shed.offered()), (100, 100, 200));
-        // The oldest were given up: what is left was due in the second half.
+        // The oldest were dropped: the rest was due in the second half.
         assert_eq!(shed.take(1, 0), Some((1, 101 * MS / 10)));
 
         let mut fail = with(Overload::Fail);
@@ -299,10 +299,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever it is looked at and whatever is taken: all that is due is taken, waits, or is
-        /// shed.
+        /// For any sequence of polls and takes, every due task is taken, waiting, or shed.
         #[test]
-        fn nothing_is_forgotten(
+        fn no_task_is_lost(
             rate in 1..50_000_000_u64,
             steps in proptest::collection::vec((0..50 * MS, 0..100_000_u32), 1..40),
         ) {

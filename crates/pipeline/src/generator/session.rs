@@ -1,5 +1,5 @@
-//! Executors at the generator: one connection per executor thread, each with a thread that sends
-//! batches and one that hears credits.
+//! Connections from executors to the generator: one per executor thread, each with a thread that
+//! sends batches and one that receives credits.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use crate::frame::{Header, Kind, decode_pairs};
 use crate::generator::{Assignment, CREDITS_MAX, Phase, SESSIONS_MAX, Session, Shared, State};
 use crate::link::{Link, LinkError, Received};
 use crate::message::{ExecutorWelcome, Hello};
-use crate::meter::{Doing, Stopwatch};
+use crate::meter::{Activity, Stopwatch};
 use crate::slots::Slot;
 use crate::task::TaskError;
 
-/// Between two looks at the listener.
+/// Interval at which the listener is polled.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Takes executors in until the run is over.
+/// Accepts executors until the run ends.
 pub(super) fn accept<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
@@ -34,7 +34,7 @@ pub(super) fn accept<'scope>(
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_PAUSE),
             Err(error) => {
-                tracing::warn!(%error, "an executor could not be taken in");
+                tracing::warn!(%error, "could not accept executor");
                 thread::sleep(ACCEPT_PAUSE);
             }
         }
@@ -52,7 +52,7 @@ fn serve<'scope>(
     let (id, link) = match greeted {
         Ok(greeted) => greeted,
         Err(error) => {
-            tracing::warn!(%error, "a connection was refused");
+            tracing::warn!(%error, "connection refused");
             return;
         }
     };
@@ -60,14 +60,14 @@ fn serve<'scope>(
     match heard {
         Ok(heard) => {
             scope.spawn(move || {
-                let error = hear(shared, id, heard);
-                lose(shared, id, &error);
+                let error = receive(shared, id, heard);
+                drop_session(shared, id, &error);
             });
             if let Err(error) = send_batches(shared, id, link) {
-                lose(shared, id, &error);
+                drop_session(shared, id, &error);
             }
         }
-        Err(error) => lose(shared, id, &error.into()),
+        Err(error) => drop_session(shared, id, &error.into()),
     }
 }
 
@@ -75,7 +75,7 @@ fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link), LinkError> {
     let mut link = Link::new(stream)?;
     let hello = link.receive_hello()?;
     let Hello::Executor { name, .. } = hello else {
-        link.refuse("this is a generator: it wants executors");
+        link.refuse("this is a generator; it accepts only executors");
         return Err(LinkError::Unexpected { found: Kind::Hello, expected: "an executor" });
     };
     let welcome =
@@ -86,19 +86,21 @@ fn greet(shared: &Shared, stream: TcpStream) -> Result<(u64, Link), LinkError> {
     if state.sessions.len() >= SESSIONS_MAX {
         drop(state);
         link.refuse("too many executors");
-        return Err(LinkError::Refused(format!("there are {SESSIONS_MAX} executors already")));
+        return Err(LinkError::Refused(format!(
+            "the limit of {SESSIONS_MAX} executors is reached"
+        )));
     }
     let id = state.sessions_seen;
     state.sessions_seen += 1;
-    tracing::info!(name, id, "an executor joined");
+    tracing::info!(name, id, "executor joined");
     state.sessions.insert(id, Session { name, credits: 0, link: link.try_clone()? });
     drop(state);
     shared.changed.notify_all();
     Ok((id, link))
 }
 
-/// The executor is gone: what it had goes to others at once.
-fn lose(shared: &Shared, id: u64, error: &LinkError) {
+/// Reassigns the batches of a lost executor immediately.
+fn drop_session(shared: &Shared, id: u64, error: &LinkError) {
     let mut state = shared.state.lock();
     let Some(session) = state.sessions.remove(&id) else { return };
     session.link.close();
@@ -107,12 +109,12 @@ fn lose(shared: &Shared, id: u64, error: &LinkError) {
     drop(state);
     shared.changed.notify_all();
     if !is_over {
-        tracing::warn!(name = session.name, id, %error, "an executor is gone");
+        tracing::warn!(name = session.name, id, %error, "executor disconnected");
     }
 }
 
-/// Hears credits and refusals until the connection ends.
-fn hear(shared: &Shared, id: u64, mut link: Link) -> LinkError {
+/// Receives credits and refusals until the connection ends.
+fn receive(shared: &Shared, id: u64, mut link: Link) -> LinkError {
     let mut payload = Vec::new();
     loop {
         let header = match link.receive(&mut payload) {
@@ -138,13 +140,13 @@ fn hear(shared: &Shared, id: u64, mut link: Link) -> LinkError {
                 if !state.ledger.fail(header.sequence) {
                     drop(state);
                     shared.fail(format!(
-                        "tasks {} to {} cannot be computed: {reason}",
+                        "could not compute tasks {} to {}: {reason}",
                         header.first_id,
                         header.ids().end().saturating_sub(1)
                     ));
                     continue;
                 }
-                tracing::warn!(reason, "a batch failed; it is tried again");
+                tracing::warn!(reason, "batch failed; retrying");
             }
             found => return LinkError::Unexpected { found, expected: "credits" },
         }
@@ -153,7 +155,7 @@ fn hear(shared: &Shared, id: u64, mut link: Link) -> LinkError {
     }
 }
 
-/// What a session's sender does next.
+/// Next action of a session's sending thread.
 enum Next {
     Send(Assignment),
     Finish,
@@ -168,7 +170,8 @@ fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkErro
         let assignment = match wait_for_work(shared, id, &mut stopwatch) {
             Next::Send(assignment) => assignment,
             Next::Finish => {
-                // The executor closes when it has read this: closing first could cut it off.
+                // The executor closes the connection after reading this. Closing first could
+                // discard it.
                 link.send(&Header::control(Kind::Finish, shared.stream, shared.epoch), &[])?;
                 return Ok(());
             }
@@ -188,19 +191,19 @@ fn send_batches(shared: &Shared, id: u64, mut link: Link) -> Result<(), LinkErro
         header.first_id = assignment.ids.first;
         header.due_ns = assignment.due_ns;
         let header = header.with_payload(payload);
-        stopwatch.charge(Doing::Busy);
+        stopwatch.charge(Activity::Busy);
         link.send(&header, payload)?;
-        stopwatch.charge(Doing::Blocked);
+        stopwatch.charge(Activity::Blocked);
         shared.meter.count_batch(header.count, used);
     }
 }
 
 fn cannot_generate(shared: &Shared, error: &TaskError) {
-    shared.fail(format!("inputs cannot be made: {error}"));
+    shared.fail(format!("could not generate inputs: {error}"));
 }
 
-/// The next batch for this session. Starved: nothing is due. Blocked: the executor has given no
-/// credit, or the collector has not acknowledged enough.
+/// Waits for the next batch of this session. Starved: nothing is due. Blocked: the executor has
+/// sent no credits, or the collector has not acknowledged enough.
 fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Next {
     let mut state = shared.state.lock();
     loop {
@@ -211,16 +214,16 @@ fn wait_for_work(shared: &Shared, id: u64, stopwatch: &mut Stopwatch<'_>) -> Nex
         }
         let Some(session) = state.sessions.get(&id) else { return Next::Stop };
         let doing = if session.credits == 0 {
-            Doing::Blocked
+            Activity::Blocked
         } else if let Some(assignment) = take(shared, &mut state, id, stopwatch.now_ns()) {
             if let Some(session) = state.sessions.get_mut(&id) {
                 session.credits -= 1;
             }
             return Next::Send(assignment);
         } else if state.pace.backlog() > 0 {
-            Doing::Blocked
+            Activity::Blocked
         } else {
-            Doing::Starved
+            Activity::Starved
         };
         shared.changed.wait(&mut state);
         stopwatch.charge(doing);
@@ -231,7 +234,7 @@ fn take(shared: &Shared, state: &mut State, id: u64, now_ns: u64) -> Option<Assi
     if let Some(again) = state.ledger.take_queued(id, now_ns) {
         return Some(again);
     }
-    if !state.ledger.has_room() {
+    if !state.ledger.has_space() {
         return None;
     }
     let (count, due_ns) = state.pace.take(shared.plan.batch, now_ns)?;

@@ -1,4 +1,4 @@
-//! What all parts have reported, added up by stage.
+//! The reports of all parts, aggregated by stage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -9,22 +9,22 @@ use serde::Serialize;
 use crate::meter::Reading;
 use crate::status::{GeneratorStatus, Latency, PartState, Report, Status};
 
-/// Seconds that the page's charts go back.
+/// Seconds of history in the page's charts.
 const SECONDS_KEPT: usize = 300;
-/// Parts that report at once. More are not counted, and a warning is logged.
+/// Maximum number of running parts. Further ones are not counted, and a warning is logged.
 const PARTS_MAX: usize = 1024;
-/// Parts that have ended and are still shown; the counts of older ones stay in the totals.
+/// Maximum number of ended parts shown; the counts of older ones remain in the totals.
 const ENDED_MAX: usize = 64;
 
 const STAGES: [&str; 3] = ["generator", "executor", "collector"];
 const STATES: [&str; 4] = ["running", "finished", "failed", "disconnected"];
 
-/// Counts since the monitor's start, parts that have ended included. They never decrease.
+/// Counts since the monitor's start, including ended parts. They never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Totals {
-    /// Generated, executed, collected. Generated are the ids that were given out, and collected the
-    /// different ids in the collector's books: a part that is restarted and continues a run does not
-    /// count them twice. An executor counts what it computed, again after a batch was sent again.
+    /// Generated, executed, collected. Generated counts the assigned ids, and collected the
+    /// distinct ids in the collector's ledger: a part that restarts and continues a run does not
+    /// count them twice. An executor counts what it computes, including resent batches.
     pub(super) tasks: [u64; 3],
     pub(super) right: u64,
     pub(super) wrong: u64,
@@ -80,10 +80,10 @@ impl Sums {
     }
 }
 
-/// The instance of the process, the stage, and the part's name.
+/// Instance of the process, index of the stage, and name of the part.
 type Key = (u64, usize, String);
 
-/// The newest report of one part.
+/// Latest report of one part.
 #[derive(Debug, Serialize)]
 struct Part {
     #[serde(flatten)]
@@ -92,10 +92,10 @@ struct Part {
     status: Status,
     #[serde(skip)]
     connection: u64,
-    /// Its tasks that are in the totals.
+    /// Number of its tasks included in the totals.
     #[serde(skip)]
     counted: u64,
-    /// Grows with each report: the order in which parts ended.
+    /// Increases with each report: the order in which parts ended.
     #[serde(skip)]
     reported: u64,
 }
@@ -105,7 +105,7 @@ impl Part {
         self.state == PartState::Running
     }
 
-    /// Whether a part that reports for the first time continues the work of this one.
+    /// Whether a newly reporting part continues the work of this one.
     fn is_continued_by(&self, status: &Status) -> bool {
         match (&self.status, status) {
             _ if self.is_running() => false,
@@ -118,11 +118,11 @@ impl Part {
     }
 }
 
-/// The newest report of every part.
+/// The latest report of every part.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     parts: BTreeMap<Key, Part>,
-    /// Of parts that are not shown any more.
+    /// Counters of parts that are not shown any longer.
     past: Sums,
     totals: Totals,
     reports: u64,
@@ -133,8 +133,8 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// What a part counts starts at zero with its process, except where it continues the work of one
-    /// that ended.
+    /// Adds a report. The counters of a part start at zero with its process, unless it continues
+    /// the work of one that ended.
     pub(super) fn take(&mut self, connection: u64, instance: u64, report: Report) {
         let Report { state, status } = report;
         let (stage, name) = status.key();
@@ -146,7 +146,7 @@ impl Board {
             if self.parts.values().filter(|part| part.is_running()).count() >= PARTS_MAX {
                 if !std::mem::replace(&mut self.has_warned, true) {
                     tracing::warn!(
-                        "more than {PARTS_MAX} parts report: the others are not counted"
+                        "more than {PARTS_MAX} parts are reporting; the others are not counted"
                     );
                 }
                 return;
@@ -165,7 +165,7 @@ impl Board {
         self.forget_oldest();
     }
 
-    /// The count of the part that this one continues, which is not shown any more.
+    /// Removes the part that this one continues from the board, and returns its count.
     fn replace_predecessor(&mut self, status: &Status) -> u64 {
         let found = self.parts.iter().filter(|(_, part)| part.is_continued_by(status));
         let newest = found.max_by_key(|(_, part)| part.reported).map(|(key, _)| key.clone());
@@ -189,7 +189,7 @@ impl Board {
         }
     }
 
-    /// The connection ended. Its parts that have not sent a final report may connect again.
+    /// Handles the end of a connection. Its parts without a final report may reconnect.
     pub(super) fn disconnect(&mut self, connection: u64) {
         for part in self.parts.values_mut() {
             if part.connection == connection && part.is_running() {
@@ -211,7 +211,7 @@ impl Board {
         self.running().filter_map(as_generator)
     }
 
-    /// Tasks that are given out and not collected, by the newest reports.
+    /// Returns the number of assigned but uncollected tasks, according to the latest reports.
     pub(super) fn waiting(&self) -> u64 {
         let in_flight = self.running_generators().map(|status| status.in_flight);
         in_flight.fold(0, u64::saturating_add)
@@ -238,7 +238,7 @@ impl Board {
         self.seconds.push_back(second);
     }
 
-    /// All of it, for the page. Parts that have ended come first, in the order of their reports.
+    /// Returns the whole state for the page. Ended parts come first, in the order of their reports.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         #[derive(Serialize)]
         struct Whole<'a> {
@@ -251,7 +251,7 @@ impl Board {
         serde_json::to_string(&Whole { totals: self.totals, parts, seconds: &self.seconds })
     }
 
-    /// Prometheus' text format, version 0.0.4.
+    /// Formats the metrics in Prometheus' text format, version 0.0.4.
     // Source: Prometheus documentation, "Exposition formats", Text-based format
     // Source: Prometheus documentation, "Metric and label naming": base units, seconds
     pub(super) fn prometheus(&self) -> String {
@@ -260,10 +260,10 @@ impl Board {
         for (stage, tasks) in STAGES.into_iter().zip(self.totals.tasks) {
             text.sample("tasks_total", &format!("stage=\"{stage}\""), tasks);
         }
-        text.head("verified_total", "counter", "Results computed again");
+        text.head("verified_total", "counter", "Results that were recomputed");
         text.sample("verified_total", "verdict=\"right\"", self.totals.right);
         text.sample("verified_total", "verdict=\"wrong\"", self.totals.wrong);
-        text.head("parts", "gauge", "Parts by state; those that ended while they are shown");
+        text.head("parts", "gauge", "Parts by state; ended parts only while they are shown");
         for state in STATES {
             let count = self.parts.values().filter(|part| state_name(&part.state) == state).count();
             let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -281,13 +281,13 @@ impl Board {
             }
         }
         for (name, help, value) in [
-            ("shed_tasks_total", "Given up by --overload shed", sums.shed),
-            ("late_ticks_total", "Ticks served with a later one", sums.late_ticks),
-            ("resent_frames_total", "Batches sent again", sums.resent),
-            ("lost_tasks_total", "Missing in the account at the end of a run", sums.lost),
-            ("duplicate_tasks_total", "Received again and dropped", sums.duplicate),
-            ("stale_tasks_total", "Of an earlier epoch, dropped", sums.stale),
-            ("damaged_frames_total", "Results that were damaged", sums.damaged),
+            ("shed_tasks_total", "Tasks dropped by --overload shed", sums.shed),
+            ("late_ticks_total", "Ticks processed with a later one", sums.late_ticks),
+            ("resent_frames_total", "Batches that were resent", sums.resent),
+            ("lost_tasks_total", "Tasks missing in the account at the end of a run", sums.lost),
+            ("duplicate_tasks_total", "Duplicate tasks that were dropped", sums.duplicate),
+            ("stale_tasks_total", "Tasks of an earlier epoch that were dropped", sums.stale),
+            ("damaged_frames_total", "Damaged result frames", sums.damaged),
         ] {
             text.head(name, "counter", help);
             text.sample(name, "", value);
@@ -296,21 +296,25 @@ impl Board {
         text.0
     }
 
-    /// Gauges of the generators that run.
+    /// Writes the gauges of the running generators.
     fn write_generators(&self, text: &mut Text) {
         let sum = |of: fn(&GeneratorStatus) -> u64| {
             self.running_generators().map(of).fold(0, u64::saturating_add)
         };
         for (name, help, value) in [
-            ("in_flight_tasks", "Generated and not collected", sum(|status| status.in_flight)),
-            ("backlog_tasks", "Due and not generated", sum(|status| status.backlog)),
+            (
+                "in_flight_tasks",
+                "Tasks generated but not collected",
+                sum(|status| status.in_flight),
+            ),
+            ("backlog_tasks", "Tasks due but not generated", sum(|status| status.backlog)),
             ("credits", "Batches that executors have requested", sum(|status| status.credits)),
         ] {
             text.head(name, "gauge", help);
             text.sample(name, "", value);
         }
         let Some(latency) = self.latency() else { return };
-        text.head("latency_seconds", "gauge", "From due to acknowledged, since the start");
+        text.head("latency_seconds", "gauge", "Time from due to acknowledged, since the start");
         for (percentile, ns) in [
             ("50", latency.p50_ns),
             ("90", latency.p90_ns),
@@ -322,7 +326,7 @@ impl Board {
         }
     }
 
-    /// Of the generator that reported last.
+    /// Returns the latency of the generator that reported last.
     fn latency(&self) -> Option<Latency> {
         let parts = self.parts.values();
         let generators =
@@ -371,12 +375,13 @@ impl Text {
             self.0,
             "# HELP myriad_pipeline_{name} {help}\n# TYPE myriad_pipeline_{name} {kind}\n"
         )
-        .expect("a string takes all");
+        .expect("writing to a String cannot fail");
     }
 
     fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        writeln!(self.0, "myriad_pipeline_{name}{labels} {value}").expect("a string takes all");
+        writeln!(self.0, "myriad_pipeline_{name}{labels} {value}")
+            .expect("writing to a String cannot fail");
     }
 
     fn seconds(&mut self, name: &str, labels: &str, ns: u64) {
@@ -415,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_end_stay_counted() {
+    fn ended_parts_stay_counted() {
         let mut board = Board::default();
         for (instance, name, tasks) in
             [(1, "a", 5), (1, "b", 7), (2, "a", 1), (1, "a", 9), (2, "a", 3)]
@@ -432,7 +437,7 @@ mod tests {
         assert_eq!(json.matches("\"state\":\"disconnected\"").count(), 2, "{json}");
     }
 
-    /// A connection that breaks and is made again carries the same counts.
+    /// A connection that is replaced carries the same counts.
     #[test]
     fn a_new_connection_counts_nothing_twice() {
         let mut board = Board::default();
@@ -443,7 +448,7 @@ mod tests {
         assert!(board.parts.values().all(Part::is_running));
     }
 
-    /// Processes that are killed and started again continue a run; a second run starts a new one.
+    /// Killed and restarted processes continue a run; a second run starts a new one.
     #[test]
     fn a_continued_run_counts_nothing_twice() {
         let mut board = Board::default();
@@ -451,7 +456,7 @@ mod tests {
         board.take(2, 2, running(collector(0, 40)));
         board.disconnect(1);
         board.disconnect(2);
-        // The last second of the killed processes was never reported.
+        // The killed processes never reported their last second.
         board.take(3, 3, running(collector(45, 45)));
         board.take(4, 4, running(generator(1, 2, 45)));
         assert_eq!(board.totals().tasks, [50, 0, 45]);
@@ -464,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn few_of_many_ended_parts_are_shown_and_all_are_counted() {
+    fn few_ended_parts_are_shown_but_all_are_counted() {
         let mut board = Board::default();
         for instance in 0..500 {
             let mut status = GeneratorStatus { next_id: 10, shed: 1, ..Default::default() };
@@ -479,7 +484,7 @@ mod tests {
         assert!(text.contains("myriad_pipeline_parts{state=\"finished\"} 64\n"), "{text}");
     }
 
-    /// A hostile reporter can make up parts, and the longest statuses.
+    /// A hostile reporter can invent parts and send the longest statuses.
     #[test]
     fn parts_and_their_page_are_bounded() {
         let mut board = Board::default();

@@ -1,5 +1,5 @@
-//! A file per stage with one block a minute, byte for byte as the exercise's first program wrote
-//! them: in its earlier layout, or in the later one of the logs that it published.
+//! One file per stage with one block per minute, byte for byte as the exercise's original program
+//! wrote them: in its earlier layout, or in the later one of its published logs.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 
 use crate::monitor::board::Totals;
 
-/// Which of the first program's layouts.
+/// Layout of the original program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     Early,
-    /// With the time, what waits, and accuracy as a percentage; begins with minute 0.
+    /// With time, backlog, and accuracy as a percentage; begins with minute 0.
     Late,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Minutes {
 }
 
 impl Minutes {
-    /// `now` is only written down.
+    /// `now` is used only as a timestamp.
     pub(super) fn new(dir: PathBuf, layout: Layout, now: SystemTime) -> Result<Self> {
         fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
         let minutes = Self { dir, layout, minute: 0, last: Totals::default() };
@@ -38,11 +38,11 @@ impl Minutes {
         Ok(minutes)
     }
 
-    pub(super) fn has_news(&self, totals: &Totals) -> bool {
+    pub(super) fn has_changes(&self, totals: &Totals) -> bool {
         *totals != self.last
     }
 
-    /// One more minute has passed. `waiting`: tasks that are given out and not collected.
+    /// Ends a minute. `waiting` is the number of assigned but uncollected tasks.
     pub(super) fn end(&mut self, totals: &Totals, waiting: u64, now: SystemTime) -> Result<()> {
         self.minute += 1;
         let blocks = match self.layout {
@@ -64,13 +64,13 @@ impl Minutes {
     }
 }
 
-/// `2023-05-11-10-28-15-125`, in UTC.
+/// Formats a UTC time as `2023-05-11-10-28-15-125`.
 fn stamp(now: SystemTime) -> String {
     let text = humantime::format_rfc3339_millis(now).to_string();
     text.trim_end_matches('Z').replace(['T', ':', '.'], "-")
 }
 
-/// The three blocks of a minute.
+/// Formats the three blocks of a minute.
 fn blocks(minute: u64, before: &Totals, now: &Totals) -> [String; 3] {
     let head = |stage: usize| {
         let new = now.tasks[stage] - before.tasks[stage];
@@ -103,7 +103,7 @@ fn per_second(tasks: u64, minutes: u64) -> String {
     hundredths(u128::from(tasks) * 100, u128::from(minutes) * 60)
 }
 
-/// As in the published logs.
+/// Formats blocks as in the published logs.
 fn late_blocks(
     minute: u64,
     before: &Totals,
@@ -139,13 +139,14 @@ fn late_blocks(
     ]
 }
 
-/// Without results it is 0.
+/// Returns 0 without results.
 fn percentage(right: u64, wrong: u64) -> String {
     let all = u128::from(right) + u128::from(wrong);
     hundredths(u128::from(right) * 10_000, all.max(1))
 }
 
-/// A share of one, although a percent sign follows: so it was. Without results it was no number.
+/// Returns a fraction of one, followed by a percent sign, as in the original, which printed NaN
+/// without results.
 fn accuracy(totals: &Totals) -> String {
     match u128::from(totals.right) + u128::from(totals.wrong) {
         0 => "NaN".to_owned(),
@@ -153,7 +154,7 @@ fn accuracy(totals: &Totals) -> String {
     }
 }
 
-/// A quotient of hundredths with two decimals, halves away from zero.
+/// Formats a quotient of hundredths with two decimals; halves round away from zero.
 fn hundredths(dividend: u128, divisor: u128) -> String {
     let rounded = (dividend * 2 + divisor) / (divisor * 2);
     format!("{}.{:02}", rounded / 100, rounded % 100)

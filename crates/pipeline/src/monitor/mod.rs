@@ -1,5 +1,5 @@
-//! The monitor: receives the reports of all parts, adds them up by stage, and shows them: a page,
-//! JSON, Prometheus' text, and a file per stage and minute.
+//! The monitor: receives the reports of all parts, aggregates them by stage, and publishes them as
+//! a page, JSON, Prometheus metrics, and a file per stage with one block per minute.
 
 mod board;
 mod minutes;
@@ -28,20 +28,20 @@ use minutes::Minutes;
 pub use minutes::Layout;
 pub use reporter::{REASON_BYTES_MAX, Reporter};
 
-/// Connections of parts, each with a thread. More wait in the kernel's queue.
+/// Maximum number of connections from parts, each with a thread. More wait in the kernel's queue.
 pub const REPORTERS_MAX: usize = 512;
 const TURN: Duration = Duration::from_millis(20);
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
-/// All that a monitor needs to know.
+/// Configuration of a monitor.
 #[derive(Debug)]
 pub struct MonitorOptions {
-    /// Where parts report.
+    /// Listens for reports.
     pub listener: TcpListener,
-    /// Where browsers and Prometheus ask.
+    /// Listens for HTTP requests of browsers and Prometheus.
     pub pages: TcpListener,
-    /// Where the files by minute are written, and how.
+    /// Directory and layout of the per-minute files.
     pub out: Option<(PathBuf, Layout)>,
 }
 
@@ -66,12 +66,12 @@ pub fn run(options: MonitorOptions, stop: &AtomicBool) -> Result<()> {
     };
     let minutes = options.out.map(|(dir, layout)| Minutes::new(dir, layout, SystemTime::now()));
     let minutes = minutes.transpose()?;
-    options.listener.set_nonblocking(true).context("the monitor's listener")?;
-    options.pages.set_nonblocking(true).context("the pages' listener")?;
+    options.listener.set_nonblocking(true).context("could not configure the monitor's listener")?;
+    options.pages.set_nonblocking(true).context("could not configure the HTTP listener")?;
     thread::scope(|scope| {
         let (shared, pages) = (&shared, &options.pages);
         scope.spawn(move || pages::serve(pages, &shared.board, &shared.is_over));
-        let outcome = hear_all(scope, shared, &options.listener, minutes, stop);
+        let outcome = accept_all(scope, shared, &options.listener, minutes, stop);
         shared.is_over.store(true, Ordering::SeqCst);
         for (_, link) in shared.links.lock().iter() {
             link.close();
@@ -80,8 +80,8 @@ pub fn run(options: MonitorOptions, stop: &AtomicBool) -> Result<()> {
     })
 }
 
-/// The main thread: takes parts in, and looks at the clock.
-fn hear_all<'scope>(
+/// Body of the main thread: accepts parts and ends seconds and minutes.
+fn accept_all<'scope>(
     scope: &'scope Scope<'scope, '_>,
     shared: &'scope Shared,
     listener: &TcpListener,
@@ -100,13 +100,15 @@ fn hear_all<'scope>(
                 scope.spawn(move || serve(shared, id, stream, slot));
             }
             Some((Err(error), _)) if error.kind() != io::ErrorKind::WouldBlock => {
-                tracing::warn!(%error, "a part could not be taken in");
+                tracing::warn!(%error, "could not accept part");
                 thread::sleep(TURN);
             }
             Some(_) => thread::sleep(TURN),
             None => {
                 if !std::mem::replace(&mut has_warned, true) {
-                    tracing::warn!("{REPORTERS_MAX} parts are connected: more have to wait");
+                    tracing::warn!(
+                        "the limit of {REPORTERS_MAX} connected parts is reached; further parts must wait"
+                    );
                 }
                 thread::sleep(TURN);
             }
@@ -126,8 +128,8 @@ fn hear_all<'scope>(
     }
     let (totals, waiting) = totals(shared);
     match &mut minutes {
-        // The last minute is a shorter one.
-        Some(minutes) if minutes.has_news(&totals) => {
+        // The last minute is shorter.
+        Some(minutes) if minutes.has_changes(&totals) => {
             minutes.end(&totals, waiting, SystemTime::now())
         }
         _ => Ok(()),
@@ -144,7 +146,7 @@ fn serve(shared: &Shared, id: u64, stream: TcpStream, slot: Slot<'_>) {
         shared.links.lock().push((id, link.try_clone()?));
         let outcome = receive_reports(shared, id, &mut link);
         shared.board.lock().disconnect(id);
-        // Confirms the last report to a part that waits for it.
+        // Confirms the final report to a part that waits for it.
         link.close();
         outcome
     });
@@ -152,7 +154,7 @@ fn serve(shared: &Shared, id: u64, stream: TcpStream, slot: Slot<'_>) {
     drop(slot);
     match outcome {
         Ok(()) | Err(LinkError::Closed) => {}
-        Err(error) => tracing::warn!(%error, "the connection of a part ended"),
+        Err(error) => tracing::warn!(%error, "connection to part ended"),
     }
 }
 
@@ -183,7 +185,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_is_reported_is_shown() {
+    fn reports_are_displayed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let pages = TcpListener::bind("127.0.0.1:0").unwrap();
         let (reports_at, pages_at) = (listener.local_addr().unwrap(), pages.local_addr().unwrap());
@@ -200,7 +202,7 @@ mod tests {
             stream.read_to_string(&mut answer)?;
             Ok::<_, io::Error>(answer)
         };
-        // A browser that is slow, as on a busy machine, is disconnected and asks again.
+        // A slow client, as on a busy machine, is disconnected and asks again.
         let ask = |path: &str| loop {
             match try_to_ask(path) {
                 Ok(answer) if !answer.is_empty() => break answer,
@@ -209,7 +211,7 @@ mod tests {
         };
         let status = GeneratorStatus { next_id: 77, ..Default::default() };
         reporter.finish(Ok(vec![Status::Generator(status)]));
-        // The reporter has the monitor's confirmation: there is nothing to wait for.
+        // The monitor has confirmed the report, so no wait is necessary.
         let metrics = ask("/metrics");
         let expected = "myriad_pipeline_tasks_total{stage=\"generator\"} 77\n";
         assert!(metrics.contains(expected), "{metrics}");

@@ -1,4 +1,4 @@
-//! The answers to browsers and Prometheus: one request per connection.
+//! Replies to browsers and Prometheus: one request per connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,17 +13,16 @@ use crate::monitor::board::Board;
 use crate::slots::Slots;
 
 const PAGE: &str = include_str!("page.html");
-/// Heads of browsers are far below.
+/// Limit for a request head. Browsers send far less.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// For a whole request, and then for its answer: a slow client is disconnected.
+/// Limit for receiving a whole request, and then for sending the response.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Connections that are served at once, each by a thread; more wait in the kernel's queue.
+/// Maximum number of concurrent connections, each with a thread; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 16;
 const TURN: Duration = Duration::from_millis(20);
 
-const STRANGE_HOST: &str =
-    "Ask for this page by an address, as localhost, or by the name of its machine.\n";
+const FOREIGN_HOST: &str = "Request this page by IP address, as localhost, or by host name.\n";
 
 const CONTENT_POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; ",
@@ -43,14 +42,14 @@ pub(super) fn serve(listener: &TcpListener, board: &Mutex<Board>, is_over: &Atom
                 Ok((stream, _)) => {
                     scope.spawn(move || {
                         if let Err(error) = answer(stream, board) {
-                            tracing::debug!(%error, "a browser was not answered");
+                            tracing::debug!(%error, "could not reply to HTTP client");
                         }
                         drop(slot);
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TURN),
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept a browser's connection");
+                    tracing::warn!(%error, "could not accept HTTP connection");
                     thread::sleep(TURN);
                 }
             }
@@ -58,7 +57,7 @@ pub(super) fn serve(listener: &TcpListener, board: &Mutex<Board>, is_over: &Atom
     });
 }
 
-/// What is left of the time for a read or a write.
+/// Returns the remaining time for a read or a write.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -66,18 +65,18 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let asked = read_request(&mut stream)?;
-    let (status, kind, content) = match asked.as_ref().map(|asked| &*asked.path) {
-        Some(_) if asked.as_ref().is_some_and(|asked| !asked.is_local) => {
-            ("403 Forbidden", "text/plain", STRANGE_HOST.to_owned())
+    let request = read_request(&mut stream)?;
+    let (status, kind, content) = match request.as_ref().map(|request| &*request.path) {
+        Some(_) if request.as_ref().is_some_and(|request| !request.is_local) => {
+            ("403 Forbidden", "text/plain", FOREIGN_HOST.to_owned())
         }
         Some("/") => ("200 OK", "text/html; charset=utf-8", PAGE.to_owned()),
         Some("/status.json") => ("200 OK", "application/json", board.lock().json()?),
         Some("/metrics") => {
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", board.lock().prometheus())
         }
-        Some(_) => ("404 Not Found", "text/plain", "There is no such page.\n".to_owned()),
-        None => ("400 Bad Request", "text/plain", "Only GET is answered.\n".to_owned()),
+        Some(_) => ("404 Not Found", "text/plain", "Page not found.\n".to_owned()),
+        None => ("400 Bad Request", "text/plain", "Only GET is supported.\n".to_owned()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
@@ -98,15 +97,15 @@ fn answer(mut stream: TcpStream, board: &Mutex<Board>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a client asks for.
-struct Asked {
+/// The parts of a request that matter here.
+struct PageRequest {
     path: String,
-    /// By a name that only this machine has.
+    /// Whether the Host header denotes this machine.
     is_local: bool,
 }
 
-/// Whether every Host is an address, `localhost`, or the name of this machine. A request for any other name may
-/// come from a page of another site (DNS rebinding).
+/// Whether every Host is an IP address, `localhost`, or the name of this machine. A request for any
+/// other name may originate from a page of another site (DNS rebinding).
 fn is_local(headers: &[httparse::Header<'_>]) -> bool {
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_bytes();
@@ -117,8 +116,8 @@ fn is_local(headers: &[httparse::Header<'_>]) -> bool {
     })
 }
 
-/// `None`: no GET request with a head of usual size.
-fn read_request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
+/// Returns `None` unless the request is a GET with a head of acceptable size.
+fn read_request(stream: &mut TcpStream) -> io::Result<Option<PageRequest>> {
     let mut head = vec![0; HEAD_BYTES_MAX];
     let mut filled = 0;
     let until = Instant::now() + TIMEOUT;
@@ -133,7 +132,7 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
                 let path = request.path.filter(|_| request.method == Some("GET"));
                 let path = path.and_then(|path| path.split('?').next());
                 let is_local = is_local(request.headers);
-                return Ok(path.map(|path| Asked { path: path.to_owned(), is_local }));
+                return Ok(path.map(|path| PageRequest { path: path.to_owned(), is_local }));
             }
             Ok(httparse::Status::Partial) if count > 0 && filled < HEAD_BYTES_MAX => {}
             Ok(httparse::Status::Partial) | Err(_) => return Ok(None),
@@ -145,7 +144,7 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Option<Asked>> {
 mod tests {
     use super::*;
 
-    /// A client that never completes its request does not keep others from the page.
+    /// A client that never completes its request does not block others.
     #[test]
     fn slow_clients_do_not_block_others() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -166,9 +165,9 @@ mod tests {
         });
     }
 
-    /// Another site's name may resolve to this machine (DNS rebinding).
+    /// The name of another site may resolve to this machine (DNS rebinding).
     #[test]
-    fn a_page_is_shown_only_by_names_of_this_machine() {
+    fn pages_require_a_local_host_name() {
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy().into_owned();
         for (host, expected) in [
@@ -182,9 +181,9 @@ mod tests {
             ("0.0.0.0", false),
         ] {
             let local = httparse::Header { name: "Host", value: b"localhost" };
-            let asked = httparse::Header { name: "host", value: host.as_bytes() };
-            assert_eq!(is_local(&[asked]), expected, "{host}");
-            assert_eq!(is_local(&[local, asked]), expected, "{host}");
+            let request = httparse::Header { name: "host", value: host.as_bytes() };
+            assert_eq!(is_local(&[request]), expected, "{host}");
+            assert_eq!(is_local(&[local, request]), expected, "{host}");
         }
         assert!(is_local(&[]), "HTTP/1.0");
     }

@@ -1,5 +1,5 @@
-//! The path of a part's reports to its monitor. It never delays the part's work, and at the end it
-//! delivers the final totals.
+//! Sends a part's reports to its monitor. It never delays the part's work, and delivers the final
+//! totals at the end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ use crate::link::{Link, LinkError, Reachability};
 use crate::message::Hello;
 use crate::status::{PartKey, PartState, Report, Status};
 
-/// How long a part waits at its end until the monitor has confirmed the final reports.
+/// Maximum wait at the end of a part until the monitor has confirmed the final reports.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Final reports are sent again on a new connection if the first one broke.
+/// Connections on which final reports are attempted, if the previous one broke.
 const FINAL_ATTEMPTS: u32 = 2;
 
-/// Bytes of the reason why a part failed. It may quote what a peer sent.
+/// Limit for a part's failure reason in bytes. It may quote peer input.
 pub const REASON_BYTES_MAX: usize = 512;
 
-/// Between two attempts to reach a monitor.
+/// Interval between attempts to reach a monitor.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Sends reports from a thread of its own.
+/// Sends reports from its own thread.
 #[derive(Debug)]
 pub struct Reporter {
     shared: Arc<Shared>,
@@ -37,11 +37,11 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Only the newest report of each part is kept: a slow monitor misses intermediate reports, never
-/// the last one, and memory is bounded by the number of parts.
+/// Keeps only the latest report of each part: a slow monitor misses intermediate reports, but never
+/// the last one, and the number of parts bounds the memory.
 #[derive(Debug, Default)]
 struct State {
-    /// With the value of `version` when it was put.
+    /// Each with the value of `version` at insertion.
     newest: BTreeMap<PartKey, (u64, Report)>,
     version: u64,
     is_closing: bool,
@@ -56,7 +56,7 @@ impl State {
 }
 
 impl Reporter {
-    /// `name` identifies the process to people.
+    /// Starts the thread. `name` identifies the process in displays.
     pub fn start(monitor: SocketAddr, name: String) -> Self {
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
@@ -69,14 +69,15 @@ impl Reporter {
         Self { shared }
     }
 
-    /// Never waits: a monitor that is down changes nothing.
+    /// Never blocks: an unreachable monitor has no effect.
     pub fn send(&self, status: Status) {
         self.shared.state.lock().put(status, PartState::Running);
         self.shared.changed.notify_all();
     }
 
-    /// Delivers the final status of each part, or, for a run that failed, the reason with the newest
-    /// status. Returns when the monitor has confirmed them, at the latest after [`FINISH_TIMEOUT`].
+    /// Delivers the final status of each part, or, for a failed run, the reason with the latest
+    /// status. Returns when the monitor has confirmed them, but no later than after
+    /// [`FINISH_TIMEOUT`].
     pub fn finish(&self, last: Result<Vec<Status>, String>) {
         let deadline = Instant::now() + FINISH_TIMEOUT;
         let mut state = self.shared.state.lock();
@@ -109,21 +110,21 @@ impl Reporter {
 }
 
 impl Drop for Reporter {
-    /// The thread also ends without [`Reporter::finish`].
+    /// Ends the thread also without [`Reporter::finish`].
     fn drop(&mut self) {
         self.shared.state.lock().is_closing = true;
         self.shared.changed.notify_all();
     }
 }
 
-/// The thread's side.
+/// State of the sending thread.
 struct Sender {
     monitor: SocketAddr,
     name: String,
-    /// Reports of one process belong together, whatever connection carries them.
+    /// Reports with the same value belong to one process, regardless of the connection.
     instance: u64,
     link: Option<Link>,
-    /// Reports up to this one were sent on `link`.
+    /// Reports up to this version were sent on `link`.
     version: u64,
 }
 
@@ -132,7 +133,7 @@ impl Sender {
         let reachability = Reachability::new("the monitor", self.monitor);
         let mut final_failures = 0;
         loop {
-            let (reports, is_closing) = self.wait_for_news(shared);
+            let (reports, is_closing) = self.wait_for_reports(shared);
             let sent = self.send_all(&reports);
             let sent = if is_closing { sent.and_then(|()| self.confirm()) } else { sent };
             match sent {
@@ -140,7 +141,7 @@ impl Sender {
                 Ok(()) => reachability.found(),
                 Err(error) => {
                     reachability.lost(&error);
-                    // A new connection starts with the newest report of every part.
+                    // A new connection starts with the latest report of every part.
                     (self.link, self.version) = (None, 0);
                     final_failures += u32::from(is_closing);
                     if final_failures == FINAL_ATTEMPTS {
@@ -152,7 +153,7 @@ impl Sender {
         }
     }
 
-    fn wait_for_news(&self, shared: &Shared) -> (Vec<(u64, Report)>, bool) {
+    fn wait_for_reports(&self, shared: &Shared) -> (Vec<(u64, Report)>, bool) {
         let mut state = shared.state.lock();
         while state.version == self.version && !state.is_closing {
             shared.changed.wait(&mut state);
@@ -175,7 +176,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The monitor closes the connection once it has counted everything before its end.
+    /// Waits until the monitor closes the connection, which it does after processing everything.
     fn confirm(&mut self) -> Result<(), LinkError> {
         self.link.as_mut().map_or(Ok(()), |link| Ok(link.finish(FINISH_TIMEOUT)?))
     }
@@ -207,7 +208,7 @@ mod tests {
         Status::Generator(GeneratorStatus { generated, ..Default::default() })
     }
 
-    /// Reads reports until the other side ends.
+    /// Reads reports until the peer closes.
     fn receive_all(listener: &TcpListener) -> Vec<Report> {
         let mut link = Link::new(listener.accept().unwrap().0).unwrap();
         let mut payload = Vec::new();
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(last, Report { state, status: generated(7) });
     }
 
-    /// A connection that breaks under the final report is replaced, and all parts are sent again.
+    /// A connection that breaks during the final report is replaced, and all parts are resent.
     #[test]
     fn a_broken_connection_is_replaced() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,5 @@
-//! The exercise: x^y mod 2^64, then ten times SHA-256 of its encoding; and parts of it alone.
+//! The exercise: x^y mod 2^64, then SHA-256 of its encoding, applied ten times; and partial
+//! variants.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -11,15 +12,15 @@ use crate::task::kernel::{DIGEST_BYTES, LANES, LINKS, serial_chain};
 use crate::task::power::powers;
 use crate::task::{BatchTask, Ids, Inputs, Kernel, TaskError};
 
-/// A task on its way to an executor: id (u64), x (u16), y (u16), big-endian.
+/// Size of an encoded task: id (u64), x (u16), y (u16), big-endian.
 pub const INPUT_BYTES: usize = 12;
-/// Its result: the same 12 bytes, then the digest.
+/// Size of an encoded result: the same 12 bytes, then the digest.
 pub const OUTPUT_BYTES: usize = INPUT_BYTES + DIGEST_BYTES;
 
-/// The smallest i64 has so many digits, its sign included.
+/// Digits of the smallest i64, including its sign.
 const DECIMAL_BYTES_MAX: usize = 20;
 
-/// Words without a pattern, so that zeros are hashed like anything else.
+/// Constants without a pattern, so that zeros are hashed like other values.
 // Source: the first 48 bytes of the fractional part of pi
 const PATTERN: [u64; 6] = [
     0x243f_6a88_85a3_08d3,
@@ -30,24 +31,24 @@ const PATTERN: [u64; 6] = [
     0xbe54_66cf_34e9_0c6c,
 ];
 
-/// What stands in a result's last 32 bytes.
+/// Definition of a result's last 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// Ten times SHA-256 of p, 8 bytes little-endian and 24 zeros.
+    /// SHA-256, ten times, of p: 8 bytes little-endian and 24 zeros.
     Sha256Le,
     /// The same with p big-endian.
     Sha256Be,
-    /// Ten times SHA-256 of p as a decimal string, as a signed 64-bit number.
+    /// SHA-256, ten times, of p as a signed 64-bit number in decimal.
     Sha256Ds,
-    /// p, 8 bytes little-endian, and zeros: what the arithmetic costs without the hashes.
+    /// p, 8 bytes little-endian, and zeros: measures the arithmetic without the hashes.
     Powmod,
-    /// Zeros: what the pipeline costs.
+    /// Zeros: measures the pipeline itself.
     Nop,
-    /// Zeros, after so many nanoseconds of work per task: executors of any speed.
+    /// Zeros, after this much work per task: simulates executors of any speed.
     Spin { ns: u64 },
 }
 
-/// One of the tasks that come with the program, with all that defines a run of it.
+/// One of the built-in tasks, with all parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Exercise {
     codec: Codec,
@@ -60,7 +61,7 @@ impl Exercise {
         Self { codec, inputs: Inputs::new(seed), kernel }
     }
 
-    /// The digests of up to [`LANES`] tasks. Unused lanes are computed all the same, with x = 0.
+    /// Computes the digests of up to [`LANES`] tasks. Unused lanes compute with x = 0.
     fn digests(&self, x: &[u16; LANES], y: &[u16; LANES], ends: &mut [[u8; DIGEST_BYTES]; LANES]) {
         match self.codec {
             Codec::Sha256Le => {
@@ -79,7 +80,8 @@ impl Exercise {
         }
     }
 
-    /// One digest by other code: the standard library's power, and the crate `sha2`.
+    /// Computes one digest with independent code: the standard library's power, and the crate
+    /// `sha2`.
     fn reference_digest(&self, x: u16, y: u16) -> [u8; DIGEST_BYTES] {
         let p = u64::from(x).wrapping_pow(u32::from(y));
         match self.codec {
@@ -200,7 +202,7 @@ impl BatchTask for Exercise {
         let (id, xy) = (word(record, 0), xy(record));
         let mut line = format!("{id} {} {} ", xy >> 16, xy & 0xffff);
         for byte in &record[INPUT_BYTES..] {
-            write!(line, "{byte:02X}").expect("a string takes all");
+            write!(line, "{byte:02X}").expect("writing to a String cannot fail");
         }
         line
     }
@@ -227,7 +229,7 @@ fn operands(input: &[u8; INPUT_BYTES]) -> (u16, u16) {
     (half(8), half(10))
 }
 
-/// 32 bytes from 8, the rest zeros.
+/// Returns 8 bytes padded with zeros to 32.
 fn seed(bytes: [u8; 8]) -> [u8; DIGEST_BYTES] {
     let mut seed = [0; DIGEST_BYTES];
     seed[..8].copy_from_slice(&bytes);
@@ -249,8 +251,8 @@ fn joined(x: u16, y: u16) -> u32 {
     u32::from(x) << 16 | u32::from(y)
 }
 
-/// A hash of id and digest in two multiplications: this is done for every task. It finds
-/// accidents, it does not withstand an attacker.
+/// Hash of id and digest in two multiplications, because it is computed for every task. It detects
+/// accidental changes, not deliberate ones.
 #[inline]
 fn record_hash(id: u64, record: &[u8; OUTPUT_BYTES]) -> u64 {
     let fold = |a: u64, b: u64| {
@@ -264,7 +266,7 @@ fn record_hash(id: u64, record: &[u8; OUTPUT_BYTES]) -> u64 {
     fold(first ^ id ^ PATTERN[4], second ^ PATTERN[5])
 }
 
-/// A signed number as text, without an allocation.
+/// A signed number formatted as text without an allocation.
 struct Decimal {
     text: [u8; DECIMAL_BYTES_MAX],
     start: usize,
@@ -298,10 +300,10 @@ impl Decimal {
     }
 }
 
-/// Whether a task belongs to those that an executor spoils when it is told to: a share of them,
-/// the same ones whoever computes them.
+/// Whether an executor corrupts this task on request. The choice depends only on the id, not on the
+/// executor.
 pub(crate) fn is_chosen(id: u64, share: f64) -> bool {
-    // 2^-64 as a factor: the share of all ids below the limit.
+    // The factor 2^-64 maps the id's hash to a fraction below 1.
     #[expect(clippy::cast_precision_loss, reason = "a random number is compared with a share")]
     let place = mix(id ^ PATTERN[0]) as f64 * (0.5_f64).powi(64);
     place < share
@@ -328,7 +330,7 @@ mod tests {
         outputs
     }
 
-    /// The digest of one chosen x and y, among other lanes.
+    /// Checks the digest of one pair of x and y, computed among other lanes.
     fn check_golden(codec: Codec, (x, y): (u16, u16), expected: &str) {
         for kernel in Kernel::ALL {
             let task = Exercise::new(codec, 1, kernel);
@@ -372,7 +374,8 @@ mod tests {
         }
     }
 
-    /// Every kernel against the standard library's power and `sha2`, with partly filled lanes.
+    /// Checks every kernel against the standard library's power and `sha2`, with partly filled
+    /// lanes.
     #[test]
     fn all_results_are_verified() {
         for kernel in Kernel::ALL {

@@ -1,9 +1,9 @@
 //! Checksums of all files below a directory: a use of the pipeline beyond the exercise, and an
 //! example of a [`BatchTask`].
 //!
-//! Task n is the n-th file in the order of names. Every part lists the directory itself, so all must
-//! see the same one; the list's fingerprint is the plan's seed, and a part that finds another list
-//! refuses to take part.
+//! Task n is the n-th file in name order. Every part lists the directory itself, so all parts must
+//! see the same content. The fingerprint of the list is the seed of the plan, and a part whose list
+//! differs refuses to participate.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -17,24 +17,24 @@ use sha2::{Digest, Sha256};
 use crate::task::input::mix;
 use crate::task::{BatchTask, Ids, TaskError};
 
-/// Files of one run.
+/// Maximum number of files in one run.
 pub const FILES_MAX: usize = 10_000_000;
-/// The id: the executor has the names.
+/// Only the id: the executor has the names.
 const INPUT_BYTES: usize = 8;
-/// Id (u64), length (u64), whether it was read (u8), SHA-256.
+/// Id (u64), length (u64), whether the file was read (u8), SHA-256.
 const OUTPUT_BYTES: usize = 8 + 8 + 1 + 32;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The files below one directory, links not followed, and what is computed of each.
+/// The files below one directory; symbolic links are not followed.
 #[derive(Debug)]
 pub struct FileSums {
     dir: PathBuf,
-    /// Relative to the directory, in order.
+    /// Relative to the directory, sorted.
     names: Vec<PathBuf>,
 }
 
 impl FileSums {
-    /// Lists the directory. Errors: a part of it cannot be read, or it has too many files.
+    /// Lists the directory. Fails if a part of it cannot be read, or if it contains too many files.
     pub fn list(dir: &Path) -> Result<Self> {
         let mut names = Vec::new();
         let mut folders = vec![PathBuf::new()];
@@ -60,7 +60,7 @@ impl FileSums {
         Ok(Self { dir: dir.to_owned(), names })
     }
 
-    /// A hash of all names: the seed of a plan over these files.
+    /// Returns a hash of all names, used as the seed of a plan over these files.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Sha256::new();
         for name in &self.names {
@@ -76,7 +76,8 @@ impl FileSums {
         name.map(PathBuf::as_path).ok_or(TaskError::Input { id })
     }
 
-    /// A file that cannot be read has a result that says so: one bad file ends no run.
+    /// Computes the result of one file. An unreadable file has a result that records this, so that
+    /// it does not end the run.
     fn sum(&self, id: u64) -> Result<[u8; OUTPUT_BYTES], TaskError> {
         let path = self.dir.join(self.name(id)?);
         let mut record = [0; OUTPUT_BYTES];
@@ -87,7 +88,7 @@ impl FileSums {
                 record[16] = 1;
                 record[17..].copy_from_slice(&digest);
             }
-            Err(error) => tracing::warn!(path = %path.display(), %error, "a file was not read"),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "could not read file"),
         }
         Ok(record)
     }
@@ -163,14 +164,14 @@ impl BatchTask for FileSums {
         (end <= outputs.len()).then_some(start..end)
     }
 
-    /// Reads the file again: wrong if it has changed since.
+    /// Reads the file again. A file that has changed since counts as wrong.
     fn verify(&self, record: &[u8]) -> Result<bool, TaskError> {
         let id = record.first_chunk().map(|id| u64::from_be_bytes(*id));
         let id = id.ok_or(TaskError::Shape { count: 1, bytes: record.len() })?;
         Ok(self.sum(id)? == record)
     }
 
-    /// As `sha256sum` writes it, so that `sha256sum --check` reads it.
+    /// Formats a line as `sha256sum` does, so that `sha256sum --check` accepts it.
     fn describe(&self, record: &[u8]) -> String {
         let id = record.first_chunk().map_or(u64::MAX, |id| u64::from_be_bytes(*id));
         let name = self.name(id).map_or_else(|_| "?".into(), Path::to_string_lossy);
@@ -179,7 +180,7 @@ impl BatchTask for FileSums {
         }
         let mut line = String::new();
         for byte in &record[17..] {
-            write!(line, "{byte:02x}").expect("a string takes all");
+            write!(line, "{byte:02x}").expect("writing to a String cannot fail");
         }
         line + "  " + &name
     }

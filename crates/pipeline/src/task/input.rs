@@ -1,11 +1,11 @@
-//! Inputs from ids: any party can compute what was generated.
+//! Derives task inputs from ids, so that every party can recompute them.
 
-/// Odd, and without a pattern: neighbouring ids land far apart.
+/// Odd and without a pattern: consecutive ids map to distant values.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// x and y are from 1 to this.
+/// x and y are in the range 1 to this value.
 const VALUE_MAX: u64 = 65_535;
 
-/// The inputs of one run: a pure function of seed and id, without a state to carry on.
+/// The inputs of one run: a pure function of seed and id, without further state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inputs {
     seed: u64,
@@ -13,14 +13,14 @@ pub struct Inputs {
 
 impl Inputs {
     pub fn new(seed: u64) -> Self {
-        // Neighbouring seeds would otherwise give shifted copies of one sequence.
+        // Otherwise, consecutive seeds would produce shifted copies of one sequence.
         Self { seed: mix(seed.wrapping_add(STEP)) }
     }
 
-    /// x and y of a task, each from 1 to 65,535; 1 ns.
+    /// Returns x and y of a task, each from 1 to 65,535. Takes 1 ns.
     ///
-    /// The high half of a product maps 32 random bits to the range without rejection: no value is
-    /// more frequent than another by more than one part in 65,000.
+    /// The high half of a product maps 32 random bits to the range without rejection. The
+    /// probabilities of two values differ by less than one part in 65,000.
     #[inline]
     pub fn of(self, id: u64) -> (u16, u16) {
         let random = mix(id.wrapping_mul(STEP).wrapping_add(self.seed));

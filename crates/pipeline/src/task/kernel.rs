@@ -1,4 +1,5 @@
-//! Ten times SHA-256 for many tasks at once, by the quickest code that is right on this machine.
+//! SHA-256, ten times, of many tasks at once, by the fastest kernel that is correct on this
+//! machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +10,20 @@ use sha2::{Digest, Sha256};
 use crate::task::SpecError;
 
 pub(crate) const DIGEST_BYTES: usize = 32;
-/// Each task's digest is hashed so often.
+/// Number of hash iterations per task.
 pub(crate) const LINKS: u64 = 10;
-/// Chains given to a kernel at once: what the widest takes. With more it would sort them in memory
-/// that it allocates, and be no quicker (79 and 82 ns per task).
+/// Chains passed to a kernel at once: the width of the widest kernel. With more, it would sort them
+/// in memory that it allocates, and would not be faster (79 and 82 ns per task).
 pub(crate) const LANES: usize = 32;
 
 const LENGTHS: [u64; LANES] = [LINKS; LANES];
 const SHORT_LENGTHS: [u64; LANES] = [LINKS - 1; LANES];
 
-/// Calibration computes so many chains by each kernel, so often.
+/// Number of chains that calibration computes with each kernel per round.
 const CALIBRATION_CHAINS: usize = 256;
 const CALIBRATION_ROUNDS: usize = 8;
 
-/// Code that computes the chains.
+/// An implementation of the hash chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// Many chains interleaved, one per SIMD lane: the crate `tape-sha256`.
@@ -31,18 +32,18 @@ pub enum Kernel {
     Serial,
 }
 
-/// What [`Kernel::calibrate`] found: nanoseconds per task of each kernel that is right.
+/// Result of [`Kernel::calibrate`]: nanoseconds per task for each correct kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     pub best: Kernel,
-    /// A kernel without a figure gave a wrong digest, and is not used.
+    /// `None` for a kernel that computed a wrong digest, which is not used.
     pub ns_per_task: Vec<(Kernel, Option<f64>)>,
 }
 
 impl Kernel {
     pub const ALL: [Self; 2] = [Self::Lanes, Self::Serial];
 
-    /// Which instructions it runs on this machine.
+    /// Returns the instruction set that it uses on this machine.
     pub fn instructions(self) -> &'static str {
         match self {
             Self::Lanes => tape_sha256::backend(),
@@ -50,7 +51,7 @@ impl Kernel {
         }
     }
 
-    /// Hashes each seed ten times.
+    /// Hashes each seed ten times, in place.
     #[inline]
     pub(crate) fn chains(
         self,
@@ -67,7 +68,7 @@ impl Kernel {
         }
     }
 
-    /// Hashes each message once, and its digest nine times more.
+    /// Hashes each message once, and its digest nine times.
     pub(crate) fn messages(
         self,
         messages: &[&[u8]; LANES],
@@ -87,8 +88,8 @@ impl Kernel {
         }
     }
 
-    /// Compares the kernels with each other on one batch and chooses the quickest that agrees with
-    /// the serial one. Takes a millisecond.
+    /// Compares the kernels on one batch and chooses the fastest that agrees with the serial one.
+    /// Takes a millisecond.
     pub fn calibrate() -> Calibration {
         let mut ns_per_task = Vec::with_capacity(Self::ALL.len());
         for kernel in Self::ALL {
@@ -117,8 +118,8 @@ impl Kernel {
         })
     }
 
-    /// The shortest of several rounds: the first wakes the machine's wide units up, and one that
-    /// another program interrupts says nothing.
+    /// Returns the shortest of several rounds: the first one powers up the wide vector units, and
+    /// interruptions by other programs distort single rounds.
     fn time(self) -> f64 {
         let seeds = sample_seeds();
         let mut ends = [[0; DIGEST_BYTES]; LANES];

@@ -1,4 +1,4 @@
-//! What is computed: the trait of a batch of tasks, and the tasks that come with the program.
+//! The computation: the trait for batches of tasks, and the built-in tasks.
 
 mod exercise;
 mod files;
@@ -23,10 +23,10 @@ pub use spec::{SpecError, TaskSpec};
 
 pub(crate) use exercise::is_chosen;
 
-/// Tasks of one batch.
+/// Maximum number of tasks in one batch.
 pub const BATCH_MAX: u32 = 1 << 20;
 
-/// All that defines the tasks of a stream: whoever knows it can compute each input again.
+/// Everything that defines the tasks of a stream: with it, every party can recompute each input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub task: String,
@@ -35,21 +35,21 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether a peer that sends it can be served.
+    /// Checks that a peer with this plan can be served.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=BATCH_MAX).contains(&self.batch) {
-            return Err(format!("batches of {} tasks: 1 to {BATCH_MAX} are possible", self.batch));
+            return Err(format!("batch of {} tasks is out of range: 1 to {BATCH_MAX}", self.batch));
         }
         Ok(())
     }
 
-    /// Whether the same id means the same task in both, however they are cut into batches.
+    /// Whether each id denotes the same task in both plans, regardless of the batch size.
     pub fn has_same_tasks(&self, other: &Self) -> bool {
         self.task == other.task && self.seed == other.seed
     }
 }
 
-/// Tasks with consecutive ids: what one frame carries. Never empty, and never past the last id.
+/// Tasks with consecutive ids, as carried by one frame. Never empty, and never past the last id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     pub first: u64,
@@ -57,7 +57,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The first id that does not belong to it.
+    /// Returns the last id plus one.
     pub fn end(self) -> u64 {
         self.first.saturating_add(u64::from(self.count))
     }
@@ -75,58 +75,58 @@ impl Ids {
     }
 }
 
-/// Why a batch cannot be computed or is not what it should be.
+/// Reason why a batch cannot be computed, or is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TaskError {
-    #[error("{bytes} bytes are not {count} records")]
+    #[error("{bytes} bytes do not contain {count} records")]
     Shape { count: u32, bytes: usize },
-    #[error("task {id} is not what was generated for it")]
+    #[error("task {id} does not match its generated input")]
     Input { id: u64 },
     #[error("task {id}: {reason}")]
     Failed { id: u64, reason: String },
 }
 
-/// A task that is done in batches by whoever has time: the seam between the pipeline and its use.
+/// A task that is computed in batches: the interface between the pipeline and its application.
 ///
-/// All of it must depend on the id alone, and on what the task was made with: a batch is generated
-/// again when an executor dies with it, computed twice when an answer is late, and checked by a
-/// party that saw neither. One value serves all threads of a process.
+/// All results must depend only on the id and on the task's parameters. A batch is generated again
+/// when its executor dies, computed twice when a reply is late, and checked by a party that has
+/// seen neither. All threads of a process share one value.
 pub trait BatchTask: Send + Sync + Debug {
-    /// How many tasks there are; `None`: as many as are asked for.
+    /// Returns the number of tasks; `None` if it is unlimited.
     fn total(&self) -> Option<u64> {
         None
     }
 
-    /// Most bytes of one task on the way to an executor.
+    /// Maximum size of one task's input.
     fn input_bytes_max(&self) -> usize;
 
-    /// Most bytes of one task's result.
+    /// Maximum size of one task's result.
     fn output_bytes_max(&self) -> usize;
 
-    /// Writes the inputs of `ids` into `inputs`, which has room for them all, and returns how many
-    /// bytes it used. What was in `inputs` before means nothing.
+    /// Writes the inputs of `ids` into `inputs`, which has space for all of them, and returns the
+    /// number of bytes used. Must not depend on the previous content of `inputs`.
     fn generate(&self, ids: Ids, inputs: &mut [u8]) -> Result<usize, TaskError>;
 
     /// Computes a batch: `inputs` is what [`BatchTask::generate`] wrote. Returns the bytes used.
     fn run(&self, ids: Ids, inputs: &[u8], outputs: &mut [u8]) -> Result<usize, TaskError>;
 
-    /// Checks the form of a batch of results, and that they belong to these ids and their inputs.
-    /// Returns the sum (wrapping) of a 64-bit hash of each record, id included: equal for the same
-    /// results, however they were cut into batches and in whatever order they came.
+    /// Checks that a batch of results is well formed and belongs to these ids and their inputs.
+    /// Returns the wrapping sum of a 64-bit hash of each record, including its id. It is equal for
+    /// equal results, regardless of batch boundaries and arrival order.
     fn inspect(&self, ids: Ids, outputs: &[u8]) -> Result<u64, TaskError>;
 
-    /// Where the record of the `index`-th task is in a batch that passed [`BatchTask::inspect`].
+    /// Returns the range of the `index`-th record in a batch that passed [`BatchTask::inspect`].
     fn record(&self, outputs: &[u8], index: u32) -> Option<Range<usize>>;
 
-    /// Computes one record again, by other code than [`BatchTask::run`] where there is any, and
-    /// says whether it is right.
+    /// Recomputes one record, if possible with code independent of [`BatchTask::run`], and returns
+    /// whether it is correct.
     fn verify(&self, record: &[u8]) -> Result<bool, TaskError>;
 
-    /// A record as a line of text, without its end.
+    /// Formats a record as a line of text, without the line terminator.
     fn describe(&self, record: &[u8]) -> String;
 }
 
-/// Makes the task that a plan names: how a program says which tasks it knows.
+/// Creates the task that a plan names. A program uses it to define the tasks that it supports.
 #[derive(Clone)]
 pub struct Maker(Arc<Make>);
 
@@ -140,21 +140,21 @@ impl Maker {
         Self(Arc::new(make))
     }
 
-    /// The tasks that come with the program.
+    /// The built-in tasks.
     pub fn built_in(kernel: Kernel) -> Self {
         Self::new(move |plan| match plan.task.parse()? {
             TaskSpec::Exercise(codec) => Ok(Arc::new(Exercise::new(codec, plan.seed, kernel))),
             TaskSpec::Files(dir) => {
                 let files = FileSums::list(dir.as_ref())?;
                 if files.fingerprint() != plan.seed {
-                    bail!("{dir} has other files here than the run began with");
+                    bail!("{dir} contains different files from those at the start of the run");
                 }
                 Ok(Arc::new(files))
             }
         })
     }
 
-    /// Errors: this program has no such task, or it cannot be made here.
+    /// Fails if this program does not support the task, or cannot create it on this host.
     pub fn make(&self, plan: &Plan) -> Result<Arc<dyn BatchTask>> {
         (self.0)(plan)
     }

@@ -1,10 +1,11 @@
 //! x^y mod 2^64 for several tasks at once.
 
-/// Bits of an exponent.
+/// Width of an exponent in bits.
 const EXPONENT_BITS: u32 = 16;
 
-/// Each base to the power of its exponent, mod 2^64. All lanes take all 16 steps: the multiplier
-/// is busy with one lane while it computes the next, and no branch depends on the data.
+/// Returns each base to the power of its exponent, mod 2^64. All lanes take all 16 steps: the
+/// multiplier processes one lane while another waits for its result, and no branch depends on the
+/// data.
 #[inline]
 pub(crate) fn powers<const LANES: usize>(x: &[u16; LANES], y: &[u16; LANES]) -> [u64; LANES] {
     let mut results = [1_u64; LANES];

@@ -1,4 +1,4 @@
-//! The name of a task, as it stands on the command line and as programs tell each other.
+//! The name of a task, as used on the command line and in the protocol.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use thiserror::Error;
 
 use crate::task::Codec;
 
-/// One task may spin for at most this long: a batch of them must end in sensible time.
+/// Maximum spin time of one task, so that a batch of them ends in reasonable time.
 pub(crate) const SPIN_NS_MAX: u64 = 1_000_000_000;
 
-/// A name that means nothing.
+/// Error for an invalid task name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     #[error(
@@ -18,13 +18,13 @@ pub enum SpecError {
          or files:DIR"
     )]
     Task(String),
-    #[error("spin wants nanoseconds up to {SPIN_NS_MAX}, not {0:?}")]
+    #[error("spin requires nanoseconds up to {SPIN_NS_MAX}, not {0:?}")]
     Spin(String),
-    #[error("there is no kernel {0:?}: auto, lanes or serial")]
+    #[error("unknown kernel {0:?}; expected auto, lanes or serial")]
     Kernel(String),
 }
 
-/// Which task; [`TaskSpec::to_string`] gives the text that is read back.
+/// A task and its parameters. [`TaskSpec::to_string`] returns text that parses to the same value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskSpec {
     Exercise(Codec),

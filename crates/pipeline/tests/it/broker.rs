@@ -1,4 +1,4 @@
-//! A message broker for tests, which can be killed: subjects as they are, groups, nothing kept.
+//! A message broker for tests that can be killed: exact subjects, groups, no persistence.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ struct Shared {
     is_over: AtomicBool,
     subscriptions: Mutex<Vec<Subscription>>,
     streams: Mutex<Vec<TcpStream>>,
-    said: AtomicU64,
+    message_count: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -52,12 +52,12 @@ impl Broker {
         Self { address, shared }
     }
 
-    /// Messages that have come so far.
-    pub(crate) fn said(&self) -> u64 {
-        self.shared.said.load(Ordering::SeqCst)
+    /// Number of messages received so far.
+    pub(crate) fn message_count(&self) -> u64 {
+        self.shared.message_count.load(Ordering::SeqCst)
     }
 
-    /// As if it had died and come back: all connections break off.
+    /// Closes all connections, as if the broker had restarted.
     pub(crate) fn break_all(&self) {
         for stream in self.shared.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -66,7 +66,7 @@ impl Broker {
 }
 
 impl Drop for Broker {
-    /// The listener's thread wakes up, sees that it is over, and ends.
+    /// Wakes the listener's thread, which then ends.
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
@@ -74,7 +74,7 @@ impl Drop for Broker {
     }
 }
 
-/// Until the connection ends.
+/// Serves a connection until it ends.
 fn serve(shared: &Shared, connection: usize, stream: TcpStream) -> Option<()> {
     let to = Arc::new(Mutex::new(stream.try_clone().ok()?));
     let mut from = BufReader::new(stream);
@@ -86,7 +86,7 @@ fn serve(shared: &Shared, connection: usize, stream: TcpStream) -> Option<()> {
     loop {
         line.clear();
         if from.read_line(&mut line).ok()? == 0 {
-            // What was said before is still heard; then the connection closes.
+            // Earlier messages are still delivered; then the connection closes.
             return to.lock().unwrap().shutdown(Shutdown::Both).ok();
         }
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -109,15 +109,15 @@ fn serve(shared: &Shared, connection: usize, stream: TcpStream) -> Option<()> {
                 assert!(payload.ends_with(b"\r\n"));
                 let mut message = format!("MSG {subject} 1 {bytes}\r\n").into_bytes();
                 message.extend_from_slice(&payload);
-                shared.said.fetch_add(1, Ordering::SeqCst);
-                say(shared, subject, &message);
+                shared.message_count.fetch_add(1, Ordering::SeqCst);
+                deliver(shared, subject, &message);
             }
             _ => panic!("not of NATS' protocol: {line:?}"),
         }
     }
 }
 
-fn say(shared: &Shared, subject: &str, message: &[u8]) {
+fn deliver(shared: &Shared, subject: &str, message: &[u8]) {
     let mut heard_by = Vec::new();
     for one in shared.subscriptions.lock().unwrap().iter() {
         let is_served = one.in_group && heard_by.iter().any(|(in_group, _)| *in_group);
@@ -126,7 +126,7 @@ fn say(shared: &Shared, subject: &str, message: &[u8]) {
         }
     }
     for (_, to) in heard_by {
-        // One that has gone hears nothing.
+        // A subscriber may have disconnected.
         let _ = to.lock().unwrap().write_all(message);
     }
 }

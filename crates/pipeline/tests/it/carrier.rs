@@ -1,4 +1,4 @@
-//! By way of a broker nothing is lost either, also where the broker dies.
+//! A run through a broker loses nothing, even if the broker dies.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pipeline::carrier::{self, CarrierOptions, Place};
+use pipeline::carrier::{self, CarrierOptions, Service};
 use pipeline::generator::Rate;
 
 use crate::broker::Broker;
 use crate::faults::{TASKS, check_account, collect, execute, generate, listen, run_generator};
 
-/// A carrier at each end of a broker, and where executors find generator and collector.
+/// A carrier at each end of a broker, and the addresses that executors use.
 struct Carried {
     broker: Broker,
     stop: Arc<AtomicBool>,
@@ -25,12 +25,12 @@ impl Carried {
     fn start(generator: SocketAddr, collector: SocketAddr) -> Self {
         let broker = Broker::start();
         let stop = Arc::new(AtomicBool::new(false));
-        let place = |name: &str, address| Place::new(name, address).unwrap();
-        let served = vec![place("generator", generator), place("collector", collector)];
+        let service = |name: &str, address| Service::new(name, address).unwrap();
+        let served = vec![service("generator", generator), service("collector", collector)];
         let offer = |name: &str| {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let address = listener.local_addr().unwrap();
-            (address, (listener, place(name, address)))
+            (address, (listener, service(name, address)))
         };
         let (for_tasks, tasks) = offer("generator");
         let (for_results, results) = offer("collector");
@@ -51,7 +51,7 @@ impl Carried {
     }
 }
 
-/// `break_after`: so many messages; then the broker dies once.
+/// `break_after`: number of messages after which the broker dies once.
 fn run_carried(break_after: Option<u64>) {
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen();
@@ -61,12 +61,12 @@ fn run_carried(break_after: Option<u64>) {
     let executing = execute(carried.generator, carried.collector, &over);
     let mut options = generate(for_executors, collector, TASKS);
     if break_after.is_some() {
-        // Slow enough that it is not over before the broker has died.
+        // Slow enough that the broker dies before the run ends.
         options.pace.rate = Rate::PerSecond(100_000);
     }
     let generating = thread::spawn(move || run_generator(options));
     if let Some(messages) = break_after {
-        while carried.broker.said() < messages {
+        while carried.broker.message_count() < messages {
             thread::sleep(Duration::from_millis(1));
         }
         carried.broker.break_all();

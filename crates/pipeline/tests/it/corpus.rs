@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pipeline::check::check_frames;
 
-/// A corpus with fewer files has been lost, and its test would pass on nothing.
+/// Minimum number of files: an empty corpus would make the test vacuous.
 const FILES_MIN: usize = 20;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Whatever happens on the way: generated = collected, each id once, and the digest of all results
-//! is that of an undisturbed computation.
+//! Under all faults: generated = collected, each id once, and the digest of all results equals that
+//! of an undisturbed computation.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
@@ -31,7 +31,7 @@ fn plan() -> Plan {
     Plan { task: "powmod".into(), seed: 3, batch: BATCH }
 }
 
-/// What an undisturbed run gives, computed without a pipeline.
+/// Digest of an undisturbed run, computed without a pipeline.
 fn expected_digest() -> u64 {
     let task = Maker::built_in(Kernel::Serial).make(&plan()).unwrap();
     let ids = Ids { first: 0, count: u32::try_from(TASKS).unwrap() };
@@ -48,8 +48,8 @@ pub(crate) fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A listener on a port that can be taken again later: not one of those that the kernel gives to
-/// whoever connects or asks for any.
+/// Returns a listener on a port that can be bound again later: outside the range from which the
+/// kernel assigns ephemeral ports.
 fn listen_for_long() -> (TcpListener, SocketAddr) {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -130,7 +130,7 @@ pub(crate) fn generate(
             overload: Overload::Queue,
             backlog_max: 0,
         },
-        // Short leases: what is lost without a trace is sent again soon.
+        // Short leases, so that lost batches are resent soon.
         ledger: LedgerOptions { window: 64, batch: BATCH, lease_ns_min: 50_000_000 },
         listener,
         collector,
@@ -150,7 +150,7 @@ pub(crate) fn check_account(summary: &GeneratorSummary) {
     assert_eq!(account.verified_wrong, 0);
 }
 
-/// All four ways (tasks, credits, results, acknowledgements) through proxies.
+/// Runs all four paths (tasks, credits, results, acknowledgements) through proxies.
 fn run_through_proxies(faults: Faults, seed: u64) -> (GeneratorSummary, u64) {
     let never = Arc::new(AtomicBool::new(false));
     let (for_executors, generator) = listen();
@@ -163,12 +163,12 @@ fn run_through_proxies(faults: Faults, seed: u64) -> (GeneratorSummary, u64) {
         execute(to_generator.address, to_collector.address, &never),
     ];
     let summary = run_generator(generate(for_executors, to_collector.address, TASKS));
-    // An executor that did not hear of the end looks for its generator in vain.
+    // An executor that missed the end would search for its generator.
     never.store(true, Ordering::SeqCst);
     for executor in executing {
         executor.join().unwrap().unwrap();
     }
-    // What came again after the account was given is counted, but in nobody's account.
+    // Duplicates that arrive after the account was sent are counted, but not in that account.
     let last = collecting.join().unwrap().account;
     assert_eq!((last.distinct, last.digest), (summary.account.distinct, summary.account.digest));
     (summary, to_generator.faults() + to_collector.faults())
@@ -201,7 +201,7 @@ fn delays_lose_nothing() {
 }
 
 #[test]
-fn executors_come_and_go() {
+fn executors_may_join_and_leave() {
     let never = Arc::new(AtomicBool::new(false));
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen();
@@ -209,7 +209,7 @@ fn executors_come_and_go() {
     let mut options = generate(for_executors, collector, TASKS);
     options.pace.rate = Rate::PerSecond(200_000);
     let generating = thread::spawn(move || run_generator(options));
-    // Each is cut off in the middle of what it does; the last one stays.
+    // Each is disconnected in the middle of its work; the last one stays.
     for _ in 0..4 {
         let stop = Arc::new(AtomicBool::new(false));
         let executing = execute(generator, collector, &stop);
@@ -220,18 +220,18 @@ fn executors_come_and_go() {
     let stop = Arc::new(AtomicBool::new(false));
     let last = execute(generator, collector, &stop);
     check_account(&generating.join().unwrap());
-    // Where the others had done all, it looks for a generator that is gone.
+    // If the others completed everything, the last one searches for a generator that has exited.
     stop.store(true, Ordering::SeqCst);
     last.join().unwrap().unwrap();
     collecting.join().unwrap();
 }
 
-/// Its tasks wait until they are let go.
+/// A task that blocks until it is released.
 #[derive(Debug)]
 struct Stuck {
     task: Arc<dyn BatchTask>,
     is_free: Arc<(Mutex<bool>, Condvar)>,
-    /// Tasks that it has begun with.
+    /// Number of tasks started.
     begun: Arc<AtomicU64>,
 }
 
@@ -273,8 +273,8 @@ impl BatchTask for Stuck {
     }
 }
 
-/// One of two executors stands still: it holds what it has asked for and no more, the other does
-/// all the rest meanwhile, and nothing is computed twice.
+/// One of two executors blocks: it holds only what it requested, the other computes all the rest,
+/// and nothing is computed twice.
 #[test]
 fn executors_of_different_speed() {
     let never = Arc::new(AtomicBool::new(false));
@@ -293,7 +293,7 @@ fn executors_of_different_speed() {
     let begins = Arc::clone(&begun);
     let generating = thread::spawn(move || {
         let mut options = generate(for_executors, collector, TASKS);
-        // Nothing comes back because it took too long, and the window is no limit.
+        // No lease expires, and the window does not limit throughput.
         options.ledger = LedgerOptions { window: 1_024, batch: BATCH, lease_ns_min: u64::MAX / 2 };
         let mut report = |status: &pipeline::status::GeneratorStatus| {
             let rest = TASKS - status.collected;
@@ -321,7 +321,7 @@ fn executors_of_different_speed() {
     collecting.join().unwrap();
 }
 
-/// A directory that goes when the test ends well.
+/// Creates a directory that is removed if the test passes.
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("pipeline-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
@@ -329,10 +329,10 @@ fn scratch(name: &str) -> PathBuf {
     dir
 }
 
-/// Collectors with one log, each stopped in the middle, on the same port. What a stopped one had
-/// taken in and not made durable comes again.
+/// Collectors with one log, each stopped in the middle, on the same port. Results that a collector
+/// had received but not made durable are resent.
 #[test]
-fn a_collector_that_starts_again_goes_on() {
+fn a_restarted_collector_resumes() {
     let dir = scratch("collector");
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen_for_long();
@@ -353,24 +353,24 @@ fn a_collector_that_starts_again_goes_on() {
     let listener = TcpListener::bind(collector).unwrap();
     let last = collect(listener, Some(dir.clone()), Arc::clone(&ended));
     check_account_of_log(&generating.join().unwrap(), &dir);
-    // Where an earlier collector had all, this one waits for a generator in vain.
+    // If an earlier collector had everything, this one would wait for a generator indefinitely.
     ended.store(true, Ordering::SeqCst);
-    // It may have lost the last collector and the generator before it heard of the end.
+    // It may have lost the last collector and the generator before it received the end.
     over.store(true, Ordering::SeqCst);
     executing.join().unwrap().unwrap();
     last.join().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Verification is not on the log: each collector checks what it takes in itself.
+/// Verification is not logged: each collector checks its own results.
 fn check_account_of_log(summary: &GeneratorSummary, dir: &Path) {
     check_account(summary);
     assert!(dir.read_dir().unwrap().count() > 0);
 }
 
-/// A collector that has forgotten what it acknowledged is found out.
+/// A collector that has lost acknowledged results is detected.
 #[test]
-fn a_collector_without_a_log_that_starts_again_fails_the_run() {
+fn a_restarted_collector_without_a_log_fails_the_run() {
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen_for_long();
     let stop = Arc::new(AtomicBool::new(false));
@@ -387,7 +387,7 @@ fn a_collector_without_a_log_that_starts_again_fails_the_run() {
         generator::run(options, &AtomicBool::new(false), &mut report)
     });
     let gone = Arc::new(AtomicBool::new(false));
-    // One thread: the first batch is the first that is collected, and lost.
+    // One thread: the first batch is the first one collected, and lost.
     let make_task = Maker::built_in(Kernel::Serial);
     let executing = execute_with(make_task, 1, generator, collector, &gone);
     hears.recv().unwrap();
@@ -403,13 +403,13 @@ fn a_collector_without_a_log_that_starts_again_fails_the_run() {
     collecting.join().unwrap();
 }
 
-/// A first life gives out ids and vanishes; the second does all that was not collected.
+/// The first incarnation assigns ids and vanishes; the second completes everything not collected.
 #[test]
-fn a_generator_that_starts_again_goes_on() {
+fn a_restarted_generator_resumes() {
     let never = Arc::new(AtomicBool::new(false));
     let (for_results, collector) = listen();
     let collecting = collect(for_results, None, Arc::clone(&never));
-    let first = first_life(collector);
+    let first = first_incarnation(collector);
     let (for_executors, generator) = listen();
     let over = Arc::new(AtomicBool::new(false));
     let executing = execute(generator, collector, &over);
@@ -424,9 +424,9 @@ fn a_generator_that_starts_again_goes_on() {
     collecting.join().unwrap();
 }
 
-/// Results of batches 1 and 3 are collected; 2 and 4 were with an executor that answers late, after
-/// the second life has begun.
-fn first_life(collector: SocketAddr) -> Vec<Link> {
+/// Results of batches 1 and 3 are collected; 2 and 4 are with an executor that replies late, after
+/// the second incarnation has started.
+fn first_incarnation(collector: SocketAddr) -> Vec<Link> {
     let task = Maker::built_in(Kernel::Serial).make(&plan()).unwrap();
     let mut buffer = Vec::new();
     let hello_as = |epoch| Hello::Generator { stream: STREAM, epoch, plan: plan() };
@@ -462,22 +462,22 @@ fn first_life(collector: SocketAddr) -> Vec<Link> {
         assert_eq!(header.kind, Kind::Ack);
         pairs += header.payload_len() / 16;
     }
-    // A second life takes the stream over; the executor of the first does not know yet.
+    // A second incarnation takes over the stream; the executor of the first is not notified yet.
     let mut second = Link::connect(collector).unwrap();
     second.send_message(hello, &hello_as(None)).unwrap();
     let welcome: GeneratorWelcome = second.receive_message(Kind::Welcome, &mut buffer).unwrap();
     assert_eq!((welcome.epoch, welcome.collected), (2, vec![(100, 200), (300, 400)]));
     result(2, 1);
     result(4, 1);
-    // The credit for four results: the collector has seen them all.
+    // Credits for four results: the collector has processed them all.
     let credit = executor.receive(&mut buffer).unwrap();
     assert!(
         matches!(credit, pipeline::link::Received::Frame(header) if header.kind == Kind::Credit)
     );
-    // The first life is not heard any more.
-    let mut zombie = Link::connect(collector).unwrap();
-    zombie.send_message(hello, &hello_as(Some(1))).unwrap();
-    let refused = zombie.receive_message::<GeneratorWelcome>(Kind::Welcome, &mut buffer);
+    // The first incarnation is refused.
+    let mut stale = Link::connect(collector).unwrap();
+    stale.send_message(hello, &hello_as(Some(1))).unwrap();
+    let refused = stale.receive_message::<GeneratorWelcome>(Kind::Welcome, &mut buffer);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("epoch 1 was superseded by 2"), "{refused}");
     vec![generator, executor, second]

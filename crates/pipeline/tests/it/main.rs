@@ -1,9 +1,9 @@
-//! The pipeline as its users have it, on loopback: faults on the way, and strange bytes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+//! End-to-end tests of the pipeline over loopback: transmission faults and malformed input.
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod broker;
 mod carrier;
 mod corpus;
 mod faults;
+mod hostile_peers;
 mod proxy;
-mod strangers;

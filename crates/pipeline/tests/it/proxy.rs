@@ -1,4 +1,4 @@
-//! A proxy that forwards frames and spoils some of them, from a seed.
+//! A proxy that forwards frames and injects faults into some of them, from a seed.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use pipeline::frame::{HEADER_BYTES, Header};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Shares of all frames.
+/// Probabilities per frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) flipped: f64,
@@ -23,7 +23,7 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// Frames that were spoiled or whose connection was cut.
+    /// Number of frames that were corrupted or whose connection was cut.
     faults: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
@@ -40,7 +40,7 @@ impl Proxy {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // As a proxy does when nobody is behind it.
+                // As a proxy does when its upstream is unreachable.
                 let Ok(server) = TcpStream::connect(upstream) else { continue };
                 let seed = seed ^ (number << 1);
                 let ways = [
@@ -62,7 +62,7 @@ impl Proxy {
 }
 
 impl Drop for Proxy {
-    /// The listener's thread wakes up, sees that it is over, and ends.
+    /// Wakes the listener's thread, which then ends.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
@@ -84,7 +84,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, faults: Faults, seed: u64, count
         }
         if random.random_bool(faults.flipped) {
             counted.fetch_add(1, Ordering::SeqCst);
-            // Every tenth in the header, where there is no going on.
+            // Every tenth fault is in the header, which ends the connection.
             let end = if random.random_bool(0.1) { HEADER_BYTES } else { frame.len() };
             let bit = random.random_range(0..end * 8);
             frame[bit / 8] ^= 1 << (bit % 8);

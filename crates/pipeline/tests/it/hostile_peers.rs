@@ -1,5 +1,4 @@
-//! Peers that send what no part of this program sends: they are disconnected, and a run that takes place
-//! meanwhile loses nothing.
+//! Peers that violate the protocol are disconnected, and a concurrent run loses nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,10 +18,10 @@ use crate::faults::{
     STREAM, TASKS, check_account, collect, execute, generate, listen, run_generator,
 };
 
-/// Strangers that say nothing, at each port. Fewer than may be greeted at once.
+/// Silent connections to each port. Fewer than the limit of concurrent handshakes.
 const SILENT: usize = 40;
 
-/// A frame with the right checksums.
+/// Encodes a frame with correct checksums.
 fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut header = Header::control(kind, STREAM, 1);
     header.count = 1;
@@ -33,8 +32,8 @@ fn hello(hello: &Hello) -> Vec<u8> {
     frame(Kind::Hello, &serde_json::to_vec(hello).unwrap())
 }
 
-/// What is refused whoever hears it.
-fn first_words() -> Vec<Vec<u8>> {
+/// First messages that every part refuses.
+fn first_messages() -> Vec<Vec<u8>> {
     let mut promise = Header::control(Kind::Result, STREAM, 1);
     (promise.count, promise.payload_bytes) = (1, u32::try_from(PAYLOAD_BYTES_MAX).unwrap());
     let long_name = "n".repeat(NAME_BYTES_MAX + 1);
@@ -54,14 +53,15 @@ fn first_words() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Sends, and waits for the end of the connection. It may be reset: not all was read.
-fn is_disconnected(address: SocketAddr, words: &[u8]) {
+/// Sends bytes, and waits for the end of the connection. A reset is possible, because not
+/// everything is read.
+fn is_disconnected(address: SocketAddr, messages: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    let _ = stream.write_all(words);
+    let _ = stream.write_all(messages);
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());
-    let shown = words.escape_ascii().take(100).collect::<Vec<_>>();
+    let shown = messages.escape_ascii().take(100).collect::<Vec<_>>();
     let is_end = matches!(ended, Ok(_) | Err(std::io::ErrorKind::ConnectionReset));
     assert!(is_end, "{ended:?}: {}", shown.escape_ascii());
 }
@@ -71,7 +71,7 @@ fn silent(address: SocketAddr) -> Vec<TcpStream> {
     (0..SILENT).map(connect).collect()
 }
 
-/// An executor that asks for tasks, does none of them, and complains about others.
+/// An executor that requests tasks, computes none of them, and complains about others.
 fn idle_executor(generator: SocketAddr) {
     let mut link = Link::connect(generator).unwrap();
     let greeting = Hello::Executor { stream: None, name: "\n\u{1b}[2J".into() };
@@ -88,17 +88,17 @@ fn idle_executor(generator: SocketAddr) {
         let nack = Header::control(Kind::Nack, STREAM, 1).with_payload(payload);
         link.send(&nack, payload).unwrap();
     }
-    // Ends the connection: a generator gives no account.
+    // Ends the connection: a generator sends no account.
     let _ = link.send(&Header::control(Kind::Account, STREAM, 1), &[]);
     while link.receive(&mut buffer).is_ok() {}
 }
 
-/// An executor whose results are of no task.
-fn lying_executor(collector: SocketAddr) {
+/// An executor whose results belong to no task.
+fn faulty_executor(collector: SocketAddr) {
     let mut link = Link::connect(collector).unwrap();
     let greeting = Hello::Executor { stream: Some(STREAM), name: String::new() };
     let mut buffer = Vec::new();
-    // Until the generator has come.
+    // Wait for the generator.
     loop {
         link.send_message(Header::control(Kind::Hello, STREAM, 0), &greeting).unwrap();
         match link.receive_message::<CollectorWelcome>(Kind::Welcome, &mut buffer) {
@@ -111,7 +111,7 @@ fn lying_executor(collector: SocketAddr) {
         (header.sequence, header.first_id, header.count) = (first_id, first_id, 1);
         let payload = [7; 44];
         link.send(&header.with_payload(&payload), &payload).unwrap();
-        // Damaged on the way.
+        // Simulates damage in transit.
         link.send(&header.with_payload(&payload), &[8; 44]).unwrap();
     }
     let mut header = Header::control(Kind::Result, STREAM + 1, 1);
@@ -121,7 +121,7 @@ fn lying_executor(collector: SocketAddr) {
 }
 
 #[test]
-fn strangers_do_not_disturb_a_run() {
+fn hostile_peers_do_not_disturb_a_run() {
     let over = Arc::new(AtomicBool::new(false));
     let (for_executors, generator) = listen();
     let (for_results, collector) = listen();
@@ -130,12 +130,12 @@ fn strangers_do_not_disturb_a_run() {
     let generating = thread::spawn(move || run_generator(options));
     let silent = [silent(generator), silent(collector)];
     for address in [generator, collector] {
-        for words in first_words() {
-            is_disconnected(address, &words);
+        for messages in first_messages() {
+            is_disconnected(address, &messages);
         }
     }
     idle_executor(generator);
-    lying_executor(collector);
+    faulty_executor(collector);
     let executing = execute(generator, collector, &over);
     let summary = generating.join().unwrap();
     over.store(true, Ordering::SeqCst);
@@ -147,7 +147,7 @@ fn strangers_do_not_disturb_a_run() {
 }
 
 #[test]
-fn strangers_do_not_disturb_a_monitor() {
+fn hostile_peers_do_not_disturb_a_monitor() {
     let (listener, reports) = listen();
     let (pages, page) = listen();
     let stop = Arc::new(AtomicBool::new(false));
@@ -164,12 +164,12 @@ fn strangers_do_not_disturb_a_monitor() {
         too_long.encode().to_vec(),
         frame(Kind::Data, b""),
     ];
-    let greeted = after_greeting.iter().map(|words| [&greeting[..], words].concat());
-    for words in first_words().into_iter().chain(greeted) {
-        is_disconnected(reports, &words);
+    let greeted = after_greeting.iter().map(|messages| [&greeting[..], messages].concat());
+    for messages in first_messages().into_iter().chain(greeted) {
+        is_disconnected(reports, &messages);
     }
-    for words in [&b"POST / HTTP/1.1\r\n\r\n"[..], &b"x".repeat(9 << 10), b"\0\r\n\r\n"] {
-        is_disconnected(page, words);
+    for messages in [&b"POST / HTTP/1.1\r\n\r\n"[..], &b"x".repeat(9 << 10), b"\0\r\n\r\n"] {
+        is_disconnected(page, messages);
     }
     let reporter = Reporter::start(reports, "real".into());
     let status = GeneratorStatus { next_id: 5, ..Default::default() };
