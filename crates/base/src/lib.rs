@@ -6,6 +6,7 @@ pub mod address;
 pub mod hex;
 pub mod memory;
 pub mod nearest;
+pub mod planted;
 pub mod stages;
 pub mod time;
 pub mod units;

@@ -136,6 +136,7 @@ impl Committers {
         if !awake() {
             place.sleep(seen);
         }
-        place.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let sleepers = place.sleepers.fetch_sub(1, Ordering::SeqCst);
+        assert!(sleepers > 0, "each thread that sleeps is counted once");
     }
 }

@@ -38,6 +38,7 @@ pub enum FollowError {
 
 /// A batch has about so many bytes; a larger record comes alone.
 const BATCH_BYTES: u64 = 256 << 10;
+const _: () = assert!(BATCH_BYTES >= RECORD_HEADER_BYTES as u64, "a batch shows a record's length");
 
 /// Reads the log from a position on. Holds the segments that it has not read yet, as long as it is
 /// not further behind than [`Options::follower_lag_bytes_max`](crate::Options); how far that is
@@ -216,6 +217,7 @@ impl Follower {
     }
 
     fn read(&self, segment: &Segment, end: Lsn, batch: &mut Batch) -> Result<(), FollowError> {
+        assert!(batch.start < end, "there is something to read");
         let available = end.0 - batch.start.0;
         let mut want = to_usize(available.min(BATCH_BYTES));
         loop {
@@ -224,10 +226,12 @@ impl Follower {
             let count = read_full_at(&*segment.file, offset, &mut batch.bytes)
                 .map_err(|source| FollowError::Read { file: file_name(segment.number), source })?;
             batch.bytes.truncate(count);
-            let whole = self.whole_records(batch);
+            // A bad record further on is met by the next batch.
+            let whole = record::valid_bytes(self.log.checksum, batch.start, &batch.bytes);
             if whole > 0 {
                 batch.bytes.truncate(whole);
                 batch.end = Lsn(batch.start.0 + whole as u64);
+                assert!(batch.end <= end, "a follower reads only what is published");
                 return Ok(());
             }
             // Nothing whole: either one record larger than a batch, or no record at all.
@@ -267,17 +271,6 @@ impl Follower {
             left -= want;
         }
         Ok(header.fits(at, crc))
-    }
-
-    /// Bytes of the leading valid records. A bad record further on is met by the next batch.
-    fn whole_records(&self, batch: &Batch) -> usize {
-        let mut start = batch.start;
-        let mut whole = 0;
-        while let Some(record) = record::decode(self.log.checksum, start, &batch.bytes[whole..]) {
-            whole += to_usize(record.end.0 - start.0);
-            start = record.end;
-        }
-        whole
     }
 }
 

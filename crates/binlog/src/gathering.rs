@@ -15,6 +15,8 @@ const SYNC_PARTS: u64 = 4;
 /// How long a sync takes is the median of so many: single ones that take long, as when the disk has
 /// other work, change nothing.
 const SYNCS_KNOWN: usize = 7;
+const _: () = assert!(SYNCS_KNOWN % 2 == 1, "the median is one of them");
+const _: () = assert!(SYNC_NS_MIN >= SYNC_PARTS, "a wait takes time");
 /// Wait in vain, and so many groups pass before it is tried again; each time twice as many, up to
 /// here. So those who do not wait for their replies pay for a wait once in a while only.
 const PASSES_MAX: u32 = 16;
@@ -57,6 +59,7 @@ impl Gathering {
         released: u64,
         early: impl FnOnce() -> u64,
     ) -> Option<u64> {
+        assert!(self.wait.is_none(), "a group ends the wait before it");
         let sync_ns = self.usual_sync_ns();
         if sync_ns < SYNC_NS_MIN || released == 0 {
             return None;

@@ -39,6 +39,8 @@ impl LaneBuffer {
 
     #[inline]
     fn note_run(&mut self, start: u64, bytes: usize) {
+        let end = self.runs.last().map_or(0, |last| last.start + last.bytes as u64);
+        debug_assert!(end <= start, "positions of one lane grow");
         match self.runs.last_mut() {
             Some(last) if last.start + last.bytes as u64 == start => last.bytes += bytes,
             _ => self.runs.push(Run { start, bytes }),
@@ -88,6 +90,7 @@ impl Lane {
         self.held_bytes.store(held_bytes, Ordering::Release);
         let start = next.fetch_add(record_bytes as u64, Ordering::SeqCst);
         record::encode(&mut buffer.bytes, Lsn(start), kind, payload, payload_crc);
+        debug_assert_eq!(buffer.bytes.len(), held_bytes, "the position covers these bytes");
         buffer.note_run(start, record_bytes);
         buffer.records += 1;
         (Lsn(start + record_bytes as u64), held_bytes)
@@ -111,8 +114,11 @@ impl Lane {
 
     /// Swaps the lane's content with the empty `buffer`.
     pub(crate) fn take(&self, empty: &mut LaneBuffer) {
-        debug_assert!(empty.bytes.is_empty());
+        assert!(empty.bytes.is_empty());
+        assert!(empty.runs.is_empty());
+        assert_eq!(empty.records, 0);
         let mut buffer = self.buffer.lock();
+        assert_eq!(self.held_bytes(), buffer.bytes.len(), "what appenders see is what is held");
         std::mem::swap(&mut *buffer, empty);
         self.held_bytes.store(0, Ordering::SeqCst);
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use base::planted;
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
@@ -152,6 +153,8 @@ impl Log {
         let cap = options.lane_cap(lanes);
         let current = segments.last().expect("a log has a segment to write to").clone();
         let block_bytes = current.file.block_bytes();
+        let carried_bytes = current.offset(at) % block_bytes as u64;
+        assert_eq!(carried.len() as u64, carried_bytes, "the tail's block is continued");
         let window = Window::new(at.0, &carried, block_bytes, options.group_bytes_max);
         let log = Self {
             next: Padded(AtomicU64::new(at.0)),
@@ -222,6 +225,7 @@ impl Log {
 
     /// Adds a mark on the writer's own lane.
     pub(crate) fn append_mark(&self, durable: Lsn) {
+        assert!(durable <= self.durable(), "recovery takes a mark for proof");
         let payload = crate::record::mark_payload(durable);
         let lane = self.lanes.last().expect("the marks' lane is the last");
         lane.append(&self.next.0, KIND_MARK, &payload, self.checksum.of_payload(&payload));
@@ -264,6 +268,7 @@ impl Log {
     /// lanes' locks. `lsn` must have been returned by [`Log::append`].
     #[inline]
     pub fn request_sync(&self, lsn: Lsn) {
+        debug_assert!(lsn <= self.next(), "`append` has returned the position");
         if self.durable() >= lsn {
             return;
         }
@@ -376,7 +381,9 @@ impl Log {
             let wanted = lsn.min(durable);
             self.give_up_laggards(&followers, segments[needless(&segments, wanted, durable)].base);
             let floor = oldest_held(&followers).map_or(wanted, |held| wanted.min(held));
+            assert!(floor <= durable, "what a power cut needs stays");
             let count = needless(&segments, floor, durable);
+            assert!(count < segments.len(), "the segment in use stays");
             segments.drain(..count).collect()
         };
         if old.is_empty() { Ok(()) } else { self.shelf.recycle(old) }
@@ -472,7 +479,10 @@ impl Log {
     /// A copy of the counters. Takes short locks: not for every request.
     pub fn stats(&self) -> LogStats {
         let counters = *self.counters.lock();
+        // In this order: each may grow while the next one is read.
         let (durable, written, next) = (self.durable(), self.written(), self.next());
+        assert!(durable <= written);
+        assert!(written <= next);
         let slowest = oldest_held(&self.followers.lock());
         LogStats {
             groups: counters.groups,
@@ -499,12 +509,18 @@ impl Log {
         self.group_sizes.lock().sizes()
     }
 
+    /// Only the writer publishes, so its own earlier positions are what it reads here.
     pub(crate) fn publish_written(&self, written: Lsn) {
+        assert!(self.written() <= written, "the log never gets shorter");
+        assert!(written <= self.next(), "only appended bytes are written");
         self.positions.0.written.store(written.0, Ordering::SeqCst);
         self.publish_to_followers();
     }
 
     pub(crate) fn publish_durable(&self, durable: Lsn) {
+        let durable = Lsn(planted::shifted("durable position", durable.0));
+        assert!(self.durable() <= durable, "a durable record stays durable");
+        assert!(durable <= self.written(), "only written bytes are synced");
         self.positions.0.durable.store(durable.0, Ordering::SeqCst);
         for lane in &self.lanes {
             lane.waiter.publish(durable);

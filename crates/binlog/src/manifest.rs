@@ -39,6 +39,9 @@ const USED_BYTES: usize = 64;
 const COPIES: u64 = 2;
 const ORIGIN_UNKNOWN: u64 = u64::MAX;
 
+const _: () = assert!(USED_BYTES == CRC_AT + size_of::<u32>());
+const _: () = assert!(USED_BYTES <= BLOCK_BYTES, "a write of one copy leaves the other alone");
+
 /// The contents of one copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Manifest {

@@ -13,12 +13,14 @@ use crate::options::{Options, OptionsError};
 use crate::record::{KIND_MARK, Lsn, Record};
 use crate::scan::{ADVICE, Damage, Files, Scan, ScanError, Span, Tail};
 use crate::segment::{
-    Segment, activate, clear_tail, create_blank, file_name, read_carried, rewrite,
+    SEGMENT_HEADER_BYTES, Segment, activate, clear_tail, create_blank, file_name, read_carried,
+    rewrite,
 };
 
 /// The first segment of a log is not larger, so that a new log is ready at once: the helper thread
 /// makes the second one while the first is filled.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
+const _: () = assert!(FIRST_SEGMENT_BYTES.is_multiple_of(SEGMENT_HEADER_BYTES as u64));
 
 /// Why the caller could not take a record, in its own words.
 pub type ReplayError = Box<dyn Error + Send + Sync>;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::record::RECORD_HEADER_BYTES;
 use crate::segment::SEGMENT_HEADER_BYTES;
 
 /// When written groups are synced without anybody asking for it.
@@ -52,17 +53,23 @@ pub struct Options {
 pub(crate) const LANE_BYTES_MIN: usize = 4096;
 /// Unused files together take no more than this of the disk: the default number of default segments.
 const BLANK_BYTES_MAX: u64 = 512 << 20;
+const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+pub(crate) const RECYCLED_SEGMENTS_DEFAULT: usize = 8;
 /// So many lanes are the most that one writer serves: it locks each once per group.
 pub(crate) const LANES_MAX: usize = 1024;
+
+const _: () = assert!(BLANK_BYTES_MAX == SEGMENT_BYTES_DEFAULT * RECYCLED_SEGMENTS_DEFAULT as u64);
+const _: () = assert!(SEGMENT_BYTES_DEFAULT.is_multiple_of(SEGMENT_HEADER_BYTES as u64));
+const _: () = assert!(LANE_BYTES_MIN > RECORD_HEADER_BYTES, "an empty lane takes a record");
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            segment_bytes: 64 << 20,
+            segment_bytes: SEGMENT_BYTES_DEFAULT,
             lane_bytes_max: 256 << 10,
             group_bytes_max: 1 << 20,
             sync: SyncPolicy::Always,
-            recycled_segments_max: 8,
+            recycled_segments_max: RECYCLED_SEGMENTS_DEFAULT,
             follower_lag_bytes_max: 1 << 30,
             salt: 0,
         }

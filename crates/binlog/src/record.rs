@@ -14,7 +14,10 @@
 
 use std::fmt;
 
+use base::planted;
+
 use crate::crc;
+use crate::to_usize;
 
 /// Bytes before the payload.
 pub const RECORD_HEADER_BYTES: usize = 9;
@@ -33,6 +36,7 @@ pub(crate) const SEAL_BYTES: usize = RECORD_HEADER_BYTES + SEAL_PAYLOAD_BYTES;
 const SEAL_PAYLOAD_BYTES: usize = 16;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(MARK_PAYLOAD_BYTES == 8, "`may_be_mark` compares the encoded length");
 const _: () = assert!(MARK_PAYLOAD_BYTES != SEAL_PAYLOAD_BYTES, "the length tells them apart");
 
 /// A place in the endless stream of record bytes: where a record starts, or where it ends, which
@@ -90,7 +94,9 @@ fn finish(payload_crc: u32, start: Lsn, length: u32, kind: u8) -> u32 {
 /// Appends the record's bytes. The payload is at most [`PAYLOAD_BYTES_MAX`], checked by the caller.
 #[inline]
 pub(crate) fn encode(out: &mut Vec<u8>, start: Lsn, kind: u8, payload: &[u8], payload_crc: u32) {
-    let length = u32::try_from(payload.len()).expect("checked against PAYLOAD_BYTES_MAX");
+    debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX, "recovery refuses a longer record");
+    let length = u32::try_from(planted::shifted("record length", payload.len() as u64));
+    let length = length.expect("checked against PAYLOAD_BYTES_MAX");
     let crc = finish(payload_crc, start, length, kind);
     let mut header = [0; RECORD_HEADER_BYTES];
     header[..4].copy_from_slice(&length.to_le_bytes());
@@ -176,6 +182,7 @@ impl Seal {
         payload[8..].copy_from_slice(&self.successor_bytes.to_le_bytes());
         let mut bytes = Vec::with_capacity(SEAL_BYTES);
         encode(&mut bytes, at, KIND_MARK, &payload, checksum.of_payload(&payload));
+        assert_eq!(bytes.len(), SEAL_BYTES, "a full segment keeps this much room");
         bytes
     }
 
@@ -208,6 +215,16 @@ pub(crate) fn whole_records_within(bytes: &[u8], room: u64) -> usize {
         fits += header.record_bytes();
     }
     fits
+}
+
+/// Bytes of the leading whole and valid records of `bytes`, the first of which starts at `start`.
+pub(crate) fn valid_bytes(checksum: Checksum, start: Lsn, bytes: &[u8]) -> usize {
+    let (mut valid, mut at) = (0, start);
+    while let Some(record) = decode(checksum, at, &bytes[valid..]) {
+        valid += to_usize(record.end.0 - at.0);
+        at = record.end;
+    }
+    valid
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use crate::disk::Disk;
 use crate::open::{OpenError, ReplayError, ends_before, replay_from};
-use crate::record::{Lsn, Record};
+use crate::record::{Lsn, PAYLOAD_BYTES_MAX, Record};
 use crate::scan::{Files, ScanError, Span, Tail};
 
 /// A file that is missing may have held positions that no other file knows of. None is larger.
 const MISSING_BYTES_MAX: u64 = 4 << 30;
+const _: () = assert!(MISSING_BYTES_MAX > PAYLOAD_BYTES_MAX as u64, "it may have held one record");
 
 /// What can be read of a log, whatever its state.
 #[derive(Debug)]

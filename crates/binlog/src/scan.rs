@@ -22,6 +22,7 @@ use crate::segment::{
 
 /// Files are read in pieces of this size.
 const READ_BYTES: usize = 1 << 20;
+const _: () = assert!(READ_BYTES >= MARK_BYTES, "the search for marks gets on");
 
 /// What an operator can do about damage; the last part of every message about it.
 pub(crate) const ADVICE: &str = "copy the directory, then restore it from a backup or a replica; \

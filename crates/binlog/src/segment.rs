@@ -43,6 +43,11 @@ const _: () = assert!(
     SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_BYTES) && CHUNK_BYTES.is_multiple_of(BLOCK_BYTES),
     "headers and pieces are whole blocks of the disk"
 );
+const _: () = assert!(HEADER_USED_BYTES == HEADER_CRC_AT + size_of::<u32>());
+const _: () = assert!(HEADER_USED_BYTES <= SEGMENT_HEADER_BYTES);
+const _: () = assert!(FORMAT_VERSION_MIN < SEAL_VERSION, "the oldest version has no seals");
+const _: () = assert!(SEAL_VERSION <= FORMAT_VERSION, "new segments are sealed");
+const _: () = assert!(SEAL_BYTES < SEGMENT_HEADER_BYTES, "the smallest segment has room for it");
 
 /// What a valid segment header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +142,7 @@ pub(crate) struct Segment {
 impl Segment {
     /// Where a position at or after the base lies in the file.
     pub(crate) fn offset(&self, at: Lsn) -> u64 {
+        assert!(self.base <= at, "earlier segments hold what comes before the base");
         SEGMENT_HEADER_BYTES as u64 + (at.0 - self.base.0)
     }
 
@@ -272,6 +278,7 @@ pub(crate) fn activate(
     salt: u64,
     first_record_bytes: u64,
 ) -> io::Result<Segment> {
+    assert!(durable <= base, "the segments before this one hold all that is durable");
     let Blank { number, file, size_bytes, recycled } = blank;
     let version = FORMAT_VERSION;
     let file_bytes = size_bytes;

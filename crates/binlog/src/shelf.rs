@@ -89,7 +89,7 @@ impl Shelf {
             return Ok(());
         }
         let blank = self.make(&mut next_number)?;
-        self.blanks.lock().push_back(blank);
+        self.put([blank]);
         Ok(())
     }
 
@@ -114,8 +114,19 @@ impl Shelf {
             renamed.push(Blank { number, file: segment.file, size_bytes, recycled: true });
         }
         self.disk.sync_dir()?;
-        self.blanks.lock().extend(renamed);
+        self.put(renamed);
         Ok(())
+    }
+
+    /// The caller holds `next_number`, so no other file is put in between.
+    fn put(&self, files: impl IntoIterator<Item = Blank>) {
+        let mut blanks = self.blanks.lock();
+        for blank in files {
+            let last = blanks.back().map_or(0, |last| last.number);
+            assert!(last < blank.number, "segments are numbered in the order of their use");
+            blanks.push_back(blank);
+        }
+        assert!(blanks.len() <= self.blanks_max.max(1), "the disk has room for other things");
     }
 
     /// Waits until a file has been taken. False when the helper thread has to end.

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 /// Bucket `i` counts syncs that took `2^i` to `2^(i+1)` nanoseconds; the last one also longer ones.
 pub const SYNC_LATENCY_BUCKETS: usize = 36;
+const _: () = assert!(SYNC_LATENCY_BUCKETS <= u64::BITS as usize, "the last one is reached");
 
 /// A copy of the log's counters; all since the start of the process unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,6 +40,9 @@ pub(crate) struct Window {
 impl Window {
     /// Goes on at `at`. `carried`: what stands in the file between there and the start of its block.
     pub(crate) fn new(at: u64, carried: &[u8], block_bytes: usize, group_bytes_max: usize) -> Self {
+        assert!(block_bytes.is_power_of_two());
+        assert!(block_bytes <= BLOCK_BYTES, "memory is aligned to BLOCK_BYTES");
+        assert!(carried.len() < block_bytes, "whole blocks are never written again");
         let bytes_kept = group_bytes_max.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
         let mut bytes = AlignedBuffer::new(bytes_kept);
         bytes[..carried.len()].copy_from_slice(carried);
@@ -58,7 +61,9 @@ impl Window {
     /// Copies all of a lane's records to their places.
     pub(crate) fn place(&mut self, lane: &LaneBuffer) {
         let mut from = 0;
+        let written = self.base + self.carried as u64;
         for run in &lane.runs {
+            assert!(run.start >= written, "a record is placed before its group is written");
             let at = to_usize(run.start - self.base);
             let end = at + run.bytes;
             if end > self.bytes.len() {
@@ -68,7 +73,9 @@ impl Window {
             self.end = self.end.max(end);
             from += run.bytes;
         }
+        assert_eq!(from, lane.bytes.len(), "the runs cover the lane");
         self.placed += from;
+        assert!(self.carried + self.placed <= self.end, "no two records share a position");
     }
 
     /// A size of whole blocks, so that there is always room for the zeros behind a group.
@@ -98,7 +105,9 @@ impl Window {
         count: usize,
         write: impl FnOnce(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        assert!(count <= self.placed, "only placed bytes are written");
         let until = self.carried + count;
+        assert!(until <= self.end);
         let padded = until.next_multiple_of(self.block_bytes);
         self.aside.clear();
         self.aside.extend_from_slice(&self.bytes[until..padded]);

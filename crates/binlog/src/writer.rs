@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
+use base::planted;
 use base::time::MonoNs;
 use parking_lot::MutexGuard;
 
@@ -20,15 +21,17 @@ use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::disk::write_all_at;
 use crate::gathering::Gathering;
 use crate::log::{Log, Poisoned};
-use crate::options::{SyncPolicy, WRITE_TICK_NS};
+use crate::options::{RECYCLED_SEGMENTS_DEFAULT, SyncPolicy, WRITE_TICK_NS};
 use crate::record::{self, Header, Lsn, Seal};
 use crate::segment::{activate, file_name};
+use crate::to_usize;
 use crate::window::Window;
 use crate::writer_state::{WriteTail, WriterState};
 
 /// Without syncs, so many filled segments may wait for the kernel to write them back. One more is
 /// synced with them: all of them should find room among the recycled ones.
 const UNSYNCED_SEGMENTS_MAX: usize = 4;
+const _: () = assert!(UNSYNCED_SEGMENTS_MAX < RECYCLED_SEGMENTS_DEFAULT);
 
 /// How long after a failed attempt to make the next segment it is tried again; at least, and as a
 /// multiple of the time that the attempt took.
@@ -222,6 +225,8 @@ impl Log {
         now: MonoNs,
         clock: Clock<'_>,
     ) -> Result<(), Failure> {
+        assert!(writer.marked <= writer.tail.synced);
+        assert!(writer.tail.synced <= writer.tail.at);
         if plan.write {
             if writer.tail.synced > writer.marked {
                 writer.marked = writer.tail.synced;
@@ -251,7 +256,10 @@ impl Log {
         let records = self.take_lanes(writer);
         let WriterState { window, tail, .. } = writer;
         let from = tail.at;
-        let written = self.write_to(Lsn(window.complete(limit.0)), tail, window, clock);
+        let end = Lsn(window.complete(limit.0));
+        assert!(limit <= end, "the lanes held every record below the limit");
+        let written = self.write_to(end, tail, window, clock);
+        assert!(tail.at <= end, "nothing is written where a record is missing");
         let bytes = tail.at.0 - from.0;
         self.group_sizes.lock().count(records, bytes);
         {
@@ -268,7 +276,8 @@ impl Log {
     /// Moves what the lanes hold into the window. Returns the number of records, marks included.
     fn take_lanes(&self, writer: &mut WriterState) -> u64 {
         let WriterState { window, taken, lane_cap_bytes, unsynced_records, .. } = writer;
-        for (lane, empty) in self.lanes.iter().zip(taken.iter_mut()) {
+        let lanes = planted::shifted("lanes taken", self.lanes.len() as u64);
+        for (lane, empty) in self.lanes.iter().take(to_usize(lanes)).zip(taken.iter_mut()) {
             if lane.held_bytes() > 0 {
                 lane.take(empty);
             }
@@ -312,6 +321,8 @@ impl Log {
                 continue;
             }
             let segment = &tail.segment;
+            let valid = || record::valid_bytes(self.checksum, tail.at, &rest[..fits]);
+            debug_assert_eq!(valid(), fits, "recovery reads every record that is written");
             window
                 .write(fits, |at, blocks| {
                     write_all_at(&*segment.file, segment.offset(Lsn(at)), blocks)
@@ -350,8 +361,10 @@ impl Log {
             self.sync_files(tail, clock)?;
             self.publish_durable(tail.synced);
         }
+        assert!(tail.segment.number < number, "numbers of segments grow");
         tail.segment = activate(blank, tail.at, tail.synced, self.salt, first_record_bytes)
             .map_err(failed("writing the header of", number))?;
+        assert!(tail.segment.room(tail.at) >= first_record_bytes, "the segment was made for it");
         tail.writes += 1;
         self.segments.lock().push(tail.segment.clone());
         Ok(())
@@ -375,6 +388,7 @@ impl Log {
 
     /// Syncs what is not synced yet, without telling anybody. Returns how long that took.
     fn sync_files(&self, tail: &mut WriteTail, clock: Clock<'_>) -> Result<u64, Poisoned> {
+        assert!(tail.unsynced.len() <= UNSYNCED_SEGMENTS_MAX);
         let started = clock();
         for segment in tail.unsynced.iter().chain([&tail.segment]) {
             segment.file.sync().map_err(failed("syncing", segment.number))?;

@@ -1,5 +1,6 @@
 //! Bytes on their way to a peer, some of which must wait.
 
+use base::planted;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -106,12 +107,17 @@ impl Output {
         if end == self.sealed {
             return;
         }
+        assert!(self.sealed < end, "bytes only leave below `released`");
         self.gate_max = self.gate_max.max(gate);
         self.sealed = end;
         match self.marks.back_mut() {
             None if self.gate_max <= self.level => self.released = end,
             Some(last) if last.gate == self.gate_max => last.end = end,
-            _ => self.marks.push_back(Mark { end, gate: self.gate_max }),
+            last => {
+                let last_gate = last.map_or(0, |last| last.gate);
+                assert!(last_gate < self.gate_max, "gates of one connection never shrink");
+                self.marks.push_back(Mark { end, gate: self.gate_max });
+            }
         }
     }
 
@@ -231,11 +237,17 @@ impl Output {
     /// Opens the gates up to `level`.
     pub(crate) fn release(&mut self, level: u64) {
         self.level = level;
+        let open = planted::shifted("gate comparison", level);
         while let Some(first) = self.marks.front()
-            && first.gate <= level
+            && first.gate <= open
         {
+            assert!(self.released < first.end, "what may leave stays free to leave");
             self.released = first.end;
             self.marks.pop_front();
+        }
+        assert!(self.released <= self.sealed, "only bytes with a gate leave");
+        if self.marks.is_empty() {
+            assert_eq!(self.released, self.sealed, "bytes that are held wait for a mark");
         }
         if self.marks.is_empty() && self.marks.capacity() > MARKS_KEPT {
             self.marks = VecDeque::new();
@@ -251,6 +263,8 @@ impl Output {
     /// The kernel took `count` bytes of [`Output::releasable`].
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
+        let sent = self.base + self.sent as u64;
+        assert!(sent <= self.released, "held bytes do not leave");
         let whole = self.sent == self.bytes.len();
         if whole || (self.sent >= COMPACT_BYTES && self.sent * 2 >= self.bytes.len()) {
             self.cut();

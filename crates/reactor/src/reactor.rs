@@ -262,7 +262,15 @@ impl<H: Handler> Reactor<H> {
         self.driver.spin(until, waker)
     }
 
+    /// Whether the reactor's count of held bytes is the sum of its connections'. O(connections).
+    fn counts_held_bytes(&mut self) -> bool {
+        let counted: usize = self.table.iter_mut().map(|(_, one)| one.held_counted).sum();
+        let held: usize = self.table.iter_mut().map(|(_, one)| one.output.held_bytes()).sum();
+        counted == self.held_bytes && held == counted
+    }
+
     fn end_turn(&mut self) {
+        debug_assert!(self.counts_held_bytes(), "each held byte is counted once");
         self.turn_ended = self.driver.now().mono;
         let busy_ns = self.turn_ended.since(self.core.now.mono);
         self.core.counters.busy_ns += busy_ns;

@@ -64,6 +64,7 @@ impl Parked {
             return;
         }
         let mut stay = Parked::default();
+        let before = out.len();
         let mut start = 0;
         for mark in &self.marks {
             let reply = &self.bytes[start..mark.end];
@@ -74,6 +75,9 @@ impl Parked {
             }
             start = mark.end;
         }
+        let released = out.len() - before;
+        assert_eq!(released + stay.bytes.len(), self.bytes.len(), "each reply leaves or stays");
+        assert!(stay.gate_min > self.gate_min, "the lowest gate was open");
         *self = stay;
     }
 

@@ -345,14 +345,20 @@ impl Server {
         if durable > self.cql.released && !self.cql.parked.is_empty() {
             self.cql.released = durable;
             let mut listed = std::mem::take(&mut self.cql.parked);
+            let mut left_bytes = 0;
             listed.retain(|id| {
                 let Some((AnySession::Cql(session), out)) = connections.get_mut(*id) else {
                     return false; // gone, or its replies were handed over
                 };
                 self.cql.release(session, durable, out);
+                left_bytes += session.parked.bytes();
                 session.is_listed = !session.parked.is_empty();
                 session.is_listed
             });
+            debug_assert_eq!(
+                left_bytes, self.cql.parked_bytes,
+                "each parked reply is counted once"
+            );
             self.cql.parked.append(&mut listed);
             // Reads that have paused may have waited for that.
             if self.cql.has_paused() {

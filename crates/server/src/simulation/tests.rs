@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use base::planted::{Planted, plant};
+
 use super::chaos;
 use super::world::{Canary, Plan, Seen, World};
 
@@ -66,6 +68,37 @@ fn a_broken_server_is_caught() {
         };
         let caught = (0..20).filter(is_caught).count();
         assert!(caught >= 10, "{canary:?} was caught by {caught} of 20 seeds");
+    }
+}
+
+/// Off-by-one errors, each at a place where it would lose data or replies.
+const PLANTED: [(&str, i64); 6] = [
+    ("durable position", 1),
+    ("durable position", -1),
+    ("lanes taken", -1),
+    ("record length", 1),
+    ("record length", -1),
+    ("gate comparison", -1),
+];
+
+/// The first of the seeds that finds an error, and the message with which it does.
+fn find_planted(place: &'static str, delta: i64) -> Option<(u64, String)> {
+    (0..SEEDS).find_map(|seed| {
+        plant(Some(Planted { place, delta }));
+        let run = catch_unwind(AssertUnwindSafe(|| chaos::run(seed, None)));
+        plant(None);
+        let panic = run.err()?;
+        let text = panic.downcast_ref::<String>().cloned();
+        Some((seed, text.or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))?))
+    })
+}
+
+#[test]
+fn each_planted_off_by_one_is_found() {
+    for (place, delta) in PLANTED {
+        let found = find_planted(place, delta);
+        let (seed, message) = found.unwrap_or_else(|| panic!("{place} {delta:+} stays unnoticed"));
+        println!("{place} {delta:+}: seed {seed}: {message}");
     }
 }
 
