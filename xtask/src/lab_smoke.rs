@@ -42,7 +42,7 @@ load = { keys.distribution = \"sequential\", pipeline = 16 }
 ";
 const ROWS: usize = 8;
 
-/// Reads and writes of CQL: in full, by their headers, and by an echo.
+/// Reads and writes of CQL by the server and by an echo.
 const CQL_DEFINITION: &str = "\
 name = \"cql\"
 title = \"CQL once\"
@@ -70,9 +70,7 @@ operations = 500
 load = { mix = [{ weight = 1, words = [\"INSERT INTO lab.rows (key, value) VALUES ({key}, {value})\"] }], keys = { distribution = \"sequential\" } }
 
 [[cell]]
-\"subject.options.stub\" = 0
-[[cell]]
-\"subject.options.stub\" = 4
+\"subject.options.reactors\" = 1
 [[cell]]
 \"subject.kind\" = \"echo\"
 \"subject.options\" = { threads = 1 }
@@ -116,7 +114,8 @@ struct Check {
     run: fn(&Lab) -> Result<()>,
 }
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
+    Check { name: "refuse switches of experiments", out: None, run: refuse_experiments },
     Check { name: "run a definition", out: Some("run"), run: run_definition },
     Check { name: "make its report", out: None, run: make_report },
     Check { name: "list the tables of the sources", out: None, run: list_tables },
@@ -187,6 +186,17 @@ impl Lab {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
+}
+
+/// Release builds have no switch that loses data.
+fn refuse_experiments(lab: &Lab) -> Result<()> {
+    let mut command = Command::new(lab.root.join("target/release/myriad"));
+    command.args(["serve", "--stub", "5"]).current_dir(lab.folder.path());
+    let output = command.output().with_context(|| format!("start {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_unknown = errors.contains("--stub: unknown option");
+    ensure!(output.status.code() == Some(2) && is_unknown, "{}: {errors}", output.status);
+    Ok(())
 }
 
 fn run_definition(lab: &Lab) -> Result<()> {
@@ -280,7 +290,7 @@ fn run_cql(lab: &Lab) -> Result<()> {
     fs::write(lab.path("cql.toml"), CQL_DEFINITION)?;
     lab.ask(&["run", "cql.toml", "--out", "cql", "--quiet-wait", "0"])?;
     let rows = rows(&lab.path("cql/rows.jsonl"))?;
-    ensure!(rows.len() == 3, "{} rows instead of 3", rows.len());
+    ensure!(rows.len() == 2, "{} rows instead of 2", rows.len());
     for row in &rows {
         let missing = row["report"]["rows_missing"].as_u64();
         ensure!(missing == Some(0), "reads without a row: {row}");

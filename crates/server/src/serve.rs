@@ -17,8 +17,7 @@ use rand::RngCore as _;
 use reactor::{Control, Group, Limits, Links, Listener, Signal, Tls};
 
 use crate::config::{
-    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, ReplyPath, Settings,
-    machine_memory_bytes,
+    Config, CqlAuthenticator, Endpoint, MemoryTrackers, Placement, Settings, machine_memory_bytes,
 };
 use crate::cql::CqlState;
 use crate::cql::execute::install_indexes;
@@ -88,7 +87,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(tls) = tls {
         shared.tls.get_or_init(|| tls);
     }
-    let measured = settings.memory_tracking.then(|| Arc::clone(&shared.memory.server));
+    let measured = settings.experiments.counts_memory().then(|| Arc::clone(&shared.memory.server));
     shared.janitor.start(measured).context("starting the janitor thread")?;
     shared.lines.start().context("starting the thread that writes lines of the log")?;
     stored_schema::install(shared, &cql.schema, started.unix, rand::random())
@@ -98,9 +97,10 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let group = start_group(&state, &settings, reactors, sockets)?;
     snapshot_taker::start(shared).context("starting the snapshot thread")?;
     feeds.start(shared).context("starting the thread of change streams")?;
-    start_pool(&state, &settings)?;
+    start_pools(&state, &settings)?;
     announce(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
+    #[cfg(feature = "experiments")]
     cql.pool.stop();
     cql.password_pool.stop();
     feeds.stop();
@@ -141,7 +141,9 @@ pub(crate) fn build_state(
         RequestKind::NAMES.to_vec(),
         ROUTES.iter().map(|route| route.name).collect(),
     ]);
-    let cql = CqlState::new(recovered.schema.last_change, settings.processor);
+    let cql = CqlState::new(recovered.schema.last_change);
+    #[cfg(feature = "experiments")]
+    let cql = cql.with_processors(settings.experiments.processor);
     let shared = Shared {
         cycles,
         keyspace: recovered.keyspace,
@@ -293,13 +295,9 @@ fn start_group(
     Ok(group)
 }
 
-/// Threads for CQL statements, if reactors do not run them themselves.
-fn start_pool(state: &State, settings: &Settings) -> anyhow::Result<()> {
+/// Threads for statements that reactors do not run themselves.
+fn start_pools(state: &State, settings: &Settings) -> anyhow::Result<()> {
     let State { shared, cql, .. } = state;
-    if settings.stub != 0 {
-        let stub = settings.stub;
-        tracing::warn!(stub, "CQL statements are answered without being carried out");
-    }
     if !settings.speaks_cql() {
         return Ok(());
     }
@@ -309,10 +307,23 @@ fn start_pool(state: &State, settings: &Settings) -> anyhow::Result<()> {
         Pool::start(shared, cql, |cql| &cql.password_pool, "password", threads)
             .context("starting the threads that check passwords")?;
     }
-    if settings.reply == ReplyPath::Direct {
+    #[cfg(feature = "experiments")]
+    start_experiments(state, settings, cores)?;
+    Ok(())
+}
+
+#[cfg(feature = "experiments")]
+fn start_experiments(state: &State, settings: &Settings, cores: usize) -> anyhow::Result<()> {
+    let State { shared, cql, .. } = state;
+    let experiments = &settings.experiments;
+    if experiments.stub() != 0 {
+        let stub = experiments.stub();
+        tracing::warn!(stub, "CQL statements are answered without being executed");
+    }
+    if !experiments.replies_by_pool() {
         return Ok(());
     }
-    let threads = match settings.reply_pool_threads {
+    let threads = match experiments.reply_pool_threads {
         0 => cores,
         count => count,
     };
@@ -324,8 +335,10 @@ fn placement(settings: &Settings) -> reactor::Placement {
     match settings.placement {
         Placement::LeastLoaded => reactor::Placement::LeastLoaded,
         Placement::RoundRobin => reactor::Placement::RoundRobin,
+        #[cfg(feature = "experiments")]
         Placement::Hash => reactor::Placement::Hash {
-            modulus: u32::try_from(settings.num_connections_to_server).unwrap_or(u32::MAX),
+            modulus: u32::try_from(settings.experiments.num_connections_to_server)
+                .unwrap_or(u32::MAX),
         },
         Placement::SourcePort => reactor::Placement::SourcePort,
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::experiments;
 use super::option::{Change, Kind, OptionSpec, Section};
 use super::options::OPTIONS;
 
@@ -12,7 +13,7 @@ const INDENT: usize = 6;
 /// All options that can be given, by section, for a terminal.
 pub fn help() -> String {
     let mut text = String::new();
-    for section in Section::ALL {
+    for section in Section::ALL.into_iter().filter(|&section| rows(section).next().is_some()) {
         let _ = writeln!(text, "{}:", section.title());
         for option in rows(section).filter(|option| option.change != Change::Never) {
             help_row(&mut text, option);
@@ -71,7 +72,7 @@ pub fn markdown() -> String {
          - Changes *running*: by CONFIG SET, at once. *start*: only with a restart. *never*: shown to\n\
          \u{20} tools that ask; giving the value it has is accepted.\n",
     );
-    for section in Section::ALL {
+    for section in Section::ALL.into_iter().filter(|&section| section != Section::Experiments) {
         let _ = write!(
             text,
             "\n## {}\n\n| option | value | default | changes | effect |\n|---|---|---|---|---|\n",
@@ -97,7 +98,7 @@ fn markdown_row(text: &mut String, option: &OptionSpec) {
     };
     let value = match &option.kind {
         Kind::Choice { words, .. } => {
-            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+            documented(words).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
         _ => option.expected(),
     };
@@ -107,6 +108,11 @@ fn markdown_row(text: &mut String, option: &OptionSpec) {
         names.join(", "),
         option.doc
     );
+}
+
+/// Words of a choice in builds without experiments.
+fn documented(words: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    words.iter().copied().filter(|word| !experiments::WORDS.contains(word))
 }
 
 #[cfg(test)]
@@ -127,7 +133,8 @@ mod tests {
     #[test]
     fn the_document_has_every_option_once() {
         let text = markdown();
-        for name in OPTIONS.iter().flat_map(OptionSpec::names) {
+        let documented = OPTIONS.iter().filter(|row| row.section != Section::Experiments);
+        for name in documented.flat_map(OptionSpec::names) {
             let rows = text.lines().filter(|line| {
                 let first = line.trim_start_matches("| ").split(" | ").next().unwrap_or("");
                 first.split(", ").any(|cell| cell == format!("`{name}`"))

@@ -5,6 +5,7 @@
 
 mod change;
 mod cli;
+mod experiments;
 mod file;
 mod help;
 mod key_events;
@@ -19,6 +20,9 @@ use std::path::{Path, PathBuf};
 
 pub use change::{Changed, RewriteError, SetError};
 pub use cli::{Arguments, ArgumentsError, parse_arguments};
+pub use experiments::Experiments;
+#[cfg(feature = "experiments")]
+pub use experiments::{ProcessorSource, ReplyPath};
 pub use help::{help, markdown};
 pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
@@ -27,8 +31,8 @@ pub use options::{OPTIONS, find, nearest_name};
 pub(crate) use settings::Endpoint;
 pub use settings::{
     Conflict, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat,
-    LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, ProcessorSource,
-    ReplyPath, Settings, TlsAuthClients, TlsProtocols,
+    LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Password, Placement, Settings,
+    TlsAuthClients, TlsProtocols,
 };
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 

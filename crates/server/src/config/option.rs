@@ -49,9 +49,9 @@ pub enum Section {
     Encodings,
     Expiry,
     Insight,
-    /// How other servers do it, and what each layer costs.
-    Comparison,
     Compatibility,
+    /// To measure other designs and single layers; only with the feature `experiments`.
+    Experiments,
 }
 
 impl Section {
@@ -63,8 +63,8 @@ impl Section {
         Self::Encodings,
         Self::Expiry,
         Self::Insight,
-        Self::Comparison,
         Self::Compatibility,
+        Self::Experiments,
     ];
 
     pub fn title(self) -> &'static str {
@@ -76,8 +76,8 @@ impl Section {
             Self::Encodings => "Compact encodings",
             Self::Expiry => "Expiry",
             Self::Insight => "Logging and insight",
-            Self::Comparison => "For comparison",
             Self::Compatibility => "For Redis tools",
+            Self::Experiments => "Experiments",
         }
     }
 }

@@ -6,10 +6,12 @@
 use base::nearest::nearest;
 use base::units::{GIB, KIB, MIB};
 
+#[cfg(feature = "experiments")]
+use super::experiments::{ProcessorSource, ReplyPath};
 use super::option::{Change, Field, Kind, OptionSpec, Section};
 use super::settings::{
     CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability, LogFormat, LogLevel,
-    MaxmemoryPolicy, Placement, ProcessorSource, ReplyPath, Settings, TlsAuthClients, TlsProtocols,
+    MaxmemoryPolicy, Placement, Settings, TlsAuthClients, TlsProtocols,
 };
 
 /// Redis counts many things in an `int`.
@@ -20,17 +22,17 @@ const SECONDS_MAX: u64 = i32::MAX as u64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 macro_rules! field {
-    ($name:ident) => {
-        Field { get: |settings| &settings.$name, get_mut: |settings| &mut settings.$name }
+    ($($name:ident).+) => {
+        Field { get: |settings| &settings.$($name).+, get_mut: |settings| &mut settings.$($name).+ }
     };
 }
 
 macro_rules! choice {
-    ($name:ident: $type:ty) => {
+    ($($name:ident).+: $type:ty) => {
         Kind::Choice {
             words: <$type>::WORDS,
-            get: |settings| settings.$name as usize,
-            set: |settings, place| settings.$name = <$type>::ALL[place],
+            get: |settings| settings.$($name).+ as usize,
+            set: |settings, place| settings.$($name).+ = <$type>::ALL[place],
         }
     };
 }
@@ -42,8 +44,8 @@ macro_rules! bytes {
 }
 
 macro_rules! count {
-    ($name:ident, $min:expr, $max:expr) => {
-        Kind::Count { min: $min, max: $max, field: field!($name) }
+    ($($name:ident).+, $min:expr, $max:expr) => {
+        Kind::Count { min: $min, max: $max, field: field!($($name).+) }
     };
 }
 
@@ -208,15 +210,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         choice!(placement: Placement),
         "least-loaded",
         Change::Start,
-        "Which reactor gets a new connection: the least busy one, and of equally busy ones that with the fewest connections; the next in turn; one by hash of the peer's address and port; or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
-    ),
-    option(
-        Section::Server,
-        "num-connections-to-server",
-        count!(num_connections_to_server, 1, INT_MAX),
-        "8",
-        Change::Start,
-        "With `placement` hash: the counter of connections modulo this number is added to the hash of the peer's address and port. It was meant for the connections that one client program opens; since each has a port of its own, it changes which reactors are reached, not how many.",
+        "Which reactor gets a new connection: the least busy one, and of equally busy ones that with the fewest connections; the next in turn; or one by the peer's port, which is announced to clients of CQL as ScyllaDB announces shards.",
     ),
     option(
         Section::Server,
@@ -456,14 +450,6 @@ pub static OPTIONS: &[OptionSpec] = &[
         Change::Running,
         "When unread requests take more than 85 % of `cql-rpc-memory-limit` or of `read-buffer-memory-limit`, CQL statements are answered with an error (overloaded), the more of them the closer the limit is.",
     ),
-    option(
-        Section::Memory,
-        "memory-tracking",
-        Kind::YesNo { field: field!(memory_tracking) },
-        "yes",
-        Change::Start,
-        "Count memory by what it is for. Without it INFO and MEMORY show little, and no memory limit holds: for measuring what counting costs.",
-    ),
     // --- Limits
     option(
         Section::Limits,
@@ -488,14 +474,6 @@ pub static OPTIONS: &[OptionSpec] = &[
         "1mb",
         Change::Running,
         "Bytes of replies waiting on one connection above which no more requests are read from it until they have left.",
-    ),
-    option(
-        Section::Limits,
-        "turn-budget-bytes",
-        bytes!(turn_budget_bytes, 4 * KIB, GIB),
-        "256kb",
-        Change::Running,
-        "Bytes of requests that one connection may have executed before the reactor turns to the others.",
     ),
     option(
         Section::Limits,
@@ -605,55 +583,6 @@ pub static OPTIONS: &[OptionSpec] = &[
             "Bytes of all CQL statements that are kept prepared, by estimate.",
         ),
         &["cql-service-max-prepared-statement-size-bytes"],
-    ),
-    // --- For comparison
-    option(
-        Section::Comparison,
-        "processor",
-        choice!(processor: ProcessorSource),
-        "per-reactor",
-        Change::Start,
-        "Where a CQL request gets its scratch space and its prepared statements: from its reactor, from one of 256 in turn, or from a list behind one lock.",
-    ),
-    option(
-        Section::Comparison,
-        "reply",
-        choice!(reply: ReplyPath),
-        "direct",
-        Change::Start,
-        "Who runs CQL statements: the reactor that has read them, or a pool of threads behind one queue. With pool, requests that are running when their connection or the server ends get no answer.",
-    ),
-    option(
-        Section::Comparison,
-        "reply-pool-threads",
-        count!(reply_pool_threads, 0, 1_024),
-        "0",
-        Change::Start,
-        "With `reply` pool: its threads; 0 is one per core.",
-    ),
-    option(
-        Section::Comparison,
-        "cql-service-queue-length",
-        count!(cql_service_queue_length, 1, 50_000),
-        "10000",
-        Change::Running,
-        "With `reply` pool: requests that may wait for a thread; one more is answered with an error (overloaded).",
-    ),
-    option(
-        Section::Comparison,
-        "stub",
-        count!(stub, 0, 5),
-        "0",
-        Change::Start,
-        "Answer prepared CQL statements and batches early, to see what each layer costs; queries run. 1: run, and not waited for the log. 2: found, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are. NOTHING IS KEPT from 2 on: never for data.",
-    ),
-    option(
-        Section::Comparison,
-        "log-cql-requests",
-        Kind::YesNo { field: field!(log_cql_requests) },
-        "no",
-        Change::Running,
-        "Log a line for each CQL request, up to a tick (`hz`) late: time of day (UTC), reactor, connection/stream, kind. Lines that the log does not take fast enough are dropped, and their number is logged.",
     ),
     // --- Encodings
     with_aliases(
@@ -837,6 +766,14 @@ pub static OPTIONS: &[OptionSpec] = &[
         Change::Running,
         "Percentiles that INFO latencystats shows.",
     ),
+    option(
+        Section::Insight,
+        "log-cql-requests",
+        Kind::YesNo { field: field!(log_cql_requests) },
+        "no",
+        Change::Running,
+        "Log a line for each CQL request, up to a tick (`hz`) late: time of day (UTC), reactor, connection/stream, kind. Lines that the log does not take fast enough are dropped, and their number is logged.",
+    ),
     // --- For Redis tools
     option(
         Section::Compatibility,
@@ -987,6 +924,70 @@ pub static OPTIONS: &[OptionSpec] = &[
     view("lazyfree-lazy-server-del", always_lazy, "yes", LAZY_DOC),
     view("lazyfree-lazy-user-del", always_lazy, "yes", LAZY_DOC),
     view("lazyfree-lazy-user-flush", always_lazy, "yes", LAZY_DOC),
+    // --- Experiments
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "num-connections-to-server",
+        count!(experiments.num_connections_to_server, 1, INT_MAX),
+        "8",
+        Change::Start,
+        "With `placement` hash, which takes a reactor by hash of the peer's address and port: the counter of connections modulo this number is added to the hash. It changes which reactors are reached, not how many.",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "memory-tracking",
+        Kind::YesNo { field: field!(experiments.memory_tracking) },
+        "yes",
+        Change::Start,
+        "Count memory by purpose. Without it INFO and MEMORY show little, and no memory limit holds.",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "processor",
+        choice!(experiments.processor: ProcessorSource),
+        "per-reactor",
+        Change::Start,
+        "Source of a CQL request's scratch space and prepared statements: its reactor, one of 256 in turn, or a list protected by one lock.",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "reply",
+        choice!(experiments.reply: ReplyPath),
+        "direct",
+        Change::Start,
+        "What runs CQL statements: the reactor that has read them, or a pool of threads with one queue. With pool, requests that are running when their connection or the server ends get no answer.",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "reply-pool-threads",
+        count!(experiments.reply_pool_threads, 0, 1_024),
+        "0",
+        Change::Start,
+        "With `reply` pool: its threads; 0 is one per core.",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "cql-service-queue-length",
+        count!(experiments.cql_service_queue_length, 1, 50_000),
+        "10000",
+        Change::Running,
+        "With `reply` pool: requests that may wait for a thread; one more is answered with an error (overloaded).",
+    ),
+    #[cfg(feature = "experiments")]
+    option(
+        Section::Experiments,
+        "stub",
+        count!(experiments.stub, 0, 5),
+        "0",
+        Change::Start,
+        "Answer prepared CQL statements and batches early, to see what each layer costs; queries run. 1: run, and not waited for the log. 2: found, not run. 3: decoded. 4: only the header is read. 5: the bytes of a connection come back as they are. NOTHING IS KEPT from 2 on: never for data.",
+    ),
 ];
 
 const LAZY_DOC: &str = "Memory of removed values is always freed outside the locks.";

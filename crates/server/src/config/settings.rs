@@ -11,6 +11,7 @@ use base::units::Limit;
 use binlog::SyncPolicy;
 use reactor::Limits;
 
+use super::experiments::Experiments;
 use super::key_events::KeyEvents;
 use crate::protocol::ClientProtocol;
 
@@ -22,14 +23,20 @@ const LOG_BLOCK_BYTES: u64 = 4_096;
 
 /// Declares an enum whose values have the words of the configuration, in order.
 macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $word:literal $(if $feature:tt)?,)+
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+        pub enum $name {
+            $($(#[cfg(feature = $feature)])? $(#[$variant_doc])* $variant,)+
+        }
 
         impl $name {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-            pub const WORDS: &'static [&'static str] = &[$($word,)+];
+            pub const ALL: &'static [Self] =
+                &[$($(#[cfg(feature = $feature)])? Self::$variant,)+];
+            pub const WORDS: &'static [&'static str] =
+                &[$($(#[cfg(feature = $feature)])? $word,)+];
 
             /// The word in the configuration.
             pub fn word(self) -> &'static str {
@@ -44,6 +51,8 @@ macro_rules! choice {
         }
     };
 }
+#[cfg(feature = "experiments")]
+pub(super) use choice;
 
 choice! {
     /// When a write counts as safe, and so when its reply may leave.
@@ -64,32 +73,10 @@ choice! {
         LeastLoaded = "least-loaded",
         /// One after the other.
         RoundRobin = "round-robin",
-        /// By hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
-        Hash = "hash",
         /// By the peer's port modulo the reactors: drivers that know shards choose theirs.
         SourcePort = "source-port",
-    }
-}
-
-choice! {
-    /// Where a CQL request gets what it needs while it runs.
-    ProcessorSource {
-        /// From its reactor: nothing is shared.
-        PerReactor = "per-reactor",
-        /// One of 256, in turn.
-        Rr256 = "rr256",
-        /// The first of a list behind one lock.
-        Mutex = "mutex",
-    }
-}
-
-choice! {
-    /// Who runs CQL statements.
-    ReplyPath {
-        /// The reactor that has read them.
-        Direct = "direct",
-        /// Threads behind one queue.
-        Pool = "pool",
+        /// By hash of the peer and a counter modulo `num-connections-to-server`: for comparison.
+        Hash = "hash" if "experiments",
     }
 }
 
@@ -283,7 +270,6 @@ settings! {
     /// Zero: one per core.
     reactors: usize,
     placement: Placement,
-    num_connections_to_server: usize,
     tcp_backlog: usize,
     tcp_keepalive_s: u64,
     /// Zero: idle connections stay.
@@ -315,18 +301,11 @@ settings! {
     client_query_buffer_limit_bytes: u64,
     client_output_buffer_limit: OutputLimits,
     output_pause_bytes: u64,
-    turn_budget_bytes: u64,
     proto_max_bulk_len_bytes: u64,
     /// Zero: no limit.
     elements_per_command_max: usize,
     native_transport_max_frame_bytes: u64,
     throttle_cql_calls: bool,
-    processor: ProcessorSource,
-    reply: ReplyPath,
-    reply_pool_threads: usize,
-    cql_service_queue_length: usize,
-    /// 0: everything is done.
-    stub: usize,
     log_cql_requests: bool,
     http_body_bytes_max: u64,
     http_head_timeout_ms: u64,
@@ -334,7 +313,6 @@ settings! {
     http_write_timeout_ms: u64,
     /// Bytes per second.
     http_body_rate_min: u64,
-    memory_tracking: bool,
     /// Zero: as the kernel likes.
     socket_receive_buffer_bytes: u64,
     cql_rpc_memory_limit: Limit,
@@ -369,6 +347,7 @@ settings! {
     log_format: LogFormat,
     /// Empty: standard error.
     log_file: PathBuf,
+    experiments: Experiments,
 }
 
 impl Default for Settings {
@@ -399,7 +378,7 @@ impl Settings {
         self.validate_protection()?;
         self.validate_tls()?;
         self.validate_log()?;
-        if !self.memory_tracking && self.maxmemory_bytes != 0 {
+        if !self.experiments.counts_memory() && self.maxmemory_bytes != 0 {
             let reason = "what is not counted cannot be limited: set maxmemory to 0".to_owned();
             return Err(conflict("memory-tracking", reason));
         }
@@ -652,8 +631,9 @@ mod tests {
         );
         check(|s| s.log_segment_bytes += 1, Some(("log-segment-bytes", "multiple of 4096")));
         check(|s| s.dir = PathBuf::new(), Some(("dir", "directory")));
+        #[cfg(feature = "experiments")]
         check(
-            |s| (s.memory_tracking, s.maxmemory_bytes) = (false, 1),
+            |s| (s.experiments.memory_tracking, s.maxmemory_bytes) = (false, 1),
             Some(("memory-tracking", "maxmemory")),
         );
     }

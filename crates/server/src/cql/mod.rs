@@ -22,6 +22,8 @@ mod parked;
 mod password_checks;
 pub(crate) mod pool;
 pub(crate) mod processor;
+#[cfg(feature = "experiments")]
+mod processors;
 pub(crate) mod reply;
 pub(crate) mod request_kind;
 pub(crate) mod request_lines;

@@ -1,8 +1,8 @@
 //! Requests that run on threads of a pool instead of on the reactor that read them.
 //!
-//! There are two of them. What takes tens of milliseconds, which is what has to do with passwords, runs
-//! on a pool always. `reply pool` runs all statements so, to be measured: a queue that all reactors and
-//! threads share, a copy of each request, and a mail to the reactor for each response.
+//! Requests with passwords, which take tens of milliseconds, always run on a pool. The experiment
+//! `reply` pool runs all statements on another: a queue that all reactors and threads share, a copy of
+//! each request, and a message to the reactor for each response.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -144,7 +144,11 @@ pub(crate) fn run_waiting(shared: &Shared, cql: &CqlState) {
     let mut worker = Worker::new(shared, 0);
     let mut processor = Processor::default();
     loop {
-        let calls = [&cql.pool, &cql.password_pool];
+        let calls = [
+            #[cfg(feature = "experiments")]
+            &cql.pool,
+            &cql.password_pool,
+        ];
         let call = calls.iter().find_map(|pool| pool.queue.lock().pop());
         let Some(call) = call else { return };
         let (reactor, reply) = run(shared, cql, &mut worker, &mut processor, call);

@@ -1,18 +1,8 @@
-//! What a request needs while it runs and nobody else may use meanwhile, and who lends it.
-//!
-//! Each reactor has its own, which costs nothing to take. The other ways are there to be measured:
-//! they are how servers have shared such things between reactors.
+//! What a request needs exclusively while it runs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
-
-use crate::config::ProcessorSource;
+use super::state::CqlState;
 use crate::engine::commit::Record;
-use crate::engine::prepared::{Known, PreparedTable};
-
-/// Processors that are lent in turn.
-const RING: usize = 256;
+use crate::engine::prepared::Known;
 
 /// Scratch space of a request, and prepared statements that were used before.
 #[derive(Debug, Default)]
@@ -21,85 +11,15 @@ pub(crate) struct Processor {
     pub(crate) known: Known,
 }
 
-/// One of those that are lent in turn, in cache lines of its own: two reactors at once have
-/// neighbours.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Slot(Mutex<Processor>);
-
-/// Processors that reactors share, if they do. In cache lines of its own, which each request
-/// writes to then.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Processors {
-    source: ProcessorSource,
-    /// The last one given back is the first one taken. As many as were ever used at once.
-    list: Mutex<Vec<Processor>>,
-    ring: Box<[Slot]>,
-    next: AtomicUsize,
-}
-
-impl Processors {
-    pub(crate) fn new(source: ProcessorSource) -> Processors {
-        let count = if source == ProcessorSource::Rr256 { RING } else { 0 };
-        Processors {
-            source,
-            list: Mutex::default(),
-            ring: (0..count).map(|_| Slot::default()).collect(),
-            next: AtomicUsize::new(0),
-        }
-    }
-
-    /// Runs something with a processor in the place of `own`, which is the reactor's.
-    #[inline]
-    pub(crate) fn with<R>(&self, own: &mut Processor, run: impl FnOnce(&mut Processor) -> R) -> R {
-        match self.source {
-            ProcessorSource::PerReactor => run(own),
-            ProcessorSource::Rr256 => {
-                let turn = self.next.fetch_add(1, Ordering::Relaxed);
-                run(&mut self.ring[turn % RING].0.lock())
-            }
-            ProcessorSource::Mutex => {
-                let mut processor = self.list.lock().pop().unwrap_or_default();
-                let outcome = run(&mut processor);
-                self.list.lock().push(processor);
-                outcome
-            }
-        }
-    }
-
-    /// Gives statements back that have left the table.
-    pub(crate) fn forget_departed(&self, table: &PreparedTable) {
-        for Slot(processor) in &self.ring {
-            processor.lock().known.forget_departed(table);
-        }
-        for processor in self.list.lock().iter_mut() {
-            processor.known.forget_departed(table);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_source_lends_what_it_says() {
-        for (source, uses_own) in [
-            (ProcessorSource::PerReactor, true),
-            (ProcessorSource::Rr256, false),
-            (ProcessorSource::Mutex, false),
-        ] {
-            let processors = Processors::new(source);
-            let mut own = Processor::default();
-            for _ in 0..2 * RING {
-                processors.with(&mut own, |processor| processor.record.rows.push(1));
-            }
-            let bytes = own.record.rows.len();
-            assert_eq!(bytes, if uses_own { 2 * RING } else { 0 }, "{source:?}");
-            // Alone, one processor is enough for a list; a ring goes round.
-            assert!(processors.list.lock().len() <= 1);
-            assert!(processors.ring.iter().all(|one| one.0.lock().record.rows.len() == 2));
-        }
-    }
+/// Runs a request with its reactor's processor, or with that of an experiment.
+#[inline]
+pub(super) fn lend_processor<R>(
+    #[cfg_attr(not(feature = "experiments"), expect(unused_variables))] cql: &CqlState,
+    own: &mut Processor,
+    run: impl FnOnce(&mut Processor) -> R,
+) -> R {
+    #[cfg(feature = "experiments")]
+    return cql.processors.with(own, run);
+    #[cfg(not(feature = "experiments"))]
+    run(own)
 }

@@ -19,7 +19,7 @@ use super::engine::{ClientState, Engine, Executed, Turn};
 use super::execute::{Paused, Places};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
-use super::processor::Processor;
+use super::processor::{Processor, lend_processor};
 use super::reply::WireReply;
 use super::request_kind::RequestKind;
 use super::request_lines::{RequestLines, Seen};
@@ -27,7 +27,6 @@ use super::scan_queue::{PausedRequest, ROWS_PER_TURN, ScanQueue};
 use super::session::{Phase, Session, Wait};
 use super::state::CqlState;
 use super::traces;
-use crate::config::ReplyPath;
 use crate::engine::commit::LOG_FAILED;
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
@@ -116,8 +115,8 @@ const PASSWORDS_WAITING_MAX: usize = 1024;
 /// How often a request is planned: each time more a table was altered within microseconds.
 const PLANS_MAX: usize = 8;
 
-/// What `stub` says: how early prepared statements and batches are answered. Queries are always run:
-/// by them a client makes its tables, and a driver finds out about the server.
+/// Levels of the experiment `stub`: how early prepared statements and batches are answered. Queries
+/// always run: clients create tables with them, and drivers read the system's tables.
 mod stub {
     pub(super) const UNGATED: usize = 1;
     pub(super) const PLANNED: usize = 2;
@@ -147,11 +146,13 @@ impl Requests<'_> {
         let start = out.len();
         let clock_start = self.worker.stamp;
         let responded = if session.phase == Phase::Ready && kind.is_statement() {
-            if settings.reply == ReplyPath::Pool && settings.stub < stub::HEADER {
+            #[cfg(feature = "experiments")]
+            if settings.experiments.replies_by_pool() && settings.experiments.stub() < stub::HEADER
+            {
                 return self.hand_over(session, header, body, out);
             }
             let (cql, compression) = (self.cql, session.compression);
-            cql.processors.with(&mut own.processor, |processor| {
+            lend_processor(cql, &mut own.processor, |processor| {
                 self.statement(&mut session.client, processor, header, body, compression, out)
             })
         } else {
@@ -197,8 +198,8 @@ impl Requests<'_> {
         agreed: Option<Version>,
     ) -> usize {
         self.worker.tally.parsed(0);
-        let settings = &self.worker.settings;
-        if settings.reply == ReplyPath::Pool || settings.stub >= stub::PLANNED {
+        let experiments = &self.worker.settings.experiments;
+        if experiments.replies_by_pool() || experiments.stub() >= stub::PLANNED {
             return messages.len();
         }
         let mut places = Places::default();
@@ -261,7 +262,7 @@ impl Requests<'_> {
         let clock_start = self.worker.stamp;
         let cql = self.cql;
         let PausedScan { id, header, body, compression, mut client, statement, paused, ns } = scan;
-        let responded = cql.processors.with(&mut own.processor, |processor| {
+        let responded = lend_processor(cql, &mut own.processor, |processor| {
             let of = (&header, &body[..], compression, ns);
             self.run_paused(&mut client, processor, &statement, paused, of, out)
         });
@@ -365,7 +366,7 @@ impl Requests<'_> {
     ) -> Gate {
         let cql = self.cql;
         let clock_start = self.worker.stamp;
-        let responded = cql.processors.with(own, |processor| {
+        let responded = lend_processor(cql, own, |processor| {
             self.statement(client, processor, header, body, compression, out)
         });
         let gate = match responded {
@@ -400,6 +401,7 @@ impl Requests<'_> {
     }
 
     /// Gives the request to the pool that runs all statements.
+    #[cfg(feature = "experiments")]
     fn hand_over(
         &mut self,
         session: &mut Session,
@@ -407,7 +409,7 @@ impl Requests<'_> {
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
-        let calls_max = self.worker.settings.cql_service_queue_length;
+        let calls_max = self.worker.settings.experiments.cql_service_queue_length;
         self.push(&self.cql.pool, calls_max, session, header, body, out);
     }
 
@@ -616,7 +618,7 @@ impl Requests<'_> {
         let encoder = encoder(header, compression);
         let mut answer = Answer { encoder, stream: header.stream, out };
         let is_repeated = [Opcode::Execute as u8, Opcode::Batch as u8].contains(&header.opcode);
-        let stub = if is_repeated { self.worker.settings.stub } else { 0 };
+        let stub = if is_repeated { self.worker.settings.experiments.stub() } else { 0 };
         if stub >= stub::HEADER {
             return answer.void();
         }
@@ -636,12 +638,10 @@ impl Requests<'_> {
                 processor,
                 of,
                 &mut answer,
-                |own, client, processor, answer| {
-                    own.run(client, processor, &request, is_stub, answer)
-                },
+                |own, client, processor, answer| own.run(client, processor, &request, answer),
             )?
         } else {
-            self.run(client, processor, &request, is_stub, &mut answer)?
+            self.run(client, processor, &request, &mut answer)?
         };
         Ok(match ran {
             Ran::Answered(_) if stub == stub::UNGATED => Ran::Answered(Gate::OPEN),
@@ -655,11 +655,10 @@ impl Requests<'_> {
         client: &mut ClientState,
         processor: &mut Processor,
         request: &Request<'_>,
-        is_stub: bool,
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         for _ in 0..PLANS_MAX {
-            let ran = self.run_planned(client, processor, request, is_stub, answer);
+            let ran = self.run_planned(client, processor, request, answer);
             if !matches!(ran, Err(CqlError::TableAltered)) {
                 return ran;
             }
@@ -672,7 +671,6 @@ impl Requests<'_> {
         client: &mut ClientState,
         processor: &mut Processor,
         request: &Request<'_>,
-        is_stub: bool,
         answer: &mut Answer<'_, '_>,
     ) -> Result<Ran> {
         let may_take_long = self.may_take_long;
@@ -693,7 +691,7 @@ impl Requests<'_> {
             Request::Execute { id, result_metadata_id, parameters } => {
                 let Processor { record, known } = processor;
                 let statement = self.learn(known, id)?;
-                if is_stub {
+                if self.is_stub() {
                     return answer.void();
                 }
                 if takes_long(statement, client) && !may_take_long {
@@ -708,7 +706,7 @@ impl Requests<'_> {
                         self.learn(&mut processor.known, id)?;
                     }
                 }
-                if is_stub {
+                if self.is_stub() {
                     return answer.void();
                 }
                 let Processor { record, known } = processor;
@@ -730,6 +728,11 @@ impl Requests<'_> {
             }
             _ => Err(malformed(MalformedBody::WrongSide)),
         }
+    }
+
+    /// Whether prepared statements and batches are found and not run.
+    fn is_stub(&self) -> bool {
+        self.worker.settings.experiments.stub() >= stub::PLANNED
     }
 
     fn engine<'e>(&'e mut self, processor: &'e mut Processor) -> Engine<'e> {

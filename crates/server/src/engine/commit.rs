@@ -328,7 +328,7 @@ impl Unit<'_> {
     fn abandon(&mut self) {
         self.append();
         let (trash, grown_bytes) = self.locked.unlock();
-        if self.shared.settings.load().memory_tracking {
+        if self.shared.settings.load().experiments.counts_memory() {
             let bytes = grown_bytes.unsigned_abs() as u64;
             let store = &self.shared.memory.store;
             if grown_bytes < 0 { store.release(bytes) } else { store.consume(bytes) }

@@ -97,7 +97,7 @@ impl Worker {
             durable: Lsn::default(),
             tally: Tally::default(),
             store_bytes: 0,
-            accounts: Accounts::new(&shared.memory, settings.memory_tracking),
+            accounts: Accounts::new(&shared.memory, settings.experiments.counts_memory()),
             slow_ns: u64::MAX,
             latency_ns: u64::MAX,
             room: Room::new(&settings, &shared.memory),

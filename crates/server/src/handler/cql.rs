@@ -24,7 +24,7 @@ const CHARGED_STEP_BYTES: usize = 1 << 20;
 /// The buffer of replies that travel in segments is given back when it has grown beyond this.
 const REPLIES_BYTES_KEPT_MAX: usize = 1 << 20;
 
-/// `stub`: the bytes come back as they are.
+/// The experiment `stub`: bytes are returned as they are.
 const STUB_ECHO: usize = 5;
 
 /// What one reactor keeps for its CQL connections.
@@ -168,7 +168,7 @@ impl Server {
         out: &mut Output,
     ) -> Flow {
         let started = self.begin_read(cx);
-        if self.worker.settings.stub == STUB_ECHO {
+        if self.worker.settings.experiments.stub() == STUB_ECHO {
             out.buffer().extend_from_slice(input);
             return Flow::read(input.len());
         }
@@ -600,6 +600,7 @@ impl Server {
     pub(super) fn tidy_prepared(&mut self) {
         let table = &self.shared.prepared;
         self.cql.reactor.processor.known.forget_departed(table);
+        #[cfg(feature = "experiments")]
         if self.worker.index == 0 {
             self.cql_state.processors.forget_departed(table);
         }

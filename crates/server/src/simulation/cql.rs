@@ -15,13 +15,13 @@ use super::cql_client::{
 use super::model::command;
 use super::world::{Plan, World};
 use crate::cql::events;
-use crate::cql::pool;
 use crate::engine::gate::Gate;
 
 const SEED: u64 = 1;
-const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
+pub(super) const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
-const SUPPORTED: &str = "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION MYRIAD_DURABILITY";
+pub(super) const SUPPORTED: &str =
+    "SUPPORTED PROTOCOL_VERSIONS COMPRESSION CQL_VERSION MYRIAD_DURABILITY";
 
 #[test]
 fn clients_of_every_version_and_compression_come_in() {
@@ -459,32 +459,34 @@ fn clients_are_listed_with_their_drivers() {
 
 #[test]
 fn statements_are_prepared_once_and_run_by_their_ids() {
-    for processor in ["per-reactor", "rr256", "mutex"] {
-        let mut world = world_with_system(&[("processor", processor)]);
-        let id = statement_id("USE system", None);
-        for version in VERSIONS {
-            let mut client = Client::start(&mut world, version, None);
-            execute(&client, 1, b"unknown", &[]);
-            client.send(|to, out| to.prepare(2, "USE system", None, out));
-            execute(&client, 3, &id, &[]);
-            client.query(4, "USE system_schema");
-            // The keyspace in use is part of the id.
-            client.send(|to, out| to.prepare(5, "USE system", None, out));
-            let replies = client.ask(&mut world);
-            assert!(replies[0].starts_with("1 ERROR 2500 Prepared query with ID 756e6b6e6f776e"));
-            let other = statement_id("USE system", Some("system_schema"));
-            assert_eq!(
-                replies[1..],
-                [
-                    format!("2 PREPARED {}", hex(&id)),
-                    "3 KEYSPACE system".to_owned(),
-                    "4 KEYSPACE system_schema".to_owned(),
-                    format!("5 PREPARED {}", hex(&other)),
-                ]
-            );
-        }
-        assert_eq!(world.shared().prepared.stats().statements, 2);
+    check_prepared_statements(&[]);
+}
+
+pub(super) fn check_prepared_statements(options: &[(&'static str, &str)]) {
+    let mut world = world_with_system(options);
+    let id = statement_id("USE system", None);
+    for version in VERSIONS {
+        let mut client = Client::start(&mut world, version, None);
+        execute(&client, 1, b"unknown", &[]);
+        client.send(|to, out| to.prepare(2, "USE system", None, out));
+        execute(&client, 3, &id, &[]);
+        client.query(4, "USE system_schema");
+        // The keyspace in use is part of the id.
+        client.send(|to, out| to.prepare(5, "USE system", None, out));
+        let replies = client.ask(&mut world);
+        assert!(replies[0].starts_with("1 ERROR 2500 Prepared query with ID 756e6b6e6f776e"));
+        let other = statement_id("USE system", Some("system_schema"));
+        assert_eq!(
+            replies[1..],
+            [
+                format!("2 PREPARED {}", hex(&id)),
+                "3 KEYSPACE system".to_owned(),
+                "4 KEYSPACE system_schema".to_owned(),
+                format!("5 PREPARED {}", hex(&other)),
+            ]
+        );
     }
+    assert_eq!(world.shared().prepared.stats().statements, 2);
 }
 
 /// So the schema can change under it, or the keyspace that a driver's connections use, and a driver
@@ -612,77 +614,6 @@ fn statements_go_when_there_are_too_many_or_their_keyspace_goes() {
     execute(&client, 7, &ids[2], &[]);
     assert!(client.ask(&mut world)[0].starts_with("7 ERROR 2500 "));
     assert_eq!(world.shared().prepared.stats().statements, 1);
-}
-
-#[test]
-fn stubs_answer_earlier_and_earlier() {
-    let ask = |stub: &str| {
-        let mut world = world_with_system(&[("stub", stub)]);
-        let mut client = Client::start(&mut world, Version::V4, None);
-        // Queries and what prepares a statement are always run.
-        client.query(1, "USE system");
-        client.query(2, "nonsense");
-        client.send(|to, out| to.prepare(3, "USE system", None, out));
-        let replies = client.ask(&mut world);
-        assert_eq!(replies[0], "1 KEYSPACE system", "stub {stub}");
-        assert!(replies[1].starts_with("2 ERROR 2000"), "stub {stub}: {replies:?}");
-        assert!(replies[2].starts_with("3 PREPARED"), "stub {stub}: {replies:?}");
-        execute(&client, 4, &statement_id("USE system", Some("system")), &[]);
-        execute(&client, 5, &[7; 16], &[]);
-        // A body that ends too early.
-        client.sim.send(&[4, 0, 0, 6, 0x0A, 0, 0, 0, 1, 0]);
-        let replies = client.ask(&mut world);
-        replies.iter().map(|reply| reply[2..reply.len().min(12)].to_owned()).collect::<Vec<_>>()
-    };
-    for (stub, expected) in [
-        ("0", ["KEYSPACE s", "ERROR 2500", "ERROR 000a"]),
-        ("1", ["KEYSPACE s", "ERROR 2500", "ERROR 000a"]),
-        ("2", ["VOID", "ERROR 2500", "ERROR 000a"]),
-        ("3", ["VOID", "VOID", "ERROR 000a"]),
-        ("4", ["VOID", "VOID", "VOID"]),
-    ] {
-        assert_eq!(ask(stub), expected, "stub {stub}");
-    }
-    let mut world = world_with_system(&[("stub", "5")]);
-    let client = Client::connect(&mut world, Version::V4);
-    client.sim.send(b"anything");
-    run_reactors(&mut world);
-    assert_eq!(client.sim.received(), b"anything");
-}
-
-#[test]
-fn a_pool_answers_in_any_order_and_refuses_what_is_too_much() {
-    let options = [("reply", "pool"), ("cql-service-queue-length", "3")];
-    let mut world = world_with_system(&options);
-    for version in VERSIONS {
-        let mut client = Client::start(&mut world, version, None);
-        client.send(|to, out| {
-            (0..4).for_each(|stream| to.query(stream, "USE system", &no_values(), out));
-        });
-        client.send(|to, out| to.options(9, out));
-        let refused = "3 ERROR 1001 Call dropped due to backpressure. The service queue is full, \
-                       it has 3 items.";
-        assert_eq!(client.ask(&mut world), [refused.to_owned(), format!("9 {SUPPORTED}")]);
-        pool::run_waiting(world.shared(), &world.state().cql);
-        let expected: Vec<String> =
-            (0..3).map(|stream| format!("{stream} KEYSPACE system")).collect();
-        assert_eq!(client.ask(&mut world), expected);
-        // The keyspace came back with the response.
-        client.send(|to, out| to.prepare(5, "USE system", None, out));
-        run_reactors(&mut world);
-        pool::run_waiting(world.shared(), &world.state().cql);
-        let id = statement_id("USE system", Some("system"));
-        assert_eq!(client.ask(&mut world), [format!("5 PREPARED {}", hex(&id))]);
-    }
-    assert_eq!(world.shared().cql_pool_overflows.load(std::sync::atomic::Ordering::Relaxed), 3);
-    // Who leaves gets no answer, and nobody misses him.
-    let client = Client::start(&mut world, Version::V4, None);
-    client.query(1, "USE system");
-    run_reactors(&mut world);
-    client.sim.reset();
-    run_reactors(&mut world);
-    pool::run_waiting(world.shared(), &world.state().cql);
-    run_reactors(&mut world);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Statements of CQL clients: replies leave as the log lets them, in any order, and none twice.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use binlog::Faults as DiskFaults;
 use cql::plan::prepared::statement_id;
@@ -9,7 +8,6 @@ use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Versi
 
 use super::cql_client::{Client, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
-use crate::config::Settings;
 use crate::cql::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;
@@ -25,7 +23,7 @@ fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
 }
 
 /// A table of texts by number.
-fn create_table(world: &mut World) {
+pub(super) fn create_table(world: &mut World) {
     let mut client = Client::start(world, Version::V4, None);
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     client.query(1, &format!("CREATE KEYSPACE k WITH replication = {replication}"));
@@ -43,7 +41,7 @@ fn world_with_table() -> World {
 const INSERT: &str = "INSERT INTO k.t (p, v) VALUES (?, ?)";
 
 /// A client that has prepared INSERT, and its id.
-fn inserter(world: &mut World, version: Version) -> (Client, [u8; 16]) {
+pub(super) fn inserter(world: &mut World, version: Version) -> (Client, [u8; 16]) {
     let mut client = Client::start(world, version, None);
     client.send(|to, out| to.prepare(1, INSERT, None, out));
     assert!(client.ask(world)[0].starts_with("1 PREPARED "));
@@ -210,23 +208,6 @@ fn writes_in_flight_move_with_their_connection() {
     client.query(1, "SELECT count(*) FROM k.t");
     let replies = answers(&mut world, &mut client);
     assert!(replies[0].starts_with("1 ROWS 0000000000000028"), "{replies:?}");
-}
-
-#[test]
-fn stubs_of_writes_do_not_wait_or_do_nothing() {
-    for (stub, is_written) in [(1, true), (2, false), (3, false), (4, false)] {
-        let mut world = world(&[]);
-        create_table(&mut world);
-        // As if it had been started so.
-        let settings = world.shared().settings.load_full();
-        world.shared().settings.store(Arc::new(Settings { stub, ..(*settings).clone() }));
-        world.settle();
-        let (mut client, id) = inserter(&mut world, Version::V4);
-        execute(&client, 1, &id, &[&[0, 0, 0, 1], b"a"]);
-        assert_eq!(client.ask(&mut world), ["1 VOID"], "stub {stub}");
-        let written = world.shared().log.next() > world.shared().log.durable();
-        assert_eq!(written, is_written, "stub {stub}");
-    }
 }
 
 #[test]

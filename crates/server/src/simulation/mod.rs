@@ -18,6 +18,8 @@ mod chaos;
 mod cql;
 mod cql_chaos;
 mod cql_client;
+#[cfg(feature = "experiments")]
+mod cql_experiments;
 mod cql_model;
 mod cql_notes;
 mod cql_statements;

@@ -1,0 +1,94 @@
+//! Switches of experiments, which only builds with the feature `experiments` have.
+//!
+//! They exist to measure what other designs cost, and some lose data. In any other build their
+//! options are unknown, and what the code below a request asks here is a constant, so that the
+//! compiler removes the branches that depend on it.
+
+#[cfg(feature = "experiments")]
+use super::settings::choice;
+
+#[cfg(feature = "experiments")]
+choice! {
+    /// Where a CQL request gets its scratch space and prepared statements.
+    ProcessorSource {
+        /// From its reactor: nothing is shared.
+        PerReactor = "per-reactor",
+        /// One of 256, in turn.
+        Rr256 = "rr256",
+        /// The first of a list behind one lock.
+        Mutex = "mutex",
+    }
+}
+
+#[cfg(feature = "experiments")]
+choice! {
+    /// Which thread runs CQL statements.
+    ReplyPath {
+        /// The reactor that has read them.
+        Direct = "direct",
+        /// Threads behind one queue.
+        Pool = "pool",
+    }
+}
+
+/// Words of other options that only experiments use: the reference page omits them.
+pub(super) const WORDS: &[&str] = &["hash"];
+
+/// Values of the options in [`Section::Experiments`](super::Section::Experiments).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Experiments {
+    #[cfg(feature = "experiments")]
+    pub num_connections_to_server: usize,
+    #[cfg(feature = "experiments")]
+    pub memory_tracking: bool,
+    #[cfg(feature = "experiments")]
+    pub processor: ProcessorSource,
+    #[cfg(feature = "experiments")]
+    pub reply: ReplyPath,
+    #[cfg(feature = "experiments")]
+    pub reply_pool_threads: usize,
+    #[cfg(feature = "experiments")]
+    pub cql_service_queue_length: usize,
+    #[cfg(feature = "experiments")]
+    pub stub: usize,
+}
+
+#[cfg(feature = "experiments")]
+impl Experiments {
+    /// How early prepared CQL statements are answered; 0: after they have run and are logged.
+    #[inline]
+    pub(crate) fn stub(&self) -> usize {
+        self.stub
+    }
+
+    /// Whether memory is counted.
+    #[inline]
+    pub(crate) fn counts_memory(&self) -> bool {
+        self.memory_tracking
+    }
+
+    /// Whether CQL statements run on a pool of threads instead of on reactors.
+    #[inline]
+    pub(crate) fn replies_by_pool(&self) -> bool {
+        self.reply == ReplyPath::Pool
+    }
+}
+
+#[cfg(not(feature = "experiments"))]
+#[expect(clippy::unused_self, reason = "called in the same way with the feature")]
+impl Experiments {
+    #[inline]
+    pub(crate) fn stub(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    pub(crate) fn counts_memory(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    pub(crate) fn replies_by_pool(&self) -> bool {
+        false
+    }
+}
