@@ -33,9 +33,10 @@ pub fn split(text: &str) -> Result<(&str, u16), AddressError> {
     }
 }
 
-/// Whether the Host of a request is an address, `localhost`, or nothing (HTTP/1.0), with any port. Another site
-/// can make its own name resolve to this machine (DNS rebinding), and a browser then treats pages under that
-/// name as the site's. An address and `localhost` cannot be claimed that way.
+/// Whether the Host of a request is an address, `localhost`, or empty (HTTP/1.0), with any port.
+/// Another site can make its own name resolve to this machine (DNS rebinding), and a browser then
+/// attributes pages under that name to the site. An address and `localhost` cannot be claimed that
+/// way.
 pub fn is_local_host(host: &[u8]) -> bool {
     let name = match host.iter().rposition(|byte| *byte == b':') {
         Some(at) if host[at + 1..].iter().all(u8::is_ascii_digit) => &host[..at],

@@ -1,5 +1,6 @@
-//! What every crate may use: addresses, units, time as a value, memory trackers, stage timers, near names, hexadecimal digits, and
-//! the error of a wrong command line. No term of the domain (key, log, connection) occurs here.
+//! Foundations that every crate may use: addresses, units, time as a value, memory trackers, stage
+//! timers, near names, hexadecimal digits, and the error of a wrong command line. No domain term
+//! (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;

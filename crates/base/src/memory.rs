@@ -1,12 +1,14 @@
-//! A tree of memory trackers: who holds how many bytes, up to which limit, and how many at most.
+//! A tree of memory trackers: how many bytes each part of the program holds, its limit, and its
+//! peak.
 //!
 //! A tracker's bytes are its own and those of everything below it. [`Tracker::consume`] therefore
 //! walks up to the root: one atomic addition per level, on cache lines that every thread shares.
 //! Reactors do not pay that per request: each owns a [`LocalTracker`] per node it uses, which
-//! gathers changes and tells the tree only when they exceed its slack or when the turn ends.
+//! gathers changes and reports them to the tree only when they exceed its slack or when the turn
+//! ends.
 //!
-//! What the tree shows is therefore behind by at most `slack x reactors` per node within a turn
-//! and exact between turns; a limit can be exceeded by the same amount.
+//! Within a turn, the tree therefore lags by at most `slack x reactors` per node; between turns it
+//! is exact. A limit can be exceeded by the same amount.
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,20 +20,21 @@ use crate::units::{Limit, percent_of};
 /// A tracker is above its soft limit when it holds more than this share of its limit.
 pub const SOFT_LIMIT_PERCENT_DEFAULT: u8 = 85;
 
-/// Bytes that a [`LocalTracker`] may drift from the shared counters: large enough that thousands
-/// of small requests cost one update, small enough that 64 reactors hide only 4 MiB per node.
+/// Bytes by which a [`LocalTracker`] may drift from the shared counters: large enough that
+/// thousands of small requests cost one update, small enough that 64 reactors hide only 4 MiB per
+/// node.
 pub const LOCAL_SLACK_BYTES: u32 = 64 * 1024;
 
 /// One node. Shared; every method may be called from any thread.
 ///
 /// Invariant: bytes held = bytes consumed here - bytes released here + bytes held by the children.
-/// The counter is signed because what one thread consumed another may release first, as seen from
-/// here, when a connection moves between reactors.
+/// The counter is signed because a release may be counted before the matching consumption when a
+/// connection moves between reactors.
 #[derive(Debug)]
 pub struct Tracker {
     path: String,
     parent: Option<Arc<Tracker>>,
-    /// What a percentage means at the root, bytes. Zero: nothing is known.
+    /// Capacity that percentages at the root refer to, bytes. Zero: unknown.
     capacity_bytes: u64,
     limit: AtomicU64,
     /// See [`Tracker::set_reserved`].
@@ -42,7 +45,7 @@ pub struct Tracker {
     children: Mutex<Vec<Weak<Tracker>>>,
 }
 
-/// Consumption was refused: this tracker is full. It is the asked one or one above it.
+/// Consumption was refused: this tracker is full. It is the tracker of the call or one above it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "memory limit of {path} reached: {requested_bytes} bytes asked, {current_bytes} of \
@@ -60,7 +63,7 @@ pub struct LimitReached {
 pub struct TrackerState {
     /// Names from the root, joined by `/`.
     pub path: String,
-    /// Zero for the tracker that was asked.
+    /// Zero for the tracker on which the method was called.
     pub depth: usize,
     pub current_bytes: u64,
     pub peak_bytes: u64,
@@ -71,13 +74,13 @@ pub struct TrackerState {
 }
 
 impl Tracker {
-    /// The top of a tree. `capacity_bytes` is what its percentages refer to: the memory of the
-    /// machine.
+    /// Creates the root of a tree. `capacity_bytes` is what its percentages refer to: the memory of
+    /// the machine.
     pub fn root(name: &str, limit: Limit, capacity_bytes: Option<u64>) -> Arc<Self> {
         Arc::new(Self::new(name.to_owned(), None, limit, capacity_bytes.unwrap_or(0)))
     }
 
-    /// A tracker below this one; a percentage is a share of this one's limit.
+    /// Creates a tracker below this one; a percentage is a share of this one's limit.
     pub fn child(self: &Arc<Self>, name: &str, limit: Limit) -> Arc<Self> {
         let path = format!("{}/{name}", self.path);
         let child = Arc::new(Self::new(path, Some(Arc::clone(self)), limit, 0));
@@ -118,12 +121,13 @@ impl Tracker {
         unpack(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Takes effect with the next consumption; what is held already stays.
+    /// Takes effect with the next consumption; bytes already held are kept.
     pub fn set_limit(&self, limit: Limit) {
         self.limit.store(pack(limit), Ordering::Relaxed);
     }
 
-    /// Part of the limit that is in use without being consumed here. [`Tracker::limit_bytes`] is what is left.
+    /// Part of the limit that is in use without being consumed here. [`Tracker::limit_bytes`] is
+    /// the rest.
     pub fn set_reserved(&self, bytes: u64) {
         self.reserved_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -158,12 +162,12 @@ impl Tracker {
         non_negative(self.current_bytes.load(Ordering::Relaxed))
     }
 
-    /// The most that was ever held at once, since the start or [`Tracker::reset_peak`].
+    /// The largest number of bytes held at once, since the start or [`Tracker::reset_peak`].
     pub fn peak_bytes(&self) -> u64 {
         non_negative(self.peak_bytes.load(Ordering::Relaxed))
     }
 
-    /// Peak becomes what is held now, here and below.
+    /// Sets the peak to the bytes held now, here and below.
     pub fn reset_peak(&self) {
         self.peak_bytes.store(self.current_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         for child in self.live_children() {
@@ -187,8 +191,8 @@ impl Tracker {
         self.chain().filter_map(room).min().unwrap_or(u64::MAX)
     }
 
-    /// Adds bytes here and in everything above, whatever the limits say: for memory that is in
-    /// use already.
+    /// Adds bytes here and to every tracker above, whatever the limits: for memory that is already
+    /// in use.
     pub fn consume(&self, bytes: u64) {
         let bytes = signed(bytes);
         for tracker in self.chain() {
@@ -197,7 +201,7 @@ impl Tracker {
         }
     }
 
-    /// Takes back what [`Tracker::consume`] added.
+    /// Reverts [`Tracker::consume`].
     pub fn release(&self, bytes: u64) {
         let bytes = signed(bytes);
         for tracker in self.chain() {
@@ -205,8 +209,8 @@ impl Tracker {
         }
     }
 
-    /// Consumes if every limit from here to the root allows it; otherwise changes nothing and
-    /// names the tracker that is full. While it fails, others may see the attempt for a moment.
+    /// Consumes if every limit from here to the root allows it; otherwise changes nothing and names
+    /// the tracker that is full. Other threads may observe a failing attempt for a moment.
     pub fn try_consume(&self, bytes: u64) -> Result<(), LimitReached> {
         for (level, tracker) in self.chain().enumerate() {
             if let Err(refusal) = tracker.add_within_limit(bytes) {
@@ -238,7 +242,7 @@ impl Tracker {
             })
     }
 
-    /// This tracker and all below, parents first, children in the order they were made.
+    /// This tracker and all below, parents first, children in order of creation.
     pub fn tree(&self) -> Vec<TrackerState> {
         let mut states = Vec::new();
         self.append_tree(0, &mut states);
@@ -278,7 +282,7 @@ impl Tracker {
 }
 
 impl Drop for Tracker {
-    /// What a vanished tracker still held is no longer held by those above it.
+    /// Removes the bytes that a dropped tracker still held from the trackers above it.
     fn drop(&mut self) {
         let remaining = *self.current_bytes.get_mut();
         for tracker in self.chain().skip(1) {
@@ -287,14 +291,14 @@ impl Drop for Tracker {
     }
 }
 
-/// One thread's hand on a [`Tracker`]: gathers changes, tells the tree in batches.
+/// One thread's handle on a [`Tracker`]: gathers changes and reports them to the tree in batches.
 #[derive(Debug)]
 pub struct LocalTracker {
     shared: Arc<Tracker>,
     slack_bytes: i64,
-    /// Consumed minus released since the shared counters were last told.
+    /// Consumed minus released since the shared counters were last updated.
     drift_bytes: i64,
-    /// Room up to the first limit when the shared counters were last seen.
+    /// Room up to the first limit when the shared counters were last read.
     headroom_bytes: i64,
 }
 
@@ -304,7 +308,7 @@ impl LocalTracker {
         Self::with_slack(shared, LOCAL_SLACK_BYTES)
     }
 
-    /// A slack of zero tells the tree of every change.
+    /// A slack of zero reports every change to the tree.
     pub fn with_slack(shared: Arc<Tracker>, slack_bytes: u32) -> Self {
         let headroom_bytes = signed(shared.headroom_bytes());
         Self { shared, slack_bytes: i64::from(slack_bytes), drift_bytes: 0, headroom_bytes }
@@ -314,7 +318,8 @@ impl LocalTracker {
         &self.shared
     }
 
-    /// Adds bytes, whatever the limits say. No atomic operation while the drift is in the slack.
+    /// Adds bytes regardless of the limits. No atomic operation while the drift is within the
+    /// slack.
     pub fn consume(&mut self, bytes: u64) {
         self.drift_bytes = self.drift_bytes.saturating_add(signed(bytes));
         if self.drift_bytes > self.slack_bytes {
@@ -329,8 +334,8 @@ impl LocalTracker {
         }
     }
 
-    /// Consumes if the limits allow it. Without touching the shared counters while the drift fits
-    /// both the slack and the room that was last seen; otherwise the tree decides.
+    /// Consumes if the limits allow it. Does not touch the shared counters while the drift fits
+    /// both the slack and the room that was last read; otherwise the tree decides.
     pub fn try_consume(&mut self, bytes: u64) -> Result<(), LimitReached> {
         let drift_bytes = self.drift_bytes.saturating_add(signed(bytes));
         if drift_bytes <= self.slack_bytes.min(self.headroom_bytes) {
@@ -343,7 +348,8 @@ impl LocalTracker {
         outcome
     }
 
-    /// Tells the tree everything gathered so far. At the end of a turn; free when nothing changed.
+    /// Reports everything gathered so far to the tree. Called at the end of a turn; free when
+    /// nothing changed.
     pub fn flush(&mut self) {
         match std::mem::take(&mut self.drift_bytes) {
             0 => return,
@@ -360,7 +366,7 @@ impl Drop for LocalTracker {
     }
 }
 
-/// No machine has 2^63 bytes; a larger number stands for that.
+/// No machine has 2^63 bytes; a larger number is clamped to that.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -369,7 +375,7 @@ fn non_negative(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or(0)
 }
 
-/// A limit in one atomic word: zero is none, the top bit marks a percentage.
+/// A limit in one atomic word: zero means no limit, the top bit marks a percentage.
 const PERCENT_BIT: u64 = 1 << 63;
 
 fn pack(limit: Limit) -> u64 {
@@ -417,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_lowers_the_limit_and_those_that_are_shares_of_it() {
+    fn reserved_bytes_lower_the_limit_and_limits_relative_to_it() {
         let (server, buffers, resp) = family();
         server.set_reserved(600);
         assert_eq!((server.limit_bytes(), buffers.limit_bytes()), (Some(400), Some(200)));
@@ -489,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_tracker_gives_back_what_it_held() {
+    fn a_dropped_tracker_releases_its_bytes() {
         let (server, buffers, resp) = family();
         resp.consume(100);
         drop(resp);
@@ -514,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_tracker_tells_the_tree_late_but_exactly() {
+    fn a_local_tracker_updates_the_tree_late_but_exactly() {
         let (server, _buffers, resp) = family();
         server.set_limit(Limit::None);
         let mut local = LocalTracker::with_slack(Arc::clone(&resp), 100);

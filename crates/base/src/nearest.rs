@@ -1,10 +1,10 @@
-//! The name that a writer probably meant.
+//! The name that the user probably meant.
 
-/// Longer names are no typos of options, which are shorter than this.
+/// Longer names are not misspelled options, which are shorter than this.
 const LETTERS_MAX: usize = 64;
 
-/// The nearest of `names`, if one is near: a third of the letters wrong is no longer a typo. Case, and `_`
-/// for `-`, do not matter.
+/// The nearest of `names`, if one is near: with a third of the letters wrong it is no longer a
+/// typo. Case is ignored, and `_` equals `-`.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters = name.chars().take(LETTERS_MAX + 1).map(|letter| match letter {
         '_' => '-',
@@ -22,8 +22,8 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Letters to insert, remove, replace or swap with their neighbor to make one text the other. O(product of the
-/// lengths).
+/// Letters to insert, remove, replace or swap with their neighbor to turn one text into the other.
+/// O(product of the lengths).
 // Source: optimal string alignment, the restricted Damerau-Levenshtein distance
 fn edit_distance(left: &[char], right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
@@ -60,7 +60,7 @@ mod tests {
         check("WORKERS", Some("workers"));
         check("listen_tls", Some("listen-tls"));
         check("lisen", Some("listen"));
-        // Swapped letters are one mistake.
+        // Swapped letters count as one mistake.
         check("dri", Some("dir"));
         check("x", None);
         check("maxmemory", None);

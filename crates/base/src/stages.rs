@@ -1,7 +1,7 @@
 //! Stage timers: where the time of each command goes, from its bytes to its reply.
 //!
 //! One [`StageTimers`] belongs to one reactor thread, so recording is plain arithmetic: no atomic,
-//! no lock. Whoever wants a total asks the reactors for copies and merges them.
+//! no lock. A reader of totals asks the reactors for copies and merges them.
 //!
 //! Memory: a (command, stage) pair costs nothing until it is first recorded, then one histogram of
 //! at most [`CELL_BYTES_MAX`] that grows with the longest time seen (6 KiB up to 1 ms). Thirty
@@ -19,9 +19,9 @@ pub enum Stage {
     Parse,
     /// The command's function, with the locks it needs.
     Execute,
-    /// The reply is ready but what it depends on is not durable yet.
+    /// The reply is ready, but the change it depends on is not durable yet.
     WaitForLog,
-    /// The reply may leave, until it has been handed to the kernel.
+    /// The reply may be sent, until it has been handed to the kernel.
     Write,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
     }
 }
 
-/// Longer times count as this one: a minute.
+/// Longer times are counted as this one: a minute.
 pub const STAGE_NS_MAX: u64 = 60_000_000_000;
 
 /// Two significant digits: a percentile is at most 1 % off.
@@ -63,8 +63,8 @@ pub struct StageCell {
     max_ns: u64,
 }
 
-/// What INFO shows of a [`StageCell`]. Count, sum and max are exact (times over
-/// [`STAGE_NS_MAX`] count as that); percentiles within 1 %.
+/// Statistics of a [`StageCell`] for INFO. Count, sum and max are exact (times over
+/// [`STAGE_NS_MAX`] count as that); percentiles are within 1 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StageSummary {
     pub count: u64,
@@ -96,7 +96,7 @@ impl StageCell {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// For whoever needs more than the summary: other percentiles, counts by range.
+    /// For statistics other than the summary: other percentiles, counts by range.
     pub fn histogram(&self) -> &Histogram<u32> {
         &self.histogram
     }
@@ -123,7 +123,8 @@ type CommandCells = [Option<Box<StageCell>>; Stage::COUNT];
 
 /// Times of all commands in all stages, of one reactor or, merged, of all.
 ///
-/// Commands are known by their index in the caller's table; the count is fixed when it is made.
+/// Commands are identified by their index in the caller's table; the number of commands is fixed at
+/// creation.
 #[derive(Debug, Clone, Default)]
 pub struct StageTimers {
     commands: Vec<CommandCells>,
@@ -136,13 +137,13 @@ impl StageTimers {
         }
     }
 
-    /// One time. A few nanoseconds; allocates on a pair's first record and when the range grows.
-    /// An index outside the table is a bug of the caller and panics.
+    /// Records one time. A few nanoseconds; allocates on a pair's first record and when the range
+    /// grows. Panics for an index outside the table, which is a bug of the caller.
     pub fn record(&mut self, command: usize, stage: Stage, ns: u64) {
         self.record_n(command, stage, ns, 1);
     }
 
-    /// The same time `times` over: a batch that was measured as one.
+    /// Records the same time `times` times: for a batch that was measured as a unit.
     pub fn record_n(&mut self, command: usize, stage: Stage, ns: u64, times: u32) {
         self.commands[command][stage.index()]
             .get_or_insert_with(|| Box::new(StageCell::new()))
@@ -176,17 +177,17 @@ impl StageTimers {
         }
     }
 
-    /// Forgets all times and gives their memory back.
+    /// Clears all times and frees their memory.
     pub fn reset(&mut self) {
         self.commands.fill_with(CommandCells::default);
     }
 }
 
-/// The processor's cycle counter as a clock: one reading is one instruction where the counter is
-/// steady, a call of the kernel's vDSO elsewhere.
+/// The processor's cycle counter as a clock: a reading is one instruction where the counter has a
+/// constant rate, and a call of the kernel's vDSO elsewhere.
 ///
-/// Calibrated when it is made (up to 200 ms the first time in a process); copies are cheap.
-/// Readings are only good for differences taken on the same machine.
+/// Calibrated when it is created (up to 200 ms the first time in a process); copies are cheap. Only
+/// differences of readings taken on the same machine are meaningful.
 #[derive(Debug, Clone)]
 pub struct CycleClock {
     source: Source,
@@ -220,7 +221,8 @@ impl CycleClock {
         Self { source, millisecond: MILLISECOND_NS }
     }
 
-    /// A raw reading. The unit is the machine's; [`CycleClock::delta_ns`] makes nanoseconds of two.
+    /// A raw reading in the machine's unit; [`CycleClock::delta_ns`] converts the difference of
+    /// two.
     #[inline]
     pub fn now(&self) -> u64 {
         match &self.source {
@@ -229,7 +231,7 @@ impl CycleClock {
         }
     }
 
-    /// Nanoseconds from one reading to a later one, zero if the order is the other way round.
+    /// Nanoseconds from one reading to a later one; zero if the order is reversed.
     #[inline]
     pub fn delta_ns(&self, earlier: u64, later: u64) -> u64 {
         match &self.source {
@@ -238,8 +240,8 @@ impl CycleClock {
         }
     }
 
-    /// Whether a millisecond has passed between two readings. Cheaper than [`CycleClock::delta_ns`], for
-    /// every request.
+    /// Whether a millisecond has passed between two readings. Cheaper than
+    /// [`CycleClock::delta_ns`], so it can be called for every request.
     #[inline]
     pub fn has_passed_ms(&self, earlier: u64, later: u64) -> bool {
         later.saturating_sub(earlier) >= self.millisecond
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_table_is_taken_over() {
+    fn merging_keeps_the_larger_table() {
         let mut total = StageTimers::default();
         let mut one = StageTimers::new(2);
         one.record(SET, Stage::Parse, 5);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_never_goes_back() {
+    fn the_clock_never_runs_backwards() {
         let clock = CycleClock::new();
         let first = clock.now();
         let second = clock.now();
@@ -335,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any way of spreading times over reactors gives the same total.
+        /// Any distribution of times over reactors gives the same total.
         #[test]
         fn merged_timers_equal_one_timer(
             times in prop::collection::vec((0_usize..3, 0_usize..4, any::<u64>(), 0_u32..64), 0..80)

@@ -10,13 +10,13 @@ pub struct UnixMs(pub u64);
 pub struct MonoNs(pub u64);
 
 impl MonoNs {
-    /// Nanoseconds from `earlier` to `self`, zero if the order is the other way round.
+    /// Nanoseconds from `earlier` to `self`; zero if the order is reversed.
     pub fn since(self, earlier: MonoNs) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Both clocks. A reactor reads them once per turn, and moves them on within a long turn.
+/// Both clocks. A reactor reads them once per turn, and updates them within a long turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub unix: UnixMs,
@@ -33,7 +33,7 @@ impl Now {
         Now { unix: UnixMs(unix_us / 1000), mono, fraction_us }
     }
 
-    /// The time `ns` nanoseconds later, by both clocks.
+    /// The time `ns` nanoseconds later, on both clocks.
     #[must_use]
     pub fn after(self, ns: u64) -> Now {
         let unix_us = self.unix.0.saturating_mul(1000) + u64::from(self.fraction_us);

@@ -1,5 +1,5 @@
-//! Amounts as people write them: bytes with a unit, percent of something, and the short form that
-//! INFO prints.
+//! Amounts as people write them: bytes with a unit, percentages, and the short form that INFO
+//! prints.
 
 use std::fmt;
 
@@ -18,15 +18,15 @@ pub enum AmountError {
     #[error("larger than 64 bits can hold")]
     TooLarge,
     /// A percentage outside 1 to 100.
-    #[error("a percentage goes from 1 to 100")]
+    #[error("a percentage must be between 1 and 100")]
     Percent,
 }
 
 /// Reads bytes as Redis writes them: digits and an optional unit, in any case.
 ///
-/// `k`, `m`, `g` count in thousands; `kb`, `mb`, `gb` in 1024; `b` or nothing is one byte. No sign,
-/// no fraction, no blanks. Unlike Redis a number that does not fit 64 bits is refused instead of
-/// wrapping around.
+/// `k`, `m`, `g` are powers of 1000; `kb`, `mb`, `gb` are powers of 1024; `b` or no unit is one
+/// byte. No sign, no fraction, no blanks. Unlike in Redis, a number that does not fit 64 bits is an
+/// error instead of wrapping around.
 pub fn parse_bytes(text: &str) -> Result<u64, AmountError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(unit_at);
@@ -77,7 +77,7 @@ pub fn human_bytes(bytes: u64) -> String {
 
 /// An upper bound: none, bytes, or a share of a larger whole.
 ///
-/// As text: `0` is none, `512mb` is bytes, `-5` is 5 percent of the whole.
+/// As text: `0` means no bound, `512mb` is bytes, `-5` is 5 percent of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Limit {
     #[default]
@@ -105,7 +105,7 @@ impl Limit {
         })
     }
 
-    /// The bound in bytes, given the whole; a share of something without bound has no bound.
+    /// The bound in bytes, given the whole; a share of an unbounded whole is unbounded.
     pub fn resolve(self, whole_bytes: Option<u64>) -> Option<u64> {
         match self {
             Self::None => None,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_bytes_is_refused() {
+    fn malformed_amounts_of_bytes_are_rejected() {
         for text in ["", "kb", "-1", "+1", " 1", "1 mb", "1.5gb", "10xx", "1mbb", "0x10", "1é"] {
             assert_eq!(parse_bytes(text), Err(AmountError::Malformed), "{text}");
         }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 use rustix::time::Timespec;
 
-use crate::context::Commons;
+use crate::context::GroupState;
 use crate::driver::{Socket, std_address};
 use crate::listener::Listener;
 use crate::peer::Peer;
@@ -21,17 +21,17 @@ use crate::reactor::{Deliveries, Delivery};
 use crate::signals::{Signal, Signals};
 use crate::tls::Tls;
 
-/// Answer to a signal.
+/// Response to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
     Continue,
-    /// Accept no more, drain, end.
+    /// Stop accepting, drain, end.
     Stop,
 }
 
 /// Connections taken from one listener before the others and the signals get their turn.
 const ACCEPTS_MAX: usize = 64;
-/// How long accepting rests after a failure that would only repeat.
+/// How long accepting pauses after a failure that would repeat at once.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const EVENTS_MAX: usize = 64;
 const SIGNALS: u64 = u64::MAX;
@@ -51,7 +51,7 @@ impl Stopper {
 
     pub(crate) fn stop(&self) {
         self.inner.0.store(true, Ordering::Release);
-        // Fails only if the counter is full, and then the loop is awake.
+        // Fails only if the counter is full; the loop is awake in that case.
         let _ = rustix::io::write(&self.inner.1, &1_u64.to_ne_bytes());
     }
 
@@ -65,20 +65,20 @@ pub(crate) trait Deliver: Send + Sync {
     fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer, tls: Option<Arc<Tls>>);
 }
 
-/// Hides the type of sessions from the acceptor, which has no use for it.
+/// Hides the type of sessions from the acceptor, which does not use it.
 pub(crate) struct DeliverTo<S> {
-    pub(crate) commons: Arc<Commons>,
+    pub(crate) group_state: Arc<GroupState>,
     pub(crate) deliveries: Deliveries<S>,
 }
 
 impl<S: Send> Deliver for DeliverTo<S> {
     fn deliver(&self, reactor: usize, socket: OwnedFd, peer: Peer, tls: Option<Arc<Tls>>) {
-        let id = self.commons.next_id();
-        self.commons.connection_opened(reactor);
+        let id = self.group_state.next_id();
+        self.group_state.connection_opened(reactor);
         let adopt = Delivery::Adopt { id, socket: Socket::Fd(socket), peer, tls };
         if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
             // The reactor has ended; dropping the socket closes the connection.
-            self.commons.connection_closed(reactor);
+            self.group_state.connection_closed(reactor);
         }
     }
 }
@@ -88,14 +88,14 @@ pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
     signals: Signals,
     stopper: Stopper,
-    commons: Arc<Commons>,
+    group_state: Arc<GroupState>,
     deliver: Arc<dyn Deliver>,
     placement: Placement,
     placer: Placer,
-    /// What descriptors allow; the rest of them is for the log and other files.
+    /// Connections that the descriptor limit allows; the rest is for the log and other files.
     connections_possible: u64,
-    /// Given up for a moment to accept and refuse a connection when descriptors run out; without
-    /// it such a connection would stay in the queue and wake the loop for ever.
+    /// Released for a moment to accept and refuse a connection when descriptors run out; without it
+    /// such a connection would stay in the queue and wake the loop indefinitely.
     spare: Option<OwnedFd>,
     keepalive_s: Option<u64>,
     is_resting: bool,
@@ -105,7 +105,7 @@ impl Acceptor {
     pub(crate) fn new(
         listeners: Vec<Listener>,
         signals: Signals,
-        commons: Arc<Commons>,
+        group_state: Arc<GroupState>,
         deliver: Arc<dyn Deliver>,
         placement: Placement,
         connections_possible: u64,
@@ -122,7 +122,7 @@ impl Acceptor {
             listeners,
             signals,
             stopper,
-            commons,
+            group_state,
             deliver,
             placement,
             placer: Placer::default(),
@@ -141,7 +141,7 @@ impl Acceptor {
         &self.listeners
     }
 
-    /// Accepts until stopped or until `on_signal` says so.
+    /// Accepts until stopped or until `on_signal` returns a stop.
     pub(crate) fn run(
         &mut self,
         mut on_signal: impl FnMut(Signal) -> Control,
@@ -151,7 +151,7 @@ impl Acceptor {
             self.apply_keepalive()?;
             events.clear();
             let timeout = self.is_resting.then_some(&REST);
-            self.commons.acceptor.count_wait();
+            self.group_state.acceptor.count_wait();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
                 Ok(0) => self.rest(false)?,
                 Ok(_) | Err(Errno::INTR) => {}
@@ -178,7 +178,7 @@ impl Acceptor {
     }
 
     fn apply_keepalive(&mut self) -> std::io::Result<()> {
-        let seconds = self.commons.limits.tcp_keepalive_s.get();
+        let seconds = self.group_state.limits.tcp_keepalive_s.get();
         if self.keepalive_s != Some(seconds) {
             self.keepalive_s = Some(seconds);
             for listener in &self.listeners {
@@ -191,7 +191,7 @@ impl Acceptor {
     fn accept(&mut self, listener: usize) -> std::io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTS_MAX {
-            self.commons.acceptor.count_call();
+            self.group_state.acceptor.count_call();
             match rustix::net::acceptfrom_with(&self.listeners[listener], flags) {
                 Ok((socket, remote)) => {
                     let remote = remote.and_then(std_address);
@@ -200,7 +200,7 @@ impl Acceptor {
                 Err(Errno::AGAIN) => break,
                 Err(error) if is_of_connection(error) => {}
                 Err(Errno::MFILE | Errno::NFILE) => {
-                    // The kernel looks for a descriptor before it looks for a connection.
+                    // The kernel allocates a descriptor before it checks for a connection.
                     if !is_readable(&self.listeners[listener])? {
                         break;
                     }
@@ -209,8 +209,8 @@ impl Acceptor {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%error, "accepting fails");
-                    self.commons.acceptor.count_error();
+                    tracing::error!(%error, "could not accept a connection");
+                    self.group_state.acceptor.count_error();
                     return self.rest(true);
                 }
             }
@@ -220,10 +220,10 @@ impl Acceptor {
 
     fn take(&mut self, listener: usize, socket: OwnedFd, remote: Option<std::net::SocketAddr>) {
         let connections_max =
-            self.commons.limits.connections_max.get().min(self.connections_possible);
+            self.group_state.limits.connections_max.get().min(self.connections_possible);
         let source = &self.listeners[listener];
-        if self.commons.connections.load(Ordering::Relaxed) as u64 >= connections_max {
-            self.commons.acceptor.count_over_limit();
+        if self.group_state.connections.load(Ordering::Relaxed) as u64 >= connections_max {
+            self.group_state.acceptor.count_over_limit();
             refuse(&socket, source.refusal());
             return;
         }
@@ -232,27 +232,27 @@ impl Acceptor {
         } else {
             source.local()
         };
-        self.commons.acceptor.count_accepted();
-        let reactor = self.placer.place(self.placement, &self.commons, remote);
+        self.group_state.acceptor.count_accepted();
+        let reactor = self.placer.place(self.placement, &self.group_state, remote);
         let tls = source.tls().cloned();
         self.deliver.deliver(reactor, socket, Peer { remote, local, listener }, tls);
     }
 
-    /// Frees the spare descriptor, accepts one connection with it and refuses that. False if
-    /// even this does not work now.
+    /// Frees the spare descriptor, accepts one connection with it and refuses it. False if even
+    /// this is impossible now.
     fn refuse_with_spare(&mut self, listener: usize) -> bool {
         let Some(spare) = self.spare.take() else {
             self.spare = open_spare();
-            self.commons.acceptor.count_error();
+            self.group_state.acceptor.count_error();
             return false;
         };
         drop(spare);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        self.commons.acceptor.count_call();
+        self.group_state.acceptor.count_call();
         let accepted = rustix::net::accept_with(&self.listeners[listener], flags);
         let is_done = match &accepted {
             Ok(socket) => {
-                self.commons.acceptor.count_no_descriptor();
+                self.group_state.acceptor.count_no_descriptor();
                 refuse(socket, self.listeners[listener].refusal());
                 true
             }
@@ -264,7 +264,7 @@ impl Acceptor {
         is_done && self.spare.is_some()
     }
 
-    /// Stops or restarts listening to the listeners.
+    /// Pauses or resumes all listeners.
     fn rest(&mut self, rests: bool) -> std::io::Result<()> {
         if rests == self.is_resting {
             return Ok(());
@@ -284,7 +284,7 @@ fn is_readable(listener: &Listener) -> std::io::Result<bool> {
     Ok(poll(&mut polled, Some(&Timespec::default()))? != 0)
 }
 
-/// Whether the failure belongs to the connection that was waiting and is gone, not to accepting.
+/// Whether the failure belongs to the waiting connection, which is gone, and not to accepting.
 // Source: accept(2), "Error handling"
 fn is_of_connection(error: Errno) -> bool {
     matches!(
@@ -302,10 +302,10 @@ fn is_of_connection(error: Errno) -> bool {
     )
 }
 
-/// As much of `refusal` as fits at once; the socket is closed by its owner.
+/// Sends as much of `refusal` as fits at once; the owner closes the socket.
 fn refuse(socket: &OwnedFd, refusal: &[u8]) {
     if !refusal.is_empty() {
-        // The peer may be gone already, and it is refused either way.
+        // The peer may have disconnected; it is refused either way.
         let _ = rustix::net::send(socket, refusal, SendFlags::NOSIGNAL);
     }
 }

@@ -1,38 +1,39 @@
-//! Load of a reactor, and when it gives connections away.
+//! Load of a reactor, and the decision to move connections away from it.
 
 use base::time::MonoNs;
 
 /// Load is measured over windows of this length.
 pub(crate) const WINDOW_NS: u64 = 100_000_000;
-/// What one window keeps of the old value, in percent: half of a change shows after two windows.
+/// Share of the old value that one window keeps, in percent: half of a change shows after two
+/// windows.
 const KEEP_PERCENT: u64 = 70;
-/// Below this nothing is worth moving: 10 %.
+/// Load below which no connection moves: 10 %.
 const OVERLOAD_PPM_MIN: u64 = 100_000;
 /// An overloaded reactor is at least 25 % busier than the least busy one...
 const OVERLOAD_PERCENT: u64 = 125;
 /// ...by at least 5 percentage points...
 const OVERLOAD_GAP_PPM: u64 = 50_000;
-/// ...for this many windows. The first one starts the count of work per connection.
+/// ...for this many windows. After the first one, work is counted per connection.
 const OVERLOAD_WINDOWS: u32 = 3;
-/// Connections given away at once.
-pub(crate) const GIFTS_MAX: usize = 16;
+/// Connections moved at once.
+pub(crate) const TRANSFERS_MAX: usize = 16;
 
 /// Shares of a reactor's time, smoothed, in parts per million.
 ///
-/// A reactor is busier than another one only if both say so. Where cores are shared, with other
-/// reactors or programs, the first alone says how the kernel handed them round: 16 reactors on one
-/// core moved connections all the time, each from one equally busy reactor to the other. The
-/// second alone makes one that has to share its core look like one that has less to do.
+/// A reactor is busier than another only if both measures agree. Where cores are shared with other
+/// reactors or programs, the first alone reflects only how the kernel scheduled them: 16 reactors
+/// on one core moved connections continuously between equally busy reactors. The second alone makes
+/// a reactor that shares its core look as if it had less to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// From the end of a wait to the next one.
+    /// Time from the end of a wait to the next one.
     pub(crate) busy_ppm: u32,
-    /// Of that what the reactor had a core for.
+    /// The part of it during which the reactor had a core.
     pub(crate) used_ppm: u32,
 }
 
 impl Load {
-    /// By how much this is more than the other one.
+    /// How much this load exceeds the other one.
     fn above(self, other: Load) -> u64 {
         let busy_ppm = self.busy_ppm.saturating_sub(other.busy_ppm);
         u64::from(busy_ppm.min(self.used_ppm.saturating_sub(other.used_ppm)))
@@ -59,9 +60,9 @@ impl LoadMeter {
         self.busy_ns += ns;
     }
 
-    /// The new load if a window ends at `now`. A reactor that slept through several windows
-    /// forgets several times. `cpu_ns` reads the thread's processor time, and is asked once per
-    /// window; `None`: nobody else has the core.
+    /// The new load if a window ends at `now`. After sleeping through several windows, the old
+    /// value decays several times. `cpu_ns` reads the thread's processor time, once per window;
+    /// `None`: no other thread uses the core.
     pub(crate) fn end_window(
         &mut self,
         now: MonoNs,
@@ -72,7 +73,8 @@ impl LoadMeter {
             return None;
         }
         let cpu_ns = cpu_ns();
-        // More than the busy time is what a wait used: a reactor that stays awake has nothing to do.
+        // Processor time above the busy time was spent in waits: a reactor that polls in its waits
+        // is idle.
         let used_ns = cpu_ns
             .map_or(self.busy_ns, |total| total.saturating_sub(self.cpu_ns).min(self.busy_ns));
         let windows = (elapsed / WINDOW_NS).min(32);
@@ -97,19 +99,19 @@ impl LoadMeter {
         self.cpu_ns
     }
 
-    /// When the window has to end even if nothing happens, so that the load seen by others falls.
+    /// Deadline of the window, even without events, so that the published load falls.
     pub(crate) fn deadline(&self) -> Option<MonoNs> {
         (self.load.busy_ppm > 1000).then_some(MonoNs(self.window_start.0 + WINDOW_NS))
     }
 }
 
-/// Load to be given to another reactor.
+/// Load to move to another reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gift {
+pub(crate) struct Transfer {
     pub(crate) to: usize,
-    /// How much load should go.
+    /// How much load should move.
     pub(crate) load_ppm: u64,
-    /// Giving more than this at once would only move the overload.
+    /// Moving more than this at once would only shift the overload.
     pub(crate) load_ppm_max: u64,
 }
 
@@ -119,19 +121,19 @@ pub(crate) struct Balance {
     overloaded_windows: u32,
 }
 
-/// What the balance wants.
+/// Decision at the end of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Nothing,
     /// Overload begins: count work per connection from now on.
     Measure,
-    Give(Gift),
+    Give(Transfer),
 }
 
 impl Balance {
     /// `loads` are those of all reactors, `own` is this one's position.
     pub(crate) fn decide(&mut self, own: usize, loads: &[Load]) -> Decision {
-        let Some(gift) = gift(own, loads) else {
+        let Some(transfer) = transfer(own, loads) else {
             self.overloaded_windows = 0;
             return Decision::Nothing;
         };
@@ -140,16 +142,16 @@ impl Balance {
             1 => Decision::Measure,
             OVERLOAD_WINDOWS => {
                 self.overloaded_windows = 0;
-                Decision::Give(gift)
+                Decision::Give(transfer)
             }
             _ => Decision::Nothing,
         }
     }
 }
 
-/// The reactor's excess over the mean goes to the least busy one. If all overloaded reactors do
-/// the same at once, the receiver ends at the mean.
-fn gift(own: usize, loads: &[Load]) -> Option<Gift> {
+/// The reactor's excess over the mean goes to the least busy one. If all overloaded reactors do the
+/// same at once, the receiver ends at the mean.
+fn transfer(own: usize, loads: &[Load]) -> Option<Transfer> {
     let mine = loads[own];
     let (to, &least) = loads.iter().enumerate().max_by_key(|(_, load)| mine.above(**load))?;
     let gap_ppm = mine.above(least);
@@ -161,12 +163,12 @@ fn gift(own: usize, loads: &[Load]) -> Option<Gift> {
     if !is_overloaded || used_ppm <= mean {
         return None;
     }
-    Some(Gift { to, load_ppm: used_ppm - mean, load_ppm_max: gap_ppm * 9 / 10 })
+    Some(Transfer { to, load_ppm: used_ppm - mean, load_ppm_max: gap_ppm * 9 / 10 })
 }
 
-/// Chooses what to give: positions in `costs` (work per connection; all of it made `load_ppm`),
-/// the largest that fit first.
-pub(crate) fn choose(costs: &[u64], load_ppm: u64, gift: Gift) -> Vec<usize> {
+/// Chooses the connections to move: positions in `costs` (work per connection, which together
+/// caused `load_ppm`), the largest that fit first.
+pub(crate) fn choose(costs: &[u64], load_ppm: u64, transfer: Transfer) -> Vec<usize> {
     let total: u64 = costs.iter().sum();
     if total == 0 {
         return Vec::new();
@@ -177,19 +179,19 @@ pub(crate) fn choose(costs: &[u64], load_ppm: u64, gift: Gift) -> Vec<usize> {
     let mut chosen = Vec::new();
     for index in order {
         let load = scale(costs[index], load_ppm, total);
-        let fits = if chosen.is_empty() { gift.load_ppm_max } else { gift.load_ppm };
+        let fits = if chosen.is_empty() { transfer.load_ppm_max } else { transfer.load_ppm };
         if given + load <= fits {
             given += load;
             chosen.push(index);
         }
-        if given >= gift.load_ppm || chosen.len() == GIFTS_MAX {
+        if given >= transfer.load_ppm || chosen.len() == TRANSFERS_MAX {
             break;
         }
     }
     chosen
 }
 
-/// `value * numerator / denominator` without overflow in between.
+/// `value * numerator / denominator` without intermediate overflow.
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     let scaled = u128::from(value) * u128::from(numerator) / u128::from(denominator);
     u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -199,7 +201,7 @@ fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Of reactors that have cores to themselves.
+    /// Loads of reactors on dedicated cores.
     fn loads<const COUNT: usize>(ppm: [u32; COUNT]) -> [Load; COUNT] {
         ppm.map(|ppm| Load { busy_ppm: ppm, used_ppm: ppm })
     }
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_had_the_core_for_is_not_used() {
+    fn core_time_of_other_threads_is_not_used() {
         let mut meter = LoadMeter::default();
         let (mut now, mut cpu_ns) = (MonoNs(0), 0);
         for _ in 0..20 {
@@ -234,7 +236,7 @@ mod tests {
         }
         assert!((990_000..=1_000_000).contains(&meter.load.busy_ppm), "{:?}", meter.load);
         assert!((245_000..=250_000).contains(&meter.load.used_ppm), "{:?}", meter.load);
-        // A wait that stays awake uses its core, and is not busy.
+        // A wait that polls uses its core, but is not busy.
         for _ in 0..20 {
             meter.add_busy(WINDOW_NS / 10);
             now.0 += WINDOW_NS;
@@ -245,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn gives_only_after_lasting_overload() {
+    fn load_moves_only_after_lasting_overload() {
         let loads = loads([900_000, 100_000]);
         let mut balance = Balance::default();
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
         assert_eq!(balance.decide(0, &loads), Decision::Nothing);
-        let gift = Gift { to: 1, load_ppm: 400_000, load_ppm_max: 720_000 };
-        assert_eq!(balance.decide(0, &loads), Decision::Give(gift));
+        let transfer = Transfer { to: 1, load_ppm: 400_000, load_ppm_max: 720_000 };
+        assert_eq!(balance.decide(0, &loads), Decision::Give(transfer));
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
         assert_eq!(balance.decide(0, &self::loads([500_000, 490_000])), Decision::Nothing);
         assert_eq!(balance.decide(0, &loads), Decision::Measure);
@@ -259,31 +261,31 @@ mod tests {
 
     #[test]
     fn small_or_similar_loads_stay() {
-        assert_eq!(gift(0, &loads([90_000, 0])), None);
-        assert_eq!(gift(0, &loads([600_000, 500_000])), None);
-        assert_eq!(gift(1, &loads([900_000, 100_000])), None);
-        assert_eq!(gift(0, &loads([900_000])), None);
+        assert_eq!(transfer(0, &loads([90_000, 0])), None);
+        assert_eq!(transfer(0, &loads([600_000, 500_000])), None);
+        assert_eq!(transfer(1, &loads([900_000, 100_000])), None);
+        assert_eq!(transfer(0, &loads([900_000])), None);
     }
 
     #[test]
-    fn who_waits_for_a_core_gives_and_gets_nothing() {
+    fn a_reactor_waiting_for_a_core_neither_gives_nor_receives() {
         let load = |busy_ppm, used_ppm| Load { busy_ppm, used_ppm };
-        // Both share a core, and the first had less luck with it.
-        assert_eq!(gift(0, &[load(900_000, 300_000), load(400_000, 300_000)]), None);
+        // Both share a core, and the first got less of it.
+        assert_eq!(transfer(0, &[load(900_000, 300_000), load(400_000, 300_000)]), None);
         // The second shares its core with another program, and has no time left.
-        assert_eq!(gift(0, &[load(950_000, 950_000), load(950_000, 450_000)]), None);
-        // It has time left, whatever the first shares its core with.
-        let found = gift(0, &[load(1_000_000, 600_000), load(200_000, 200_000)]);
-        assert_eq!(found, Some(Gift { to: 1, load_ppm: 200_000, load_ppm_max: 360_000 }));
+        assert_eq!(transfer(0, &[load(950_000, 950_000), load(950_000, 450_000)]), None);
+        // It has time left, whatever shares the first one's core.
+        let found = transfer(0, &[load(1_000_000, 600_000), load(200_000, 200_000)]);
+        assert_eq!(found, Some(Transfer { to: 1, load_ppm: 200_000, load_ppm_max: 360_000 }));
     }
 
     #[test]
-    fn gives_large_connections_but_not_the_whole_overload() {
-        let gift = Gift { to: 1, load_ppm: 400_000, load_ppm_max: 720_000 };
-        assert_eq!(choose(&[10], 900_000, gift), Vec::<usize>::new());
-        assert_eq!(choose(&[10, 10], 900_000, gift), [0]);
-        assert_eq!(choose(&[0, 0], 900_000, gift), Vec::<usize>::new());
-        assert_eq!(choose(&[1; 100], 900_000, gift).len(), GIFTS_MAX);
-        assert_eq!(choose(&[6, 2, 1], 900_000, gift), [0]);
+    fn large_connections_move_but_not_the_whole_overload() {
+        let transfer = Transfer { to: 1, load_ppm: 400_000, load_ppm_max: 720_000 };
+        assert_eq!(choose(&[10], 900_000, transfer), Vec::<usize>::new());
+        assert_eq!(choose(&[10, 10], 900_000, transfer), [0]);
+        assert_eq!(choose(&[0, 0], 900_000, transfer), Vec::<usize>::new());
+        assert_eq!(choose(&[1; 100], 900_000, transfer).len(), TRANSFERS_MAX);
+        assert_eq!(choose(&[6, 2, 1], 900_000, transfer), [0]);
     }
 }

@@ -1,4 +1,4 @@
-//! One connection, the table of a reactor's connections, and what handlers see of it.
+//! One connection, the table of a reactor's connections, and the view of it that handlers get.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::peer::{ConnId, Peer};
 use crate::tls::Channel;
 use crate::token::Token;
 
-/// Size of the one input buffer, and so the most that is read from a socket in one turn: the
-/// share in bytes of one connection. The handler's share in requests is [`crate::Next::Again`].
+/// Size of the one input buffer, and so the maximum that is read from a socket in one turn: one
+/// connection's share in bytes. The handler's share in requests is [`crate::Next::Again`].
 pub(crate) const INPUT_BYTES: usize = 256 * 1024;
-/// Kept input up to this long is copied to the front of the reactor's buffer and completed there;
+/// Kept input up to this length is copied to the front of the reactor's buffer and completed there;
 /// longer input is read in place.
 const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
 
@@ -24,7 +24,7 @@ const REJOIN_BYTES_MAX: usize = INPUT_BYTES / 4;
 pub(crate) struct Stops(u8);
 
 impl Stops {
-    /// The handler said so.
+    /// The handler paused it.
     pub(crate) const PAUSED: Stops = Stops(1);
     /// Complete requests wait in the input for the next turn.
     pub(crate) const AGAIN: Stops = Stops(2);
@@ -32,7 +32,7 @@ impl Stops {
     pub(crate) const FULL: Stops = Stops(4);
     /// The reactor holds too much output.
     pub(crate) const STALLED: Stops = Stops(8);
-    /// A file is on its way to the peer.
+    /// An attached file is being sent to the peer.
     pub(crate) const SENDING: Stops = Stops(16);
 
     pub(crate) fn any(self) -> bool {
@@ -52,19 +52,20 @@ impl Stops {
     }
 }
 
-/// How far a connection is in its life.
+/// Stage in the lifetime of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// Nothing is read any more; closed when the output is sent.
+    /// No input is read any more; closed when the output is sent.
     Closing,
-    /// Everything is sent and our side is shut down. What the peer still sends is thrown away
-    /// for a moment, because closing with unread input would make the kernel reset the
-    /// connection and the peer lose our last words.
+    /// Everything is sent and our side is shut down. Input that still arrives is discarded for a
+    /// moment, because closing with unread input would make the kernel reset the connection and the
+    /// peer lose the last reply.
     Lingering,
 }
 
-/// What a connection costs its reactor, the session aside: for the accounts of its owner.
+/// Memory that a connection costs its reactor, without the session: for the memory accounting of
+/// the program.
 pub const CONNECTION_BYTES: usize = size_of::<Connection<()>>();
 
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
@@ -78,25 +79,26 @@ pub(crate) struct Connection<S> {
     pub(crate) input: Input,
     /// TLS between the socket and the two buffers. Boxed, because few connections have it.
     pub(crate) channel: Option<Box<Channel>>,
-    /// Unread bytes that must be there before the handler is called.
+    /// Unread bytes required before the handler is called.
     pub(crate) needed: usize,
     pub(crate) opened_at: MonoNs,
     pub(crate) last_activity: MonoNs,
     /// Held bytes as last added to the reactor's sum.
     pub(crate) held_counted: usize,
-    /// Work done for this connection while its reactor is overloaded: bytes, and a lump per read.
+    /// Work done for this connection while its reactor is overloaded: bytes, and a fixed cost per
+    /// read.
     pub(crate) recent_cost: u64,
     pub(crate) phase: Phase,
     pub(crate) stops: Stops,
     pub(crate) interest: Interest,
-    /// The driver knows the socket.
+    /// Whether the driver watches the socket.
     pub(crate) is_watched: bool,
-    /// In the reactor's list of holders.
+    /// Whether it is in the reactor's list of holders.
     pub(crate) is_holder: bool,
-    /// Input was thrown away by closing: linger.
+    /// Whether closing discarded input, so that the connection must linger.
     pub(crate) must_linger: bool,
-    /// The handler knows that the peer has left.
-    pub(crate) left_told: bool,
+    /// Whether the handler has been notified that the peer left.
+    pub(crate) peer_left_reported: bool,
 }
 
 impl<S> Connection<S> {
@@ -127,11 +129,11 @@ impl<S> Connection<S> {
             is_watched: false,
             is_holder: false,
             must_linger: false,
-            left_told: false,
+            peer_left_reported: false,
         }
     }
 
-    /// Whether its next bytes go to the reactor's buffer, behind a copy of those that are kept.
+    /// Whether its next bytes are read into the reactor's buffer, after a copy of the kept input.
     pub(crate) fn reads_shared(&self) -> bool {
         self.input.unread().len() <= REJOIN_BYTES_MAX && self.needed <= INPUT_BYTES
     }
@@ -140,15 +142,15 @@ impl<S> Connection<S> {
         self.phase == Phase::Lingering || (self.phase == Phase::Open && !self.stops.any())
     }
 
-    /// What the driver should report, given whether sending waits for the peer.
+    /// What the driver should report, given whether sending is blocked by the peer.
     ///
-    /// A connection that only waits for its next turn is about to be read again: changing the
+    /// A connection that only waits for its next turn will be read again soon: changing the
     /// interest twice would cost more than an event or two that are ignored.
-    pub(crate) fn wanted(&self, is_blocked: bool) -> Interest {
+    pub(crate) fn required_interest(&self, is_blocked: bool) -> Interest {
         let waits_for_turn = self.phase == Phase::Open && self.stops == Stops::AGAIN;
         let input = if self.wants_read() || waits_for_turn {
             Interest::READ
-        } else if self.stops.has(Stops::PAUSED) && !self.left_told {
+        } else if self.stops.has(Stops::PAUSED) && !self.peer_left_reported {
             Interest::HANGUP
         } else {
             Interest::NONE
@@ -178,7 +180,7 @@ impl<S> Connection<S> {
     }
 }
 
-/// What a program may want to list about a connection.
+/// Information about a connection, for lists of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnInfo {
     pub id: ConnId,
@@ -193,18 +195,18 @@ pub struct ConnInfo {
     pub held_bytes: usize,
     /// Bytes of an attached file that the kernel does not have yet.
     pub attached_bytes: u64,
-    /// What the kernel has taken since the connection began, files included. With TLS it may shrink by
-    /// some hundred bytes when more is encrypted: see `Output::sent_bytes`.
+    /// Bytes that the kernel has taken since the connection began, files included. With TLS it may
+    /// shrink by some hundred bytes when more is encrypted: see `Output::sent_bytes`.
     pub sent_bytes: u64,
-    /// Heap memory of what is kept of the input, and of the output.
+    /// Heap memory of the kept input, and of the output.
     pub input_heap_bytes: usize,
     pub output_heap_bytes: usize,
-    /// Heap memory of all buffers, those of TLS included.
+    /// Heap memory of all buffers, including those of TLS.
     pub buffer_bytes: usize,
     pub opened_at: MonoNs,
     pub last_activity: MonoNs,
-    /// The handshake of TLS is not over. What is waited for meanwhile is bounded here: by
-    /// `handshake_timeout_ms` and `handshakes_max` of [`crate::Limits`].
+    /// Whether the TLS handshake is unfinished. `handshake_timeout_ms` and `handshakes_max` of
+    /// [`crate::Limits`] bound that state.
     pub is_in_handshake: bool,
 }
 
@@ -268,7 +270,7 @@ impl<S> Table<S> {
         self.by_id.get(&id).copied()
     }
 
-    /// In order of position. O(slots), as is everything that looks at all connections.
+    /// In order of position. O(slots), as is every operation on all connections.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut Connection<S>)> {
         (0..).zip(&mut self.slots).filter_map(|(index, slot)| {
             let token = Token::new(index, slot.generation);
@@ -300,7 +302,7 @@ pub struct Connections<'a, S> {
 }
 
 impl<S> Connections<'_, S> {
-    /// None if the connection is gone, is being closed, or lives on another reactor.
+    /// None if the connection is gone, is being closed, or is on another reactor.
     pub fn get_mut(&mut self, id: ConnId) -> Option<(&mut S, &mut Output)> {
         let token = self.table.token(id)?;
         let connection = self.table.get_mut(token)?;
@@ -332,7 +334,7 @@ impl<S> Connections<'_, S> {
         self.len() == 0
     }
 
-    /// Every connection, those being closed included. O(n).
+    /// Every connection, including those being closed. O(n).
     pub fn list(&mut self) -> impl Iterator<Item = (ConnInfo, &mut S)> {
         self.table.iter_mut().map(|(_, connection)| (connection.info(), &mut connection.session))
     }
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_does_not_find_the_next_tenant() {
+    fn an_old_token_does_not_find_the_successor() {
         let mut table = Table::new();
         let first = table.insert(connection(1));
         assert!(table.remove(first).is_some());

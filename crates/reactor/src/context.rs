@@ -1,4 +1,4 @@
-//! What a handler may ask of its reactor.
+//! The operations that a reactor offers its handler.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::stats::{AcceptorStats, Counters, ReactorStats};
 use crate::timers::Timers;
 use crate::tls::{Channel, Tls};
 
-/// What all threads of a group share.
+/// State shared by all threads of a group.
 #[derive(Debug)]
-pub(crate) struct Commons {
+pub(crate) struct GroupState {
     pub(crate) limits: Arc<Limits>,
-    pub(crate) stations: Box<[Station]>,
+    pub(crate) slots: Box<[ReactorSlot]>,
     pub(crate) next_id: AtomicU64,
     /// Open connections of the process.
     pub(crate) connections: AtomicUsize,
     pub(crate) acceptor: AcceptorStats,
 }
 
-/// What is known outside about one reactor.
+/// State of one reactor that other threads read.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Station {
+pub(crate) struct ReactorSlot {
     pub(crate) waker: Waker,
     pub(crate) stats: ReactorStats,
     /// [`Load`]
     busy_ppm: AtomicU32,
     used_ppm: AtomicU32,
-    /// How often it was published.
+    /// How often the load was published.
     pub(crate) windows: AtomicU64,
-    /// Connections placed here, those on their way included.
+    /// Connections placed here, including those not delivered yet.
     pub(crate) connections: AtomicUsize,
 }
 
-impl Station {
+impl ReactorSlot {
     pub(crate) fn publish_load(&self, load: Load) {
         self.busy_ppm.store(load.busy_ppm, Ordering::Relaxed);
         self.used_ppm.store(load.used_ppm, Ordering::Relaxed);
     }
 
-    /// Of the last windows.
+    /// Load over the last windows.
     pub(crate) fn load(&self) -> Load {
         Load {
             busy_ppm: self.busy_ppm.load(Ordering::Relaxed),
@@ -55,9 +55,9 @@ impl Station {
     }
 }
 
-impl Commons {
-    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> Commons {
-        let station = |waker| Station {
+impl GroupState {
+    pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> GroupState {
+        let slot = |waker| ReactorSlot {
             waker,
             stats: ReactorStats::default(),
             busy_ppm: AtomicU32::new(0),
@@ -65,9 +65,9 @@ impl Commons {
             windows: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
         };
-        Commons {
+        GroupState {
             limits,
-            stations: wakers.into_iter().map(station).collect(),
+            slots: wakers.into_iter().map(slot).collect(),
             next_id: AtomicU64::new(1),
             connections: AtomicUsize::new(0),
             acceptor: AcceptorStats::default(),
@@ -78,40 +78,40 @@ impl Commons {
         ConnId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A connection goes to reactor `index`.
+    /// Counts a connection placed on reactor `index`.
     pub(crate) fn connection_opened(&self, index: usize) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.stations[index].connections.fetch_add(1, Ordering::Relaxed);
+        self.slots[index].connections.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn connection_closed(&self, index: usize) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        self.stations[index].connections.fetch_sub(1, Ordering::Relaxed);
+        self.slots[index].connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn connection_moved(&self, from: usize, to: usize) {
-        self.stations[from].connections.fetch_sub(1, Ordering::Relaxed);
-        self.stations[to].connections.fetch_add(1, Ordering::Relaxed);
+        self.slots[from].connections.fetch_sub(1, Ordering::Relaxed);
+        self.slots[to].connections.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// How a group is reached from outside of its reactors; given to whoever makes the handlers.
+/// Access to a group from outside its reactors; passed to the function that makes the handlers.
 #[derive(Debug)]
 pub struct Links<M> {
-    pub(crate) commons: Arc<Commons>,
+    pub(crate) group_state: Arc<GroupState>,
     pub(crate) mailboxes: Arc<[Mailbox<M>]>,
 }
 
 impl<M> Clone for Links<M> {
     fn clone(&self) -> Self {
-        Links { commons: Arc::clone(&self.commons), mailboxes: Arc::clone(&self.mailboxes) }
+        Links { group_state: Arc::clone(&self.group_state), mailboxes: Arc::clone(&self.mailboxes) }
     }
 }
 
 impl<M> Links<M> {
     pub(crate) fn new(limits: Arc<Limits>, wakers: Vec<Waker>) -> Links<M> {
         let mailboxes = wakers.iter().cloned().map(Mailbox::new).collect();
-        Links { commons: Arc::new(Commons::new(limits, wakers)), mailboxes }
+        Links { group_state: Arc::new(GroupState::new(limits, wakers)), mailboxes }
     }
 
     pub fn reactors(&self) -> usize {
@@ -123,63 +123,63 @@ impl<M> Links<M> {
     }
 
     pub fn wakers(&self) -> impl Iterator<Item = Waker> {
-        self.commons.stations.iter().map(|station| station.waker.clone())
+        self.group_state.slots.iter().map(|slot| slot.waker.clone())
     }
 
-    /// Has one reactor run a turn; see [`Waker::wake`].
+    /// Makes one reactor run a turn; see [`Waker::wake`].
     pub fn wake(&self, reactor: usize) {
-        self.commons.stations[reactor].waker.wake();
+        self.group_state.slots[reactor].waker.wake();
     }
 
     pub fn limits(&self) -> &Arc<Limits> {
-        &self.commons.limits
+        &self.group_state.limits
     }
 
     /// Counters of one reactor.
     pub fn stats(&self, reactor: usize) -> Counters {
-        self.commons.stations[reactor].stats.read()
+        self.group_state.slots[reactor].stats.read()
     }
 
-    /// Counters of all reactors together.
+    /// Counters summed over all reactors.
     pub fn stats_sum(&self) -> Counters {
         let mut sum = Counters::default();
-        for station in &self.commons.stations {
-            sum += station.stats.read();
+        for slot in &self.group_state.slots {
+            sum += slot.stats.read();
         }
         sum
     }
 
     pub fn acceptor_stats(&self) -> &AcceptorStats {
-        &self.commons.acceptor
+        &self.group_state.acceptor
     }
 
     /// Busy share of a reactor over about the last half second, in parts per million.
     pub fn load_ppm(&self, reactor: usize) -> u32 {
-        self.commons.stations[reactor].load().busy_ppm
+        self.group_state.slots[reactor].load().busy_ppm
     }
 
     /// Open connections of the process.
     pub fn connections(&self) -> usize {
-        self.commons.connections.load(Ordering::Relaxed)
+        self.group_state.connections.load(Ordering::Relaxed)
     }
 }
 
-/// A wish of the handler about a connection, carried out before the loop waits.
+/// A handler's request about a connection, carried out before the loop waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     Close(ConnId),
     Abort(ConnId),
     Reset(ConnId),
 }
 
-/// A connection that the handler brings.
+/// A connection that the handler adopts.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) id: ConnId,
     pub(crate) socket: OwnedFd,
     pub(crate) peer: Peer,
     pub(crate) channel: Option<Box<Channel>>,
-    /// The first bytes may be there already.
+    /// Whether its first bytes may have arrived already.
     pub(crate) reads: bool,
 }
 
@@ -193,15 +193,15 @@ pub(crate) struct Core<M> {
     pub(crate) is_draining: bool,
     pub(crate) timers: Timers,
     pub(crate) resumed: Vec<ConnId>,
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) actions: Vec<Action>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// The handler asked for the end, with connections closed at this time at the latest.
+    /// Set when the handler asked the reactor to end: the time by which connections are closed.
     pub(crate) ends_until: Option<MonoNs>,
-    /// The next turn begins at once.
+    /// Whether the next turn begins at once.
     pub(crate) polls: bool,
-    /// The next wait stays awake for so long before it sleeps.
+    /// Time that the next wait polls before it sleeps.
     pub(crate) spin_ns: u64,
-    /// Mail of this turn by addressee, delivered at its end with one lock each.
+    /// Mail of this turn by receiver, delivered at the end of the turn with one lock each.
     pub(crate) outbox: Vec<Vec<M>>,
     pub(crate) counters: Counters,
     pub(crate) links: Links<M>,
@@ -217,7 +217,7 @@ impl<M> Core<M> {
             is_draining: false,
             timers: Timers::default(),
             resumed: Vec::new(),
-            wishes: Vec::new(),
+            actions: Vec::new(),
             arrivals: Vec::new(),
             ends_until: None,
             polls: false,
@@ -229,7 +229,7 @@ impl<M> Core<M> {
     }
 
     pub(crate) fn limits(&self) -> &Limits {
-        &self.links.commons.limits
+        &self.links.group_state.limits
     }
 
     /// Delivers the mail of this turn.
@@ -253,7 +253,7 @@ impl<'a, M> Context<'a, M> {
         Context { core }
     }
 
-    /// Both clocks as they were when the turn began.
+    /// Both clocks as read at the start of the turn.
     pub fn now(&self) -> Now {
         self.core.now
     }
@@ -263,7 +263,7 @@ impl<'a, M> Context<'a, M> {
         self.core.index
     }
 
-    /// How many reactors the group has.
+    /// The number of reactors in the group.
     pub fn reactors(&self) -> usize {
         self.core.links.reactors()
     }
@@ -273,7 +273,7 @@ impl<'a, M> Context<'a, M> {
         self.core.level
     }
 
-    /// Opens the gates up to `level` on all connections of this reactor; what waited for them is
+    /// Opens the gates up to `level` on all connections of this reactor; the released output is
     /// sent before the loop waits. The level only rises. Free when nothing is held.
     pub fn set_level(&mut self, level: u64) {
         if level > self.core.level {
@@ -282,20 +282,20 @@ impl<'a, M> Context<'a, M> {
         }
     }
 
-    /// Begins the next turn at once, whether something is ready or not: for a handler that wants
-    /// to know whether there is more to do before it acts on what it has.
+    /// Begins the next turn at once, whether a socket is ready or not: for a handler that checks
+    /// for more work before it acts on what it has.
     pub fn poll(&mut self) {
         self.core.polls = true;
     }
 
-    /// Has the next wait look for events over and over for up to `ns` before it sleeps: for a
-    /// handler that knows that something comes soon. A core that never sleeps in between is woken
-    /// faster, by the disk as well; whatever else wants to run on this core comes first.
+    /// Makes the next wait poll for events for up to `ns` before it sleeps: for a handler that
+    /// expects an event soon. A core that does not sleep in between reacts faster, to the disk as
+    /// well; other runnable threads of this core run first.
     pub fn spin(&mut self, ns: u64) {
         self.core.spin_ns = ns;
     }
 
-    /// Sends mail to a reactor (to this one too), delivered at the end of the turn.
+    /// Sends mail to any reactor, including this one, delivered at the end of the turn.
     pub fn send(&mut self, reactor: usize, mail: M) -> Result<(), Undelivered<M>> {
         let waiting = self.core.links.mailboxes[reactor].inbox.len();
         let outbox = &mut self.core.outbox[reactor];
@@ -323,30 +323,31 @@ impl<'a, M> Context<'a, M> {
 
     /// Closes a connection of this reactor when its output is sent.
     pub fn close(&mut self, id: ConnId) {
-        self.core.wishes.push(Wish::Close(id));
+        self.core.actions.push(Action::Close(id));
     }
 
     /// Closes a connection of this reactor and drops its output.
     pub fn abort(&mut self, id: ConnId) {
-        self.core.wishes.push(Wish::Abort(id));
+        self.core.actions.push(Action::Abort(id));
     }
 
-    /// The same, and the kernel drops what it has not sent yet and resets the connection: for a peer that
-    /// does not take what is sent to it, or that must not mistake a part of an answer for the whole.
+    /// Like [`Context::abort`], and the kernel drops its unsent bytes and resets the connection:
+    /// for a peer that does not read its replies, or that must not mistake a part of an answer for
+    /// the whole.
     pub fn reset(&mut self, id: ConnId) {
-        self.core.wishes.push(Wish::Reset(id));
+        self.core.actions.push(Action::Reset(id));
     }
 
-    /// Takes a connection that the handler has accepted or is making: a stream socket that does not
-    /// block. It is opened when the callback has returned; `reads`: its first bytes may be there
-    /// already and are looked for at once, before the kernel is asked to report any. Bounding their
-    /// number is up to the handler.
+    /// Takes a connection that the handler has accepted or is connecting: a non-blocking stream
+    /// socket. It is opened after the callback has returned. `reads`: its first bytes may have
+    /// arrived already, so it is read at once, before the kernel is asked to report any. The
+    /// handler must bound the number of such connections.
     pub fn adopt(&mut self, socket: OwnedFd, peer: Peer, reads: bool) -> ConnId {
         self.take(socket, peer, None, reads)
     }
 
-    /// The same for an accepted connection that speaks TLS: its handler sees plain bytes. The first bytes
-    /// are looked for at once.
+    /// Like [`Context::adopt`], for an accepted connection that speaks TLS: its handler sees plain
+    /// bytes. It is read at once.
     pub fn adopt_tls(
         &mut self,
         socket: OwnedFd,
@@ -363,30 +364,29 @@ impl<'a, M> Context<'a, M> {
         channel: Option<Box<Channel>>,
         reads: bool,
     ) -> ConnId {
-        let id = self.core.links.commons.next_id();
-        self.core.links.commons.connection_opened(self.core.index);
+        let id = self.core.links.group_state.next_id();
+        self.core.links.group_state.connection_opened(self.core.index);
         self.core.arrivals.push(Arrival { id, socket, peer, channel, reads });
         id
     }
 
-    /// Whether connections were handed over that are not open yet.
+    /// Whether adopted connections are not open yet.
     pub fn has_arrivals(&self) -> bool {
         !self.core.arrivals.is_empty()
     }
 
-    /// Ends this reactor as [`crate::Group::shutdown`] does, with `until` as the last moment for
-    /// connections.
+    /// Ends this reactor as [`crate::Group::shutdown`] does; connections are closed by `until`.
     pub fn end(&mut self, until: MonoNs) {
         self.core.ends_until = Some(until);
     }
 
     /// Calls [`crate::Handler::timer`] with `token` in the first turn at or after `at`. Timers
-    /// cannot be taken back.
+    /// cannot be cancelled.
     pub fn set_timer(&mut self, at: MonoNs, token: u64) {
         self.core.timers.set(at, token);
     }
 
-    /// Counters of this reactor, up to now.
+    /// Current counters of this reactor.
     pub fn stats(&self) -> &Counters {
         &self.core.counters
     }

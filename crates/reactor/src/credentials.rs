@@ -1,4 +1,4 @@
-//! What listeners with TLS show of themselves and ask of clients, from files.
+//! Certificates, keys and client rules of listeners with TLS, from files.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -13,35 +13,35 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, version};
 
-/// A bundle of every authority of the world has 250 KB.
+/// A bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What an error is about.
+/// The file that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsPart {
-    /// The server's certificate, and those between it and its authority.
+    /// The server's certificate and the intermediate ones up to its authority.
     Certificate,
     Key,
-    /// Those whose clients are let in.
+    /// The authorities whose clients are accepted.
     Authorities,
     Versions,
 }
 
-/// Why connections cannot be encrypted as somebody wants it.
+/// Why TLS cannot be set up as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{}: {error}", path.display())]
     Read { part: TlsPart, path: Box<Path>, error: io::Error },
-    /// `fault` has nothing of what is in the file.
+    /// `fault` contains nothing of the file's content.
     #[error("{}: {fault}", path.display())]
     Form { part: TlsPart, path: Box<Path>, fault: Box<str> },
-    #[error("{}: there is no certificate in it", path.display())]
+    #[error("{}: no certificate found", path.display())]
     NoCertificate { part: TlsPart, path: Box<Path> },
     #[error("{}: {error}", path.display())]
     Refused { part: TlsPart, path: Box<Path>, error: rustls::Error },
-    #[error("the authorities of clients: {0}")]
+    #[error("invalid client authorities: {0}")]
     Verifier(#[from] VerifierBuilderError),
-    #[error("the TLS library: {0}")]
+    #[error("TLS library: {0}")]
     Library(#[from] rustls::Error),
 }
 
@@ -58,14 +58,14 @@ impl TlsError {
     }
 }
 
-/// Text with certificates or a key, and the file that it is of.
+/// Text with certificates or a key, and the path of its file.
 pub struct Pem {
     part: TlsPart,
     path: Box<Path>,
     text: Vec<u8>,
 }
 
-/// Without the text: it may be a key.
+/// Omits the text: it may be a key.
 impl std::fmt::Debug for Pem {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -77,22 +77,23 @@ impl std::fmt::Debug for Pem {
 }
 
 impl Pem {
-    /// Text that was read before.
+    /// Wraps text that was read before.
     pub fn new(part: TlsPart, path: &Path, text: Vec<u8>) -> Pem {
         Pem { part, path: path.into(), text }
     }
 
-    /// Reads a regular file of at most 4 MiB. Blocks for the disk, but not for who writes to a pipe.
+    /// Reads a regular file of at most 4 MiB. Blocks for the disk, but not for the writer of a
+    /// pipe.
     pub fn read(part: TlsPart, path: &Path) -> Result<Pem, TlsError> {
         let fault = |error| TlsError::Read { part, path: path.into(), error };
         let mut text = Vec::new();
-        // NONBLOCK: to open a pipe takes until somebody writes.
+        // NONBLOCK: opening a pipe would block until another process writes to it.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(flags.bits());
         let file = options.open(path).map_err(fault)?;
         if !file.metadata().map_err(fault)?.is_file() {
-            return Err(fault(io::Error::other("it is no regular file")));
+            return Err(fault(io::Error::other("not a regular file")));
         }
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(fault)?;
         if text.len() as u64 > FILE_BYTES_MAX {
@@ -126,14 +127,12 @@ impl Pem {
         Ok(store)
     }
 
-    /// Two errors of the library quote the file, and a key whose line ends became spaces is one line:
-    /// all of it would stand in logs and answers.
+    /// Two errors of the library quote the file, and a key whose line ends became spaces is a
+    /// single line: the whole key would appear in logs and answers.
     fn malformed(&self, error: &pem::Error) -> TlsError {
         let fault: Box<str> = match error {
             pem::Error::MissingSectionEnd { .. } => "a section does not end".into(),
-            pem::Error::IllegalSectionStart { .. } => {
-                "a section does not begin as it should".into()
-            }
+            pem::Error::IllegalSectionStart { .. } => "malformed start of a section".into(),
             other => other.to_string().into_boxed_str(),
         };
         TlsError::Form { part: self.part, path: self.path.clone(), fault }
@@ -144,17 +143,17 @@ impl Pem {
     }
 }
 
-/// Whether clients show certificates, and of which authorities.
+/// Whether clients present certificates, and of which authorities.
 #[derive(Debug)]
 pub enum TlsClients {
-    /// They are not asked.
-    Anybody,
-    /// They may come without one, but not with a bad one.
+    /// No certificate is requested.
+    NotAsked,
+    /// A certificate is optional, but a bad one is rejected.
     Optional(Pem),
     Required(Pem),
 }
 
-/// Versions of TLS that are spoken.
+/// Accepted versions of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersions {
     Both,
@@ -162,22 +161,22 @@ pub enum TlsVersions {
     Tls13,
 }
 
-/// Everything that handshakes go by.
+/// All settings of handshakes.
 #[derive(Debug)]
 pub struct TlsRules<'a> {
-    /// The server's certificate first, then those between it and its authority.
+    /// The server's certificate first, followed by the intermediate ones up to its authority.
     pub certificates: &'a Pem,
     /// The key of the first of them.
     pub key: &'a Pem,
     pub clients: TlsClients,
     pub versions: TlsVersions,
-    /// Names of what is spoken inside, the best one first; none: nothing is agreed upon.
+    /// Protocol names, the preferred one first; empty: no negotiation.
     // Source: RFC 7301 3.1
     pub protocols: &'a [&'a [u8]],
 }
 
 impl TlsRules<'_> {
-    /// What [`crate::Tls`] takes. Fails unless all parts are good, and go with each other.
+    /// The configuration for [`crate::Tls`]. Fails unless all parts are valid and match each other.
     pub fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let versions: &[_] = match self.versions {
@@ -192,7 +191,7 @@ impl TlsRules<'_> {
             Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(authorities, provider))
         };
         let builder = match &self.clients {
-            TlsClients::Anybody => builder.with_no_client_auth(),
+            TlsClients::NotAsked => builder.with_no_client_auth(),
             TlsClients::Optional(authorities) => {
                 let verifier = verifier(authorities)?.allow_unauthenticated();
                 builder.with_client_cert_verifier(verifier.build()?)
@@ -204,8 +203,9 @@ impl TlsRules<'_> {
         let chain = self.certificates.certificates()?;
         let config = builder.with_single_cert(chain, self.key.key()?);
         let mut config = config.map_err(|error| self.key.refused(error))?;
-        // Clients that come back need no new exchange of keys; none is remembered here for it. Other rules
-        // have other keys for tickets, so that nobody comes back past them.
+        // Returning clients need no new key exchange, and the server stores nothing for them. A
+        // changed configuration has new ticket keys, so that no client can resume a session of an
+        // old one.
         config.ticketer = ring::Ticketer::new()?;
         config.alpn_protocols = self.protocols.iter().map(|name| name.to_vec()).collect();
         Ok(Arc::new(config))
@@ -220,12 +220,12 @@ mod tests {
         Pem::new(part, Path::new("some.pem"), text.as_bytes().to_vec())
     }
 
-    /// What is wrong with a certificate and a key.
+    /// Finds the fault of a certificate and key.
     fn fault(certificate: &str, key: &str) -> Option<(TlsPart, String)> {
         let rules = TlsRules {
             certificates: &pem(TlsPart::Certificate, certificate),
             key: &pem(TlsPart::Key, key),
-            clients: TlsClients::Anybody,
+            clients: TlsClients::NotAsked,
             versions: TlsVersions::Both,
             protocols: &[b"http/1.1"],
         };
@@ -256,7 +256,7 @@ mod tests {
     fn pipes_and_directories_are_refused() {
         let name = format!("myriad-credentials-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of another run with this number.
+        // Left by another run with the same number.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.join(name));
@@ -269,7 +269,7 @@ mod tests {
         }
         for path in [&pipe, &folder] {
             let said = Pem::read(TlsPart::Key, path).unwrap_err().to_string();
-            assert_eq!(said, format!("{}: it is no regular file", path.display()));
+            assert_eq!(said, format!("{}: not a regular file", path.display()));
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -280,7 +280,8 @@ mod tests {
         assert!(shown.contains("some.pem") && !shown.contains("secret"), "{shown}");
     }
 
-    /// Line ends become spaces where a shell passes a key on: all of it is the begin of a section then.
+    /// Line ends become spaces where a shell passes a key on: the whole key then belongs to the
+    /// start of a section.
     #[test]
     fn a_key_in_one_line_is_not_shown() {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -291,7 +292,7 @@ mod tests {
         let line = key.lines().collect::<Vec<_>>().join(" ");
         for (text, said) in [
             (line.as_str(), "some.pem: a section does not end"),
-            (line.trim_end_matches('-'), "some.pem: a section does not begin as it should"),
+            (line.trim_end_matches('-'), "some.pem: malformed start of a section"),
         ] {
             assert!(text.contains(secret));
             let file = pem(TlsPart::Key, text);

@@ -1,7 +1,7 @@
-//! What a reactor needs from the world: readiness, reads, writes and a clock.
+//! What a reactor needs from the system: readiness, reads, writes and a clock.
 //!
-//! A closed enum, so that nothing above is generic over it: the real one is epoll
-//! (level-triggered), the other a network in memory.
+//! A closed enum, so that no layer above is generic over it: the real driver is epoll
+//! (level-triggered), the other an in-memory network.
 
 mod epoll;
 mod network;
@@ -25,7 +25,7 @@ pub(crate) use network::{Network, SharedNetwork, SimDriver};
 #[derive(Debug)]
 pub(crate) enum Socket {
     Fd(OwnedFd),
-    /// 32 bits, so that it takes no more room than a descriptor.
+    /// 32 bits, so that it is no larger than a descriptor.
     Sim(u32),
 }
 
@@ -38,7 +38,7 @@ impl Socket {
     }
 }
 
-/// What the driver is to report about a socket. Errors and full hangups always are.
+/// The events that the driver reports about a socket. Errors and full hangups are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest(u8);
 
@@ -59,7 +59,7 @@ impl Interest {
     }
 }
 
-/// What a wait can bring.
+/// An event of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Another thread called the waker.
@@ -69,7 +69,7 @@ pub(crate) enum Event {
     Ready(Ready),
 }
 
-/// What is known about a socket.
+/// Readiness of a socket.
 #[expect(clippy::struct_excessive_bools, reason = "the independent flags of an epoll event")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
@@ -78,16 +78,16 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
     /// The peer has shut down its sending side.
     pub(crate) hangup: bool,
-    /// Nothing can be sent any more: an error, or both sides are shut down.
+    /// Output is impossible: an error, or both sides are shut down.
     pub(crate) dead: bool,
 }
 
 /// Result of a read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Io {
-    /// Bytes moved; 0 of a read is the end of input.
+    /// Bytes moved; 0 from a read is the end of input.
     Done(usize),
-    /// Nothing possible now.
+    /// Not possible now.
     Blocked,
     /// The connection is broken.
     Broken,
@@ -102,7 +102,7 @@ pub(crate) enum Driver {
 const MIXED: &str = "sockets stay with the kind of driver that made them";
 
 impl Driver {
-    /// Waits for events; `None` without limit. Returns how many there are.
+    /// Waits for events; `None`: without a limit. Returns how many there are.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> usize {
         match self {
             Driver::Epoll(driver) => driver.wait(timeout_ns),
@@ -110,8 +110,8 @@ impl Driver {
         }
     }
 
-    /// Looks for events until there are some, `waker` is called, or it is `until`. Returns how many
-    /// there are. In the simulator time stands still meanwhile, so it looks once.
+    /// Polls until there are events, `waker` is called, or `until` is reached. Returns how many
+    /// there are. In the simulator time does not advance meanwhile, so it polls once.
     pub(crate) fn spin(&mut self, until: MonoNs, waker: &Waker) -> usize {
         match self {
             Driver::Epoll(driver) => driver.spin(until, waker),
@@ -134,8 +134,8 @@ impl Driver {
         }
     }
 
-    /// Processor time of the calling thread. `None` in the simulator, where no thread waits for a
-    /// core. A system call.
+    /// Processor time of the calling thread, by a system call. `None` in the simulator, where no
+    /// thread waits for a core.
     pub(crate) fn cpu_ns(&self) -> Option<u64> {
         match self {
             Driver::Epoll(driver) => Some(driver.cpu_ns()),
@@ -177,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// Stops watching a socket that goes to another reactor.
+    /// Stops watching a socket that moves to another reactor.
     pub(crate) fn deregister(&mut self, socket: &Socket) {
         match (self, socket) {
             (Driver::Epoll(driver), Socket::Fd(fd)) => driver.deregister(fd),
@@ -186,12 +186,12 @@ impl Driver {
         }
     }
 
-    /// Has closing the socket drop what the kernel has not sent, and reset the connection. In the
-    /// simulator every close is one that its peer sees at once.
+    /// Makes closing the socket drop the kernel's unsent bytes and reset the connection. In the
+    /// simulator the peer sees every close at once.
     pub(crate) fn reset_on_close(&self, socket: &Socket) {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => {
-                // Without it the connection ends as others do.
+                // If this fails, the connection ends like any other.
                 let _ = rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO));
             }
             (Driver::Sim(_), Socket::Sim(_)) => {}
@@ -217,8 +217,8 @@ impl Driver {
         }
     }
 
-    /// Writes once. `has_more`: a file or the end of the connection follows at once, so the kernel may
-    /// wait for it.
+    /// Writes once. `has_more`: a file or the end of the connection follows at once, so the kernel
+    /// may wait for it.
     pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8], has_more: bool) -> Io {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::write(fd, bytes, has_more),
@@ -229,13 +229,13 @@ impl Driver {
 
     /// Sends from a file once, at most `bytes_max`. `Done(0)`: the file ends before.
     pub(crate) fn send_file(&mut self, socket: &Socket, tail: &Tail, bytes_max: usize) -> Io {
-        let wanted = usize::try_from(tail.bytes_left).unwrap_or(usize::MAX).min(bytes_max);
+        let count = usize::try_from(tail.bytes_left).unwrap_or(usize::MAX).min(bytes_max);
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => {
-                EpollDriver::send_file(fd, &tail.file, tail.offset, wanted)
+                EpollDriver::send_file(fd, &tail.file, tail.offset, count)
             }
             (Driver::Sim(driver), Socket::Sim(number)) => {
-                let mut bytes = vec![0; wanted];
+                let mut bytes = vec![0; count];
                 match rustix::io::pread(&tail.file, &mut bytes, tail.offset) {
                     Ok(count) if count != 0 => driver.write(u64::from(*number), &bytes[..count]),
                     Ok(_) => Io::Done(0),
@@ -255,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Tells the peer that nothing more comes.
+    /// Shuts down the sending side.
     pub(crate) fn shutdown_write(&mut self, socket: &Socket) {
         match (self, socket) {
             (Driver::Epoll(_), Socket::Fd(fd)) => EpollDriver::shutdown_write(fd),
@@ -265,7 +265,7 @@ impl Driver {
     }
 }
 
-/// An address of the kernel as the standard library has it; `None` for other families.
+/// Converts a kernel address to one of the standard library; `None` for other families.
 pub(crate) fn std_address(address: rustix::net::SocketAddrAny) -> Option<SocketAddr> {
     SocketAddr::try_from(address).ok()
 }

@@ -1,4 +1,4 @@
-//! A group of reactors on threads, with the acceptor on the caller's.
+//! A group of reactors on threads, with the acceptor on the caller's thread.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -20,18 +20,18 @@ use crate::placement::Placement;
 use crate::reactor::{Deliveries, Delivery, Reactor};
 use crate::signals::{Signal, Signals};
 
-/// Descriptors that are not connections: an epoll and an eventfd per reactor are counted
-/// besides; files of the log, listeners and standard streams are in here.
+/// Descriptors that are not connections: log files, listeners and standard streams. An epoll and an
+/// eventfd per reactor are counted in addition.
 const DESCRIPTORS_RESERVED: u64 = 128;
 
-/// What a group is made of.
+/// Settings of a group.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Number of reactors, at least 1.
     pub reactors: usize,
     pub placement: Placement,
     pub limits: Arc<Limits>,
-    /// How long connections have to take their last output when the group ends.
+    /// Time that connections have to take their last output when the group ends.
     pub drain_timeout_ms: u64,
 }
 
@@ -48,27 +48,27 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether reactors give connections away.
+    /// Whether connections move between reactors.
     pub(crate) fn rebalances(&self) -> bool {
         self.placement == Placement::LeastLoaded && self.reactors > 1
     }
 }
 
-/// Why a group could not start, or ended badly.
+/// Why a group could not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    #[error("starting the reactors: {0}")]
+    #[error("could not start the reactors: {0}")]
     Start(#[from] std::io::Error),
-    #[error("accepting connections: {0}")]
+    #[error("could not accept connections: {0}")]
     Accept(#[source] std::io::Error),
-    #[error("reactor {0} has panicked")]
+    #[error("reactor {0} panicked")]
     Panicked(usize),
 }
 
-/// The bound of open files, as far as it could be raised.
+/// The limit of open files, after raising it as far as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// What the process may have open; `None` is without bound.
+    /// Files that the process may have open; `None` is unlimited.
     pub files_max: Option<u64>,
     /// How many of them can be connections.
     pub connections_possible: u64,
@@ -102,13 +102,13 @@ pub struct GroupStopper {
 }
 
 impl GroupStopper {
-    /// [`Group::run`] drains and returns.
+    /// Makes [`Group::run`] drain and return.
     pub fn stop(&self) {
         self.stopper.stop();
     }
 }
 
-/// Gives connections to the reactors of a group: for the side that connects.
+/// Gives connections to the reactors of a group: for outgoing connections.
 #[derive(Clone)]
 pub struct Adopter {
     deliver: Arc<dyn Deliver>,
@@ -122,9 +122,9 @@ impl std::fmt::Debug for Adopter {
 }
 
 impl Adopter {
-    /// Gives a connected stream to `reactor`, which opens it as if it had been accepted; its
-    /// peer's `listener` is [`Peer::ADOPTED`]. `connections_max` is the caller's to keep. When the
-    /// reactor has ended, the connection is closed.
+    /// Gives a connected stream to `reactor`, which opens it as if it had been accepted; its peer's
+    /// `listener` is [`Peer::ADOPTED`]. The caller enforces `connections_max`. When the reactor has
+    /// ended, the connection is closed.
     pub fn adopt(&self, reactor: usize, stream: TcpStream) -> std::io::Result<()> {
         assert!(reactor < self.reactors, "the group has {} reactors", self.reactors);
         stream.set_nonblocking(true)?;
@@ -137,9 +137,9 @@ impl Adopter {
 }
 
 impl<M: Send + 'static> Group<M> {
-    /// Starts the reactors. `make` is called here, once per reactor in order, with the links of
-    /// the whole group. Signals are blocked from now on in the calling thread, so call this
-    /// before other threads are started.
+    /// Starts the reactors. `make` is called here, once per reactor in order, with the links of the
+    /// whole group. Signals are blocked from now on in the calling thread, so call this before
+    /// other threads are started.
     pub fn start<H>(
         config: &Config,
         listeners: Vec<Listener>,
@@ -148,7 +148,7 @@ impl<M: Send + 'static> Group<M> {
     where
         H: Handler<Mail = M> + Send + 'static,
     {
-        assert!(config.reactors > 0, "a group has reactors");
+        assert!(config.reactors > 0, "a group needs at least one reactor");
         let descriptors = raise_descriptors(config.reactors);
         let signals = Signals::open()?;
         let wakers = (0..config.reactors)
@@ -159,13 +159,13 @@ impl<M: Send + 'static> Group<M> {
         let deliveries: Deliveries<H::Session> = inboxes.collect();
         let links = Links::new(Arc::clone(&config.limits), wakers);
         let deliver: Arc<dyn Deliver> = Arc::new(DeliverTo {
-            commons: Arc::clone(&links.commons),
+            group_state: Arc::clone(&links.group_state),
             deliveries: Arc::clone(&deliveries),
         });
         let acceptor = Acceptor::new(
             listeners,
             signals,
-            Arc::clone(&links.commons),
+            Arc::clone(&links.group_state),
             Arc::clone(&deliver),
             config.placement,
             descriptors.connections_possible,
@@ -192,7 +192,7 @@ impl<M: Send + 'static> Group<M> {
                 Reactor::new(index, handler, driver, links, deliveries, rebalances).run();
             };
             let thread = std::thread::Builder::new().name(format!("r{index:02}")).spawn(run);
-            // If this one cannot start, those that have started end.
+            // If this one cannot start, the ones already started end.
             threads.push(thread.inspect_err(|_| drain(MonoNs(0)))?);
         }
         Ok(Group {
@@ -206,15 +206,15 @@ impl<M: Send + 'static> Group<M> {
         })
     }
 
-    /// Accepts connections and takes signals, on the calling thread, until `on_signal` or a
-    /// [`GroupStopper`] says stop; then drains the reactors and waits for their threads.
+    /// Accepts connections and handles signals, on the calling thread, until `on_signal` or a
+    /// [`GroupStopper`] stops the group; then drains the reactors and waits for their threads.
     pub fn run(mut self, on_signal: impl FnMut(Signal) -> Control) -> Result<(), GroupError> {
         let accepted = self.acceptor.run(on_signal).map_err(GroupError::Accept);
         let ended = self.shutdown();
         accepted.and(ended)
     }
 
-    /// Accepts nothing (more), drains the reactors and waits for their threads.
+    /// Stops accepting, drains the reactors and waits for their threads.
     pub fn shutdown(self) -> Result<(), GroupError> {
         let Group { acceptor, threads, drain, drain_timeout_ms, .. } = self;
         // Closes the listeners.
@@ -235,7 +235,7 @@ impl<M: Send + 'static> Group<M> {
         GroupStopper { stopper: self.acceptor.stopper() }
     }
 
-    /// How connections that were made elsewhere come to the reactors.
+    /// A handle that gives reactors connections that were made elsewhere.
     pub fn adopter(&self) -> Adopter {
         Adopter { deliver: Arc::clone(&self.deliver), reactors: self.threads.len() }
     }
@@ -245,30 +245,30 @@ impl<M: Send + 'static> Group<M> {
         &self.links
     }
 
-    /// Where the listeners listen.
+    /// Addresses of the listeners.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.acceptor.listeners().iter().filter_map(Listener::local).collect()
     }
 
-    /// The bound of open files found at the start.
+    /// The limit of open files found at the start.
     pub fn descriptors(&self) -> Descriptors {
         self.descriptors
     }
 }
 
-/// Raises the bound of open files to what the system allows this process.
+/// Raises the limit of open files to the maximum that the system allows this process.
 fn raise_descriptors(reactors: usize) -> Descriptors {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current;
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the bound of open files cannot be raised");
+        tracing::warn!(%error, "could not raise the limit of open files");
         limit.current = before;
     }
     let reserved = DESCRIPTORS_RESERVED + 2 * reactors as u64;
     Descriptors {
         files_max: limit.current,
-        // At least one, so that somebody can look what is wrong.
+        // At least one, so that an operator can connect and diagnose the problem.
         connections_possible: limit.current.unwrap_or(u64::MAX).saturating_sub(reserved).max(1),
     }
 }

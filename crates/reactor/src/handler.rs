@@ -1,20 +1,20 @@
-//! The seam between the loop and the program that runs on it.
+//! The interface between the loop and the program that runs on it.
 
 use crate::connection::Connections;
 use crate::context::Context;
 use crate::output::Output;
 use crate::peer::{ConnId, Peer};
 
-/// What the handler did with its input, and what is to happen next.
+/// How much input the handler consumed, and what happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Bytes of `input` that are done with. The rest is shown again.
+    /// Bytes of `input` that are consumed. The rest is passed again.
     pub consumed: usize,
     pub next: Next,
 }
 
 impl Flow {
-    /// `consumed` bytes are done with; any new byte may complete a request.
+    /// `consumed` bytes are consumed; any new byte may complete a request.
     pub fn read(consumed: usize) -> Flow {
         Flow { consumed, next: Next::Read { needed: 0 } }
     }
@@ -23,17 +23,17 @@ impl Flow {
 /// What happens to a connection after [`Handler::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Read on. `data` is called again when at least `needed` unread bytes are there, counted
-    /// from the first byte that was not consumed; 0 when every new byte may complete a request.
-    /// Say it for long values, so that they are not looked at once per packet. Memory grows with
-    /// what has arrived, never with what was promised.
+    /// Read on. `data` is called again when at least `needed` unread bytes have arrived, counted
+    /// from the first byte that was not consumed; 0 when every new byte may complete a request. Set
+    /// it for long values, so that they are not parsed once per packet. Memory grows with the bytes
+    /// that have arrived, never with an announced length.
     Read { needed: usize },
-    /// Complete requests are left: call `data` in the next turn without reading first. Say it
-    /// when this connection's share of the turn is used up.
+    /// Complete requests are left: call `data` in the next turn without reading first. For a
+    /// connection that has used up its share of the turn.
     Again,
     /// Neither read nor call `data` until [`Context::resume`].
     Pause,
-    /// Send everything, what is held too when its gate opens, then close. Input is ignored.
+    /// Send everything, including held output when its gate opens, then close. Input is ignored.
     Close,
     /// Close now; unsent output is lost.
     Abort,
@@ -44,10 +44,10 @@ pub enum Next {
 pub trait Handler: Sized {
     /// State of one connection. It moves to another thread when its connection does.
     type Session: Send;
-    /// What reactors and other threads tell each other.
+    /// Messages between reactors, and from other threads.
     type Mail: Send + 'static;
 
-    /// A connection has arrived. What is appended to `out` greets it.
+    /// A connection was opened. Bytes appended to `out` are sent first.
     fn open(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -56,8 +56,8 @@ pub trait Handler: Sized {
         out: &mut Output,
     ) -> Self::Session;
 
-    /// Bytes have arrived. `input` is everything that is unread, starting where the last call
-    /// stopped consuming. Never called with an empty `input`.
+    /// Bytes have arrived. `input` contains all unread bytes, starting where the last call stopped
+    /// consuming. Never called with an empty `input`.
     fn data(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -67,38 +67,40 @@ pub trait Handler: Sized {
         out: &mut Output,
     ) -> Flow;
 
-    /// The connection is gone, for whatever reason. Called exactly once per connection, before its socket
-    /// is closed. The peer of one that ended in order was told before: see [`Handler::closing`].
+    /// The connection is gone, for any reason. Called exactly once per connection, before its
+    /// socket is closed. For an orderly end, [`Handler::closing`] was called before, and the peer
+    /// may already have seen the end.
     fn closed(&mut self, cx: &mut Context<'_, Self::Mail>, id: ConnId, session: Self::Session);
 
-    /// The peer has closed its sending side (or went away) while the handler has the connection
-    /// paused. True keeps the connection, for example because a reply is on its way; false
-    /// drops it, for example because nobody is left to be served a blocked pop.
+    /// The peer has closed its sending side (or disconnected) while the handler has the connection
+    /// paused. True keeps the connection, for example because a reply is on its way; false drops
+    /// it, for example because a blocked pop no longer has a client to serve.
     fn peer_left(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
         let _ = (id, session);
         false
     }
 
-    /// Nothing more comes from the connection, which is not paused: the peer has ended its side, or the
-    /// process is to end. True keeps it, paused, because something that it has asked for is still being
-    /// done; whoever appends that answer calls [`Context::close`]. False ends it when its output is sent.
-    fn input_over(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
+    /// No more input will arrive from the connection, which is not paused: the peer has ended its
+    /// side, or the process is ending. True keeps it, paused, because a request is still being
+    /// executed; the code that appends the answer then calls [`Context::close`]. False ends the
+    /// connection when its output is sent.
+    fn input_ended(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
         let _ = (id, session);
         false
     }
 
-    /// Nothing more is read from the connection, and it ends when `out` is sent: what is still to be
-    /// said must be in there now, held or not.
+    /// The connection is not read any more, and it ends when `out` is sent: any last message must
+    /// be appended now, held or not.
     fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {
         let _ = (id, session, out);
     }
 
-    /// The connection leaves for another reactor: forget it here.
+    /// The connection moves to another reactor: remove it here.
     fn depart(&mut self, id: ConnId, session: &mut Self::Session) {
         let _ = (id, session);
     }
 
-    /// The connection came from another reactor. Always follows a [`Handler::depart`].
+    /// The connection moved here from another reactor. Always follows a [`Handler::depart`].
     fn arrive(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -120,7 +122,7 @@ pub trait Handler: Sized {
         true
     }
 
-    /// Mail has come, in the order in which each sender sent it.
+    /// Mail has arrived, in the order in which each sender sent it.
     fn mail(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -148,8 +150,8 @@ pub trait Handler: Sized {
         let _ = (cx, connections, source);
     }
 
-    /// More than [`crate::Limits::output_pause_bytes`] of output is pending, so the connection is not
-    /// read: the place to pause what produces it.
+    /// More than [`crate::Limits::output_pause_bytes`] of output is pending, so the connection is
+    /// not read: pause here the producers of its output.
     fn no_room(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -159,7 +161,7 @@ pub trait Handler: Sized {
         let _ = (cx, id, session);
     }
 
-    /// Follows [`Handler::no_room`] when half of that is sent: the place to resume what was paused.
+    /// Follows [`Handler::no_room`] when half of that is sent: resume here what was paused.
     fn has_room(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -169,8 +171,8 @@ pub trait Handler: Sized {
         let _ = (cx, id, session);
     }
 
-    /// Once per turn, after all events and before held output is looked at and the loop waits:
-    /// the place to publish counters and to raise the level.
+    /// Called once per turn, after all events and before held output is released and the loop
+    /// waits: publish counters and raise the level here.
     fn before_wait(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,
@@ -179,8 +181,8 @@ pub trait Handler: Sized {
         let _ = (cx, connections);
     }
 
-    /// The process is asked to end. From now on nothing is read; every connection that is not
-    /// paused and has no complete request left is closed as soon as its output is sent.
+    /// The process is ending. From now on nothing is read; every connection that is not paused and
+    /// has no complete request left is closed as soon as its output is sent.
     fn draining(
         &mut self,
         cx: &mut Context<'_, Self::Mail>,

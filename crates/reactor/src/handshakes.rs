@@ -1,4 +1,4 @@
-//! Handshakes of TLS that are not over.
+//! Unfinished TLS handshakes.
 
 use std::collections::VecDeque;
 
@@ -7,17 +7,17 @@ use base::time::MonoNs;
 use crate::tls::Channel;
 use crate::token::Token;
 
-/// Handshakes that are not over, oldest first.
+/// Unfinished handshakes, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    /// When each began. Some may be over, which is found out when they are the oldest.
+    /// When each began. Finished ones are removed when they are the oldest.
     pub(crate) began: VecDeque<(MonoNs, Token)>,
-    /// How many are not over.
+    /// The number of unfinished ones.
     pub(crate) unfinished: usize,
 }
 
 impl Handshakes {
-    /// This one is over, or its connection is.
+    /// Called when a handshake, or its connection, has ended.
     pub(crate) fn end(&mut self, channel: Option<&mut Box<Channel>>) {
         if let Some(channel) = channel
             && std::mem::replace(&mut channel.is_counted, false)

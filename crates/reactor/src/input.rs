@@ -1,12 +1,12 @@
 //! Input that could not be consumed yet and must be kept between turns.
 
-/// The buffer grows at least by this much, so that a trickling peer costs few reads.
+/// The buffer grows by at least this much, so that a trickling peer costs few reads.
 const GROWTH_BYTES_MIN: usize = 16 * 1024;
-/// And at most by this much, or by as much as has already arrived: a promised length alone does
-/// not get memory.
+/// The buffer grows by at most this much, or by as much as has already arrived: an announced length
+/// alone does not allocate memory.
 const GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
-/// Without capacity when nothing is kept.
+/// Has no capacity when no input is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: Vec<u8>,
@@ -23,7 +23,7 @@ impl Input {
         self.start == self.bytes.len()
     }
 
-    /// Replaces everything by `rest`, in a buffer just large enough.
+    /// Replaces the content with `rest`, in a buffer just large enough.
     pub(crate) fn keep(&mut self, rest: &[u8]) {
         self.start = 0;
         self.bytes.clear();
@@ -50,14 +50,14 @@ impl Input {
         }
     }
 
-    /// The buffer with room to read into when `needed` unread bytes are wanted: that much, but
-    /// no more than has arrived (or 1 MiB), and at most one byte beyond `bytes_max` in all.
+    /// The buffer with room to read into when `needed` unread bytes are required: that much, but no
+    /// more than has arrived (or 1 MiB), and at most one byte above `bytes_max` in total.
     pub(crate) fn with_room(&mut self, needed: usize, bytes_max: usize) -> &mut Vec<u8> {
         self.with_room_for(1, needed, bytes_max)
     }
 
-    /// The same, with room for at least `count` bytes, which come at once: as much may be beyond
-    /// `bytes_max`.
+    /// Like [`Input::with_room`], with room for at least `count` bytes that are appended at once:
+    /// they may exceed `bytes_max`.
     pub(crate) fn with_room_for(
         &mut self,
         count: usize,
@@ -69,7 +69,7 @@ impl Input {
             self.start = 0;
         }
         let arrived = self.bytes.len();
-        // So that the last bytes of what is needed, and what comes with them, still fit.
+        // Room for the missing bytes, and for further bytes that arrive together with them.
         let missing = needed.saturating_sub(arrived).saturating_add(count - 1);
         if self.bytes.capacity() - arrived < missing.clamp(count, GROWTH_BYTES_MIN.max(count)) {
             let growth = missing.clamp(GROWTH_BYTES_MIN, arrived.max(GROWTH_BYTES_MAX));

@@ -1,27 +1,27 @@
 //! Event loops: N reactors, each one thread with its own driver, timers, buffers and connections.
-//! Knows no protocol and no store; what is served is a [`Handler`].
+//! The crate is independent of protocols and stores; the program on top is a [`Handler`].
 //!
-//! A turn of a [`reactor`]: wait; read every ready socket once and show its bytes to the handler,
-//! sending at once what may leave; then mail, timers, connections that were not finished; then
-//! [`Handler::before_wait`]; then output whose gate has opened. An unpipelined request costs
-//! `epoll_wait`, `read` and `send`, and nothing else reaches the kernel.
+//! A turn of a [`reactor`]: wait; read every ready socket once and pass its bytes to the handler,
+//! sending permitted output at once; then process mail, timers and connections with leftover
+//! requests; then call [`Handler::before_wait`]; then send output whose gate has opened. An
+//! unpipelined request costs `epoll_wait`, `read` and `send`, and no other system call.
 //!
-//! Output may be *held*: each connection's [`Output`] carries gates, and each reactor a level. A
-//! gate is open when the level has reached it. That is how replies wait for a disk while no
-//! thread does. Levels of the reactors may differ; a connection that moves waits for the level
+//! Output may be *held*: each connection's [`Output`] carries gates, and each reactor has a level.
+//! A gate is open when the level has reached it. This is how replies wait for a disk without a
+//! waiting thread. Reactors may have different levels; a connection that moves waits for the level
 //! of its new reactor.
 //!
-//! The main thread accepts ([`Group::run`]), places connections by measured load
-//! ([`Placement`]) and takes signals. Reactors that stay overloaded give connections away; a
+//! The main thread accepts connections ([`Group::run`]), assigns them to reactors by measured load
+//! ([`Placement`]) and handles signals. Reactors that stay overloaded give connections away; a
 //! connection moves with its socket, unread input, unsent output and session.
 //!
-//! A [`Listener`] may have [`Tls`]: its handler sees plain bytes, and gates, limits and moves are those of
-//! any connection. A connection without pays a branch for it per read and per write.
+//! A [`Listener`] may have [`Tls`]: its handler sees plain bytes, and gates, limits and moves work
+//! as on any connection. A plain connection pays one branch for it per read and per write.
 //!
-//! [`Solo`] is one reactor on the caller's thread, whose handler accepts by itself.
+//! [`Solo`] is one reactor on the caller's thread, whose handler accepts connections itself.
 //!
-//! [`Sim`] runs the same reactors on one thread with a network in memory, seeded faults and a
-//! clock that is a value.
+//! [`Sim`] runs the same reactors on one thread with an in-memory network, seeded faults and a
+//! clock that the test sets.
 #![forbid(unsafe_code)]
 
 mod acceptor;
@@ -34,6 +34,7 @@ mod group;
 mod handler;
 mod handshakes;
 mod input;
+mod lifecycle;
 mod limits;
 mod listener;
 mod mailbox;
@@ -41,8 +42,6 @@ mod output;
 mod peer;
 mod placement;
 mod reactor;
-mod residence;
-mod sealed;
 mod serve;
 mod signals;
 mod sim;
@@ -50,6 +49,7 @@ mod solo;
 mod stats;
 mod timers;
 mod tls;
+mod tls_io;
 mod token;
 
 pub use acceptor::Control;

@@ -1,27 +1,28 @@
-//! Every bound of the reactors, changeable while they run.
+//! Every limit of the reactors, changeable while they run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bounds of connections and of reactors, shared by all of them. Each may be changed at any time
-/// and is looked at where it applies; reading one costs a plain load.
+/// Limits of connections and of reactors, shared by all of them. Each may be changed at any time
+/// and is read where it applies; a read is a plain load.
 #[derive(Debug)]
 pub struct Limits {
-    /// Open connections of the process; those over it get their listener's refusal and are closed.
+    /// Open connections of the process; further ones get their listener's refusal and are closed.
     pub connections_max: Limit,
-    /// Unread input of one connection (the query buffer); over it the connection is closed.
+    /// Unread input of one connection (the query buffer); above it the connection is closed.
     pub input_bytes_max: Limit,
     /// Pending output above which a connection is not read, until it has fallen to half of it.
     pub output_pause_bytes: Limit,
-    /// Pending output above which the next append closes the connection: its peer does not read.
-    /// One reply may be larger, because only what was pending before it counts.
+    /// Pending output above which the next append closes the connection, because its peer does not
+    /// read. A single reply may be larger: only the output that was pending before it counts.
     pub output_bytes_max: Limit,
     /// Output that waits for gates, per reactor, above which the reactor stops reading.
     pub held_bytes_max: Limit,
     /// Time without a byte after which a connection is closed; 0 is never.
     pub idle_timeout_ms: Limit,
-    /// Time that a handshake of TLS may take before its connection is closed; 0 is for ever.
+    /// Time that a TLS handshake may take before its connection is closed; 0 is unlimited.
     pub handshake_timeout_ms: Limit,
-    /// Unfinished handshakes of all reactors, each of which has its share; the oldest goes for one more.
+    /// Unfinished handshakes of all reactors, each of which has its share; above it the oldest
+    /// ends.
     pub handshakes_max: Limit,
     /// Silence after which the kernel probes a peer; 0 is never. For new connections.
     pub tcp_keepalive_s: Limit,
@@ -56,7 +57,7 @@ impl Limit {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// For bounds of memory: a bound above the address space is no bound.
+    /// For limits of memory: a limit above the address space is unlimited.
     pub fn bytes(&self) -> usize {
         usize::try_from(self.get()).unwrap_or(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! Sockets that connections come from.
+//! Listening sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::driver::std_address;
 use crate::tls::Tls;
 
-/// Connections that the kernel completes before they are accepted; the usual bound of servers.
-/// The system's `net.core.somaxconn` bounds it as well.
+/// Connections that the kernel completes before they are accepted; the usual limit of servers. The
+/// system's `net.core.somaxconn` limits it as well.
 pub const BACKLOG: i32 = 511;
-/// Unanswered probes after which the kernel gives a silent peer up.
+/// Unanswered probes after which the kernel closes the connection of a silent peer.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// A listening socket and what it says to those it must refuse.
+/// A listening socket and the message for connections that it must refuse.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -33,14 +33,14 @@ impl Listener {
         Listener::from_fd(listen(address, BACKLOG, false)?, refusal)
     }
 
-    /// How much the kernel keeps of what peers have sent and nobody has read (`SO_RCVBUF`); accepted
-    /// sockets inherit it.
+    /// Sets how many unread bytes the kernel buffers per peer (`SO_RCVBUF`); accepted sockets
+    /// inherit it.
     pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
         sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?;
         Ok(())
     }
 
-    /// Has a socket from [`bind`] listen, if it does not yet.
+    /// Makes a socket from [`bind`] listen, unless it already does.
     pub fn from_bound(socket: OwnedFd, refusal: &[u8]) -> io::Result<Listener> {
         begin_listening(&socket)?;
         Listener::from_fd(socket, refusal)
@@ -53,8 +53,8 @@ impl Listener {
         Ok(Listener { fd, local, refusal: refusal.to_vec(), tls: None })
     }
 
-    /// Has its connections speak TLS. Those that are refused are closed without a word: there is no way
-    /// to say it before the handshake.
+    /// Makes its connections speak TLS. Refused ones are closed without a message: none can be sent
+    /// before the handshake.
     #[must_use]
     pub fn with_tls(mut self, tls: Arc<Tls>) -> Listener {
         self.refusal.clear();
@@ -66,7 +66,7 @@ impl Listener {
         self.tls.as_ref()
     }
 
-    /// Where it listens; the port is the real one also when 0 was asked for.
+    /// The address it listens on, with the actual port if port 0 was requested.
     pub fn local(&self) -> Option<SocketAddr> {
         self.local
     }
@@ -75,7 +75,7 @@ impl Listener {
         &self.refusal
     }
 
-    /// Whether a connection's local address has to be asked for.
+    /// Whether a connection's local address has to be queried.
     pub(crate) fn is_wildcard(&self) -> bool {
         self.local.is_none_or(|local| local.ip().is_unspecified())
     }
@@ -84,7 +84,7 @@ impl Listener {
     pub(crate) fn set_keepalive(&self, seconds: u64) -> rustix::io::Result<()> {
         sockopt::set_socket_keepalive(&self.fd, seconds != 0)?;
         if seconds != 0 {
-            // The kernel's bound of these options.
+            // The kernel's limit of these options.
             let seconds = seconds.min(32_767);
             sockopt::set_tcp_keepidle(&self.fd, Duration::from_secs(seconds))?;
             let interval = Duration::from_secs((seconds / u64::from(KEEPALIVE_PROBES)).max(1));
@@ -95,21 +95,22 @@ impl Listener {
     }
 }
 
-/// A socket that listens on `address` and does not block. With `shares_port` other sockets may listen
-/// on the same port, and the kernel spreads new connections over all of them.
+/// A non-blocking socket that listens on `address`. With `shares_port` other sockets may listen on
+/// the same port, and the kernel spreads new connections over all of them.
 pub fn listen(address: SocketAddr, backlog: i32, shares_port: bool) -> io::Result<OwnedFd> {
     let fd = bind(address, shares_port)?;
     rustix::net::listen(&fd, backlog)?;
     Ok(fd)
 }
 
-/// Has a socket from [`bind`] take connections: the kernel completes them from now on.
+/// Makes a socket from [`bind`] listen: the kernel completes connections from now on.
 pub fn begin_listening(socket: &OwnedFd) -> io::Result<()> {
     rustix::net::listen(socket, BACKLOG)?;
     Ok(())
 }
 
-/// The same before it listens: the address is taken, and the kernel gives it no connection yet.
+/// Binds a socket that does not listen yet: the address is taken, but the kernel assigns no
+/// connection to the socket.
 pub fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -119,7 +120,7 @@ pub fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
         sockopt::set_socket_reuseport(&fd, true)?;
     }
     if address.is_ipv6() {
-        // One listener per family, so that 0.0.0.0 and :: can both be given.
+        // One listener per family, so that 0.0.0.0 and :: can both be listed.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     rustix::net::bind(&fd, &address)?;

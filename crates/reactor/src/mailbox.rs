@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Mails waiting for one reactor. At the bound `send` fails: the sender is faster than the
-/// reactor and has to decide what may be lost or delayed.
+/// Mails waiting for one reactor. At the limit `send` fails: the sender is faster than the reactor
+/// and must decide what may be lost or delayed.
 pub const MAILS_MAX: usize = 64 * 1024;
 
 /// The reactor waits in its driver, or is about to.
 const ASLEEP: u8 = 0;
-/// The reactor is in a turn and nobody has called since it began.
+/// The reactor is in a turn and no thread has called since the turn began.
 const AWAKE: u8 = 1;
-/// Somebody has called: the next wait must not block.
+/// A thread has called: the next wait must not block.
 const CALLED: u8 = 2;
 
 /// Makes a reactor run a turn, from any thread. Only a call to a sleeping reactor costs a system
@@ -55,32 +55,32 @@ impl Waker {
         }
     }
 
-    /// The reactor runs a turn soon, and that turn sees everything written before this call.
+    /// Makes the reactor run a turn soon, which sees everything written before this call.
     pub fn wake(&self) {
         let before = self.inner.state.swap(CALLED, Ordering::AcqRel);
         if before == ASLEEP
             && let Some(eventfd) = &self.inner.eventfd
         {
             self.inner.writes.fetch_add(1, Ordering::Relaxed);
-            // The only possible failure is a full counter, which means that the reactor has
-            // been called 2^64 times and is readable anyway.
+            // The only possible failure is a full counter, which means that the reactor has been
+            // called 2^64 times and is readable anyway.
             let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Before waiting: false if somebody called, then the wait must not block.
+    /// Called before waiting: false if a thread has called, so that the wait must not block.
     pub(crate) fn fall_asleep(&self) -> bool {
         let changed =
             self.inner.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
         changed.is_ok()
     }
 
-    /// Whether somebody has called and no turn has begun since.
+    /// Whether a thread has called and no turn has begun since.
     pub(crate) fn is_called(&self) -> bool {
         self.inner.state.load(Ordering::Acquire) == CALLED
     }
 
-    /// After waiting: true if somebody called.
+    /// Called after waiting: true if a thread has called.
     pub(crate) fn wake_up(&self) -> bool {
         self.inner.state.swap(AWAKE, Ordering::AcqRel) == CALLED
     }
@@ -96,7 +96,7 @@ impl Waker {
 }
 
 /// A queue into one reactor. Senders lock it once per batch, the reactor once per turn and only
-/// when something is in it.
+/// when it has items.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     waker: Waker,
@@ -117,7 +117,7 @@ impl<T> Inbox<T> {
         Inbox { waker, len: AtomicUsize::new(0), queue }
     }
 
-    /// Gives the item back if the reactor has ended or `len_max` are waiting.
+    /// Returns the item if the reactor has ended or `len_max` are waiting.
     pub(crate) fn push(&self, item: T, len_max: usize) -> Result<(), T> {
         {
             let mut queue = self.queue.lock();
@@ -131,7 +131,7 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
-    /// Empties `items` into the queue; they are lost if the reactor has ended.
+    /// Moves `items` to the queue; they are lost if the reactor has ended.
     pub(crate) fn push_all(&self, items: &mut Vec<T>) {
         {
             let mut queue = self.queue.lock();
@@ -158,7 +158,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// No item enters any more; returns what was waiting.
+    /// Rejects further items and returns the waiting ones.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_or_closed_mailbox_gives_the_mail_back() {
+    fn a_full_or_closed_mailbox_returns_the_mail() {
         let mailbox = Mailbox::new(Waker::simulated());
         for mail in 0..MAILS_MAX {
             mailbox.send(mail).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes on their way to a peer, some of which must wait.
+//! Bytes to be sent to a peer, some of which must wait.
 
 use base::planted;
 use std::collections::VecDeque;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// Size of the one output buffer that a reactor lends to the connection being served.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
-/// A lent buffer that grew beyond this is given back to the allocator, not to the reactor.
+/// A lent buffer that grew beyond this is freed, not returned to the reactor.
 const SCRATCH_BYTES_MAX: usize = 4 * SCRATCH_BYTES;
-/// Sent bytes are cut off the front of a long buffer when they are at least this many.
+/// Sent bytes are removed from the front of a long buffer when they are at least this many.
 const COMPACT_BYTES: usize = 64 * 1024;
-/// Empty mark queues up to this long stay allocated: a connection that writes has marks all the
-/// time, and 8 marks are 128 bytes.
+/// Empty mark queues up to this length stay allocated: a connection that writes always has marks,
+/// and 8 marks are 128 bytes.
 const MARKS_KEPT: usize = 8;
 
 /// Bytes up to the stream position `end` wait for `gate`.
@@ -22,14 +22,14 @@ struct Mark {
     gate: u64,
 }
 
-/// What few connections have, boxed, because all pay for the room.
+/// Fields that few connections use, boxed because every connection pays for the space.
 #[derive(Debug, Default)]
 struct Extra {
-    /// What follows the bytes.
+    /// The file that follows the bytes.
     tail: Option<Tail>,
     /// Bytes that were encrypted for the peer and that the kernel does not have yet.
     encrypted_bytes: usize,
-    /// Bytes of attached files that the kernel has, or that are encrypted, of all that were ever attached.
+    /// Total bytes of attached files that the kernel has, or that are encrypted.
     file_bytes_sent: u64,
 }
 
@@ -43,13 +43,12 @@ pub(crate) struct Tail {
 
 /// Bytes to one peer, in order, with gates.
 ///
-/// A handler appends to [`Output::buffer`] and calls [`Output::hold`] when what it has appended
-/// may leave only at some level of the reactor (the server uses log positions as levels). Order
-/// is never changed, so bytes behind a closed gate wait as well; gates of one connection never
-/// shrink.
+/// A handler appends to [`Output::buffer`] and calls [`Output::hold`] when the appended bytes may
+/// be sent only at some level of the reactor (the server uses log positions as levels). Order never
+/// changes, so bytes after a closed gate wait as well; gates of one connection never decrease.
 ///
-/// Invariant, as stream positions: `base + sent <= released <= sealed <= base + bytes.len()`.
-/// Bytes below `released` may leave, those up to `sealed` wait for a mark, those above were
+/// Invariant, as stream positions: `base + sent <= released <= gated <= base + bytes.len()`.
+/// Bytes below `released` may be sent, those up to `gated` wait for a mark, those above were
 /// appended since the last `hold`.
 #[derive(Debug)]
 pub struct Output {
@@ -59,12 +58,12 @@ pub struct Output {
     /// Stream position of `bytes[0]`.
     base: u64,
     released: u64,
-    sealed: u64,
+    gated: u64,
     gate_max: u64,
-    /// The level of the reactor when the output was last looked at: gates at or below are open.
+    /// The reactor's level at the last update: gates at or below it are open.
     level: u64,
     marks: VecDeque<Mark>,
-    /// How much was pending before something was appended since the last flush, or `UNTOUCHED`.
+    /// How much was pending before the first append since the last flush, or `UNTOUCHED`.
     appended: usize,
     extra: Option<Box<Extra>>,
 }
@@ -79,7 +78,7 @@ impl Default for Output {
             sent: 0,
             base: 0,
             released: 0,
-            sealed: 0,
+            gated: 0,
             gate_max: 0,
             level: 0,
             marks: VecDeque::new(),
@@ -90,7 +89,7 @@ impl Default for Output {
 }
 
 impl Output {
-    /// Where to append. Only append: earlier bytes may belong to other replies.
+    /// The buffer to append to. Only append: earlier bytes may belong to other replies.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.appended == UNTOUCHED {
             self.appended = self.pending_bytes();
@@ -98,18 +97,18 @@ impl Output {
         &mut self.bytes
     }
 
-    /// Everything appended since the last `hold`, or since the callback began, may leave only
-    /// when the reactor's level is at least `gate`. `hold(0)` lets it go as soon as order allows.
+    /// Everything appended since the last `hold`, or since the callback began, may be sent only
+    /// when the reactor's level is at least `gate`. `hold(0)` permits it as soon as order allows.
     ///
     /// One call per batch is cheaper than one per reply: each new gate costs a 16-byte mark.
     pub fn hold(&mut self, gate: u64) {
         let end = self.end();
-        if end == self.sealed {
+        if end == self.gated {
             return;
         }
         assert!(self.sealed < end, "bytes only leave below `released`");
         self.gate_max = self.gate_max.max(gate);
-        self.sealed = end;
+        self.gated = end;
         match self.marks.back_mut() {
             None if self.gate_max <= self.level => self.released = end,
             Some(last) if last.gate == self.gate_max => last.end = end,
@@ -121,14 +120,14 @@ impl Output {
         }
     }
 
-    /// Has the kernel send `bytes` of `file`, from `offset` on, behind everything appended so far.
-    /// The connection is not read and its handler not called until they are sent; when the file
-    /// turns out to be shorter, the connection is closed. At most one at a time, and nothing may be
-    /// appended behind it.
+    /// Makes the kernel send `bytes` of `file`, from `offset` on, after everything appended so far.
+    /// Until they are sent, the connection is not read and its handler not called; if the file
+    /// turns out to be shorter, the connection is closed. At most one file at a time, and nothing
+    /// may be appended after it.
     pub fn attach(&mut self, file: Arc<OwnedFd>, offset: u64, bytes: u64) {
         assert!(self.tail().is_none(), "a file follows already");
         if bytes != 0 {
-            // So that it is looked at even if nothing was appended.
+            // Marks the output as changed even if nothing was appended.
             self.buffer();
             self.extra.get_or_insert_default().tail =
                 Some(Tail { file, offset, bytes_left: bytes });
@@ -158,9 +157,9 @@ impl Output {
         self.free_extra();
     }
 
-    /// Bytes that the kernel has taken since the connection began, files included. With TLS it is less by
-    /// what encrypting has added to bytes that are not sent, so it shrinks a little when more is encrypted;
-    /// it is right again when they are sent.
+    /// Bytes that the kernel has taken since the connection began, files included. With TLS the
+    /// value is reduced by the encryption overhead of bytes that are not sent yet, so it shrinks a
+    /// little when more is encrypted, and is exact again when they are sent.
     pub(crate) fn sent_bytes(&self) -> u64 {
         let (of_files, encrypted) = self
             .extra
@@ -174,12 +173,12 @@ impl Output {
         self.unsent_bytes() + self.extra.as_ref().map_or(0, |extra| extra.encrypted_bytes)
     }
 
-    /// Those of them that are here, and neither encrypted nor sent.
+    /// The part of [`Output::pending_bytes`] that is neither encrypted nor sent.
     fn unsent_bytes(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// So many bytes are encrypted, and not sent yet.
+    /// Sets the number of bytes that are encrypted and not sent yet.
     pub(crate) fn note_encrypted(&mut self, bytes: usize) {
         if bytes != 0 || self.extra.is_some() {
             self.extra.get_or_insert_default().encrypted_bytes = bytes;
@@ -195,8 +194,8 @@ impl Output {
 
     /// Drops what is not encrypted yet, held or not, and the attached file.
     pub(crate) fn discard(&mut self) {
-        self.sealed = self.end();
-        self.released = self.sealed;
+        self.gated = self.end();
+        self.released = self.gated;
         self.marks.clear();
         if let Some(extra) = &mut self.extra {
             extra.tail = None;
@@ -207,14 +206,14 @@ impl Output {
 
     /// Bytes that wait for a gate.
     pub fn held_bytes(&self) -> usize {
-        usize::try_from(self.sealed - self.released).unwrap_or(usize::MAX)
+        usize::try_from(self.gated - self.released).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.unsent_bytes() == 0
     }
 
-    /// The lowest gate that something waits for.
+    /// The lowest gate that output waits for.
     pub(crate) fn first_gate(&self) -> Option<u64> {
         self.marks.front().map(|mark| mark.gate)
     }
@@ -229,8 +228,8 @@ impl Output {
         self.appended != UNTOUCHED
     }
 
-    /// Ends a callback: what it appended without a gate of its own leaves as order allows.
-    pub(crate) fn seal(&mut self) {
+    /// Ends a callback: bytes it appended without a gate are sent as order allows.
+    pub(crate) fn end_callback(&mut self) {
         self.hold(0);
     }
 
@@ -281,7 +280,7 @@ impl Output {
         lend
     }
 
-    /// Gives the reactor's buffer back; keeps what could not be sent in a buffer of its own.
+    /// Returns the reactor's buffer; moves what could not be sent to a buffer of its own.
     pub(crate) fn settle(&mut self, scratch: &mut Vec<u8>) {
         self.cut();
         std::mem::swap(&mut self.bytes, scratch);
@@ -298,7 +297,7 @@ impl Output {
         }
     }
 
-    /// Frees the connection's own buffer when nothing is in it.
+    /// Frees the connection's own buffer when it is empty.
     pub(crate) fn free_if_empty(&mut self) {
         if self.is_empty() && self.bytes.capacity() != 0 {
             self.cut();
@@ -312,7 +311,7 @@ impl Output {
         self.bytes
     }
 
-    /// Heap memory, for the accounts.
+    /// Heap memory, for accounting.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>()
     }
@@ -345,12 +344,12 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_holds_everything_behind_it() {
+    fn a_gate_holds_all_following_bytes() {
         let mut output = Output::default();
         appended(&mut output, b"free", 0);
         appended(&mut output, b"held", 10);
         output.buffer().extend_from_slice(b"tail");
-        output.seal();
+        output.end_callback();
         assert_eq!(output.releasable(), b"free");
         assert_eq!(output.held_bytes(), 8);
         output.advance(4);
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_buffer_comes_back_and_the_rest_stays() {
+    fn a_lent_buffer_is_returned_and_the_rest_is_kept() {
         let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
         let mut output = Output::default();
         assert!(output.lend(&mut scratch, 0));
@@ -404,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_counts_files_and_never_shrinks() {
+    fn sent_bytes_include_files_and_never_shrink() {
         let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let mut output = Output::default();
         appended(&mut output, b"head", 0);
@@ -422,9 +421,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_encrypted_is_not_sent() {
+    fn encrypted_bytes_are_not_sent_bytes() {
         let mut output = Output::default();
-        // A handshake: nothing was appended for it.
+        // A handshake: it appended no output.
         output.note_encrypted(2000);
         assert_eq!((output.sent_bytes(), output.pending_bytes()), (0, 2000));
         output.note_encrypted(0);
@@ -444,8 +443,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of (byte, gate): what leaves at a level is the longest prefix whose
-        /// gates are all open.
+        /// Compares with a list of (byte, gate): the bytes sent at a level are the longest prefix
+        /// whose gates are all open.
         #[test]
         fn releases_the_longest_open_prefix(
             parts in prop::collection::vec((1_usize..20, 0_u64..50), 1..40),

@@ -1,13 +1,13 @@
-//! What a connection is called, and where it comes from.
+//! Identity and origin of a connection.
 
 use std::net::SocketAddr;
 
-/// Name of a connection: unique in the process for ever, and the same after the connection has
-/// moved to another reactor. It is what clients see as their client id.
+/// Identifies a connection: unique during the lifetime of the process, and unchanged when the
+/// connection moves to another reactor. Clients see it as their client id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// Who is on the other side, and through which listener it came.
+/// The remote side, and the listener through which it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub remote: Option<SocketAddr>,
@@ -17,6 +17,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The `listener` of connections that came through a [`crate::Adopter`].
+    /// The `listener` of connections from a [`crate::Adopter`].
     pub const ADOPTED: usize = usize::MAX;
 }

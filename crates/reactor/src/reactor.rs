@@ -1,4 +1,4 @@
-//! One event loop: the order of things in a turn.
+//! One event loop: the order of work in a turn.
 
 use std::collections::VecDeque;
 use std::mem::{replace, take};
@@ -9,7 +9,7 @@ use base::time::MonoNs;
 
 use crate::balance::{Balance, Decision, Load, LoadMeter};
 use crate::connection::{Connection, Connections, INPUT_BYTES, Phase, Stops, Table, Touched};
-use crate::context::{Context, Core, Links, Station, Wish};
+use crate::context::{Action, Context, Core, Links, ReactorSlot};
 use crate::driver::{Driver, Event, Socket};
 use crate::handler::Handler;
 use crate::handshakes::Handshakes;
@@ -19,29 +19,29 @@ use crate::peer::{ConnId, Peer};
 use crate::tls::Tls;
 use crate::token::Token;
 
-/// Idle connections are looked for this often at most, and at least.
+/// Shortest and longest interval between two searches for idle connections.
 const SWEEP_NS_MIN: u64 = 10_000_000;
 const SWEEP_NS_MAX: u64 = 1_000_000_000;
 
-/// What the group and other reactors hand to a reactor. Bounded by the number of connections.
+/// Messages from the group and from other reactors. Bounded by the number of connections.
 #[derive(Debug)]
 pub(crate) enum Delivery<S> {
     /// A new connection.
     Adopt { id: ConnId, socket: Socket, peer: Peer, tls: Option<Arc<Tls>> },
-    /// A connection of another reactor.
+    /// A connection from another reactor.
     Migrant(Box<Connection<S>>),
-    /// End before this time.
+    /// Drain and end before this time.
     Drain { until: MonoNs },
 }
 
 pub(crate) type Deliveries<S> = Arc<[Inbox<Delivery<S>>]>;
 
-/// How a turn went.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Anything happened at all.
+    /// Whether the turn did any work.
     pub(crate) worked: bool,
-    /// The reactor is drained; there is no next turn.
+    /// Whether the reactor is drained; if so, there is no next turn.
     pub(crate) ended: bool,
 }
 
@@ -72,28 +72,28 @@ pub(crate) struct Reactor<H: Handler> {
     pub(crate) table: Table<H::Session>,
     pub(crate) driver: Driver,
     pub(crate) deliveries: Deliveries<H::Session>,
-    /// The buffer that all sockets are read into.
+    /// The buffer that all plain sockets are read into.
     pub(crate) input: Vec<u8>,
-    /// The buffer that connections without pending output append to; without capacity while lent.
+    /// The buffer that connections without pending output append to; has no capacity while lent.
     pub(crate) output: Vec<u8>,
-    /// What is read from sockets with TLS; without capacity until there is one.
-    pub(crate) sealed_input: Vec<u8>,
-    /// What is sealed for them; lent like `output`.
-    pub(crate) sealed_output: Vec<u8>,
+    /// Encrypted input; has no capacity until the first TLS connection.
+    pub(crate) tls_input: Vec<u8>,
+    /// Encrypted output; lent like `output`.
+    pub(crate) tls_output: Vec<u8>,
     pub(crate) handshakes: Handshakes,
     /// Connections with complete requests for the next turn.
     pub(crate) again: Vec<Token>,
     /// Emptied lists, kept for the next turn so that turns do not allocate.
     spare: Spare<H>,
-    /// Answers are sent when all events of a turn are served, one after the other.
+    /// Whether replies are sent only after all events of a turn are served.
     pub(crate) gathers: bool,
-    /// The turn's events are being served, and what they leave to be sent is gathered.
+    /// Whether the turn's events are being served and their replies gathered.
     pub(crate) is_gathering: bool,
-    /// Connections whose answers wait for the end of the events.
+    /// Connections whose replies are sent after the events.
     pub(crate) gathered: Vec<Token>,
     /// Connections with held output.
     pub(crate) holders: Vec<Token>,
-    /// Connections that are not read because too much is held.
+    /// Connections that are not read because too much output is held.
     pub(crate) stalled: Vec<Token>,
     pub(crate) lingering: VecDeque<(MonoNs, Token)>,
     pub(crate) touched: Touched,
@@ -102,7 +102,7 @@ pub(crate) struct Reactor<H: Handler> {
     /// When the last turn ended and waiting began.
     turn_ended: MonoNs,
     load: LoadMeter,
-    /// None if connections stay where they were placed.
+    /// None: connections never move.
     balance: Option<Balance>,
     next_sweep: MonoNs,
     pub(crate) drain_until: Option<MonoNs>,
@@ -125,8 +125,8 @@ impl<H: Handler> Reactor<H> {
             deliveries,
             input: Vec::with_capacity(INPUT_BYTES),
             output: Vec::with_capacity(SCRATCH_BYTES),
-            sealed_input: Vec::new(),
-            sealed_output: Vec::new(),
+            tls_input: Vec::new(),
+            tls_output: Vec::new(),
             handshakes: Handshakes::default(),
             again: Vec::new(),
             spare: Spare::default(),
@@ -164,7 +164,7 @@ impl<H: Handler> Reactor<H> {
         self.is_gathering = self.gathers && events > 1;
         for position in 0..events {
             match self.driver.event(position) {
-                // Being awake is all that the call wanted: before_wait comes below.
+                // The wake has served its purpose: the turn runs, and before_wait follows.
                 Event::Wake => {}
                 Event::Ready(ready) => self.ready(ready),
                 Event::Source(source) => {
@@ -179,7 +179,7 @@ impl<H: Handler> Reactor<H> {
         worked |= self.take_deliveries();
         worked |= self.take_mail();
         worked |= self.fire_timers();
-        self.go_on(again);
+        self.serve_again(again);
         self.resume(resumed);
         self.with_connections(H::before_wait);
         worked |= self.take_arrivals();
@@ -199,7 +199,7 @@ impl<H: Handler> Reactor<H> {
         self.gathered = tokens;
     }
 
-    /// Opens the connections that the handler has brought.
+    /// Opens the connections that the handler has adopted.
     fn take_arrivals(&mut self) -> bool {
         if self.core.arrivals.is_empty() {
             return false;
@@ -208,14 +208,14 @@ impl<H: Handler> Reactor<H> {
         for arrival in arrivals.drain(..) {
             self.take_arrival(arrival);
         }
-        // Those that arrivals brought themselves wait for the next call.
+        // Connections adopted while these are opened wait for the next call.
         if self.core.arrivals.is_empty() {
             self.core.arrivals = arrivals;
         }
         true
     }
 
-    /// What is left when the turn's callbacks are through. True if there was anything.
+    /// The work of a turn after its event callbacks. True if there was any.
     fn settle_turn(&mut self) -> bool {
         let mut worked = self.flush_touched();
         worked |= self.release_held();
@@ -239,26 +239,25 @@ impl<H: Handler> Reactor<H> {
         let spin_ns = take(&mut self.core.spin_ns);
         let is_idle = !polls && !self.has_work();
         let spun = if is_idle && spin_ns != 0 { self.spin(spin_ns) } else { 0 };
-        let may_block = is_idle && spun == 0 && self.station().waker.fall_asleep();
+        let may_block = is_idle && spun == 0 && self.slot().waker.fall_asleep();
         let timeout_ns = if may_block {
             self.deadline().map(|deadline| deadline.since(before))
         } else {
             Some(0)
         };
         let events = if spun == 0 { self.driver.wait(timeout_ns) } else { spun };
-        let called = self.station().waker.wake_up();
+        let called = self.slot().waker.wake_up();
         self.core.now = self.driver.now();
         self.core.counters.wait_ns += self.core.now.mono.since(before);
         self.core.counters.turns += 1;
         (events, called)
     }
 
-    /// Looks for events over and over, and returns how many came. Ends early when somebody calls or
-    /// a deadline comes.
+    /// Polls for events and returns how many there are. Ends early at a wake-up call or a deadline.
     fn spin(&mut self, spin_ns: u64) -> usize {
         let until = MonoNs(self.turn_ended.0.saturating_add(spin_ns));
         let until = self.deadline().map_or(until, |deadline| deadline.min(until));
-        let waker = &self.core.links.commons.stations[self.core.index].waker;
+        let waker = &self.core.links.group_state.slots[self.core.index].waker;
         self.driver.spin(until, waker)
     }
 
@@ -280,20 +279,20 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Whether a live reactor would begin its next turn now instead of waiting. Only for the
-    /// simulated driver, which is asked for its events without any harm.
+    /// simulated driver, whose events can be queried without side effects.
     pub(crate) fn is_due(&mut self) -> bool {
         self.core.polls
             || self.has_work()
-            || self.station().waker.is_called()
+            || self.slot().waker.is_called()
             || self.deadline().is_some_and(|at| at <= self.driver.now().mono)
             || self.driver.wait(Some(0)) > 0
     }
 
-    /// Whether the next turn has something to do even if nothing happens.
+    /// Whether the next turn has work even without events.
     pub(crate) fn has_work(&self) -> bool {
         !self.again.is_empty()
             || !self.core.resumed.is_empty()
-            || !self.core.wishes.is_empty()
+            || !self.core.actions.is_empty()
             || !self.core.arrivals.is_empty()
             || (self.core.level_rose && !self.holders.is_empty())
     }
@@ -311,8 +310,8 @@ impl<H: Handler> Reactor<H> {
         candidates.into_iter().flatten().min()
     }
 
-    fn station(&self) -> &Station {
-        &self.core.links.commons.stations[self.core.index]
+    fn slot(&self) -> &ReactorSlot {
+        &self.core.links.group_state.slots[self.core.index]
     }
 
     pub(crate) fn with_connections(
@@ -363,14 +362,14 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Serves connections that had more requests than their share of the last turn.
-    fn go_on(&mut self, mut again: Vec<Token>) {
+    fn serve_again(&mut self, mut again: Vec<Token>) {
         for token in again.drain(..) {
             self.serve_kept(token);
         }
         self.spare.again = again;
     }
 
-    /// Ends pauses; what is resumed meanwhile waits for the next turn.
+    /// Ends pauses; connections resumed meanwhile wait for the next turn.
     fn resume(&mut self, mut resumed: Vec<ConnId>) {
         resumed.append(&mut self.core.resumed);
         for id in resumed.drain(..) {
@@ -396,7 +395,7 @@ impl<H: Handler> Reactor<H> {
         any
     }
 
-    /// Sends what the risen level lets go. Free when nothing is held.
+    /// Sends the output whose gates the risen level has opened. Free when nothing is held.
     fn release_held(&mut self) -> bool {
         if !take(&mut self.core.level_rose) || self.holders.is_empty() {
             return false;
@@ -417,14 +416,14 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn grant_wishes(&mut self) -> bool {
-        let any = !self.core.wishes.is_empty();
-        while let Some(wish) = self.core.wishes.pop() {
-            let (Wish::Close(id) | Wish::Abort(id) | Wish::Reset(id)) = wish;
+        let any = !self.core.actions.is_empty();
+        while let Some(action) = self.core.actions.pop() {
+            let (Action::Close(id) | Action::Abort(id) | Action::Reset(id)) = action;
             let Some(token) = self.table.token(id) else { continue };
-            match wish {
-                Wish::Close(_) => self.close(token),
-                Wish::Abort(_) => self.remove(token),
-                Wish::Reset(_) => {
+            match action {
+                Action::Close(_) => self.close(token),
+                Action::Abort(_) => self.remove(token),
+                Action::Reset(_) => {
                     if let Some(connection) = self.table.get_mut(token) {
                         self.driver.reset_on_close(&connection.socket);
                     }
@@ -438,12 +437,12 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn publish(&mut self) {
         self.core.counters.connections = self.table.len() as u64;
         self.core.counters.held_bytes = self.held_bytes as u64;
-        self.core.counters.wakes = self.station().waker.writes();
-        self.station().stats.publish(&self.core.counters);
+        self.core.counters.wakes = self.slot().waker.writes();
+        self.slot().stats.publish(&self.core.counters);
     }
 
-    /// Closes connections that were idle too long. Costs nothing per request: the time of the
-    /// last byte is compared once per sweep.
+    /// Closes connections that were idle too long. Costs nothing per request: the time of the last
+    /// byte is compared once per sweep.
     fn sweep(&mut self) -> bool {
         let timeout_ns = self.core.limits().idle_timeout_ms.get().saturating_mul(1_000_000);
         let now = self.core.now.mono;
@@ -458,7 +457,8 @@ impl<H: Handler> Reactor<H> {
                     !connection.stops.has(Stops::PAUSED)
                         && self.handler.may_expire(&connection.session)
                 }
-                // The peer does not take the last bytes, unless it is we who hold them.
+                // A closing connection is idle if its peer does not take the output; not if the
+                // output is held.
                 Phase::Closing => connection.output.held_bytes() == 0,
                 Phase::Lingering => false,
             };
@@ -486,23 +486,23 @@ impl<H: Handler> Reactor<H> {
         any
     }
 
-    /// Publishes the load and, if it is too much for too long, gives connections away.
+    /// Publishes the load and, after a long enough overload, gives connections away.
     fn end_window(&mut self, now: MonoNs) {
         let driver = &self.driver;
         let Some(load) = self.load.end_window(now, || driver.cpu_ns()) else { return };
         self.core.counters.cpu_ns = self.load.cpu_ns();
-        let station = self.station();
-        station.publish_load(load);
-        station.windows.fetch_add(1, Ordering::Relaxed);
+        let slot = self.slot();
+        slot.publish_load(load);
+        slot.windows.fetch_add(1, Ordering::Relaxed);
         let Some(balance) = &mut self.balance else { return };
-        let stations = self.core.links.commons.stations.iter();
-        let loads: Vec<Load> = stations.map(Station::load).collect();
+        let slots = self.core.links.group_state.slots.iter();
+        let loads: Vec<Load> = slots.map(ReactorSlot::load).collect();
         match balance.decide(self.core.index, &loads) {
             Decision::Nothing => {}
             Decision::Measure => {
                 self.table.iter_mut().for_each(|(_, connection)| connection.recent_cost = 0);
             }
-            Decision::Give(gift) => self.give_load(u64::from(load.used_ppm), gift),
+            Decision::Give(transfer) => self.move_load(u64::from(load.used_ppm), transfer),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a reactor does for one connection: read, call the handler, send, close.
+//! A reactor's operations on one connection: read, call the handler, send, close.
 
 use base::time::MonoNs;
 
@@ -10,12 +10,12 @@ use crate::output::SCRATCH_BYTES;
 use crate::reactor::Reactor;
 use crate::token::Token;
 
-/// Most that is sent of a file before other connections get their turn.
+/// Maximum sent of a file before other connections get their turn.
 pub(crate) const FILE_TURN_BYTES_MAX: usize = 1024 * 1024;
-/// How long a closed connection's late input is thrown away.
+/// How long late input of a closed connection is discarded.
 const LINGER_NS: u64 = 1_000_000_000;
-/// What a read and its reply cost apart from their bytes, in bytes: several microseconds of system
-/// calls against less than one per KiB.
+/// Cost of a read and its reply apart from their bytes, expressed in bytes: several microseconds of
+/// system calls against less than one per KiB.
 pub(crate) const READ_COST_BYTES: u64 = 8 * 1024;
 
 /// Where the bytes for the handler are.
@@ -40,7 +40,7 @@ impl<H: Handler> Reactor<H> {
         if connection.phase == Phase::Lingering {
             self.discard(token);
         } else if !connection.wants_read() {
-            self.unwanted(ready);
+            self.note_unread(ready);
         } else if self.is_over_held() {
             self.stall(token);
         } else {
@@ -48,13 +48,13 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Reads once and shows the handler what there is.
+    /// Reads once and passes the unread input to the handler.
     pub(crate) fn receive(&mut self, token: Token) {
         let bytes_max = self.core.limits().input_bytes_max.bytes();
         let Self { table, driver, input, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         if connection.channel.is_some() {
-            return self.receive_sealed(token);
+            return self.receive_tls(token);
         }
         let kept = connection.input.unread().len();
         if kept >= bytes_max {
@@ -87,7 +87,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Shows the handler its input, does as it says, and sends at once what may leave.
+    /// Calls the handler with its input, carries out its decision, and sends permitted output at
+    /// once.
     pub(crate) fn call(&mut self, token: Token, source: Source) {
         let Self { handler, core, table, input, output, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
@@ -107,7 +108,7 @@ impl<H: Handler> Reactor<H> {
             self.flush(token);
         }
         if is_lent {
-            self.take_back(token);
+            self.return_output(token);
         } else if !self.is_gathering
             && let Some(connection) = self.table.get_mut(token)
         {
@@ -116,10 +117,10 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Ends the loan of the reactor's output buffer.
-    fn take_back(&mut self, token: Token) {
+    fn return_output(&mut self, token: Token) {
         match self.table.get_mut(token) {
             Some(connection) => connection.output.settle(&mut self.output),
-            // The connection is gone and `remove` took the buffer back.
+            // The connection is gone and `remove` returned the buffer.
             None => debug_assert_ne!(self.output.capacity(), 0),
         }
     }
@@ -137,18 +138,19 @@ impl<H: Handler> Reactor<H> {
             }
             Next::Pause => {
                 connection.stops.set(Stops::PAUSED);
-                connection.left_told = false;
+                connection.peer_left_reported = false;
             }
             Next::Close => self.begin_closing(token),
             Next::Abort => self.remove(token),
         }
     }
 
-    /// Serves what an earlier turn left in the connection's own buffer.
+    /// Serves input that an earlier turn left in the connection's own buffer.
     pub(crate) fn serve_kept(&mut self, token: Token) {
         let is_over_held = self.is_over_held();
         let Some(connection) = self.table.get_mut(token) else { return };
-        // Without AGAIN the entry is old. A full connection comes back when it has drained.
+        // Without AGAIN the entry is outdated. A full connection is served again when it has
+        // drained.
         let must_drain = connection.stops.has(Stops::FULL) || connection.stops.has(Stops::SENDING);
         if !connection.stops.has(Stops::AGAIN) || must_drain {
             return;
@@ -165,7 +167,7 @@ impl<H: Handler> Reactor<H> {
         } else {
             self.call(token, Source::Own);
         }
-        self.heed_end(token);
+        self.close_if_ended(token);
     }
 
     pub(crate) fn resume_one(&mut self, token: Token) {
@@ -180,15 +182,15 @@ impl<H: Handler> Reactor<H> {
         self.watch(token);
     }
 
-    /// Something happened to a connection that is not read now.
-    fn unwanted(&mut self, ready: Ready) {
+    /// Handles an event of a connection that is not read now.
+    fn note_unread(&mut self, ready: Ready) {
         let token = ready.token;
         let Some(connection) = self.table.get_mut(token) else { return };
         if ready.dead {
             return self.remove(token);
         }
-        if ready.hangup && connection.stops.has(Stops::PAUSED) && !connection.left_told {
-            connection.left_told = true;
+        if ready.hangup && connection.stops.has(Stops::PAUSED) && !connection.peer_left_reported {
+            connection.peer_left_reported = true;
             if !self.handler.peer_left(connection.id, &mut connection.session) {
                 return self.remove(token);
             }
@@ -196,10 +198,10 @@ impl<H: Handler> Reactor<H> {
         self.watch(token);
     }
 
-    /// Tells the driver what is of interest now, if that has changed.
+    /// Updates the driver's interest, if it has changed.
     fn watch(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
-        let interest = connection.wanted(connection.interest.has(Interest::WRITE));
+        let interest = connection.required_interest(connection.interest.has(Interest::WRITE));
         if interest != connection.interest {
             connection.interest = interest;
             if connection.is_watched {
@@ -218,7 +220,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sends what may leave from the connection's own buffer.
+    /// Sends permitted output from the connection's own buffer.
     pub(crate) fn flush_own(&mut self, token: Token) {
         self.flush(token);
         if let Some(connection) = self.table.get_mut(token) {
@@ -226,10 +228,10 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Ends a callback's output and sends what may leave, unless the peer is known not to read.
+    /// Ends a callback's output and sends the permitted part, unless the peer is known not to read.
     fn flush(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
-        connection.output.seal();
+        connection.output.end_callback();
         connection.output.release(self.core.level);
         let before = connection.output.take_appended();
         let is_blocked = connection.interest.has(Interest::WRITE);
@@ -247,18 +249,19 @@ impl<H: Handler> Reactor<H> {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };
         if connection.channel.is_some() {
-            return self.send_sealed(token);
+            return self.send_tls(token);
         }
         let bytes = connection.output.releasable();
         let mut is_blocked = false;
         let is_all = bytes.len() == connection.output.pending_bytes();
         let has_file = connection.output.tail().is_some() && is_all;
-        // The end follows: it travels in one segment with the last words, which saves a fifth of what a
-        // short connection costs.
+        // The end follows: it travels in one segment with the last reply, which saves a fifth of
+        // the cost of a short connection.
         let has_end = connection.phase == Phase::Closing && is_all;
         if !bytes.is_empty() {
             core.counters.writes += 1;
-            // Two readings of the cycle counter, 20 ns beside a system call of microseconds.
+            // Two readings of the cycle counter: 20 ns, compared with a system call of
+            // microseconds.
             let started = driver.stamp_ns();
             let written = driver.write(&connection.socket, bytes, has_file || has_end);
             core.counters.write_ns += driver.stamp_ns().saturating_sub(started);
@@ -284,7 +287,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// One write of an attached file, behind all bytes. False if the connection is gone.
+    /// Writes once from an attached file, after all bytes. False if the connection is gone.
     fn send_file(&mut self, token: Token) -> bool {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };
@@ -308,12 +311,12 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Waits until the peer takes more, or no longer.
+    /// Starts or stops waiting until the peer takes more.
     pub(crate) fn note_blocked(&mut self, token: Token, is_blocked: bool) {
         let Self { table, driver, core, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         if is_blocked != connection.interest.has(Interest::WRITE) {
-            connection.interest = connection.wanted(is_blocked);
+            connection.interest = connection.required_interest(is_blocked);
             if connection.is_watched {
                 driver.set_interest(&connection.socket, token, connection.interest);
                 core.counters.interest_changes += 1;
@@ -352,7 +355,7 @@ impl<H: Handler> Reactor<H> {
         self.note_sending(token, is_sending);
     }
 
-    /// A connection is not read while a file is on its way.
+    /// A connection is not read while a file is being sent.
     fn note_sending(&mut self, token: Token, is_sending: bool) {
         let Some(connection) = self.table.get_mut(token) else { return };
         if is_sending {
@@ -363,21 +366,21 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// A reason not to read is over.
+    /// Called when a reason not to read has ended.
     fn restart(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         if connection.stops.has(Stops::AGAIN) {
             self.again.push(token);
         }
         self.watch(token);
-        self.heed_end(token);
+        self.close_if_ended(token);
     }
 
     fn is_over_held(&self) -> bool {
         self.held_bytes > self.core.limits().held_bytes_max.bytes()
     }
 
-    /// Does not read this connection until less output is held.
+    /// Stops reading this connection until less output is held.
     fn stall(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         if !connection.stops.has(Stops::STALLED) {
@@ -401,16 +404,17 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Nothing more comes: closes when everything is sent, what is still being done included.
+    /// Called when no more input will arrive: closes when everything is sent, including answers
+    /// still being computed.
     pub(crate) fn end_input(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         if connection.phase != Phase::Open
-            || !self.handler.input_over(connection.id, &mut connection.session)
+            || !self.handler.input_ended(connection.id, &mut connection.session)
         {
             return self.close(token);
         }
         connection.stops.set(Stops::PAUSED);
-        connection.left_told = true;
+        connection.peer_left_reported = true;
         self.watch(token);
     }
 
@@ -424,30 +428,30 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Input that is left will never be served; the peer may be sending still.
+    /// Remaining input will never be served; the peer may still be sending.
     pub(crate) fn begin_closing(&mut self, token: Token) {
         let Self { handler, table, handshakes, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         handler.closing(connection.id, &mut connection.session, &mut connection.output);
         connection.phase = Phase::Closing;
-        // The rest of a record that has begun is on its way, too.
+        // The rest of an incomplete record is on its way, too.
         let has_part = connection.channel.as_ref().is_some_and(|one| !one.partial().is_empty());
         connection.must_linger = has_part || !connection.input.is_empty();
         connection.input.free();
         if let Some(channel) = &mut connection.channel
             && !channel.is_established()
         {
-            // There is no way to say it.
+            // A report to the peer is impossible.
             connection.output.discard();
             handshakes.end(Some(channel));
         }
     }
 
-    /// Everything is sent: say so to the peer, and go.
+    /// Everything is sent: ends our side of the connection.
     fn finish(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
-        // Takes along what the kernel held back. Closing alone would do so too, but not if input came
-        // meanwhile: then the kernel throws away what it has, and resets.
+        // Flushes what the kernel held back. Closing alone would do so too, but not if input
+        // arrived meanwhile: then the kernel discards its buffers and resets the connection.
         self.driver.shutdown_write(&connection.socket);
         if !connection.must_linger && !self.driver.has_unread(&connection.socket) {
             return self.remove(token);
@@ -457,7 +461,7 @@ impl<H: Handler> Reactor<H> {
         self.watch(token);
     }
 
-    /// Throws away what comes after the last words.
+    /// Discards input that arrives after the last output.
     fn discard(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         self.input.clear();
@@ -478,15 +482,16 @@ impl<H: Handler> Reactor<H> {
         let Connection { id, socket, session, output, held_counted, mut channel, .. } = connection;
         self.handshakes.end(channel.as_mut());
         self.held_bytes -= held_counted;
-        self.core.links.commons.connection_closed(self.core.index);
+        self.core.links.group_state.connection_closed(self.core.index);
         if self.output.capacity() == 0 {
-            // The connection dies while it has the reactor's buffer.
+            // The connection ends while it has the reactor's buffer.
             self.output = output.into_buffer();
             self.output.reserve(SCRATCH_BYTES);
         }
         self.handler.closed(&mut Context::new(&mut self.core), id, session);
-        // A peer that is cut off sees the end when the handler knows of it: what he asks others then, they
-        // know, too. Others have seen it in `finish`, after `Handler::closing`.
+        // A peer that is cut off sees the end only after the handler has processed it, so other
+        // clients that the peer contacts next see the processed state as well. Other peers saw the
+        // end in `finish`, after `Handler::closing`.
         self.driver.close(socket);
     }
 }

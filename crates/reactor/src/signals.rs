@@ -1,11 +1,11 @@
-//! Signals as values, taken by the main thread from a descriptor.
+//! Signals as values, read by the main thread from a descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::signal::{SigSet, Signal as Posix};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// What the process was told.
+/// A signal that the process received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM.
@@ -28,7 +28,7 @@ const SIGNALS: [(Posix, Signal); 5] = [
     (Posix::SIGUSR2, Signal::User2),
 ];
 
-/// A descriptor that is readable when a signal has come.
+/// A descriptor that is readable when a signal has arrived.
 #[derive(Debug)]
 pub struct Signals {
     fd: SignalFd,
@@ -37,8 +37,8 @@ pub struct Signals {
 /// Blocks the signals that a group takes, in the calling thread and all threads it starts from now
 /// on: for programs that start other threads before [`crate::Group::start`].
 ///
-/// SIGXFSZ is blocked as well, and taken by nobody: a file that may not grow (`ulimit -f`) is then an
-/// error of the write, as a full disk is, and not the end of the process.
+/// SIGXFSZ is blocked as well, but never read: exceeding the file size limit (`ulimit -f`) is then
+/// an error of the write, as a full disk is, instead of the end of the process.
 pub fn block_signals() -> std::io::Result<()> {
     let mut set = signal_set();
     set.add(Posix::SIGXFSZ);
@@ -59,7 +59,7 @@ impl Signals {
         Ok(Signals { fd })
     }
 
-    /// The next signal that has come.
+    /// The next pending signal.
     pub fn take(&self) -> Option<Signal> {
         let info = self.fd.read_signal().ok()??;
         let number = i32::try_from(info.ssi_signo).ok()?;

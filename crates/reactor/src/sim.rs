@@ -1,7 +1,7 @@
-//! Reactors on one thread with a network in memory: the same loop, another driver.
+//! Reactors on one thread with an in-memory network: the same loop, another driver.
 //!
-//! Everything is decided by the calls and the seed. Clients are plain values: they send, look at
-//! what they have received, stop reading, half-close, vanish.
+//! A run is determined by the calls and the seed. Clients are plain values: they send, inspect what
+//! they have received, stop reading, half-close, disconnect.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::placement::{Placement, Placer};
 use crate::reactor::{Deliveries, Delivery, Reactor};
 use crate::tls::Tls;
 
-/// More turns than this without coming to rest are a livelock: [`Sim::run_until_idle`] panics.
+/// More turns than this without becoming idle are a livelock: [`Sim::run_until_idle`] panics.
 const TURNS_MAX: usize = 1_000_000;
 
 /// A group of reactors in one thread.
@@ -84,7 +84,7 @@ impl<H: Handler> Sim<H> {
         self.connect_with(listener, None)
     }
 
-    /// A new client of a listener with TLS, which it has to speak by itself.
+    /// A new client of a listener with TLS; the caller implements the client's side of TLS.
     pub fn connect_tls(&mut self, listener: usize, tls: &Arc<Tls>) -> SimClient {
         self.connect_with(listener, Some(Arc::clone(tls)))
     }
@@ -95,15 +95,15 @@ impl<H: Handler> Sim<H> {
         let remote = SocketAddr::from(([10, low[5], low[6], low[7]], 40_000));
         let local = SocketAddr::from(([10, 255, 255, 255], 6379));
         let peer = Peer { remote: Some(remote), local: Some(local), listener };
-        let commons = &self.links.commons;
-        let reactor = self.placer.place(self.placement, commons, Some(remote));
-        let id = commons.next_id();
-        commons.connection_opened(reactor);
+        let group_state = &self.links.group_state;
+        let reactor = self.placer.place(self.placement, group_state, Some(remote));
+        let id = group_state.next_id();
+        group_state.connection_opened(reactor);
         let short = u32::try_from(number).expect("fewer than 2^32 simulated connections");
         let adopt = Delivery::Adopt { id, socket: Socket::Sim(short), peer, tls };
         if self.deliveries[reactor].push(adopt, usize::MAX).is_err() {
-            // As live: a reactor that has ended closes the connection.
-            commons.connection_closed(reactor);
+            // As in a live group: a reactor that has ended closes the connection.
+            group_state.connection_closed(reactor);
             let mut network = self.network.lock();
             network.pipe(number).server_shut = true;
             network.pipe(number).server_closed = true;
@@ -133,8 +133,8 @@ impl<H: Handler> Sim<H> {
         turn.worked || turn.ended || reactor.has_work()
     }
 
-    /// One turn of one reactor, but only if a live one would begin it now instead of waiting: so a
-    /// call that nobody makes is a turn that does not come. False if it waits or has ended.
+    /// Runs one turn of one reactor, but only if a live one would begin it now instead of waiting:
+    /// a missing wake-up call is a missing turn. False if the reactor waits or has ended.
     pub fn step(&mut self, reactor: usize) -> bool {
         let is_due = !self.ended[reactor] && self.reactors[reactor].is_due();
         if is_due {
@@ -143,13 +143,14 @@ impl<H: Handler> Sim<H> {
         is_due
     }
 
-    /// Turns until nothing happens any more without the clock or the clients. Returns how many.
+    /// Runs turns until no work is left without a change of the clock or the clients. Returns how
+    /// many.
     ///
     /// # Panics
-    /// If the reactors do not come to rest.
+    /// If the reactors do not become idle.
     pub fn run_until_idle(&mut self) -> usize {
         let turns = (0..TURNS_MAX).take_while(|_| self.turn()).count();
-        assert!(turns < TURNS_MAX, "the reactors do not come to rest");
+        assert!(turns < TURNS_MAX, "the reactors do not become idle");
         turns
     }
 
@@ -163,8 +164,8 @@ impl<H: Handler> Sim<H> {
         self.network.lock().set_back(ns);
     }
 
-    /// What serving costs: each byte read moves the clocks by so much, within the turn. At first
-    /// turns take no time, so there is no load.
+    /// Sets the cost of serving: each byte read advances the clocks by `ns_per_byte`, within the
+    /// turn. Initially turns take no time, so there is no load.
     pub fn set_read_cost(&mut self, ns_per_byte: u64) {
         self.network.lock().set_read_cost(ns_per_byte);
     }
@@ -185,7 +186,7 @@ impl<H: Handler> Sim<H> {
         &self.links
     }
 
-    /// The reactor that a connection lives on; `None` if it is closed or on its way.
+    /// The reactor of a connection; `None` if it is closed or moving.
     pub fn place_of(&self, id: ConnId) -> Option<usize> {
         self.reactors.iter().position(|reactor| reactor.table.token(id).is_some())
     }
@@ -197,7 +198,7 @@ impl<H: Handler> Sim<H> {
         })
     }
 
-    /// Moves a connection to another reactor, if it may move. It is there after the next turn.
+    /// Moves a connection to another reactor, if it may move. It arrives in the next turn.
     pub fn migrate(&mut self, id: ConnId, to: usize) -> bool {
         self.reactors.iter_mut().any(|reactor| {
             let Some(token) = reactor.table.token(id) else { return false };
@@ -205,7 +206,7 @@ impl<H: Handler> Sim<H> {
         })
     }
 
-    /// What SIGTERM does: no new connections, flush, end. Then run turns.
+    /// Does what SIGTERM does: no new connections, flush, end. Run turns afterwards.
     pub fn drain(&mut self) {
         let mut until = self.now().mono;
         until.0 += self.drain_timeout_ms * 1_000_000;
@@ -230,12 +231,12 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// Name of the connection on the server's side.
+    /// Identifies the connection on the server's side.
     pub fn id(&self) -> ConnId {
         self.id
     }
 
-    /// Sends; nothing is ever in the way in this direction.
+    /// Sends bytes; this direction has no limit.
     pub fn send(&self, bytes: &[u8]) {
         self.network.lock().pipe(self.number).to_server.extend(bytes);
     }
@@ -245,8 +246,8 @@ impl SimClient {
         std::mem::take(&mut self.network.lock().pipe(self.number).to_client)
     }
 
-    /// How much may arrive before [`SimClient::received`] is called: 0 stops reading. At first
-    /// there is no bound.
+    /// How much may arrive before [`SimClient::received`] is called: 0 stops reading. Initially
+    /// unlimited.
     pub fn set_window(&self, bytes: usize) {
         self.network.lock().pipe(self.number).window = bytes;
     }
@@ -256,7 +257,7 @@ impl SimClient {
         self.network.lock().pipe(self.number).client_shut = true;
     }
 
-    /// Goes away. What was sent before still arrives.
+    /// Disconnects. What was sent before still arrives.
     pub fn close(&self) {
         let mut network = self.network.lock();
         let pipe = network.pipe(self.number);
@@ -269,7 +270,7 @@ impl SimClient {
         self.network.lock().pipe(self.number).is_reset = true;
     }
 
-    /// Whether the server sends no more.
+    /// Whether the server has shut down its sending side.
     pub fn is_ended(&self) -> bool {
         self.network.lock().pipe(self.number).server_shut
     }

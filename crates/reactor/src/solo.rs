@@ -1,5 +1,5 @@
-//! One reactor on the caller's thread, whose handler brings its connections itself: for programs
-//! that decide how connections come to their threads or processes.
+//! One reactor on the caller's thread, whose handler adopts its connections itself: for programs
+//! that decide how their threads or processes get connections.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::limits::Limits;
 use crate::mailbox::Inbox;
 use crate::reactor::{Deliveries, Reactor};
 
-/// A reactor without threads of its own. Nothing is accepted here: the handler watches its listeners
-/// with the [`Watcher`] and hands connections over with [`crate::Context::adopt`].
+/// A reactor without threads of its own. It accepts no connections: the handler watches its
+/// listeners with the [`Watcher`] and hands connections over with [`crate::Context::adopt`].
 pub struct Solo<H: Handler> {
     reactor: Reactor<H>,
 }
@@ -24,7 +24,7 @@ impl<H: Handler> std::fmt::Debug for Solo<H> {
 }
 
 impl<H: Handler> Solo<H> {
-    /// A reactor with the handler that `make` returns.
+    /// Creates a reactor with the handler that `make` returns.
     pub fn new(
         limits: Arc<Limits>,
         make: impl FnOnce(&Links<H::Mail>, Watcher) -> H,
@@ -38,9 +38,9 @@ impl<H: Handler> Solo<H> {
         Ok(Solo { reactor: Reactor::new(0, handler, driver, links, deliveries, false) })
     }
 
-    /// Sends the answers of a turn when all of its events are served, not each at once. A peer on this
-    /// machine that sleeps is then woken by the first of them and found awake by the others, which is
-    /// cheaper; each waits for the requests beside it.
+    /// Sends the answers of a turn after all of its events are served, not each at once. A sleeping
+    /// peer on this machine is then woken by the first of them and is awake for the others, which
+    /// is cheaper; each answer waits for the other requests of the turn.
     #[must_use]
     pub fn gather_answers(mut self) -> Solo<H> {
         self.reactor.gathers = true;

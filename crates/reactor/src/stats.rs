@@ -1,4 +1,4 @@
-//! What reactors have done, counted locally and published once per turn.
+//! Work done by reactors, counted locally and published once per turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What was counted after `earlier` was read; gauges are as they are now.
+            /// The increase since `earlier`; gauges have their current values.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
@@ -53,21 +53,21 @@ counters! {
     busy_ns,
     /// Processor time of the thread, up to a tenth of a second old; 0 in the simulator.
     cpu_ns,
-    /// Time inside of waiting.
+    /// Time in waits.
     wait_ns,
     /// Each is one wait system call.
     turns,
     /// System calls that change what is waited for.
     interest_changes,
-    /// Times another thread had to wake this reactor out of its wait, a system call of that thread.
+    /// Times another thread had to wake this reactor from its wait, a system call of that thread.
     wakes,
-    /// Read system calls, and the bytes they brought.
+    /// Read system calls, and the bytes they returned.
     reads,
     input_bytes,
     /// Write system calls, and the bytes they took.
     writes,
     output_bytes,
-    /// Time inside of write system calls.
+    /// Time in write system calls.
     write_ns,
     /// Connections here now.
     connections,
@@ -80,15 +80,15 @@ counters! {
     /// Connections closed because of `output_bytes_max`.
     output_overflows,
     idle_timeouts,
-    /// Handshakes of TLS that were finished.
+    /// Completed TLS handshakes.
     tls_handshakes,
-    /// Connections broken off because what came was no TLS, or not as we want it.
+    /// Connections ended because their input was not valid TLS, or not acceptable.
     tls_failures,
     /// Handshakes that took too long.
     tls_timeouts,
-    /// Handshakes that were ended because there were too many beside them.
+    /// Handshakes ended because too many were in progress.
     tls_crowded_out,
-    /// Connections with TLS that ended without a goodbye.
+    /// TLS connections that ended without a `close_notify` alert.
     tls_truncated,
     /// How often a connection was not read because too much output was held.
     stalls,
@@ -107,10 +107,10 @@ pub struct AcceptorStats {
     errors: AtomicU64,
 }
 
-/// A reading of [`AcceptorStats`].
+/// A snapshot of [`AcceptorStats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptorCounters {
-    /// Accept system calls, those that found nothing included.
+    /// Accept system calls, including unsuccessful ones.
     pub calls: u64,
     /// Wait system calls.
     pub waits: u64,
@@ -124,7 +124,7 @@ pub struct AcceptorCounters {
 }
 
 impl AcceptorCounters {
-    /// What was counted after `earlier` was read.
+    /// The increase since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &AcceptorCounters) -> AcceptorCounters {
         AcceptorCounters {

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use base::time::MonoNs;
 
-/// A binary heap: O(log n) to set, O(1) to look at. Timers are not cancelled; whoever sets one
-/// ignores it when it is no longer wanted.
+/// A binary heap: O(log n) to set, O(1) to check. Timers are not cancelled; the code that set one
+/// ignores it if it has become irrelevant.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// Time, then order of setting, then token.

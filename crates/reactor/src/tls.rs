@@ -1,9 +1,11 @@
-//! TLS between a socket and its session: what listeners present, and the state of one connection.
+//! TLS between a socket and its session: the credentials of listeners, and the state of one
+//! connection.
 //!
-//! [`Channel`] turns sealed bytes into plain ones and back; it knows no socket. What is read goes through
-//! [`Channel::open`] into the connection's input, what may leave goes from its output through
-//! [`Channel::seal`] into the [`Outbox`]. Gates, limits and order are those of the plain bytes: nothing
-//! is sealed before it may leave, and no more than [`SEAL_BYTES_MAX`] before the kernel has taken it.
+//! [`Channel`] decrypts and encrypts; it does not access sockets. Input passes through
+//! [`Channel::decrypt`] to the connection's input; permitted output passes through
+//! [`Channel::encrypt`] to the [`Outbox`]. Gates, limits and order are those of the plain bytes: no
+//! byte is encrypted before it may be sent, and at most [`ENCRYPT_BYTES_MAX`] before the kernel has
+//! taken them.
 
 use std::sync::Arc;
 
@@ -12,29 +14,30 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{ServerConfig, SupportedCipherSuite};
 
-/// Most plain bytes that are sealed at once: four records. What the kernel does not take of them is
+/// Maximum plain bytes encrypted at once: four records. What the kernel does not take of them is
 /// kept with the connection.
-pub(crate) const SEAL_BYTES_MAX: usize = 64 * 1024;
-/// Most sealed bytes that are kept because a record, or a message of the handshake over several
-/// records, has not come whole. The library refuses longer ones: 64 KiB of a message, 18 KiB of a record.
+pub(crate) const ENCRYPT_BYTES_MAX: usize = 64 * 1024;
+/// Maximum encrypted bytes kept because a record, or a handshake message over several records, is
+/// incomplete. The library refuses longer ones: 64 KiB of a message, 18 KiB of a record.
 pub(crate) const PARTIAL_BYTES_MAX: usize = 96 * 1024;
-/// The same after the handshake: a record. Nothing longer is said then.
+/// The same after the handshake: one record. No longer messages follow.
 // Source: RFC 5246 6.2.3 (16 KiB and 2 KiB), RFC 8446 5.2
 const LIVE_PARTIAL_BYTES_MAX: usize = 20 * 1024;
-/// What a record adds to its content: header, nonce, type and tag.
+/// Bytes that a record adds to its content: header, nonce, type and tag.
 // Source: RFC 8446 5.2, RFC 5288 3
 const RECORD_EXTRA_BYTES: usize = 5 + 8 + 1 + 16;
 const RECORD_BYTES_MAX: usize = 16 * 1024;
-/// Room for the messages that the library sends on its own: alerts, updates of keys.
-const OWN_WORDS_BYTES: usize = 512;
-/// What the library allocates for an established connection: keys, session, the client's certificate. With
-/// one of those an idle connection was measured to take 7.7 KB more than a plain one.
+/// Room for the messages that the library creates itself: alerts, key updates.
+const CONTROL_BYTES: usize = 512;
+/// Memory that the library allocates for an established connection: keys, session, the client's
+/// certificate. With a client certificate, an idle connection took 7.7 KB more than a plain one,
+/// measured.
 const LIBRARY_BYTES: usize = 6 * 1024;
 
-/// What a TLS connection costs beyond [`crate::CONNECTION_BYTES`] while it does nothing.
+/// Memory of an idle TLS connection in addition to [`crate::CONNECTION_BYTES`].
 pub const TLS_BYTES: usize = size_of::<Channel>() + LIBRARY_BYTES;
 
-/// Certificate, key and rules of one or more listeners, replaceable while they are in use.
+/// Certificate, key and settings of one or more listeners, replaceable while they are in use.
 #[derive(Debug)]
 pub struct Tls {
     config: Mutex<Arc<ServerConfig>>,
@@ -45,7 +48,7 @@ impl Tls {
         Tls { config: Mutex::new(config) }
     }
 
-    /// Connections that come from now on use `config`; those that are there keep what they have.
+    /// New connections use `config`; existing ones keep theirs.
     pub fn replace(&self, config: Arc<ServerConfig>) {
         *self.config.lock() = config;
     }
@@ -56,7 +59,7 @@ impl Tls {
     }
 }
 
-/// Sealed bytes on their way to a peer, in order.
+/// Encrypted bytes to be sent to a peer, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -87,7 +90,7 @@ impl Outbox {
         lend
     }
 
-    /// Gives the reactor's buffer back; keeps what could not be sent in a buffer of its own.
+    /// Returns the reactor's buffer; moves what could not be sent to a buffer of its own.
     pub(crate) fn settle(&mut self, scratch: &mut Vec<u8>) {
         let rest = self.unsent().to_vec();
         std::mem::swap(&mut self.bytes, scratch);
@@ -96,14 +99,14 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Frees the buffer when nothing is in it.
+    /// Frees the buffer when it is empty.
     pub(crate) fn free_if_empty(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() != 0 {
             self.bytes = Vec::new();
         }
     }
 
-    /// Appends what `write` puts into the room that it is given, at most `room` bytes.
+    /// Appends what `write` puts into the room that it is passed, at most `room` bytes.
     fn append<E>(
         &mut self,
         room: usize,
@@ -117,23 +120,23 @@ impl Outbox {
     }
 }
 
-/// Whether so many records leave a sixteenth of what keys allow, or less.
-fn is_worn_out(records: u64, records_max: u64) -> bool {
+/// Whether `records` leave a sixteenth of what keys allow, or less.
+fn is_nearly_used_up(records: u64, records_max: u64) -> bool {
     records >= records_max - records_max / 16
 }
 
 /// The state of one connection between its socket and its session.
 pub(crate) struct Channel {
     library: UnbufferedServerConnection,
-    /// Sealed bytes that are no whole record yet.
+    /// Encrypted bytes of an incomplete record.
     partial: Vec<u8>,
     pub(crate) outbox: Outbox,
     /// Counted among the unfinished handshakes of its reactor.
     pub(crate) is_counted: bool,
-    /// The peer has said that nothing more comes.
+    /// The peer has sent its `close_notify` alert.
     has_ended: bool,
-    /// We have said it, or may not say anything any more.
-    said_goodbye: bool,
+    /// Our `close_notify` alert is sent, or nothing may be sent any more.
+    sent_close_notify: bool,
     sealed_records: u64,
 }
 
@@ -144,7 +147,7 @@ impl std::fmt::Debug for Channel {
             .field("partial_bytes", &self.partial.len())
             .field("unsent_bytes", &self.outbox.unsent().len())
             .field("has_ended", &self.has_ended)
-            .field("said_goodbye", &self.said_goodbye)
+            .field("sent_close_notify", &self.sent_close_notify)
             .finish_non_exhaustive()
     }
 }
@@ -157,32 +160,32 @@ impl Channel {
             outbox: Outbox::default(),
             is_counted: false,
             has_ended: false,
-            said_goodbye: false,
+            sent_close_notify: false,
             sealed_records: 0,
         }
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     pub(crate) fn is_established(&self) -> bool {
         !self.library.is_handshaking()
     }
 
-    /// Whether the peer has said that nothing more comes.
+    /// Whether the peer has sent its `close_notify` alert.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether the keys are nearly used up, and cannot be changed (TLS 1.2): the connection is to be
-    /// closed in good order while it can be.
-    pub(crate) fn is_worn_out(&self) -> bool {
+    /// Whether the keys are nearly used up and cannot be updated (TLS 1.2): the connection must be
+    /// closed in an orderly way while that is possible.
+    pub(crate) fn is_nearly_used_up(&self) -> bool {
         let Some(SupportedCipherSuite::Tls12(suite)) = self.library.negotiated_cipher_suite()
         else {
             return false;
         };
-        is_worn_out(self.sealed_records, suite.common.confidentiality_limit)
+        is_nearly_used_up(self.sealed_records, suite.common.confidentiality_limit)
     }
 
-    /// Sealed bytes that came before and are to be shown again in front of the next ones.
+    /// Encrypted bytes from earlier reads, to be passed again in front of the next ones.
     pub(crate) fn partial(&self) -> &[u8] {
         &self.partial
     }
@@ -191,17 +194,17 @@ impl Channel {
         self.partial.capacity() + self.outbox.bytes.capacity()
     }
 
-    /// Takes [`Channel::partial`] and what has come behind it, and appends what it says to `plain`. What
-    /// the peer is to be told meanwhile is in the outbox. After an error nothing may be opened or sealed
-    /// any more: see [`Channel::give_up`].
-    pub(crate) fn open(
+    /// Takes [`Channel::partial`] followed by new bytes, and appends their content to `plain`.
+    /// Replies of the TLS protocol are appended to the outbox. After an error no further decryption
+    /// or encryption is allowed: see [`Channel::queue_alert`].
+    pub(crate) fn decrypt(
         &mut self,
-        sealed: &mut [u8],
+        encrypted: &mut [u8],
         plain: &mut Vec<u8>,
     ) -> Result<(), rustls::Error> {
         let mut start = 0;
         let result = loop {
-            let (done, result) = self.advance(&mut sealed[start..], plain);
+            let (done, result) = self.advance(&mut encrypted[start..], plain);
             start += done;
             match result {
                 Ok(true) => {}
@@ -209,16 +212,16 @@ impl Channel {
                 Err(error) => break Err(error),
             }
         };
-        // What comes behind the goodbye counts for nothing.
+        // Bytes after the close_notify alert are ignored.
         // Source: RFC 8446 6.1
-        let rest = if self.has_ended { &[][..] } else { &sealed[start..] };
-        // The library looks at it again, even if there is nothing new: see `give_up` and `seal`.
+        let rest = if self.has_ended { &[][..] } else { &encrypted[start..] };
+        // The library reads it again, even without new bytes: see `queue_alert` and `encrypt`.
         let rest_bytes = rest.len();
         self.keep(rest);
         let rest_bytes_max =
             if self.is_established() { LIVE_PARTIAL_BYTES_MAX } else { PARTIAL_BYTES_MAX };
         if rest_bytes > rest_bytes_max {
-            return Err(rustls::Error::General("a message without end".to_owned()));
+            return Err(rustls::Error::General("endless message".to_owned()));
         }
         result
     }
@@ -233,13 +236,13 @@ impl Channel {
         }
     }
 
-    /// One step of the library: how many bytes are done with, and whether there may be more to do.
+    /// One step of the library: how many bytes are consumed, and whether another step may follow.
     fn advance(
         &mut self,
-        sealed: &mut [u8],
+        encrypted: &mut [u8],
         plain: &mut Vec<u8>,
     ) -> (usize, Result<bool, rustls::Error>) {
-        let UnbufferedStatus { mut discard, state } = self.library.process_tls_records(sealed);
+        let UnbufferedStatus { mut discard, state } = self.library.process_tls_records(encrypted);
         let goes_on = match state {
             Err(error) => Err(error),
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
@@ -256,10 +259,10 @@ impl Channel {
                 read
             }
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                append_words(&mut self.outbox, |room| data.encode(room));
+                append_control(&mut self.outbox, |room| data.encode(room));
                 Ok(true)
             }
-            // It is in the outbox, in front of everything that is sealed later.
+            // It is in the outbox, before everything that is encrypted later.
             Ok(ConnectionState::TransmitTlsData(data)) => {
                 data.done();
                 Ok(true)
@@ -268,71 +271,76 @@ impl Channel {
                 self.has_ended = true;
                 Ok(true)
             }
-            // It is not offered, so nobody may send any.
+            // The server does not offer it, so no client may send any.
             Ok(ConnectionState::ReadEarlyData(_)) => {
                 Err(rustls::Error::General("early data was not offered".to_owned()))
             }
-            // Blocked, at rest, or closed on both sides: nothing without more input.
+            // Blocked, idle, or closed on both sides: no progress without more input.
             Ok(_) => Ok(false),
         };
         (discard, goes_on)
     }
 
-    /// Appends `plain`, sealed, to the outbox. Fails when the keys are used up (TLS 1.2 only: later
-    /// versions change them).
-    pub(crate) fn seal(&mut self, plain: &[u8]) -> Result<(), EncryptError> {
-        assert!(plain.len() <= SEAL_BYTES_MAX, "the outbox is bounded by what is sealed at once");
+    /// Appends `plain`, encrypted, to the outbox. Fails when the keys are used up (TLS 1.2 only:
+    /// later versions update them).
+    pub(crate) fn encrypt(&mut self, plain: &[u8]) -> Result<(), EncryptError> {
+        assert!(
+            plain.len() <= ENCRYPT_BYTES_MAX,
+            "the outbox is bounded by the piece encrypted at once"
+        );
         let records = plain.len().div_ceil(RECORD_BYTES_MAX);
         self.sealed_records += records as u64;
-        let room = plain.len() + records * RECORD_EXTRA_BYTES + OWN_WORDS_BYTES;
+        let room = plain.len() + records * RECORD_EXTRA_BYTES + CONTROL_BYTES;
         let Channel { library, partial, outbox, .. } = self;
-        // Whole records were opened when they came, so this says no more than what may be done.
+        // Whole records were decrypted on arrival, so this call only returns the permitted
+        // operations.
         let UnbufferedStatus { discard, state } = library.process_tls_records(partial);
         let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
             return Err(EncryptError::EncryptExhausted);
         };
-        let sealed = match outbox.append(room, |room| traffic.encrypt(plain, room)) {
+        let encrypted = match outbox.append(room, |room| traffic.encrypt(plain, room)) {
             Err(EncryptError::InsufficientSize(size)) => {
                 outbox.append(size.required_size, |room| traffic.encrypt(plain, room))
             }
             other => other,
         };
         partial.drain(..discard);
-        sealed
+        encrypted
     }
 
-    /// Says once that nothing more comes.
-    pub(crate) fn say_goodbye(&mut self) {
-        if std::mem::replace(&mut self.said_goodbye, true) || !self.is_established() {
+    /// Appends our `close_notify` alert, once.
+    pub(crate) fn queue_close_notify(&mut self) {
+        if std::mem::replace(&mut self.sent_close_notify, true) || !self.is_established() {
             return;
         }
         let Channel { library, partial, outbox, .. } = self;
         let state = library.process_tls_records(partial).state;
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
-            // Without it the peer sees a broken connection, which a failure here makes of it anyway.
-            let _ = outbox.append(OWN_WORDS_BYTES, |room| traffic.queue_close_notify(room));
+            // Without it the peer sees a broken connection, which is what a failure here leads to
+            // anyway.
+            let _ = outbox.append(CONTROL_BYTES, |room| traffic.queue_close_notify(room));
         }
     }
 
-    /// Takes the alert that says why the connection breaks off, if there is one.
-    pub(crate) fn give_up(&mut self) {
-        self.said_goodbye = true;
+    /// Takes the alert that explains the failure, if there is one.
+    pub(crate) fn queue_alert(&mut self) {
+        self.sent_close_notify = true;
         let Channel { library, partial, outbox, .. } = self;
         while library.wants_write()
             && let Ok(ConnectionState::EncodeTlsData(mut data)) =
                 library.process_tls_records(partial).state
         {
-            append_words(outbox, |room| data.encode(room));
+            append_control(outbox, |room| data.encode(room));
         }
     }
 }
 
-/// Appends a message that says itself how long it is.
-fn append_words(
+/// Appends a message whose encoder reports the required room.
+fn append_control(
     outbox: &mut Outbox,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) {
-    let mut room = OWN_WORDS_BYTES;
+    let mut room = CONTROL_BYTES;
     loop {
         match outbox.append(room, &mut encode) {
             Err(EncodeError::InsufficientSize(size)) if size.required_size > room => {
@@ -351,10 +359,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_wear_out_before_their_end() {
-        assert!(!is_worn_out(0, 1 << 24));
-        assert!(!is_worn_out((1 << 24) - (1 << 20) - 1, 1 << 24));
-        assert!(is_worn_out((1 << 24) - (1 << 20), 1 << 24));
-        assert!(!is_worn_out(u64::MAX / 2, u64::MAX), "keys without an end");
+    fn a_connection_ends_before_its_keys_are_used_up() {
+        assert!(!is_nearly_used_up(0, 1 << 24));
+        assert!(!is_nearly_used_up((1 << 24) - (1 << 20) - 1, 1 << 24));
+        assert!(is_nearly_used_up((1 << 24) - (1 << 20), 1 << 24));
+        assert!(!is_nearly_used_up(u64::MAX / 2, u64::MAX), "unlimited keys");
     }
 }

@@ -267,7 +267,7 @@ impl Handler for Server {
         }
     }
 
-    fn input_over(&mut self, _: ConnId, session: &mut Session) -> bool {
+    fn input_ended(&mut self, _: ConnId, session: &mut Session) -> bool {
         match session {
             Session::Cql(session) => session.end_input(),
             // They are paused while something is done for them.

@@ -31,7 +31,7 @@ pub(crate) fn is_concerned(option: &[u8]) -> bool {
 pub(crate) fn load(settings: &Settings) -> Result<Arc<ServerConfig>, TlsError> {
     let authorities = || Pem::read(TlsPart::Authorities, &settings.tls_ca_cert_file);
     let clients = match settings.tls_auth_clients {
-        TlsAuthClients::No => TlsClients::Anybody,
+        TlsAuthClients::No => TlsClients::NotAsked,
         TlsAuthClients::Optional => TlsClients::Optional(authorities()?),
         TlsAuthClients::Yes => TlsClients::Required(authorities()?),
     };
@@ -105,7 +105,7 @@ mod tests {
         );
         check(
             |settings| settings.tls_cert_file.clone_from(&settings.tls_key_file),
-            Err(("tls-cert-file", "there is no certificate in it")),
+            Err(("tls-cert-file", "no certificate found")),
         );
         check(
             |settings| settings.tls_key_file.clone_from(&settings.tls_cert_file),
@@ -123,7 +123,7 @@ mod tests {
         );
         check(
             |settings| settings.tls_ca_cert_file = PathBuf::from("/dev/zero"),
-            Err(("tls-ca-cert-file", "it is no regular file")),
+            Err(("tls-ca-cert-file", "not a regular file")),
         );
     }
 

@@ -113,6 +113,6 @@ pub(crate) fn raise_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the bound of open files cannot be raised");
+        tracing::warn!(%error, "could not raise the limit of open files");
     }
 }

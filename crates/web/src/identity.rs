@@ -97,7 +97,7 @@ fn tls_of(certificates: &Pem, key: &Pem) -> Result<Tls, TlsError> {
     let rules = TlsRules {
         certificates,
         key,
-        clients: TlsClients::Anybody,
+        clients: TlsClients::NotAsked,
         versions: TlsVersions::Both,
         protocols: &PROTOCOLS,
     };

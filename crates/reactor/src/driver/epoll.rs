@@ -16,17 +16,18 @@ use super::{Event, Interest, Io, Ready};
 use crate::mailbox::Waker;
 use crate::token::Token;
 
-/// The upper half of the tokens of watched descriptors, which no connection reaches either.
+/// The upper half of the tokens of watched descriptors, which no connection's token has.
 const SOURCES: u32 = u32::MAX;
-/// Events taken per wait; more ready sockets come with the next wait.
+/// Events taken per wait; further ready sockets are reported by the next wait.
 const EVENTS_MAX: usize = 512;
-/// Of a longer file the kernel gives so much at once to the socket, a little more than fits a segment.
-/// Each acknowledgement would send the little that is over as a segment of its own, unless corked.
+/// The kernel passes a longer file to the socket in pieces of this size, a little more than a
+/// segment. Without corking, each acknowledgement would send the small remainder as a segment of
+/// its own.
 const SPLICE_BYTES: usize = 64 * 1024;
 /// The waker's token: generations of connections never reach this.
 const WAKER: u64 = u64::MAX;
-/// The wall clock is read this often; in between it runs with the monotonic one. A step of the
-/// wall clock is seen at most this much later.
+/// The wall clock is read at this interval and extrapolated with the monotonic one in between. A
+/// step of the wall clock is noticed at most this much later.
 const UNIX_RESYNC_NS: u64 = 50_000_000;
 
 /// When a watched descriptor is reported.
@@ -34,13 +35,14 @@ const UNIX_RESYNC_NS: u64 = 50_000_000;
 pub enum Trigger {
     /// While it is readable.
     Level,
-    /// When it becomes readable. A handler that does not read to the end is not told again.
+    /// When it becomes readable. A handler that does not read to the end gets no second report.
     Edge,
-    /// While it is readable, to one or a few of the reactors, of any process, that watch it so.
+    /// While it is readable, to one or a few of the reactors, of any process, that watch it in this
+    /// mode.
     Exclusive,
 }
 
-/// Has a reactor watch descriptors of its handler: see [`crate::Handler::source`].
+/// Makes a reactor watch descriptors of its handler: see [`crate::Handler::source`].
 #[derive(Debug, Clone)]
 pub struct Watcher {
     epoll: Arc<OwnedFd>,
@@ -49,7 +51,7 @@ pub struct Watcher {
 impl Watcher {
     /// Reports `fd` as `source` when it becomes readable. `source` is not `u32::MAX`.
     pub fn add(&self, fd: impl AsFd, source: u32, trigger: Trigger) -> rustix::io::Result<()> {
-        assert!(source != u32::MAX, "that one is the waker's");
+        assert!(source != u32::MAX, "reserved for the waker");
         let flags = match trigger {
             Trigger::Level => EventFlags::IN,
             Trigger::Edge => EventFlags::IN | EventFlags::ET,
@@ -59,7 +61,7 @@ impl Watcher {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)
     }
 
-    /// Reports it no more. An event that this turn has already may still come.
+    /// Stops watching `fd`. An event that this turn has already fetched is still delivered.
     pub fn remove(&self, fd: impl AsFd) -> rustix::io::Result<()> {
         epoll::delete(&self.epoll, fd)
     }
@@ -68,9 +70,9 @@ impl Watcher {
 pub(crate) struct EpollDriver {
     epoll: Arc<OwnedFd>,
     events: Vec<epoll::Event>,
-    /// Wall time and monotonic time read together.
+    /// Wall time and monotonic time, read together.
     synced: Option<(u64, MonoNs)>,
-    /// For what is too short for the clock of the turn.
+    /// For intervals too short for the clock of the turn.
     cycles: CycleClock,
     cycles_origin: u64,
 }
@@ -83,14 +85,14 @@ impl std::fmt::Debug for EpollDriver {
 
 impl EpollDriver {
     /// An epoll that watches `waker`, edge-triggered: its counter is never read, so a call costs
-    /// one write. Opened before the reactor's thread starts, so that failures stop the start.
+    /// one write. Opened before the reactor's thread starts, so that failures prevent the start.
     pub(crate) fn open(waker: &Waker) -> rustix::io::Result<OwnedFd> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         if let Some(eventfd) = waker.fd() {
             let flags = EventFlags::IN | EventFlags::ET;
             epoll::add(&epoll, eventfd, EventData::new_u64(WAKER), flags)?;
         }
-        // Kernels before 5.11 have no wait with a timeout below a millisecond: they say so here.
+        // Kernels before 5.11 have no wait with a timeout below a millisecond: they fail here.
         epoll::wait(
             &epoll,
             spare_capacity(&mut Vec::with_capacity(1)),
@@ -111,7 +113,7 @@ impl EpollDriver {
         EpollDriver { epoll, events, synced: None, cycles, cycles_origin }
     }
 
-    /// Nanoseconds since this driver was made, from the cycle counter: 10 ns a reading.
+    /// Nanoseconds since this driver was created, from the cycle counter: 10 ns per reading.
     pub(crate) fn stamp_ns(&self) -> u64 {
         self.cycles.delta_ns(self.cycles_origin, self.cycles.now())
     }
@@ -135,7 +137,7 @@ impl EpollDriver {
         }
     }
 
-    /// See [`super::Driver::spin`]. Gives the core to whoever else wants it after each look.
+    /// See [`super::Driver::spin`]. Yields the core to other threads after each poll.
     pub(crate) fn spin(&mut self, until: MonoNs, waker: &Waker) -> usize {
         while !waker.is_called() {
             let events = self.wait(Some(0));
@@ -225,14 +227,14 @@ impl EpollDriver {
     }
 
     pub(crate) fn shutdown_write(fd: &OwnedFd) {
-        // Fails only if the peer has already reset the connection; then reading says so too.
+        // Fails only if the peer has already reset the connection; the next read reports that too.
         let _ = rustix::net::shutdown(fd, Shutdown::Write);
     }
 }
 
-/// Has the kernel send full segments only, or all that there is.
+/// Makes the kernel send full segments only, or everything at once.
 fn cork(fd: &OwnedFd, is_corked: bool) {
-    // What is no TCP socket has no segments.
+    // A socket other than TCP has no segments.
     let _ = rustix::net::sockopt::set_tcp_cork(fd, is_corked);
 }
 
@@ -255,7 +257,7 @@ fn flags(interest: Interest) -> EventFlags {
     flags
 }
 
-/// An interrupted call is one that blocked: readiness is level-triggered and comes again.
+/// An interrupted call counts as blocked: readiness is level-triggered and is reported again.
 fn result(result: rustix::io::Result<usize>) -> Io {
     match result {
         Ok(count) => Io::Done(count),
@@ -279,7 +281,7 @@ mod tests {
     fn spinning_ends_with_an_event_with_a_call_and_in_time() {
         let waker = Waker::live().unwrap();
         let mut driver = EpollDriver::new(EpollDriver::open(&waker).unwrap());
-        assert_eq!(driver.spin(MonoNs(0), &waker), 0, "its time is over");
+        assert_eq!(driver.spin(MonoNs(0), &waker), 0, "its time has elapsed");
 
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         let near = OwnedFd::from(near);
@@ -290,6 +292,6 @@ mod tests {
 
         driver.deregister(&near);
         waker.wake();
-        assert_eq!(driver.spin(FOR_EVER, &waker), 0, "somebody has called");
+        assert_eq!(driver.spin(FOR_EVER, &waker), 0, "the waker was called");
     }
 }

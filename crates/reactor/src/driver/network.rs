@@ -1,7 +1,7 @@
-//! The simulated driver: a network in memory, with faults from a seed.
+//! The simulated driver: an in-memory network with faults from a seed.
 //!
-//! All randomness comes from one generator and everything is visited in a fixed order, so a run
-//! is the same for the same seed and the same calls.
+//! All randomness is drawn from one generator and everything is visited in a fixed order, so a run
+//! is determined by the seed and the calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use rand::{Rng, SeedableRng};
 use super::{Event, Interest, Io, Ready};
 use crate::token::Token;
 
-/// How often the network misbehaves, in parts per thousand of the calls.
+/// Rates of network faults, in parts per thousand of the calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// A read brings a few bytes only.
+    /// A read returns a few bytes only.
     pub short_read: u32,
     /// A write takes a few bytes only.
     pub short_write: u32,
-    /// A read or write of a ready socket finds nothing possible.
+    /// A read or write of a ready socket blocks.
     pub would_block: u32,
     /// A read or write finds the connection reset.
     pub reset: u32,
 }
 
 impl Faults {
-    /// Everything but resets, often: what a correct program must not notice.
+    /// Everything but resets, often: faults that a correct program tolerates without an effect.
     pub fn harmless() -> Faults {
         Faults { short_read: 500, short_write: 500, would_block: 200, reset: 0 }
     }
@@ -36,7 +36,7 @@ impl Faults {
 
 /// Short transfers are at most this long.
 const SHORT_BYTES_MAX: usize = 7;
-/// The clocks begin away from zero, so that nothing works by accident.
+/// The clocks do not start at zero, so that no code works by accident.
 const UNIX_START_MS: u64 = 1_700_000_000_000;
 const MONO_START_NS: u64 = 1_000_000_000;
 
@@ -45,7 +45,7 @@ pub(crate) type SharedNetwork = Arc<Mutex<Network>>;
 #[derive(Debug)]
 pub(crate) struct Network {
     now: Now,
-    /// The wall clock has been set back by so much.
+    /// By how much the wall clock has been set back.
     behind_ns: u64,
     faults: Faults,
     read_cost_ns: u64,
@@ -59,14 +59,14 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) to_server: VecDeque<u8>,
-    /// The client sends no more.
+    /// The client has shut down its sending side.
     pub(crate) client_shut: bool,
-    /// The client is gone: it neither sends nor receives.
+    /// The client has disconnected: it neither sends nor receives.
     pub(crate) client_gone: bool,
     pub(crate) to_client: Vec<u8>,
     /// Bytes that `to_client` may hold.
     pub(crate) window: usize,
-    /// The server sends no more.
+    /// The server has shut down its sending side.
     pub(crate) server_shut: bool,
     pub(crate) server_closed: bool,
     pub(crate) is_reset: bool,
@@ -134,7 +134,7 @@ impl Network {
         per_mille != 0 && self.random.random_ratio(per_mille.min(1000), 1000)
     }
 
-    /// The length of a transfer that could be `length` long.
+    /// Length of a transfer that could be `length` long.
     fn cut(&mut self, length: usize, per_mille: u32) -> usize {
         if length > 1 && self.happens(per_mille) {
             self.random.random_range(1..=SHORT_BYTES_MAX.min(length))

@@ -1,14 +1,14 @@
-//! A small line protocol that exercises everything a handler can ask for.
+//! A small line protocol that exercises everything a handler can request.
 //!
 //! ```text
-//! any line      comes back as it is
+//! any line      is echoed
 //! hold N        "held N" comes back when the level has reached N
 //! pause         nothing more is served until mail `Resume`
-//! quit          "bye" comes back, then the connection is closed
+//! quit          replies "bye", then the connection is closed
 //! drop          the connection is closed at once
-//! size N        N bytes 'x' and a newline come back
-//! long N        the next N bytes come back as one reply
-//! later         what comes back comes by mail, and the connection is closed by mail
+//! size N        replies N bytes 'x' and a newline
+//! long N        the next N bytes are echoed as one reply
+//! later         the reply and the close are triggered by mail
 //! ```
 
 use std::collections::BTreeSet;
@@ -29,17 +29,17 @@ pub(crate) enum Mail {
 
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// Bytes of a `long` request that are still to come.
+    /// Bytes of a `long` request that have not arrived yet.
     long: usize,
-    /// Something comes by mail.
+    /// A reply follows by mail.
     owes: bool,
     pub(crate) moves: u32,
 }
 
-/// Counts what happened, so that tests can look.
+/// Counts events for the tests.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
-    /// Requests served per `data` call; 0 is no bound.
+    /// Requests served per `data` call; 0 means no bound.
     pub(crate) budget: usize,
     pub(crate) greeting: Vec<u8>,
     pub(crate) keeps_left: bool,
@@ -54,9 +54,9 @@ pub(crate) struct Echo {
     pub(crate) present: BTreeSet<ConnId>,
     /// Level that `before_wait` sets.
     pub(crate) level: u64,
-    /// The same, but told by another thread.
+    /// The same, but set by another thread.
     pub(crate) shared_level: Option<Arc<AtomicU64>>,
-    /// A peer who must not see the end before `closed` is called.
+    /// A peer that must not see the end before `closed` is called.
     pub(crate) watched: Option<Arc<SimClient>>,
 }
 
@@ -150,14 +150,14 @@ impl Handler for Echo {
     fn closed(&mut self, _cx: &mut Context<'_, Mail>, id: ConnId, _session: Session) {
         self.closed += 1;
         assert!(self.present.remove(&id), "closed where it is");
-        assert!(self.watched.as_ref().is_none_or(|peer| !peer.is_closed()), "the peer knows");
+        assert!(self.watched.as_ref().is_none_or(|peer| !peer.is_closed()), "the peer saw the end");
     }
 
     fn peer_left(&mut self, _id: ConnId, _session: &mut Session) -> bool {
         self.keeps_left
     }
 
-    fn input_over(&mut self, _id: ConnId, session: &mut Session) -> bool {
+    fn input_ended(&mut self, _id: ConnId, session: &mut Session) -> bool {
         session.owes
     }
 

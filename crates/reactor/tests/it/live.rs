@@ -14,7 +14,7 @@ use reactor::{
 
 use crate::echo::{Echo, Mail};
 
-/// A running group; ends when told to.
+/// A running group; ends when stopped.
 struct Server {
     address: SocketAddr,
     links: Links<Mail>,
@@ -113,7 +113,7 @@ fn an_unpipelined_request_is_one_read_and_one_write() {
     let links = server.links.clone();
     server.stop();
     let counters = links.stats(0);
-    // One more read finds the end, or the drain came first.
+    // One more read finds the end, unless the drain was first.
     assert!((100..=101).contains(&counters.reads), "{counters:?}");
     assert_eq!(counters.writes, 100);
 }
@@ -134,7 +134,7 @@ fn a_thousand_connections_at_once_spread_evenly() {
 }
 
 #[test]
-fn connections_over_the_limit_are_refused_with_words() {
+fn connections_over_the_limit_get_a_refusal() {
     let limits = Limits::default();
     limits.connections_max.set(2);
     let server = Server::start(1, Placement::LeastLoaded, limits);
@@ -177,7 +177,7 @@ fn in_a_process_with_few_descriptors() {
     // The acceptor leaves descriptors for other files of the process: here those take more than
     // their share, so that accepting itself runs out.
     let files: Vec<_> = (0..110).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
-    // Each connection takes two descriptors here, one per end. The odd one decides which end
+    // Each connection takes two descriptors here, one per end. The odd one determines which end
     // finds none left.
     let odd = std::fs::File::open("/dev/null").unwrap();
     let mut streams = Vec::new();
@@ -192,19 +192,19 @@ fn in_a_process_with_few_descriptors() {
         drop(odd);
         let mut stream = server.connect();
         let mut words = Vec::new();
-        // Our own words may cross the close on the way.
+        // Our own bytes may cross the close on the way.
         let _ = stream.read_to_end(&mut words);
         assert_eq!(words, b"refused\n");
     }
     assert!(streams.len() > 5);
     let counters = server.links.acceptor_stats().read();
     assert!(counters.refused_no_descriptor >= 1, "{counters:?}");
-    // Both ends of one are closed before the next can be served: ours, and when the reactor has seen
-    // that, the other one. Until then the next are refused.
+    // Both ends of a connection must be closed before the next can be served: ours, and the other
+    // one after the reactor has noticed. Until then the next are refused.
     drop(streams.pop());
     let until = Instant::now() + Duration::from_mins(1);
     while !served(&server.connect()) {
-        assert!(Instant::now() < until, "it does not recover");
+        assert!(Instant::now() < until, "the group does not recover");
     }
     drop(files);
     server.stop();
@@ -262,7 +262,7 @@ fn levels_and_mail_come_from_other_threads() {
 }
 
 #[test]
-fn a_waker_makes_a_sleeping_reactor_look_at_the_level() {
+fn a_waker_makes_a_sleeping_reactor_read_the_level() {
     let level = Arc::new(AtomicU64::new(0));
     let server = Server::start_with(1, Placement::LeastLoaded, Limits::default(), || Echo {
         shared_level: Some(Arc::clone(&level)),
@@ -282,7 +282,7 @@ fn a_waker_makes_a_sleeping_reactor_look_at_the_level() {
 fn signals_come_as_values_and_can_end_the_group() {
     let config = Config { reactors: 1, ..Config::default() };
     let group = Group::start(&config, Vec::new(), |_, _| Echo::default()).unwrap();
-    // To this thread, which is the one that takes signals.
+    // Sent to this thread, which handles the signals.
     for signal in [Posix::SIGUSR1, Posix::SIGHUP, Posix::SIGTERM] {
         nix::sys::signal::raise(signal).unwrap();
     }
@@ -300,7 +300,7 @@ fn signals_come_as_values_and_can_end_the_group() {
 
 /// A reply must not be lost to the reset that closing with unread input would cause.
 #[test]
-fn the_last_reply_survives_input_that_nobody_reads() {
+fn the_last_reply_survives_unread_input() {
     let server = Server::start(1, Placement::LeastLoaded, Limits::default());
     for _ in 0..50 {
         let mut stream = server.connect();

@@ -31,7 +31,7 @@ fn tell(sim: &Sim<Echo>, mail: &Mail) {
     }
 }
 
-/// Sends, runs, and returns what came back.
+/// Sends, runs, and returns the reply.
 fn ask(sim: &mut Sim<Echo>, client: &SimClient, request: &[u8]) -> Vec<u8> {
     client.send(request);
     sim.run_until_idle();
@@ -39,7 +39,7 @@ fn ask(sim: &mut Sim<Echo>, client: &SimClient, request: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn echoes_and_comes_to_rest() {
+fn echoes_and_becomes_idle() {
     let mut sim = calm();
     let client = sim.connect();
     assert_eq!(ask(&mut sim, &client, b"hello\nwor"), b"hello\n");
@@ -104,7 +104,7 @@ fn held_output_waits_for_the_level_and_holds_what_follows() {
 }
 
 #[test]
-fn what_before_wait_lets_go_leaves_in_the_same_turn() {
+fn output_released_in_before_wait_is_sent_in_the_same_turn() {
     let mut sim = calm();
     let client = sim.connect();
     assert_eq!(ask(&mut sim, &client, b"hold 3\n"), b"");
@@ -147,7 +147,7 @@ fn a_paused_connection_is_left_alone_until_resumed() {
 }
 
 #[test]
-fn a_peer_that_leaves_while_paused_is_dropped_or_kept_as_the_handler_says() {
+fn the_handler_decides_whether_to_keep_a_paused_connection_without_its_peer() {
     let mut sim = calm();
     let client = sim.connect();
     ask(&mut sim, &client, b"pause\n");
@@ -183,7 +183,7 @@ fn half_closing_still_gets_every_reply() {
 }
 
 #[test]
-fn what_is_still_being_done_is_waited_for_at_the_end() {
+fn requests_in_progress_delay_the_end() {
     for drains in [false, true] {
         let mut sim = calm();
         let client = sim.connect();
@@ -415,7 +415,7 @@ fn migration_moves_everything_that_belongs_to_a_connection() {
     assert_eq!(sim.place_of(client.id()), Some(1));
     assert_eq!(sim.links().stats(0).held_bytes, 0);
     assert_eq!(sim.links().stats(1).held_bytes, 7 + 7 + 5);
-    // The level counts where the connection is now.
+    // The level of the connection's current reactor counts.
     sim.links().mailboxes()[0].send(Mail::Level(3)).unwrap();
     assert_eq!(ask(&mut sim, &client, b"shed\n"), b"");
     sim.links().mailboxes()[1].send(Mail::Level(3)).unwrap();
@@ -428,7 +428,7 @@ fn migration_moves_everything_that_belongs_to_a_connection() {
 }
 
 #[test]
-fn an_overloaded_reactor_gives_a_connection_to_an_idle_one() {
+fn an_overloaded_reactor_moves_a_connection_to_an_idle_one() {
     let config = Config { placement: Placement::LeastLoaded, ..config(2) };
     let mut sim = Sim::new(&config, Faults::default(), 0, |_, _| Echo::default());
     sim.set_read_cost(100_000);
@@ -451,16 +451,16 @@ fn an_overloaded_reactor_gives_a_connection_to_an_idle_one() {
     let after = places(&sim, &clients);
     assert_ne!(after[0], after[2], "{after:?}");
     assert_eq!((after[1], after[3]), (Some(1), Some(1)));
-    // Two equally busy reactors leave it at that.
+    // Two equally busy reactors stop moving connections.
     assert_eq!(sim.links().stats_sum().migrated_in, 1);
     for (client, received) in [&clients[0], &clients[2]].into_iter().zip(received) {
         assert_eq!(received + client.received().len(), 200 * 15);
     }
 }
 
-/// A stream of numbered lines with gates here and there, echoed while the network misbehaves,
-/// the connection moves, the peer stops reading, and the level rises: every byte comes back, in
-/// order, and none before its gate opens.
+/// Echoes a stream of numbered lines with some gates, while the network misbehaves, the connection
+/// moves, the peer stops reading, and the level rises: every byte is echoed, in order, and none
+/// before its gate opens.
 fn storm(seed: u64, reactors: usize, lines: &[(u16, u8)], steps: &[u8]) {
     let mut sim = sim(reactors, Faults::harmless(), seed);
     sim.links().limits().output_pause_bytes.set(200);
@@ -552,9 +552,9 @@ proptest! {
         storm(seed, reactors, &lines, &steps);
     }
 
-    /// Whatever breaks, every connection is closed exactly once and nothing is left behind.
+    /// Whatever breaks, every connection is closed exactly once and no state remains.
     #[test]
-    fn resets_leave_nothing_behind(
+    fn resets_leave_no_state(
         seed in any::<u64>(),
         requests in prop::collection::vec(prop::sample::select(
             &["a\n", "hold 1\n", "pause\n", "quit\nx", "drop\n", "size 5000\n", "half"][..],
@@ -590,7 +590,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_run(seed in any::<u64>()) {
+    fn equal_seeds_run_equally(seed in any::<u64>()) {
         let run = || {
             let mut sim = sim(3, Faults { reset: 10, ..Faults::harmless() }, seed);
             let clients: Vec<SimClient> = (0..5).map(|_| sim.connect()).collect();

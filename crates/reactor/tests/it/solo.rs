@@ -1,4 +1,4 @@
-//! A reactor whose handler accepts by itself, files behind answers, and room for output.
+//! A reactor whose handler accepts connections itself, files after answers, and room for output.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,12 +20,13 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use crate::tls::{identity, provider};
 
 const LISTENER: u32 = 7;
-/// More than a socket whose peer does not read takes.
+/// More than the socket of a peer that does not read can buffer.
 const FLOOD_BYTES: usize = 64 << 20;
 
 /// Answers each line with the same line, `file` with a line and the file, `end` with the end of the
-/// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the connection.
-struct Doorman {
+/// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the
+/// connection.
+struct AcceptingHandler {
     listener: OwnedFd,
     tls: Option<Tls>,
     file: Arc<OwnedFd>,
@@ -33,7 +34,7 @@ struct Doorman {
     room: Arc<[AtomicUsize; 2]>,
 }
 
-impl Handler for Doorman {
+impl Handler for AcceptingHandler {
     type Session = ();
     type Mail = ();
 
@@ -124,7 +125,7 @@ impl Server {
         let thread = std::thread::spawn(move || {
             let make = |_: &_, watcher: Watcher| {
                 watcher.add(&listener, LISTENER, trigger).unwrap();
-                Doorman { listener, tls, file: Arc::new(held), file_bytes, room: seen }
+                AcceptingHandler { listener, tls, file: Arc::new(held), file_bytes, room: seen }
             };
             Solo::new(Arc::new(Limits::default()), make).unwrap().run();
         });
@@ -198,7 +199,7 @@ fn connections_with_tls_are_adopted_like_others() {
     ask(&mut stream, b"one\n", b"one\n");
     let answer = [b"here:", &file[2..]].concat();
     ask(&mut stream, b"file\nfile\nafter\n", &[&answer[..], &answer, b"after\n"].concat());
-    // Without TLS there is an alert and the end.
+    // Input that is not TLS: an alert and the end.
     let mut plain = server.connect();
     plain.write_all(b"longer than the head of a record\n").unwrap();
     let mut alert = Vec::new();
@@ -206,7 +207,7 @@ fn connections_with_tls_are_adopted_like_others() {
     assert_eq!(alert[0], 0x15, "{alert:?}");
     let mut last = dial();
     last.write_all(b"end\n").unwrap();
-    // A goodbye, or this is an error.
+    // Any end other than a close_notify alert is an error.
     assert_eq!(last.read(&mut [0; 8]).unwrap(), 0);
     drop((stream, last));
     server.thread.join().unwrap();
@@ -218,14 +219,14 @@ fn a_file_that_is_too_short_ends_the_connection() {
     let mut stream = server.connect();
     stream.write_all(b"file\nnever\n").unwrap();
     let mut bytes = Vec::new();
-    // The kernel may say that input was left unread.
+    // The kernel may report that input was left unread.
     let _ = stream.read_to_end(&mut bytes);
     assert!(b"here:23456789".starts_with(&bytes), "{bytes:?}");
     drop(stream);
     server.stop();
 }
 
-/// A peer that is cut off in its answer must not take what it has for all of it.
+/// A peer that is cut off in its answer must not mistake it for a complete one.
 #[test]
 fn a_reset_is_not_the_end_of_an_answer() {
     let server = Server::start(Trigger::Level, b"", 0);

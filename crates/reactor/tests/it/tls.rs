@@ -1,4 +1,4 @@
-//! Connections with TLS, on the simulated network, with a client that is a library's.
+//! Connections with TLS, on the simulated network, with a library's client.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::{
 
 use crate::echo::{Echo, Mail};
 
-/// A certificate of its own, what a server makes of it, and what a client must trust.
+/// A self-signed certificate, the server's credentials made from it, and the roots for its clients.
 pub(crate) struct Identity {
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) roots: Arc<RootCertStore>,
@@ -55,9 +55,9 @@ struct Client {
     wire: SimClient,
     tls: ClientConnection,
     received: Vec<u8>,
-    /// How the server's words ended, once they have.
+    /// How the server's output ended, if it has.
     end: Option<Result<(), rustls::Error>>,
-    /// Bytes given to the network at once.
+    /// Bytes passed to the network at once.
     piece: usize,
 }
 
@@ -86,7 +86,7 @@ impl Client {
         self.tls.writer().write_all(bytes).unwrap();
     }
 
-    /// What the client wants to send now.
+    /// Bytes that the client sends now.
     fn sealed(&mut self) -> Vec<u8> {
         let mut sealed = Vec::new();
         while self.tls.wants_write() {
@@ -95,7 +95,7 @@ impl Client {
         sealed
     }
 
-    /// Takes what has arrived. True if that was something.
+    /// Takes arrived bytes. True if there were any.
     fn take(&mut self) -> bool {
         let bytes = self.wire.received();
         let mut rest = bytes.as_slice();
@@ -116,7 +116,7 @@ impl Client {
         !bytes.is_empty()
     }
 
-    /// Both sides talk until neither has anything to say.
+    /// Runs both sides until neither has anything to send.
     fn pump(&mut self, sim: &mut Sim<Echo>) {
         loop {
             let sealed = self.sealed();
@@ -179,7 +179,7 @@ fn every_split_of_the_stream_brings_the_same() {
 }
 
 #[test]
-fn a_goodbye_is_answered_with_one() {
+fn a_close_notify_is_answered_with_one() {
     let (mut sim, mut client) = established();
     client.say(b"last\n");
     client.tls.send_close_notify();
@@ -191,7 +191,7 @@ fn a_goodbye_is_answered_with_one() {
 }
 
 #[test]
-fn closing_sends_everything_and_says_goodbye() {
+fn closing_sends_everything_and_a_close_notify() {
     let (mut sim, mut client) = established();
     assert_eq!(client.ask(&mut sim, b"size 300000\nquit\n").len(), 300_001 + 4);
     assert_eq!(client.end, Some(Ok(())));
@@ -199,7 +199,7 @@ fn closing_sends_everything_and_says_goodbye() {
 }
 
 #[test]
-fn a_goodbye_to_a_paused_connection_waits_for_its_turn() {
+fn a_close_notify_to_a_paused_connection_waits_for_its_turn() {
     let (mut sim, mut client) = established();
     client.ask(&mut sim, b"pause\nrest\n");
     client.ask(&mut sim, b"more\n");
@@ -213,7 +213,7 @@ fn a_goodbye_to_a_paused_connection_waits_for_its_turn() {
 }
 
 #[test]
-fn a_goodbye_waits_for_what_is_still_being_done() {
+fn a_close_notify_waits_for_requests_in_progress() {
     let (mut sim, mut client) = established();
     client.say(b"later\n");
     client.tls.send_close_notify();
@@ -237,7 +237,7 @@ fn a_stream_that_is_cut_is_a_broken_connection() {
     sim.run_until_idle();
     client.take();
     assert!(client.wire.is_closed());
-    // Nobody can tell what the record says: not even its first line is run.
+    // The record cannot be authenticated: not even its first line is run.
     assert_eq!(client.received, b"");
     assert_eq!(client.end, None, "no goodbye");
     assert_eq!(sim.links().stats_sum().tls_truncated, 1);
@@ -245,7 +245,7 @@ fn a_stream_that_is_cut_is_a_broken_connection() {
 }
 
 #[test]
-fn a_changed_record_is_told_and_closed() {
+fn a_forged_record_gets_an_alert_and_the_end() {
     let (mut sim, mut client) = established();
     client.say(b"something\n");
     let mut sealed = client.sealed();
@@ -264,10 +264,10 @@ fn a_changed_record_is_told_and_closed() {
 }
 
 #[test]
-fn what_is_no_tls_gets_an_alert_and_the_end() {
+fn input_other_than_tls_gets_an_alert_and_the_end() {
     let mut long = vec![0x16, 3, 1, 0xff, 0xff];
     long.resize(70_000, 0);
-    // A message of the handshake that says it is 16 MB long, in records that are small.
+    // A handshake message with an announced length of 16 MB, in small records.
     let endless = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0xff, 0xff, 0xff], &[0; 16_380]].concat();
     let tls = Arc::new(Tls::new(identity().server));
     for bytes in [
@@ -322,7 +322,7 @@ fn a_slow_reader_bounds_what_is_kept_for_it() {
 }
 
 #[test]
-fn what_is_held_is_not_sent_and_not_sealed() {
+fn held_output_is_neither_sent_nor_encrypted() {
     let (mut sim, mut client) = established();
     assert_eq!(client.ask(&mut sim, b"free\nhold 7\ntail\n"), b"free\n");
     let info = sim.info(client.wire.id()).unwrap();
@@ -339,7 +339,7 @@ fn a_connection_moves_with_its_keys_but_not_before_it_has_some() {
     let mut client = Client::connect(&mut sim, &tls, &identity.roots);
     sim.run_until_idle();
     let home = sim.place_of(client.wire.id()).unwrap();
-    assert!(!sim.migrate(client.wire.id(), 1 - home), "the handshake is not over");
+    assert!(!sim.migrate(client.wire.id(), 1 - home), "the handshake is not complete");
     assert_eq!(client.ask(&mut sim, b"here\n"), b"here\n");
     // Half a record moves too.
     client.say(b"there\n");
@@ -389,7 +389,7 @@ fn unfinished_handshakes_are_bounded_in_number_and_time() {
     let hello = Client::connect(&mut sim, &tls, &identity.roots).sealed();
     let half = |sim: &mut Sim<Echo>, number: usize| {
         let wire = sim.connect_tls(0, &tls);
-        // Nothing, a part, all of the hello: none goes on.
+        // Nothing, a part, or all of the hello: none completes.
         wire.send(&hello[..[0, 50, hello.len()][number % 3]]);
         wire
     };
@@ -399,7 +399,7 @@ fn unfinished_handshakes_are_bounded_in_number_and_time() {
         if number % 1000 == 500 {
             sim.run_until_idle();
             assert!(sim.links().connections() <= 102);
-            // Somebody who means it comes through in between.
+            // A genuine client connects in between.
             let mut other = Client::connect(&mut sim, &tls, &identity.roots);
             assert_eq!(other.ask(&mut sim, b"other\n"), b"other\n");
             other.tls.send_close_notify();
@@ -450,8 +450,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is asked in whatever pieces, over a network that takes and brings a few bytes at a
-    /// time: the answers are those of a plain connection.
+    /// For any requests in any pieces, over a network that transfers a few bytes at a time, the
+    /// answers are those of a plain connection.
     #[test]
     fn answers_are_those_of_a_plain_connection(
         steps in prop::collection::vec(step(), 1..8),

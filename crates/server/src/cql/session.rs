@@ -63,7 +63,7 @@ pub(crate) struct Session {
     /// Its peer has yet to take replies before it gets more.
     pub(crate) is_full: bool,
     /// Nothing more comes: it ends with the answer to the last of them.
-    pub(crate) input_over: bool,
+    pub(crate) input_ended: bool,
     /// Nothing more is read from it.
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
@@ -100,7 +100,7 @@ impl Session {
             in_flight: 0,
             walking: 0,
             is_full: false,
-            input_over: false,
+            input_ended: false,
             closing: false,
             failed_logins: 0,
             refusal: Box::default(),
@@ -133,13 +133,13 @@ impl Session {
 
     /// Nothing more comes. Whether it stays for what is still being done.
     pub(crate) fn end_input(&mut self) -> bool {
-        self.input_over = self.in_flight > 0;
-        self.input_over
+        self.input_ended = self.in_flight > 0;
+        self.input_ended
     }
 
     /// Whether nothing more is to be said on it.
     pub(crate) fn is_done(&self) -> bool {
-        self.input_over && self.in_flight == 0
+        self.input_ended && self.in_flight == 0
     }
 
     /// Requests that were taken and whose responses have not left.

@@ -174,8 +174,8 @@ impl Handler for Witness {
         self.server.peer_left(id, session)
     }
 
-    fn input_over(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
-        self.server.input_over(id, session)
+    fn input_ended(&mut self, id: ConnId, session: &mut Self::Session) -> bool {
+        self.server.input_ended(id, session)
     }
 
     fn closing(&mut self, id: ConnId, session: &mut Self::Session, out: &mut Output) {

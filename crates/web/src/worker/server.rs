@@ -461,7 +461,7 @@ impl Server {
             }
             (Scheme::Https, Some(tls)) => {
                 if let Err(error) = cx.adopt_tls(socket, peer, tls) {
-                    tracing::error!(%error, "a connection cannot have TLS");
+                    tracing::error!(%error, "could not start TLS on a connection");
                     self.forget_address(remote.map(|remote| remote.ip()));
                 }
             }

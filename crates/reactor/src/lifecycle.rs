@@ -1,11 +1,10 @@
-//! Where connections live: how they come to a reactor, move to another, and are closed when the
-//! reactor ends.
+//! How connections are added to a reactor, moved to another, and closed when the reactor ends.
 
 use std::sync::Arc;
 
 use base::time::MonoNs;
 
-use crate::balance::{Gift, choose};
+use crate::balance::{Transfer, choose};
 use crate::connection::{Connection, Phase, Stops};
 use crate::context::{Arrival, Context};
 use crate::driver::{Interest, Socket};
@@ -17,12 +16,12 @@ use crate::tls::{Channel, Tls};
 use crate::token::Token;
 
 impl<H: Handler> Reactor<H> {
-    pub(crate) fn give_load(&mut self, load_ppm: u64, gift: Gift) {
+    pub(crate) fn move_load(&mut self, load_ppm: u64, transfer: Transfer) {
         let connections = self.table.iter_mut();
         let (tokens, costs): (Vec<Token>, Vec<u64>) =
             connections.map(|(token, connection)| (token, connection.recent_cost)).unzip();
-        for position in choose(&costs, load_ppm, gift) {
-            self.give(tokens[position], gift.to);
+        for position in choose(&costs, load_ppm, transfer) {
+            self.give(tokens[position], transfer.to);
         }
     }
 
@@ -50,7 +49,7 @@ impl<H: Handler> Reactor<H> {
         connection.recent_cost = 0;
         connection.stops.clear(Stops::STALLED);
         self.handler.depart(connection.id, &mut connection.session);
-        self.core.links.commons.connection_moved(index, to);
+        self.core.links.group_state.connection_moved(index, to);
         let migrant = Delivery::Migrant(Box::new(connection));
         match self.deliveries[to].push(migrant, usize::MAX) {
             Ok(()) => {
@@ -58,12 +57,12 @@ impl<H: Handler> Reactor<H> {
                 true
             }
             Err(Delivery::Migrant(connection)) => {
-                // The other reactor has ended: the connection comes back.
-                self.core.links.commons.connection_moved(to, index);
+                // The other reactor has ended: the connection stays here.
+                self.core.links.group_state.connection_moved(to, index);
                 self.welcome(*connection);
                 false
             }
-            Err(_) => unreachable!("what comes back is what was sent"),
+            Err(_) => unreachable!("the rejected item is the one that was sent"),
         }
     }
 
@@ -72,8 +71,8 @@ impl<H: Handler> Reactor<H> {
         let channel = match tls.map(|tls| tls.channel()).transpose() {
             Ok(channel) => channel,
             Err(error) => {
-                tracing::error!(id = id.0, %error, "a connection cannot have TLS");
-                self.core.links.commons.connection_closed(self.core.index);
+                tracing::error!(id = id.0, %error, "could not start TLS on a connection");
+                self.core.links.group_state.connection_closed(self.core.index);
                 return self.driver.close(socket);
             }
         };
@@ -82,7 +81,7 @@ impl<H: Handler> Reactor<H> {
         self.begin_handshake(token);
     }
 
-    /// A connection with its session, not in the table yet.
+    /// Creates a connection with its session, not in the table yet.
     fn open(
         &mut self,
         id: ConnId,
@@ -100,7 +99,7 @@ impl<H: Handler> Reactor<H> {
         connection
     }
 
-    /// Opens a connection that the handler has brought.
+    /// Opens a connection that the handler adopted.
     pub(crate) fn take_arrival(&mut self, arrival: Arrival) {
         let Arrival { id, socket, peer, channel, reads } = arrival;
         self.core.counters.accepted += 1;
@@ -111,14 +110,14 @@ impl<H: Handler> Reactor<H> {
         }
         let token = self.table.insert(connection);
         self.begin_handshake(token);
-        // A short connection may be over before it is watched.
+        // A short connection may have ended before it is watched.
         let is_gathering = std::mem::replace(&mut self.is_gathering, false);
         self.receive(token);
         self.is_gathering = is_gathering;
         let Some(connection) = self.table.get_mut(token) else { return };
-        // What the first read and its answer left to be waited for.
+        // The first read and its answer may have left something to wait for.
         let is_blocked = connection.interest.has(Interest::WRITE);
-        connection.interest = connection.wanted(is_blocked);
+        connection.interest = connection.required_interest(is_blocked);
         self.register(token);
         self.flush_own(token);
     }
@@ -130,7 +129,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn enroll(&mut self, mut connection: Connection<H::Session>) -> Token {
-        connection.interest = connection.wanted(false);
+        connection.interest = connection.required_interest(false);
         let waits = connection.stops.has(Stops::AGAIN);
         let token = self.table.insert(connection);
         if !self.register(token) {
@@ -143,12 +142,12 @@ impl<H: Handler> Reactor<H> {
         token
     }
 
-    /// Has the driver watch a connection. False if it could not be, and is gone.
+    /// Makes the driver watch a connection. False if that failed and the connection is gone.
     fn register(&mut self, token: Token) -> bool {
         let Some(connection) = self.table.get_mut(token) else { return false };
         self.core.counters.interest_changes += 1;
         if let Err(error) = self.driver.register(&connection.socket, token, connection.interest) {
-            tracing::warn!(id = connection.id.0, %error, "connection cannot be watched");
+            tracing::warn!(id = connection.id.0, %error, "could not watch a connection");
             self.remove(token);
             return false;
         }
@@ -163,7 +162,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes what has nothing in flight, after its output is sent.
+    /// Closes connections with no request in flight, after their output is sent.
     pub(crate) fn close_drained(&mut self) {
         for token in self.table.tokens() {
             let Some(connection) = self.table.get_mut(token) else { continue };
@@ -180,14 +179,14 @@ impl<H: Handler> Reactor<H> {
         self.drain_until.is_some_and(|until| self.table.len() == 0 || until <= self.core.now.mono)
     }
 
-    /// Closes what is left and refuses what still comes.
+    /// Closes the remaining connections and refuses new ones.
     pub(crate) fn end(&mut self) {
         let left = self.deliveries[self.core.index].close();
         self.core.links.mailboxes[self.core.index].inbox.close();
         for item in left {
             match item {
                 Delivery::Adopt { socket, .. } => {
-                    self.core.links.commons.connection_closed(self.core.index);
+                    self.core.links.group_state.connection_closed(self.core.index);
                     self.driver.close(socket);
                 }
                 Delivery::Migrant(connection) => self.welcome(*connection),
@@ -195,7 +194,7 @@ impl<H: Handler> Reactor<H> {
             }
         }
         for arrival in std::mem::take(&mut self.core.arrivals) {
-            self.core.links.commons.connection_closed(self.core.index);
+            self.core.links.group_state.connection_closed(self.core.index);
             drop(arrival.socket);
         }
         for token in self.table.tokens() {

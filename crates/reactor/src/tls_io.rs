@@ -1,4 +1,4 @@
-//! What a reactor does for a connection with TLS where others read and send plain bytes.
+//! The TLS variants of a reactor's reads and writes.
 
 use base::time::MonoNs;
 
@@ -9,19 +9,19 @@ use crate::handshakes::Handshakes;
 use crate::output::Output;
 use crate::reactor::Reactor;
 use crate::serve::{FILE_TURN_BYTES_MAX, READ_COST_BYTES, Source};
-use crate::tls::{Channel, PARTIAL_BYTES_MAX, SEAL_BYTES_MAX};
+use crate::tls::{Channel, ENCRYPT_BYTES_MAX, PARTIAL_BYTES_MAX};
 use crate::token::Token;
 
-/// Most that is read from a socket at once, beside what was kept of it.
+/// Maximum read from a socket at once, in addition to the incomplete record kept from before.
 const READ_BYTES: usize = 128 * 1024;
-/// Most that is sealed and sent before other connections get their turn.
+/// Maximum encrypted and sent before other connections get their turn.
 const SEND_TURN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Finished handshakes that may be listed without being looked for.
-const OVER_MAX: usize = 64;
+/// Finished handshakes that may stay in the list before it is searched for them.
+const FINISHED_MAX: usize = 64;
 
 impl<H: Handler> Reactor<H> {
-    /// A connection with TLS has come: its handshake is to be over soon.
+    /// Registers a new TLS connection, whose handshake has a deadline.
     pub(crate) fn begin_handshake(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         let Some(channel) = &mut connection.channel else { return };
@@ -30,8 +30,9 @@ impl<H: Handler> Reactor<H> {
         self.handshakes.began.push_back((connection.opened_at, token));
     }
 
-    /// Ends handshakes that take too long, and the oldest when there are too many: somebody who means
-    /// it is through in milliseconds, however many only begin. True if there were any.
+    /// Ends handshakes that take too long, and the oldest when there are too many: a genuine client
+    /// completes its handshake in milliseconds, however many others only begin one. True if there
+    /// were any.
     pub(crate) fn end_handshakes(&mut self) -> bool {
         let limits = self.core.limits();
         let timeout_ns = limits.handshake_timeout_ms.get().saturating_mul(1_000_000);
@@ -55,8 +56,8 @@ impl<H: Handler> Reactor<H> {
             self.handshakes.began.pop_front();
         }
         let Self { handshakes: Handshakes { began, unfinished }, table, .. } = self;
-        if began.len() > 2 * *unfinished + OVER_MAX {
-            // Those that are over, behind one that is not.
+        if began.len() > 2 * *unfinished + FINISHED_MAX {
+            // Removes finished ones that follow an unfinished one.
             began.retain(|(_, token)| {
                 let channel = table.get_mut(*token).and_then(|one| one.channel.as_ref());
                 channel.is_some_and(|channel| channel.is_counted)
@@ -65,7 +66,7 @@ impl<H: Handler> Reactor<H> {
         any
     }
 
-    /// When the oldest handshake has taken too long.
+    /// The deadline of the oldest handshake.
     pub(crate) fn handshake_deadline(&self) -> Option<MonoNs> {
         let timeout_ms = self.core.limits().handshake_timeout_ms.get();
         let timeout_ns = timeout_ms.saturating_mul(1_000_000);
@@ -73,10 +74,10 @@ impl<H: Handler> Reactor<H> {
         Some(MonoNs(began.0.saturating_add(timeout_ns)))
     }
 
-    /// Reads once, and shows the handler what whole records have brought.
-    pub(crate) fn receive_sealed(&mut self, token: Token) {
+    /// Reads once, and passes the content of complete records to the handler.
+    pub(crate) fn receive_tls(&mut self, token: Token) {
         let bytes_max = self.core.limits().input_bytes_max.bytes();
-        let Self { table, driver, input, sealed_input: sealed, core, handshakes, .. } = self;
+        let Self { table, driver, input, tls_input: encrypted, core, handshakes, .. } = self;
         let Some(connection) = table.get_mut(token) else { return };
         let kept = connection.input.unread().len();
         if kept >= bytes_max {
@@ -88,14 +89,14 @@ impl<H: Handler> Reactor<H> {
         if channel.has_ended() {
             return self.end_input(token);
         }
-        sealed.clear();
-        sealed.reserve_exact(READ_BYTES + PARTIAL_BYTES_MAX);
-        sealed.extend_from_slice(channel.partial());
-        let io = driver.read(socket, sealed);
+        encrypted.clear();
+        encrypted.reserve_exact(READ_BYTES + PARTIAL_BYTES_MAX);
+        encrypted.extend_from_slice(channel.partial());
+        let io = driver.read(socket, encrypted);
         core.counters.reads += 1;
         let count = match io {
             Io::Blocked => return,
-            // Without a goodbye nobody knows whether this is all that the peer has sent.
+            // Without a close_notify alert, the input may be truncated.
             Io::Done(0) => {
                 core.counters.tls_truncated += u64::from(channel.is_established());
                 return self.remove(token);
@@ -111,13 +112,13 @@ impl<H: Handler> Reactor<H> {
             input.extend_from_slice(connection.input.unread());
             &mut *input
         } else {
-            connection.input.with_room_for(sealed.len(), needed, bytes_max)
+            connection.input.with_room_for(encrypted.len(), needed, bytes_max)
         };
         let before = plain.len();
-        let opened = channel.open(sealed, plain);
+        let decrypted = channel.decrypt(encrypted, plain);
         let brought = plain.len() - before;
-        if let Err(error) = opened {
-            return self.break_off(token, &error);
+        if let Err(error) = decrypted {
+            return self.fail_tls(token, &error);
         }
         if channel.is_counted && channel.is_established() {
             core.counters.tls_handshakes += 1;
@@ -131,46 +132,46 @@ impl<H: Handler> Reactor<H> {
             }
             self.flush_own(token);
         }
-        self.heed_end(token);
+        self.close_if_ended(token);
     }
 
-    /// Closes when the peer has said that nothing more comes, and what came before is done with.
-    pub(crate) fn heed_end(&mut self, token: Token) {
+    /// Closes when the peer has sent its `close_notify` alert and all earlier input is served.
+    pub(crate) fn close_if_ended(&mut self, token: Token) {
         let Some(connection) = self.table.get_mut(token) else { return };
         let has_ended = connection
             .channel
             .as_ref()
-            .is_some_and(|channel| channel.has_ended() || channel.is_worn_out());
+            .is_some_and(|channel| channel.has_ended() || channel.is_nearly_used_up());
         if has_ended && connection.phase == Phase::Open && connection.wants_read() {
             self.end_input(token);
         }
     }
 
-    /// The peer has sent what is no TLS, or not ours: it is told so, and no more.
-    fn break_off(&mut self, token: Token, error: &rustls::Error) {
+    /// Handles input that is not valid TLS, or not acceptable: sends an alert and closes.
+    fn fail_tls(&mut self, token: Token, error: &rustls::Error) {
         self.begin_closing(token);
         let Some(connection) = self.table.get_mut(token) else { return };
         self.core.counters.tls_failures += 1;
-        tracing::debug!(id = connection.id.0, remote = ?connection.peer.remote, %error, "TLS fails");
+        tracing::debug!(id = connection.id.0, remote = ?connection.peer.remote, %error, "TLS error");
         if let Some(channel) = &mut connection.channel {
-            channel.give_up();
+            channel.queue_alert();
         }
         connection.output.discard();
-        // So that the alert is not lost to what the peer is still sending.
+        // So that the alert is not lost to input that the peer is still sending.
         connection.must_linger = true;
         self.flush_own(token);
     }
 
-    /// Seals and sends what may leave, piece by piece, until the kernel takes no more. False if the
-    /// connection is gone.
-    pub(crate) fn send_sealed(&mut self, token: Token) -> bool {
-        let Self { table, driver, core, sealed_input: scratch, sealed_output, .. } = self;
+    /// Encrypts and sends permitted output, piece by piece, until the kernel takes no more. False
+    /// if the connection is gone.
+    pub(crate) fn send_tls(&mut self, token: Token) -> bool {
+        let Self { table, driver, core, tls_input: scratch, tls_output, .. } = self;
         let Some(connection) = table.get_mut(token) else { return false };
         let is_closing = connection.phase == Phase::Closing;
         let Connection { socket, output, channel: Some(channel), .. } = connection else {
             return true;
         };
-        let is_lent = channel.outbox.lend(sealed_output);
+        let is_lent = channel.outbox.lend(tls_output);
         let mut sent_bytes = 0;
         let sent = loop {
             if channel.outbox.unsent().is_empty() {
@@ -201,7 +202,7 @@ impl<H: Handler> Reactor<H> {
             }
         };
         if is_lent {
-            channel.outbox.settle(sealed_output);
+            channel.outbox.settle(tls_output);
         } else {
             channel.outbox.free_if_empty();
         }
@@ -218,12 +219,12 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Nothing can be sent any more.
+/// Sending is impossible from now on.
 #[derive(Debug, Clone, Copy)]
 struct Refused;
 
-/// Seals the next piece of what may leave: bytes, then a file, then the goodbye. False if there is
-/// nothing.
+/// Encrypts the next piece of permitted output: bytes, then a file, then the `close_notify` alert.
+/// False if there is none.
 fn refill(
     channel: &mut Channel,
     output: &mut Output,
@@ -235,34 +236,34 @@ fn refill(
     }
     let bytes = output.releasable();
     if !bytes.is_empty() {
-        let count = bytes.len().min(SEAL_BYTES_MAX);
-        channel.seal(&bytes[..count]).map_err(|_| Refused)?;
+        let count = bytes.len().min(ENCRYPT_BYTES_MAX);
+        channel.encrypt(&bytes[..count]).map_err(|_| Refused)?;
         output.advance(count);
     } else if !output.is_empty() {
         return Ok(false);
     } else if output.tail().is_some() {
-        seal_file(channel, output, scratch)?;
+        encrypt_file(channel, output, scratch)?;
     } else if is_closing {
-        channel.say_goodbye();
+        channel.queue_close_notify();
     }
     Ok(!channel.outbox.unsent().is_empty())
 }
 
-/// Seals the next piece of the attached file.
-fn seal_file(
+/// Encrypts the next piece of the attached file.
+fn encrypt_file(
     channel: &mut Channel,
     output: &mut Output,
     scratch: &mut Vec<u8>,
 ) -> Result<(), Refused> {
-    const { assert!(SEAL_BYTES_MAX <= FILE_TURN_BYTES_MAX) };
+    const { assert!(ENCRYPT_BYTES_MAX <= FILE_TURN_BYTES_MAX) };
     let Some(tail) = output.tail() else { return Ok(()) };
     let left = usize::try_from(tail.bytes_left).unwrap_or(usize::MAX);
     scratch.clear();
-    scratch.resize(left.min(SEAL_BYTES_MAX), 0);
+    scratch.resize(left.min(ENCRYPT_BYTES_MAX), 0);
     let read = rustix::io::pread(&tail.file, &mut scratch[..], tail.offset);
-    // A file that ends before it should is as broken here as it is with sendfile.
+    // A truncated file breaks the connection, as it does with sendfile.
     let count = read.ok().filter(|count| *count != 0).ok_or(Refused)?;
-    channel.seal(&scratch[..count]).map_err(|_| Refused)?;
+    channel.encrypt(&scratch[..count]).map_err(|_| Refused)?;
     output.advance_tail(count);
     Ok(())
 }
