@@ -1,8 +1,8 @@
-//! Bytes to frames and back: the protocols of the server, for its own side and for a client's.
+//! Encoders and decoders of the server's protocols, for the server's side and the client's.
 //!
-//! This crate knows no sockets, no clocks and no store: a decoder is given bytes and says how many it
-//! used, an encoder appends to a buffer of its caller. Every limit of what a peer may send is a named
-//! value, and no input of a peer can make a decoder panic or allocate more than the input deserves.
+//! This crate contains no sockets, no clocks and no store: a decoder gets bytes and returns how
+//! many it used, an encoder appends to a buffer of its caller. Every limit on a peer's input is a
+//! named value, and no input can make a decoder panic or allocate out of proportion to its size.
 
 #![forbid(unsafe_code)]
 

@@ -154,7 +154,6 @@ const NOT_YET_REVISED: &[&str] = &[
     "crates/server/",
     "crates/store/",
     "crates/web/",
-    "crates/wire/",
     "docs/",
     "scripts/",
     "tests/",

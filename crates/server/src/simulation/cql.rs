@@ -171,7 +171,7 @@ fn a_damaged_body_is_answered_on_its_stream_and_the_connection_goes_on() {
         client.ask(&mut world),
         [
             "1 ERROR 000a Unknown opcode 85",
-            "2 ERROR 000a The message is not one that this side is sent",
+            "2 ERROR 000a Unexpected direction of the message",
             "3 ERROR 000a Cannot decode string as UTF8",
             "4 ERROR 000a Not enough bytes in the message's body",
             &format!("5 {SUPPORTED}"),

@@ -1,12 +1,12 @@
-//! What must hold for any bytes: called by the fuzzers and, on their corpora, by the tests.
+//! Invariants for any bytes: called by the fuzzers and, on their corpora, by the tests.
 
 use super::{
     Compression, Direction, HEADER_BYTES, Header, Limits, PAYLOAD_BYTES_MAX, Request, Response,
     SegmentFormat, decode_request, decode_response, decode_segment, decompress_body,
 };
 
-/// Any bytes are requests, or are refused; each split of them gives the same. What is decoded is
-/// looked at to its end.
+/// Any bytes decode to requests or are rejected; every split of them has the same result. Decoded
+/// requests are read to their end.
 pub fn check_requests(data: &[u8]) {
     let limits = Limits { body_bytes_max: 1 << 20 };
     let mut input = data;
@@ -14,7 +14,7 @@ pub fn check_requests(data: &[u8]) {
     while let Ok(Some(header)) = Header::decode(input, Direction::Request, agreed, &limits) {
         for cut in 0..HEADER_BYTES {
             let part = Header::decode(&input[..cut], Direction::Request, agreed, &limits);
-            assert_eq!(part, Ok(None), "a header is whole or unfinished");
+            assert_eq!(part, Ok(None), "a header is complete or incomplete");
         }
         agreed = Some(header.version);
         let Some(body) = input.get(HEADER_BYTES..header.envelope_bytes()) else { return };
@@ -43,7 +43,7 @@ fn check_request(header: &Header, body: &[u8]) {
     }
 }
 
-/// Any bytes are responses, or are refused.
+/// Any bytes decode to responses or are rejected.
 pub fn check_responses(data: &[u8]) {
     let limits = Limits { body_bytes_max: 1 << 20 };
     let mut input = data;
@@ -56,7 +56,8 @@ pub fn check_responses(data: &[u8]) {
     }
 }
 
-/// Any bytes are segments, or are refused; what is unfinished stays so for each shorter piece.
+/// Any bytes decode to segments or are rejected; every prefix of an incomplete segment is
+/// incomplete.
 pub fn check_segments(data: &[u8]) {
     for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
         let mut input = data;

@@ -1,4 +1,4 @@
-//! What servers answer, read by a client.
+//! The client's side: decodes responses.
 
 use super::envelope::{Flags, Header, Opcode, Version};
 use super::limits::MalformedBody;
@@ -13,7 +13,7 @@ pub enum Response<'a> {
     Error {
         code: i32,
         message: &'a str,
-        /// What the code says besides, undecoded.
+        /// Details of the code other than the message, undecoded.
         details: &'a [u8],
     },
     Ready,
@@ -25,7 +25,7 @@ pub enum Response<'a> {
     Prepared(PreparedReply<'a>),
     /// Change, target and names.
     SchemaChange(Vec<&'a str>),
-    /// Kind and what follows it, undecoded.
+    /// Kind, and the bytes after it, undecoded.
     Event(&'a str, &'a [u8]),
     AuthChallenge(Option<&'a [u8]>),
     AuthSuccess(Option<&'a [u8]>),
@@ -48,15 +48,15 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// What is said of columns.
+/// Description of columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata<'a> {
     pub columns: usize,
     pub paging_state: Option<&'a [u8]>,
     pub new_metadata_id: Option<&'a [u8]>,
-    /// Keyspace, table, name, type; empty if the server was asked to skip them.
+    /// Keyspace, table, name, type; empty if the server was asked to omit them.
     pub specs: Vec<(&'a str, &'a str, &'a str, ColumnType)>,
-    /// Of a prepared statement: which markers are the partition key.
+    /// Of a prepared statement: the positions of the partition key's markers.
     pub partition_key: Vec<u16>,
 }
 
@@ -68,7 +68,7 @@ pub struct PreparedReply<'a> {
     pub result: Metadata<'a>,
 }
 
-/// What stood in front of the response.
+/// Fields before the response in a body.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResponseNotes<'a> {
     pub tracing_id: Option<[u8; 16]>,
@@ -123,7 +123,7 @@ fn read_result<'a>(reader: &mut Reader<'a>, version: Version) -> Result<Response
             let metadata = Metadata::read(reader, false)?;
             let count = count(reader)?;
             let before = reader.rest();
-            // Cells without a byte would make a large count cheap to send.
+            // Without columns, a large count would be cheap to send.
             let cells = count.checked_mul(metadata.columns).ok_or(MalformedBody::Truncated)?;
             if metadata.columns == 0 && count != 0 {
                 return Err(MalformedBody::Truncated);
@@ -209,7 +209,8 @@ mod tests {
 
     const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
 
-    /// What `encode` writes is read as `expected`, in every version; cut anywhere it is refused.
+    /// Decodes the output of `encode` in every version and compares it with `expected`; every
+    /// prefix is rejected.
     fn check(
         encode: impl Fn(&ResponseEncoder<'_>, &mut Vec<u8>) -> Encoded,
         expected: &Response<'_>,
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_responses_come_back() {
+    fn plain_responses_are_read_back() {
         check(|to, out| to.ready(1, out), &Response::Ready);
         check(|to, out| to.void(1, out), &Response::Void);
         check(|to, out| to.auth_success(1, out), &Response::AuthSuccess(None));
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_no_message() {
+    fn a_message_that_does_not_fit_is_removed() {
         let to = ResponseEncoder::plain(Version::V4);
         let long = "x".repeat(70_000);
         let mut out = b"before".to_vec();
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn schema_changes_come_back() {
+    fn schema_changes_are_read_back() {
         let table = SchemaTarget::Table { keyspace: "k", name: "t" };
         let change = SchemaChange { change: "CREATED", target: table };
         let expected = Response::SchemaChange(vec!["CREATED", "TABLE", "k", "t"]);
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_with_and_without_metadata() {
+    fn rows_are_read_back_with_and_without_metadata() {
         for version in VERSIONS {
             for skip_columns in [false, true] {
                 let columns = columns();
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_statements_come_back() {
+    fn prepared_statements_are_read_back() {
         for version in VERSIONS {
             let columns = columns();
             let table = Columns { keyspace: "ks", table: "t", columns: &columns };
@@ -461,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_lie_are_found() {
+    fn false_counts_are_found() {
         let mut out = Vec::new();
         ResponseEncoder::plain(Version::V4).void(1, &mut out).unwrap();
         let header = decode_header(&out);

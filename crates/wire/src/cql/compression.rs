@@ -2,10 +2,11 @@
 
 use super::limits::{Limits, MalformedBody};
 
-/// A longer response leaves as it is, which both sides must take: to compress this much takes some 20 ms.
+/// A longer response is sent uncompressed, which both sides must accept: compressing this much
+/// takes some 20 ms.
 pub(super) const COMPRESSED_BYTES_MAX: usize = 8 << 20;
 
-/// An algorithm that a client may ask for in STARTUP.
+/// A compression algorithm that a client may request in STARTUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Versions 3 to 5.
@@ -27,7 +28,7 @@ impl Compression {
         [Self::Lz4, Self::Snappy].into_iter().find(|known| known.name().eq_ignore_ascii_case(name))
     }
 
-    /// Appends the compressed form of a body, as it stands in an envelope of versions 3 and 4.
+    /// Appends the compressed body, in the form of an envelope of versions 3 and 4.
     // Source: native_protocol_v4.spec 5 "Compression"
     pub(super) fn compress(self, body: &[u8], out: &mut Vec<u8>) {
         match self {
@@ -44,8 +45,8 @@ impl Compression {
         }
     }
 
-    /// The body of an envelope whose flag says that it is compressed. What it says to become is
-    /// checked against the limits before memory is taken for it.
+    /// Decompresses the body of an envelope whose flag marks it as compressed. The announced length
+    /// is checked against the limits before memory is allocated for it.
     pub fn decompress(self, body: &[u8], limits: &Limits) -> Result<Vec<u8>, MalformedBody> {
         match self {
             Self::Lz4 => {
@@ -66,10 +67,10 @@ impl Compression {
     }
 }
 
-/// The most that one byte of an LZ4 block can become.
+/// Maximum expansion of one byte of an LZ4 block.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// Decompresses a block that must become exactly `length` bytes.
+/// Decompresses a block to exactly `length` bytes.
 pub(super) fn lz4_block(block: &[u8], length: usize, length_max: usize) -> Option<Vec<u8>> {
     if length > length_max || length > block.len().saturating_mul(LZ4_RATIO_MAX) {
         return None;
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_to_become_is_limited() {
+    fn the_announced_length_is_limited() {
         let limits = Limits { body_bytes_max: 1000 };
         for compression in [Compression::Lz4, Compression::Snappy] {
             let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! The header that stands before every message.
+//! The header of every message.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::limits::{EnvelopeError, Limits, MalformedBody};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 9;
-/// Set in the version byte of what a server sends.
+/// Set in the version byte of a server's messages.
 const RESPONSE: u8 = 0x80;
 /// Versions 1 and 2 have a stream of one byte, and so a header of 8.
 const OLD_HEADER_BYTES: usize = 8;
 
-/// A version of the protocol that is spoken here.
+/// A supported version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     V3,
@@ -42,13 +42,13 @@ impl Version {
 }
 
 impl fmt::Display for Version {
-    /// As Cassandra writes it: `4/v4`.
+    /// In Cassandra's form: `4/v4`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{0}/v{0}", self.number())
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 // Source: native_protocol_v5.spec 2.3 "opcode"
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -114,7 +114,7 @@ impl Flags {
     }
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Request,
@@ -127,14 +127,14 @@ pub struct Header {
     pub version: Version,
     pub flags: Flags,
     pub stream: i16,
-    /// As it was sent: an unknown one is answered on the stream, and the connection goes on.
+    /// As it was sent: an unknown one is answered on the stream, and the connection continues.
     pub opcode: u8,
     pub body_bytes: usize,
 }
 
 impl Header {
-    /// Decodes the header at the front of `input`; `None` if it is unfinished. A header that says
-    /// more than the limits allow is refused before its body has come.
+    /// Decodes the header at the front of `input`; `None` if it is incomplete. A header with a
+    /// length above the limits is rejected before its body has arrived.
     ///
     /// `agreed` is the version of the connection's first message, if there was one.
     // Source: native_protocol_v5.spec 2 "Frame header"
@@ -185,7 +185,7 @@ impl Header {
     }
 }
 
-/// Appends a header whose length is filled in by [`end`]. Returns the place of the header.
+/// Appends a header whose length is filled in by [`end`]. Returns the header's position.
 pub(super) fn begin(
     out: &mut Vec<u8>,
     direction: Direction,
@@ -202,7 +202,7 @@ pub(super) fn begin(
     start
 }
 
-/// Fills in the length of the message that began at `start` and goes to the end of `out`.
+/// Fills in the length of the message that begins at `start` and ends at the end of `out`.
 pub(super) fn end(out: &mut [u8], start: usize) {
     let body_bytes = out.len() - start - HEADER_BYTES;
     let length = u32::try_from(body_bytes).expect("a body is checked to be below 2 GiB");
@@ -248,14 +248,14 @@ mod tests {
             "Invalid or unsupported protocol version (66); the lowest supported version is 3 and \
              the greatest is 5"
         );
-        // The 8 bytes of an OPTIONS in version 2: no ninth will come.
+        // The 8 bytes of an OPTIONS in version 2: a ninth never arrives.
         assert_eq!(decoded(&[2, 0, 3, 5, 0, 0, 0]), Ok(None));
         let error = decoded(&[2, 0, 3, 5, 0, 0, 0, 0]).unwrap_err();
         assert_eq!(error, EnvelopeError::UnsupportedVersion { version: 2, stream: 3 });
     }
 
     #[test]
-    fn headers_that_lie_are_refused_before_their_body() {
+    fn false_headers_are_rejected_before_their_body() {
         let huge = [4, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff];
         assert_eq!(decoded(&huge).unwrap_err().stream(), 1);
         assert_eq!(decoded(&[0x84]), Err(EnvelopeError::Direction(0x84)));

@@ -1,13 +1,13 @@
-//! What a peer may send, and how it is told that it sent something else.
+//! Limits of messages, and the errors sent when a peer exceeds them.
 
 use thiserror::Error;
 
 use super::envelope::Version;
 
-/// Most levels of types within types (`list<map<...>>`) in a description of a column.
+/// Maximum nesting of types (`list<map<...>>`) in the description of a column.
 pub const TYPE_DEPTH_MAX: usize = 32;
 
-/// Limits of what a peer may send.
+/// Limits of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest body of an envelope, in bytes, compressed or not
@@ -27,10 +27,10 @@ impl Default for Limits {
     }
 }
 
-/// Bytes that are no envelope. The stream cannot be read any further: the peer gets an ERROR with
-/// this text and the connection is closed.
+/// Bytes that are not an envelope. The rest of the stream cannot be parsed: the peer gets an ERROR
+/// with this text and the connection is closed.
 ///
-/// The text for unknown versions is Cassandra's: drivers search it for the versions to go down to.
+/// The text for unknown versions is Cassandra's: drivers search it for the version to fall back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EnvelopeError {
     /// The reply carries the stream id of the request, in the newest version known here.
@@ -40,7 +40,7 @@ pub enum EnvelopeError {
         greatest = Version::GREATEST.number()
     )]
     UnsupportedVersion { version: u8, stream: i16 },
-    /// A response where a request is expected, or the other way round.
+    /// A response where a request is expected, or the reverse.
     #[error("Wrong protocol direction for version byte {0:#04x}")]
     Direction(u8),
     #[error(
@@ -63,7 +63,7 @@ impl EnvelopeError {
     }
 }
 
-/// A segment of version 5 that cannot be trusted: the connection is closed.
+/// A segment that fails its checks: the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SegmentError {
     #[error(
@@ -76,19 +76,19 @@ pub enum SegmentError {
     PayloadChecksum { found: u32, computed: u32 },
     #[error("A frame's compressed payload is damaged")]
     Compression,
-    /// A segment that says to be self-contained ends inside an envelope, or one that says not to
-    /// be goes on behind its envelope's end.
-    #[error("A frame's envelopes do not end where it says")]
+    /// A self-contained segment that ends inside an envelope, or one not marked as self-contained
+    /// that continues after its envelope's end.
+    #[error("A frame's envelopes do not end at its end")]
     Containment,
 }
 
-/// A body that is not what its opcode says. The envelope around it is intact, so the peer gets an
-/// ERROR and the connection goes on.
+/// A body that does not match its opcode. The envelope around it is intact, so the peer gets an
+/// ERROR and the connection continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MalformedBody {
     #[error("Not enough bytes in the message's body")]
     Truncated,
-    #[error("{0} unexpected bytes behind the message's body")]
+    #[error("{0} unexpected bytes after the message's body")]
     Trailing(usize),
     #[error("A length is negative")]
     NegativeLength,
@@ -114,11 +114,11 @@ pub enum MalformedBody {
     TooDeepType,
     #[error("Unknown kind of result {0}")]
     UnknownResultKind(i32),
-    #[error("The message is not one that this side is sent")]
+    #[error("Unexpected direction of the message")]
     WrongSide,
 }
 
-/// What a message was to carry and its length field cannot express. Nothing was sent.
+/// A length of a message's content does not fit its length field. No byte was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("could not encode the response: a length of {count} does not fit {bits} bits")]
 pub struct TooLong {

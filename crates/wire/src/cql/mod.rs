@@ -1,12 +1,12 @@
 //! CQL's native protocol, versions 3 to 5.
 //!
-//! Bytes of a connection are messages with a [`Header`] each; in version 5, after STARTUP, messages
-//! travel in checksummed segments ([`decode_segment`]). Server side: [`decode_request`] borrows a
-//! [`Request`] from a body, [`ResponseEncoder`] appends responses. Client side: [`RequestEncoder`]
-//! and [`decode_response`]. Bodies may be compressed in versions 3 and 4 ([`decompress_body`]),
-//! segments in version 5.
+//! The stream of a connection consists of messages with a [`Header`] each; in version 5, after
+//! STARTUP, messages are packed into checksummed segments ([`decode_segment`]). Server side:
+//! [`decode_request`] borrows a [`Request`] from a body, [`ResponseEncoder`] appends responses.
+//! Client side: [`RequestEncoder`] and [`decode_response`]. Bodies may be compressed in versions 3
+//! and 4 ([`decompress_body`]), segments in version 5.
 //!
-//! Faults come in three kinds: [`EnvelopeError`] and [`SegmentError`] end the connection,
+//! Errors have three kinds: [`EnvelopeError`] and [`SegmentError`] end the connection,
 //! [`MalformedBody`] is answered on its stream.
 
 #[doc(hidden)]
@@ -43,9 +43,9 @@ pub use segment::{
 };
 pub use types::ColumnType;
 
-/// The body of a message as it was before its compression.
+/// The body of a message before its compression.
 ///
-/// In version 5 segments are compressed, and the flag of a message means nothing.
+/// In version 5 segments are compressed, and the message's flag is ignored.
 pub fn decompress_body<'a>(
     header: &Header,
     body: &'a [u8],
@@ -59,8 +59,9 @@ pub fn decompress_body<'a>(
     compression.decompress(body, limits).map(Cow::Owned)
 }
 
-/// Replaces the body of the message at `start`, which goes to the end of `out`, by its compressed
-/// form, if compression was agreed on, the version has it, and it does not take long.
+/// Replaces the body of the message that begins at `start` and ends at the end of `out` by its
+/// compressed form, if compression was negotiated, the version supports it, and the body is short
+/// enough to compress quickly.
 fn compress_body(out: &mut Vec<u8>, start: usize, compression: Option<Compression>) {
     let is_v5 = out[start] & 0x7F == Version::V5.number();
     let Some(compression) = compression.filter(|_| !is_v5) else { return };
@@ -68,7 +69,7 @@ fn compress_body(out: &mut Vec<u8>, start: usize, compression: Option<Compressio
         return;
     }
     let body = out.split_off(start + HEADER_BYTES);
-    // An empty body stays empty: there is nothing to decompress.
+    // An empty body stays empty: decompressing it would fail.
     if !body.is_empty() {
         compression.compress(&body, out);
         envelope::set_flag(out, start, Flags::COMPRESSED);

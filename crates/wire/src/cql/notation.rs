@@ -1,15 +1,15 @@
-//! The protocol's notation: how numbers, strings and lists stand in a body.
+//! The protocol's notation: the encoding of numbers, strings and lists in a body.
 
 use super::limits::{MalformedBody, TooLong};
 
 type Result<T> = std::result::Result<T, MalformedBody>;
-/// The outcome of appending: an error leaves the message incomplete.
+/// The result of appending: an error leaves the message incomplete.
 pub type Encoded = std::result::Result<(), TooLong>;
 
-/// Names and what they stand for; null is none.
+/// Names and their values; a null value is `None`.
 pub type BytesMap<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
 
-/// A position in a body. Everything read is borrowed from it.
+/// A position in a body. All values are borrowed from the body.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -19,7 +19,7 @@ pub struct Reader<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     Null,
-    /// What stands there is left as it is (version 4 on).
+    /// The current value is kept (version 4 on).
     Unset,
     Bytes(&'a [u8]),
 }
@@ -30,12 +30,12 @@ impl<'a> Reader<'a> {
         Reader { rest: body }
     }
 
-    /// What has not been read.
+    /// The unread part.
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// Nothing may be left.
+    /// Fails unless the body has been read to its end.
     pub fn finish(self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(MalformedBody::Trailing(self.rest.len())) }
     }
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.string()).collect()
     }
 
-    /// `[string map]`, in the order in which it was sent.
+    /// `[string map]`, in the order of arrival.
     pub fn string_map(&mut self) -> Result<Vec<(&'a str, &'a str)>> {
         let count = self.short()?;
         (0..count).map(|_| Ok((self.string()?, self.string()?))).collect()
@@ -147,8 +147,8 @@ fn length(count: i32) -> Result<usize> {
 
 /// Appends the protocol's notation to a buffer.
 ///
-/// A string, list or value that does not fit its length field is refused; what was appended before
-/// it remains, and the caller removes it.
+/// Fails for a string, list or value that does not fit its length field; bytes appended before
+/// remain, and the caller removes them.
 pub trait Notation {
     fn put(&mut self, bytes: &[u8]);
 
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_read() {
+    fn written_values_are_read_back() {
         let mut body = Vec::new();
         body.put_byte(7);
         body.put_short(65_535);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_found() {
+    fn false_lengths_are_found() {
         assert_eq!(Reader::new(&[0, 5, b'a']).string(), Err(MalformedBody::Truncated));
         assert_eq!(Reader::new(&[0, 1, 0xff]).string(), Err(MalformedBody::InvalidUtf8));
         assert_eq!(
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_its_length_is_refused() {
+    fn values_too_long_for_their_length_field_are_rejected() {
         let long = "x".repeat(usize::from(u16::MAX));
         let longer = "x".repeat(usize::from(u16::MAX) + 1);
         let mut body = Vec::new();

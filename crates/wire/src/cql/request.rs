@@ -1,4 +1,4 @@
-//! What clients ask: bodies to requests.
+//! Decoder of requests.
 
 use super::envelope::{self, Flags, Opcode, Version};
 use super::limits::{MalformedBody, TooLong};
@@ -9,7 +9,7 @@ type Result<T> = std::result::Result<T, MalformedBody>;
 /// A request, borrowed from its body.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request<'a> {
-    /// The first one of a connection, with its options.
+    /// The first request of a connection, with its options.
     Startup(Vec<(&'a str, &'a str)>),
     Options,
     Query {
@@ -23,17 +23,17 @@ pub enum Request<'a> {
     },
     Execute {
         id: &'a [u8],
-        /// Version 5 on: which metadata of the result the client has.
+        /// Version 5 on: identifies the result metadata that the client has.
         result_metadata_id: Option<&'a [u8]>,
         parameters: Parameters<'a>,
     },
     Batch(Batch<'a>),
-    /// The kinds of events that the client wants.
+    /// The kinds of events that the client subscribes to.
     Register(Vec<&'a str>),
     AuthResponse(Option<&'a [u8]>),
 }
 
-/// How many replicas must agree.
+/// How many replicas must acknowledge.
 // Source: native_protocol_v5.spec 3 "[consistency]"
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
@@ -73,28 +73,28 @@ impl Consistency {
     }
 }
 
-/// What goes with a statement.
+/// Parameters of a statement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters<'a> {
     pub consistency: Consistency,
     pub values: Values<'a>,
-    /// The client has the metadata of the result already.
+    /// Whether the client already has the metadata of the result.
     pub skip_metadata: bool,
     /// Rows per page.
     pub page_size: Option<i32>,
-    /// Where the last page ended.
+    /// Position where the last page ended.
     pub paging_state: Option<&'a [u8]>,
     pub serial_consistency: Option<Consistency>,
     /// Microseconds since the Unix epoch.
     pub timestamp: Option<i64>,
     /// Version 5 on.
     pub keyspace: Option<&'a str>,
-    /// Version 5 on: the time that expiry is reckoned from.
+    /// Version 5 on: the time that expiry is computed from.
     pub now_in_seconds: Option<i32>,
 }
 
 impl Parameters<'_> {
-    /// No values, one answer, nothing else.
+    /// Without values, and with an unpaged result.
     pub fn new(consistency: Consistency) -> Self {
         Parameters {
             consistency,
@@ -111,29 +111,29 @@ impl Parameters<'_> {
 }
 
 /// The values of a statement. They were checked when the request was decoded, and are read again,
-/// without any copy, by whoever binds them.
+/// without a copy, by the code that binds them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Values<'a> {
     bytes: &'a [u8],
     count: u16,
     named: bool,
-    /// Version 3 knows no "unset": every negative length is null.
-    knows_null_only: bool,
+    /// In version 3 every negative length is null; "unset" does not exist.
+    has_null_only: bool,
 }
 
 impl<'a> Values<'a> {
     fn read(reader: &mut Reader<'a>, named: bool, version: Version) -> Result<Self> {
         let count = reader.short()?;
-        let knows_null_only = version == Version::V3;
+        let has_null_only = version == Version::V3;
         let before = reader.rest();
         for _ in 0..count {
             if named {
                 reader.string()?;
             }
-            read_value(reader, knows_null_only)?;
+            read_value(reader, has_null_only)?;
         }
         let bytes = &before[..before.len() - reader.rest().len()];
-        Ok(Values { bytes, count, named, knows_null_only })
+        Ok(Values { bytes, count, named, has_null_only })
     }
 
     pub fn len(&self) -> usize {
@@ -144,23 +144,23 @@ impl<'a> Values<'a> {
         self.count == 0
     }
 
-    /// Whether values say which marker they are for.
+    /// Whether the values have the names of their markers.
     pub fn are_named(&self) -> bool {
         self.named
     }
 
-    /// The values with their names, if they have any.
+    /// The values with their names, if they have names.
     pub fn iter(&self) -> impl Iterator<Item = (Option<&'a str>, Value<'a>)> + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        let Values { named, knows_null_only, .. } = *self;
+        let Values { named, has_null_only, .. } = *self;
         (0..self.count).map(move |_| {
             let name = named.then(|| reader.string().expect("was checked"));
-            (name, read_value(&mut reader, knows_null_only).expect("was checked"))
+            (name, read_value(&mut reader, has_null_only).expect("was checked"))
         })
     }
 }
 
-/// Values of a statement that did not arrive in a request of CQL's protocol.
+/// Values of a statement from a source other than a CQL request.
 #[derive(Debug, Clone, Default)]
 pub struct OwnedValues {
     bytes: Vec<u8>,
@@ -177,23 +177,23 @@ impl OwnedValues {
 
     pub fn as_values(&self) -> Values<'_> {
         let OwnedValues { bytes, count } = self;
-        Values { bytes, count: *count, named: false, knows_null_only: false }
+        Values { bytes, count: *count, named: false, has_null_only: false }
     }
 
-    /// Bytes that they hold.
+    /// Memory used, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.capacity()
     }
 }
 
-fn read_value<'a>(reader: &mut Reader<'a>, knows_null_only: bool) -> Result<Value<'a>> {
-    if knows_null_only {
+fn read_value<'a>(reader: &mut Reader<'a>, has_null_only: bool) -> Result<Value<'a>> {
+    if has_null_only {
         return Ok(reader.bytes()?.map_or(Value::Null, Value::Bytes));
     }
     reader.value()
 }
 
-/// Statements that are carried out together.
+/// Statements that are executed together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batch<'a> {
     pub kind: BatchKind,
@@ -277,10 +277,10 @@ pub(super) const NAMES: u32 = 0x40;
 pub(super) const KEYSPACE: u32 = 0x80;
 pub(super) const NOW_IN_SECONDS: u32 = 0x100;
 
-/// What stands in front of the request in a body.
+/// Fields before the request in a body.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extras<'a> {
-    /// Names and values that mean nothing to this protocol.
+    /// Names and values that this protocol does not interpret.
     pub custom_payload: BytesMap<'a>,
 }
 
@@ -317,15 +317,15 @@ pub fn decode_request<'a>(
         Opcode::AuthResponse => Request::AuthResponse(reader.bytes()?),
         _ => return Err(MalformedBody::WrongSide),
     };
-    // Bytes behind the body mean nothing, nor do flags that no version has.
-    // Source: Cassandra 5.0.9, QueryMessage.codec, QueryOptions.Codec.decode: they are not looked at
+    // Bytes after the body are ignored, and so are flags that no version defines.
+    // Source: Cassandra 5.0.9, QueryMessage.codec, QueryOptions.Codec.decode: they are not read
     Ok((request, extras))
 }
 
 fn read_flags(reader: &mut Reader<'_>, version: Version) -> Result<u32> {
     Ok(match version {
         Version::V5 => u32::from_be_bytes(reader.int()?.to_be_bytes()),
-        // Those of version 5 alone mean nothing here.
+        // Flags that exist only in version 5 are ignored here.
         Version::V3 | Version::V4 => u32::from(reader.byte()?) & !KEYSPACE,
     })
 }

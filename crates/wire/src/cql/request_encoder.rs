@@ -1,4 +1,4 @@
-//! What clients ask: requests to bytes.
+//! Encoder of requests.
 
 use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
@@ -13,28 +13,28 @@ use super::request::{
 /// # Panics
 ///
 /// If a statement, a name, a value or a list of them is too long for its length field: requests are
-/// made of data of this program, which checks what it takes from elsewhere.
+/// made from this program's own data, and the program checks data from other sources.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEncoder {
     pub version: Version,
-    /// What bodies are compressed with, in versions 3 and 4.
+    /// The algorithm that compresses bodies, in versions 3 and 4.
     pub compression: Option<Compression>,
 }
 
 /// A statement of a batch and its values, to be sent.
 pub type StatementToSend<'a> = (BatchStatement<'a>, &'a [Value<'a>]);
 
-/// What goes with a statement, to be sent: the same as [`Parameters`], with values in a list.
+/// Parameters of a statement to be sent: like [`Parameters`], with values in a list.
 #[derive(Debug, Clone, Copy)]
 pub struct ParametersToSend<'a> {
     pub parameters: Parameters<'a>,
-    /// Either all have names or none.
+    /// Either all have names or none has one.
     pub values: &'a [(Option<&'a str>, Value<'a>)],
 }
 
 impl RequestEncoder {
     pub fn startup(self, stream: i16, options: &[(&str, &str)], out: &mut Vec<u8>) {
-        // Never compressed: it is what agrees on the compression.
+        // Never compressed: this request negotiates the compression.
         let plain = RequestEncoder { compression: None, ..self };
         plain.message(stream, Opcode::Startup, out, |body| body.put_string_map(options));
     }
@@ -160,12 +160,12 @@ impl RequestEncoder {
     fn put_flags(self, flags: u32, body: &mut Vec<u8>) {
         match self.version {
             Version::V5 => body.put(&flags.to_be_bytes()),
-            // The rest is of version 5.
+            // The remaining flags exist only in version 5.
             Version::V3 | Version::V4 => body.put_byte(flags.to_be_bytes()[3] & 0x7F),
         }
     }
 
-    /// What queries and batches end with.
+    /// The end of queries and batches.
     fn put_tail(self, parameters: &Parameters<'_>, body: &mut Vec<u8>) -> Encoded {
         if let Some(consistency) = parameters.serial_consistency {
             body.put_short(consistency as u16);
@@ -200,7 +200,7 @@ impl RequestEncoder {
 }
 
 impl Parameters<'_> {
-    /// The flags of what is there, but for the values.
+    /// The flags of the present parameters, except values.
     fn flags(&self) -> u32 {
         let parts = [
             (SKIP_METADATA, self.skip_metadata),

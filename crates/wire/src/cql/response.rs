@@ -1,4 +1,4 @@
-//! What servers answer: the server's side.
+//! Encoder of responses.
 
 use super::compression::Compression;
 use super::envelope::{self, Direction, Flags, Opcode, Version};
@@ -7,19 +7,19 @@ use super::notation::{Encoded, Notation, Value};
 use super::request::Consistency;
 use super::types::ColumnType;
 
-/// The stream of events: they answer no request.
+/// The stream of events, which answer no request.
 pub const EVENT_STREAM: i16 = -1;
 
-/// What stands in front of the response in its body.
+/// Fields before the response in its body.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notes<'a> {
-    /// The request asked for tracing.
+    /// Present if the request asked for tracing.
     pub tracing_id: Option<[u8; 16]>,
     pub warnings: &'a [&'a str],
     pub custom_payload: &'a [(&'a str, Option<&'a [u8]>)],
 }
 
-/// Why a request failed, with what its code says besides the message.
+/// Why a request failed, with the details that its code requires in addition to the message.
 // Source: native_protocol_v5.spec 8 "Error codes"
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind<'a> {
@@ -36,7 +36,7 @@ pub enum ErrorKind<'a> {
     Unauthorized,
     Invalid,
     Config,
-    /// The table is empty if it is the keyspace that exists.
+    /// The table is empty if the keyspace already exists.
     AlreadyExists {
         keyspace: &'a str,
         table: &'a str,
@@ -44,7 +44,7 @@ pub enum ErrorKind<'a> {
     Unprepared {
         id: &'a [u8],
     },
-    /// The types of the arguments by their names.
+    /// The names of the arguments' types.
     FunctionFailure {
         keyspace: &'a str,
         function: &'a str,
@@ -106,7 +106,7 @@ pub struct Column {
     pub column_type: ColumnType,
 }
 
-/// What clients are told of the columns of one table.
+/// The description of a table's columns for clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns<'a> {
     pub keyspace: &'a str,
@@ -115,7 +115,7 @@ pub struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// Names and types, with the table said once.
+    /// Names and types, with the table written once.
     fn encode(&self, version: Version, body: &mut Vec<u8>) -> Encoded {
         body.put_string(self.keyspace)?;
         body.put_string(self.table)?;
@@ -126,16 +126,16 @@ impl Columns<'_> {
     }
 }
 
-/// What a prepared statement is, for the client that prepared it.
+/// The description of a prepared statement for the client that prepared it.
 #[derive(Debug, Clone, Copy)]
 pub struct Prepared<'a> {
     pub id: &'a [u8],
     /// Sent in version 5.
     pub result_metadata_id: &'a [u8],
     pub markers: Columns<'a>,
-    /// Which markers make up the partition key, in its order; empty if not all are markers.
+    /// The markers that make up the partition key, in key order; empty if a part is not a marker.
     pub partition_key: &'a [u16],
-    /// None for statements that give no rows.
+    /// None for statements without rows as a result.
     pub result: Option<Columns<'a>>,
 }
 
@@ -145,15 +145,15 @@ const HAS_MORE_PAGES: i32 = 0x02;
 const NO_METADATA: i32 = 0x04;
 const METADATA_CHANGED: i32 = 0x08;
 
-/// What stands before the rows of a result.
+/// The header of a result with rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsMetadata<'a> {
     pub columns: Columns<'a>,
-    /// The client has the columns already: only their number is sent.
+    /// Whether the client already has the columns: only their number is sent.
     pub skip_columns: bool,
-    /// Where the next page begins, if there is one.
+    /// Start of the next page, if there is one.
     pub paging_state: Option<&'a [u8]>,
-    /// Version 5: the client's metadata is of an older table, this is its new id.
+    /// Version 5: the client's metadata is outdated; this is the new id.
     pub new_metadata_id: Option<&'a [u8]>,
 }
 
@@ -161,14 +161,14 @@ pub struct RowsMetadata<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseEncoder<'a> {
     pub version: Version,
-    /// What bodies are compressed with, in versions 3 and 4.
+    /// The algorithm that compresses bodies, in versions 3 and 4.
     pub compression: Option<Compression>,
     pub notes: Notes<'a>,
 }
 
 // Source: native_protocol_v5.spec 4.2 "Responses"
 impl ResponseEncoder<'_> {
-    /// Nothing in front of the response, nothing compressed.
+    /// An encoder without fields before the response and without compression.
     pub fn plain(version: Version) -> Self {
         ResponseEncoder { version, compression: None, notes: Notes::default() }
     }
@@ -295,8 +295,8 @@ impl ResponseEncoder<'_> {
         })
     }
 
-    /// Begins a result with rows; its cells follow through the [`RowsEncoder`], whose
-    /// [`finish`](RowsEncoder::finish) reports what did not fit.
+    /// Begins a result with rows; the caller appends its cells to the [`RowsEncoder`], whose
+    /// [`finish`](RowsEncoder::finish) reports whether a part did not fit.
     pub fn rows<'o>(
         &self,
         stream: i16,
@@ -346,7 +346,7 @@ impl ResponseEncoder<'_> {
         end(out, start, self.compression, written)
     }
 
-    /// Header and notes. Warnings are truncated to what fits; a payload that does not fit is left out.
+    /// Header and notes. Warnings are truncated to fit; a payload that does not fit is omitted.
     fn begin(&self, stream: i16, opcode: Opcode, out: &mut Vec<u8>) -> usize {
         let Notes { tracing_id, warnings, custom_payload } = self.notes;
         let warnings: Vec<&str> =
@@ -373,7 +373,7 @@ impl ResponseEncoder<'_> {
     }
 }
 
-/// Warnings of one response; further ones are left out.
+/// Maximum number of warnings in one response; further ones are omitted.
 const WARNINGS_MAX: usize = 64;
 
 /// Ends the message at `start`, or removes it if a part of it or its body is too long.
@@ -396,7 +396,8 @@ fn end(
     ended
 }
 
-/// Messages and warnings are strings of 16-bit length; statements and names that they quote are not.
+/// Messages and warnings are strings with a 16-bit length; statements and names quoted in them may
+/// be longer.
 fn cut(message: &str) -> &str {
     &message[..message.floor_char_boundary(usize::from(u16::MAX))]
 }
@@ -414,19 +415,19 @@ pub struct RowsEncoder<'o> {
 }
 
 impl RowsEncoder<'_> {
-    /// Rows whose cells were encoded before, as [`RowsEncoder::cell`] does it.
+    /// Appends rows whose cells are already encoded, as by [`RowsEncoder::cell`].
     pub fn encoded(&mut self, rows: &[u8], count: usize) {
         self.out.put(rows);
         self.rows += count;
     }
 
-    /// One more cell of the row; as many as there are columns make it whole.
+    /// Appends one cell of the row; the row is complete when every column has one.
     pub fn cell(&mut self, bytes: Option<&[u8]>) {
         let put = self.out.put_value(bytes.map_or(Value::Null, Value::Bytes));
         self.encoded = self.encoded.and(put);
     }
 
-    /// All cells of a row were appended.
+    /// Ends a row all of whose cells were appended.
     pub fn end_row(&mut self) {
         self.rows += 1;
     }

@@ -1,21 +1,21 @@
-//! Version 5 carries its envelopes in segments with checksums.
+//! Segments with checksums, which contain the envelopes in version 5.
 
 use super::compression::{COMPRESSED_BYTES_MAX, lz4_block};
 use super::envelope::HEADER_BYTES;
 use super::limits::SegmentError;
 
-/// Most payload bytes of one segment, before and after compression.
+/// Maximum payload bytes of one segment, before and after compression.
 pub const PAYLOAD_BYTES_MAX: usize = (1 << LENGTH_BITS) - 1;
 const LENGTH_BITS: u32 = 17;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const HEADER_CHECKSUM_BYTES: usize = 3;
 const PAYLOAD_CHECKSUM_BYTES: usize = 4;
-/// What a segment has beside its payload, at most.
+/// Maximum overhead of a segment in addition to its payload.
 const SEGMENT_BYTES: usize = 5 + HEADER_CHECKSUM_BYTES + PAYLOAD_CHECKSUM_BYTES;
-/// The checksum of payloads begins as if these had come before.
+/// Bytes that the checksum of payloads includes before the payload.
 const PAYLOAD_CHECKSUM_SEED: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
-/// How segments of a connection look: agreed on in STARTUP.
+/// The format of a connection's segments, negotiated in STARTUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentFormat {
     Plain,
@@ -35,13 +35,14 @@ impl SegmentFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment<'a> {
     pub payload: Payload<'a>,
-    /// Whole envelopes, one or more; otherwise a piece of one large envelope.
+    /// Whether it contains one or more complete envelopes; otherwise it is a part of one large
+    /// envelope.
     pub is_self_contained: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Where it was received.
+    /// A slice of the input.
     Received(&'a [u8]),
     Decompressed(Vec<u8>),
 }
@@ -56,7 +57,7 @@ impl Payload<'_> {
 }
 
 /// Decodes the segment at the front of `input`: the segment and the bytes it takes, or `None` if it
-/// is unfinished.
+/// is incomplete.
 // Source: native_protocol_v5.spec 2.2 "Frame format"
 pub fn decode_segment(
     input: &[u8],
@@ -86,7 +87,7 @@ pub fn decode_segment(
     if found != computed {
         return Err(SegmentError::PayloadChecksum { found, computed });
     }
-    // An original length of zero says that the payload is as it was.
+    // An original length of zero marks an uncompressed payload.
     let payload = if original_bytes == 0 {
         Payload::Received(payload)
     } else {
@@ -96,9 +97,9 @@ pub fn decode_segment(
     Ok(Some((Segment { payload, is_self_contained }, end)))
 }
 
-/// Appends `envelopes`, which are whole messages one after the other, as segments: as many messages
-/// as fit in each, a message that does not fit into one in pieces of its own. Those of a very long one are not
-/// compressed.
+/// Appends `envelopes`, a sequence of complete messages, as segments: each contains as many
+/// messages as fit, and a message too large for one is split over segments of its own. The segments
+/// of a very long message are not compressed.
 pub fn encode_segments(envelopes: &[u8], format: SegmentFormat, out: &mut Vec<u8>) {
     let mut rest = envelopes;
     while !rest.is_empty() {
@@ -111,7 +112,7 @@ pub fn encode_segments(envelopes: &[u8], format: SegmentFormat, out: &mut Vec<u8
         };
         let is_compressed = chunk.len() <= COMPRESSED_BYTES_MAX;
         if !is_compressed {
-            // To grow step by step would take longer than to copy what is put there.
+            // One allocation: growing step by step would take longer than copying the content.
             out.reserve(chunk.len() + chunk.len().div_ceil(PAYLOAD_BYTES_MAX) * SEGMENT_BYTES);
         }
         for piece in chunk.chunks(PAYLOAD_BYTES_MAX) {
@@ -134,7 +135,7 @@ fn whole_envelopes(input: &[u8]) -> usize {
     end
 }
 
-/// Bytes of the message at the front.
+/// Bytes of the message at the front, including its header.
 fn envelope_bytes(input: &[u8]) -> usize {
     let length = input[HEADER_BYTES - 4..HEADER_BYTES].try_into().expect("4 bytes");
     HEADER_BYTES + u32::from_be_bytes(length) as usize
@@ -154,7 +155,7 @@ fn encode_segment(
         }
         SegmentFormat::Lz4 => {
             let compressed = is_compressed.then(|| lz4_flex::block::compress(payload));
-            // What does not get smaller goes as it is.
+            // A payload that does not become smaller is sent uncompressed.
             let smaller = compressed.as_deref().filter(|it| it.len() < payload.len());
             let (body, original_bytes) = smaller.map_or((payload, 0), |it| (it, payload.len()));
             let bits = body.len() as u64
@@ -178,7 +179,7 @@ fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The checksum of headers, bit by bit: they are 3 or 5 bytes.
+/// The checksum of headers, computed bit by bit: they have 3 or 5 bytes.
 // Source: native_protocol_v5.spec 2.2.1 "Frame header", CRC-24 with a polynomial of 0x1974F0B
 fn crc24(header: &[u8]) -> u32 {
     const START: u32 = 0x0087_5060;
@@ -212,7 +213,7 @@ mod tests {
         out
     }
 
-    /// All segments of `input`, which must have nothing behind them.
+    /// All segments of `input`, which must have no bytes after them.
     fn segments(mut input: &[u8], format: SegmentFormat) -> Vec<(Vec<u8>, bool)> {
         let mut found = Vec::new();
         while let Some((segment, bytes)) = decode_segment(input, format).unwrap() {
@@ -223,7 +224,7 @@ mod tests {
         found
     }
 
-    /// The bytes come from zlib's CRC32 and a CRC24 written in another language.
+    /// The expected bytes were computed with zlib's CRC32 and a CRC24 written in another language.
     #[test]
     fn a_segment_has_the_bytes_of_the_specification() {
         let mut out = Vec::new();
@@ -281,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_messages_come_back_and_wait_for_their_last_byte(
+        fn any_messages_are_read_back_and_incomplete_until_their_last_byte(
             sizes in proptest::collection::vec(0_usize..200_000, 1..5),
         ) {
             let messages: Vec<u8> = sizes.iter().flat_map(|&size| envelope(&vec![1; size])).collect();

@@ -1,4 +1,4 @@
-//! Types of columns, as metadata describes them.
+//! Types of columns, as described in metadata.
 
 use std::mem::discriminant;
 
@@ -9,7 +9,7 @@ use super::notation::{Encoded, Notation, Reader};
 /// The type of a column or of a bind marker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ColumnType {
-    /// The name of a Java class, as Cassandra's drivers know it.
+    /// The name of a Java class that Cassandra's drivers recognize.
     Custom(String),
     Ascii,
     Bigint,
@@ -73,9 +73,9 @@ const MAP: u16 = 0x21;
 const SET: u16 = 0x22;
 const USER_DEFINED: u16 = 0x30;
 const TUPLE: u16 = 0x31;
-/// How versions without a code for durations call them.
+/// The class name of durations in versions without a code for them.
 const DURATION_CLASS: &str = "org.apache.cassandra.db.marshal.DurationType";
-/// Version 3 knows no dates, times and short integers.
+/// Version 3 has no codes for dates, times and short integers.
 const CODES_OF_V4: [(u16, &str); 4] = [
     (0x11, "org.apache.cassandra.db.marshal.SimpleDateType"),
     (0x12, "org.apache.cassandra.db.marshal.TimeType"),
@@ -84,9 +84,10 @@ const CODES_OF_V4: [(u16, &str); 4] = [
 ];
 
 impl ColumnType {
-    /// Appends the type as an option. What `version` has no code for goes as its class.
+    /// Appends the type as an option. A type without a code in `version` is written as its class
+    /// name.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Encoded {
-        // Types without parts are equal where their variants are.
+        // Types without parts are equal if their variants are.
         let own = discriminant(self);
         if let Some((code, _)) = SIMPLE.iter().find(|(_, simple)| discriminant(simple) == own) {
             match class_instead(*code, version) {

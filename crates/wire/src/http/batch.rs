@@ -1,16 +1,16 @@
-//! The complete requests of one read, and what one request says.
+//! The complete requests of one read, and the contents of one request.
 
 use std::ops::Range;
 use std::slice;
 
 use super::fields::Summary;
 
-/// Header lines that an emptied batch keeps room for (64 KiB).
+/// Header lines that an emptied batch keeps allocated (64 KiB).
 const FIELDS_KEPT_MAX: usize = 4 << 10;
-/// Bytes of unchunked bodies that an emptied batch keeps room for.
+/// Bytes of unchunked bodies that an emptied batch keeps allocated.
 const GATHERED_BYTES_KEPT_MAX: usize = 64 << 10;
 
-/// The methods that servers tell apart; the text is in [`Request::method_text`].
+/// The methods that servers distinguish; the text is in [`Request::method_text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -22,7 +22,7 @@ pub enum Method {
     Patch,
     Connect,
     Trace,
-    /// A token that RFC 9110 does not know.
+    /// A token that is not defined in RFC 9110.
     Other,
 }
 
@@ -44,7 +44,7 @@ impl Method {
     }
 }
 
-/// A place in a buffer of at most `u32::MAX` bytes.
+/// A position in a buffer of at most `u32::MAX` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
     start: u32,
@@ -59,7 +59,7 @@ impl Span {
         Self { start: start as u32, len: len as u32 }
     }
 
-    /// Where `part` lies, which was cut out of `whole`, in a buffer where `whole` starts at `start`.
+    /// The position of `part`, a slice of `whole`, in a buffer where `whole` starts at `start`.
     #[inline]
     pub(super) fn within(whole: &[u8], part: &[u8], start: usize) -> Self {
         let offset = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
@@ -74,14 +74,14 @@ impl Span {
     }
 }
 
-/// The places of one header line.
+/// The positions of one header line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) name: Span,
     pub(super) value: Span,
 }
 
-/// The first line of a request, as places.
+/// The positions of a request's first line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestLine {
     pub(super) method: Method,
@@ -90,7 +90,7 @@ pub(super) struct RequestLine {
     pub(super) minor_version: u8,
 }
 
-/// The places of one request.
+/// The positions of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) line: RequestLine,
@@ -99,16 +99,16 @@ pub(super) struct Entry {
     pub(super) trailer_first: u32,
     pub(super) field_end: u32,
     pub(super) body: Span,
-    /// The body lies in `gathered`, not in the input.
+    /// Whether the body is in `gathered`, not in the input.
     pub(super) is_gathered: bool,
-    /// First byte of the input behind this request.
+    /// Position in the input after this request.
     pub(super) end: u32,
 }
 
 /// All complete requests of one read: flat, reused, without allocation once warm.
 ///
-/// What requests say stays in the input, which [`get`](Self::get) is therefore given again. Bodies
-/// that came in chunks are the exception: they are put together in the batch.
+/// Request text stays in the input, which the caller therefore passes to [`get`](Self::get).
+/// Chunked bodies are the exception: the batch reassembles them.
 #[derive(Debug, Default)]
 pub struct RequestBatch {
     pub(super) fields: Vec<Field>,
@@ -118,12 +118,12 @@ pub struct RequestBatch {
 }
 
 impl RequestBatch {
-    /// An empty batch without memory.
+    /// An empty batch without allocated memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the requests and the error; keeps memory for the next batch, up to a limit.
+    /// Removes the requests and the error; keeps memory for the next batch, up to a limit.
     pub fn clear(&mut self) {
         self.fields.clear();
         self.fields.shrink_to(FIELDS_KEPT_MAX);
@@ -138,12 +138,12 @@ impl RequestBatch {
         self.entries.len()
     }
 
-    /// Whether there is no complete request. There may still be an [`error`](Self::error).
+    /// True if there is no complete request. There may still be an [`error`](Self::error).
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The request at `index`; `input` is what the batch was decoded from.
+    /// The request at `index`; `input` is the buffer that the batch was decoded from.
     ///
     /// Panics if `index` is not below [`len`](Self::len).
     #[inline]
@@ -151,8 +151,8 @@ impl RequestBatch {
         Request { input, batch: self, entry: &self.entries[index] }
     }
 
-    /// Bytes of the input that the requests up to and including `index` take: what is consumed when
-    /// the requests behind it are left for later (see
+    /// Bytes of the input that the requests up to and including `index` take: the bytes to consume
+    /// when later requests are deferred (see
     /// [`RequestDecoder::restart`](super::RequestDecoder::restart)).
     ///
     /// Panics if `index` is not below [`len`](Self::len).
@@ -160,8 +160,8 @@ impl RequestBatch {
         self.entries[index].end as usize
     }
 
-    /// Why the input after the last complete request can never become one: answer the requests, then
-    /// answer with this error's status and close.
+    /// Why the input after the last complete request can never become a request: answer the
+    /// requests, then answer with this error's status and close.
     pub fn error(&self) -> Option<super::RequestError> {
         self.error
     }
@@ -192,20 +192,20 @@ impl<'a> Request<'a> {
         self.entry.line.target.of(self.input)
     }
 
-    /// The path of the target, still percent-encoded: it starts with `/`, or is `*` for the server as
-    /// a whole; for CONNECT it is the authority.
+    /// The path of the target, still percent-encoded: it starts with `/`, or is `*` for the server
+    /// as a whole; for CONNECT it is the authority.
     // Source: RFC 9112 3.2 (request target), 3.2.2 (absolute-form)
     #[inline]
     pub fn path(&self) -> &'a [u8] {
         split_target(self.target()).0
     }
 
-    /// What stands behind the `?` of the target, still percent-encoded.
+    /// The part of the target after `?`, still percent-encoded.
     pub fn query(&self) -> Option<&'a [u8]> {
         split_target(self.target()).1
     }
 
-    /// The host that is asked for: of the target if it is absolute, else of the Host line.
+    /// The requested host: from the target if it is absolute, otherwise from the Host line.
     // Source: RFC 9112 3.2.2 (absolute-form), 3.3 (reconstructing the target URI)
     pub fn host(&self) -> Option<&'a [u8]> {
         let target = self.target();
@@ -221,14 +221,14 @@ impl<'a> Request<'a> {
         self.entry.line.minor_version
     }
 
-    /// Whether the peer lets the connection live on after this request.
+    /// Whether the peer keeps the connection open after this request.
     // Source: RFC 9112 9.3 (persistence)
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         keeps_alive(self.entry.line.minor_version, &self.entry.summary)
     }
 
-    /// Value of the first header line of this name, whose case does not matter.
+    /// Value of the first header line of this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers().get(name)
     }
@@ -238,12 +238,12 @@ impl<'a> Request<'a> {
         self.fields(self.entry.field_first..self.entry.trailer_first)
     }
 
-    /// Header lines that came behind a chunked body.
+    /// Header lines after a chunked body.
     pub fn trailers(&self) -> Fields<'a> {
         self.fields(self.entry.trailer_first..self.entry.field_end)
     }
 
-    /// The body, unchunked; empty if there is none.
+    /// The body, reassembled if it was chunked; empty if there is none.
     pub fn body(&self) -> &'a [u8] {
         let bytes = if self.entry.is_gathered { &self.batch.gathered } else { self.input };
         self.entry.body.of(bytes)
@@ -260,7 +260,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether a connection lives on after a message.
+/// Whether a connection stays open after a message.
 // Source: RFC 9112 9.3 (persistence)
 pub(super) fn keeps_alive(minor_version: u8, summary: &Summary) -> bool {
     !summary.says_close && (minor_version >= 1 || summary.says_keep_alive)
@@ -307,7 +307,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Value of the first line of this name, whose case does not matter.
+    /// Value of the first line of this name, ignoring case.
     pub fn get(mut self, name: &str) -> Option<&'a [u8]> {
         self.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_batch_gives_back_what_a_giant_request_took() {
+    fn a_cleared_batch_frees_the_memory_of_a_giant_request() {
         let mut batch = RequestBatch::new();
         batch.gathered.resize(4 * GATHERED_BYTES_KEPT_MAX, 0);
         batch.clear();

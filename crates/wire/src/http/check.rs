@@ -1,5 +1,5 @@
-//! What must hold for every input, whoever sends it: called by the fuzzers, by the tests that replay
-//! their corpora, and by the property tests. A broken rule panics.
+//! Invariants for every input: called by the fuzzers, by the tests that replay their corpora, and
+//! by the property tests. A violation panics.
 
 use super::batch::{Fields, Request, RequestBatch};
 use super::client::{Event, ResponseDecoder, encode_request};
@@ -13,8 +13,8 @@ const BYTEWISE_BYTES_MAX: usize = 4096;
 const NARROW: Limits =
     Limits { head_bytes_max: 64, fields_max: 2, target_bytes_max: 6, body_bytes_max: 4 };
 
-/// Requests: every way of cutting the input into pieces gives the same requests, the same bytes used
-/// and the same error; encoding what was decoded and decoding it again changes nothing.
+/// Requests: every split of the input into pieces gives the same requests, the same bytes used and
+/// the same error; encoding the decoded requests and decoding them again changes nothing.
 pub fn check_requests(data: &[u8]) {
     for limits in [Limits::DEFAULT, NARROW] {
         let whole = decode_in_pieces(data, &limits, data.len().max(1), usize::MAX);
@@ -32,7 +32,7 @@ pub fn check_requests(data: &[u8]) {
     }
 }
 
-/// A decoded request, sent on as a proxy does, is the same one request.
+/// A decoded request that is forwarded, as by a proxy, decodes to the same single request.
 fn check_again(request: &Owned) {
     let headers: Vec<(&str, &[u8])> = request
         .headers
@@ -46,7 +46,7 @@ fn check_again(request: &Owned) {
         .collect();
     let mut encoded = Vec::new();
     encode_request(&request.method, &request.target, &headers, Some(&request.body), &mut encoded);
-    // A host more, and what a length takes.
+    // Room for an added Host line and for the length.
     let limits = Limits { head_bytes_max: 20 << 10, fields_max: 102, ..Limits::DEFAULT };
     let again = decode_in_pieces(&encoded, &limits, encoded.len(), usize::MAX);
     assert_eq!((again.error, again.requests.len(), again.consumed_bytes), (None, 1, encoded.len()));
@@ -55,7 +55,7 @@ fn check_again(request: &Owned) {
     assert_eq!(again.body, request.body);
 }
 
-/// Answers: every way of cutting the input into pieces gives the same heads, bodies and errors.
+/// Answers: every split of the input into pieces gives the same heads, bodies and errors.
 pub fn check_responses(data: &[u8]) {
     for is_to_head in [false, true] {
         let whole = responses_in_pieces(data, is_to_head, data.len().max(1));
@@ -68,7 +68,7 @@ pub fn check_responses(data: &[u8]) {
     }
 }
 
-/// Heads and bodies in words, and an error as the last.
+/// Heads and bodies as text, and an error as the last item.
 #[cfg(test)]
 pub(super) fn responses_of(data: &[u8], is_to_head: bool) -> Vec<String> {
     responses_in_pieces(data, is_to_head, data.len().max(1))
@@ -116,7 +116,7 @@ struct Decoded {
     error: Option<RequestError>,
 }
 
-/// Decodes as a connection does that receives `piece_bytes` at a time.
+/// Decodes like a connection that receives `piece_bytes` at a time.
 fn decode_in_pieces(
     data: &[u8],
     limits: &Limits,
@@ -126,7 +126,7 @@ fn decode_in_pieces(
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     let mut decoded = Decoded { requests: Vec::new(), consumed_bytes: 0, error: None };
     let mut end = 0;
-    while end < data.len() && !decoder.is_over() {
+    while end < data.len() && !decoder.has_ended() {
         end = data.len().min(end + piece_bytes);
         loop {
             let input = &data[decoded.consumed_bytes..end];
@@ -140,7 +140,7 @@ fn decode_in_pieces(
             }
             decoded.consumed_bytes += used;
             decoded.error = batch.error();
-            if used == 0 || decoder.is_over() {
+            if used == 0 || decoder.has_ended() {
                 break;
             }
         }
@@ -148,7 +148,7 @@ fn decode_in_pieces(
     decoded
 }
 
-/// Reads as a connection does that receives `piece_bytes` at a time and then ends.
+/// Reads like a connection that receives `piece_bytes` at a time and then ends.
 fn responses_in_pieces(data: &[u8], is_to_head: bool, piece_bytes: usize) -> Vec<String> {
     let mut decoder = ResponseDecoder::new();
     decoder.expect_to_head(is_to_head);
@@ -189,7 +189,7 @@ fn responses_in_pieces(data: &[u8], is_to_head: bool, piece_bytes: usize) -> Vec
     match decoder.end_of_input() {
         Ok(true) => words.push(body.escape_ascii().to_string()),
         Ok(false) if at == data.len() => {}
-        // The decoder remembers complete lines only.
+        // The decoder only tracks complete lines.
         Ok(false) => words.push("error: the connection ended inside a response".to_owned()),
         Err(error) => words.push(format!("error: {error}")),
     }

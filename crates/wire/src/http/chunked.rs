@@ -1,26 +1,26 @@
-//! Chunked bodies, read as they come.
+//! Chunked bodies, decoded incrementally.
 
 use super::fields::{HeadEnd, find_end};
 use super::limits::{CHUNK_LINE_BYTES_MAX, Limits, RequestError, framing_bytes_max};
 
-/// Most digits of a chunk's length: 15 hexadecimal ones cannot overflow.
+/// Maximum number of digits of a chunk's length: 15 hexadecimal digits cannot overflow.
 const LENGTH_DIGITS_MAX: usize = 15;
 
-/// What is expected next.
+/// The expected next element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The line with a chunk's length.
     Length,
-    /// Content; so many bytes are left.
+    /// Content, with the number of missing bytes.
     Data(u64),
     /// The line end after the content.
     DataEnd,
-    /// Trailers, of which so many bytes are complete lines.
+    /// Trailers, with the number of bytes that are complete lines.
     Trailers(usize),
     Over,
 }
 
-/// How far a chunked body was read.
+/// Position in a chunked body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunked {
     state: State,
@@ -28,14 +28,14 @@ pub(super) struct Chunked {
     framing_bytes: u64,
 }
 
-/// What the bytes at the front are.
+/// Meaning of the bytes at the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     /// More input is needed; bytes that were used are framing.
     More,
     /// All bytes used are content.
     Data,
-    /// The body is over; the bytes used are its trailers and the empty line.
+    /// The body is complete; the bytes used are its trailers and the empty line.
     End,
 }
 
@@ -43,8 +43,8 @@ impl Chunked {
     pub(super) const START: Self =
         Self { state: State::Length, payload_bytes: 0, framing_bytes: 0 };
 
-    /// Reads on at the front of `input`, and returns the bytes used with what they are. Framing is
-    /// used whole or not at all, so what is not used must be presented again.
+    /// Reads on at the front of `input`, and returns the bytes used with their meaning. Framing is
+    /// used completely or not at all, so the caller must pass unused bytes again.
     // Source: RFC 9112 7.1 (chunked transfer coding)
     pub(super) fn next(
         &mut self,
@@ -62,7 +62,7 @@ impl Chunked {
                     };
                     used += line_bytes;
                 }
-                // The framing before the content is used on its own.
+                // The framing before the content is returned separately.
                 State::Data(_) if rest.is_empty() || used > 0 => return Ok((used, Piece::More)),
                 State::Data(left) => {
                     let count = left.min(rest.len() as u64);
@@ -87,7 +87,7 @@ impl Chunked {
         }
     }
 
-    /// Whether only trailers and the empty line are missing, if anything.
+    /// Whether everything except trailers and the empty line has been read.
     fn read_trailers(
         &mut self,
         rest: &[u8],
@@ -128,7 +128,7 @@ impl Chunked {
         if self.payload_bytes > payload_bytes_max {
             return Err(RequestError::BodyTooLarge);
         }
-        // The line and the line end behind the content.
+        // The line and the line end after the content.
         self.framing_bytes += line_feed as u64 + 3;
         if self.framing_bytes > framing_bytes_max(self.payload_bytes) {
             return Err(RequestError::ChunkFraming);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_understand_differently_is_refused() {
+    fn ambiguous_bodies_are_rejected() {
         check("3\nabc\r\n0\r\n\r\n", Err(RequestError::BareLineFeed));
         check("3\r\nabcd\r\n0\r\n\r\n", Err(RequestError::Chunk));
         check("3\r\nabc\n0\r\n\r\n", Err(RequestError::Chunk));

@@ -1,4 +1,4 @@
-//! The client's side: writes requests and reads answers as they come.
+//! The client's side: writes requests and decodes answers incrementally.
 
 use std::mem::MaybeUninit;
 
@@ -11,7 +11,7 @@ use super::limits::{FIELDS_MAX, Limits, RequestError};
 use super::response::put_value;
 
 /// Appends a request. A body gets its Content-Length; `None` is for methods without one. Control
-/// characters of values become spaces.
+/// characters in values become spaces.
 // Source: RFC 9112 3 (request line), 6.2 (Content-Length)
 pub fn encode_request(
     method: &[u8],
@@ -42,30 +42,30 @@ fn put_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Bytes that are no answer; the connection is of no more use.
+/// Bytes that are not an answer; the connection is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ResponseError {
     #[error("malformed status line or header")]
     Malformed,
     #[error("too large response head")]
     HeadTooLarge,
-    /// The lines that say where the body ends are wrong or contradict each other.
-    #[error("the end of the response's body is not clear: {0}")]
+    /// The lines that determine where the body ends are wrong or contradict each other.
+    #[error("ambiguous length of the response's body: {0}")]
     Framing(RequestError),
     #[error("the connection ended inside a response")]
     Truncated,
 }
 
-/// What became of the bytes at the front.
+/// Result of decoding the bytes at the front.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// More bytes are needed.
     Unfinished,
-    /// The head of an answer; 1xx ones (but 101) are followed by another head.
+    /// The head of an answer; 1xx answers (except 101) are followed by another head.
     Head(ResponseHead<'a>),
     /// A piece of the body, never empty.
     Body(&'a [u8]),
-    /// The answer is complete; the next bytes are another one.
+    /// The answer is complete; the next bytes belong to another one.
     End,
 }
 
@@ -75,7 +75,7 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// Whether the connection may be used again after this answer.
     pub keeps_alive: bool,
-    /// Length of the body, if it was said.
+    /// Length of the body, if the head specifies it.
     pub content_length: Option<u64>,
     bytes: &'a [u8],
     fields: &'a [Field],
@@ -88,19 +88,20 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
-/// What is expected next.
+/// The expected next element.
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// A head, of which so many bytes are complete lines.
+    /// A head, with the number of bytes that are complete lines.
     Head(usize),
     Length(u64),
     Chunked(Chunked),
     UntilClose,
-    /// The end is still to be told.
+    /// The end must still be reported.
     Complete,
 }
 
-/// Reads the answers of one connection, in order. Say before each one whether its request was HEAD.
+/// Decodes the answers of one connection, in order. Before each answer, call
+/// [`expect_to_head`](Self::expect_to_head) to set whether its request was HEAD.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     state: State,
@@ -120,7 +121,8 @@ impl ResponseDecoder {
         Self::default()
     }
 
-    /// The next answer is to a HEAD request, and so has no body whatever its head says; or it is not.
+    /// Sets whether the next answer is to a HEAD request, and so has no body whatever its head
+    /// specifies.
     pub fn expect_to_head(&mut self, is_to_head: bool) {
         self.is_to_head = is_to_head;
     }
@@ -130,9 +132,9 @@ impl ResponseDecoder {
         !matches!(self.state, State::Head(0))
     }
 
-    /// Reads the front of `input`, and returns the bytes used with what they are. What is not used
-    /// must be presented again, with more bytes behind it. Bodies are not limited: their pieces are
-    /// given as they come.
+    /// Reads the front of `input`, and returns the bytes used with their meaning. The caller must
+    /// pass unused bytes again, followed by more bytes. Bodies are not limited: their pieces are
+    /// returned as they arrive.
     // Source: RFC 9112 6.3 (message body length), 7.1
     pub fn decode<'a>(
         &'a mut self,
@@ -169,7 +171,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// The peer has closed: true if that completes an answer, false between answers.
+    /// Called when the peer has closed: true if that completes an answer, false between answers.
     pub fn end_of_input(&mut self) -> Result<bool, ResponseError> {
         match self.state {
             State::Head(0) => Ok(false),
@@ -200,7 +202,7 @@ impl ResponseDecoder {
         let (status, summary, minor_version) = head;
         let content_length = match summary.framing {
             Framing::Length(length) => Some(length),
-            Framing::Unsaid | Framing::Chunked => None,
+            Framing::Unspecified | Framing::Chunked => None,
         };
         self.state = self.body_of(status, &summary);
         let ends_with_connection = matches!(self.state, State::UntilClose);
@@ -228,11 +230,12 @@ impl ResponseDecoder {
             Framing::Length(0) => State::Complete,
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::Chunked(Chunked::START),
-            Framing::Unsaid => State::UntilClose,
+            Framing::Unspecified => State::UntilClose,
         }
     }
 
-    /// Status, what the lines say, and the minor version; the lines go into `fields`.
+    /// Status, a summary of the header lines, and the minor version; the lines are added to
+    /// `fields`.
     // Source: RFC 9112 4 (status line), 5 (field syntax)
     fn parse_head(
         &mut self,
@@ -258,7 +261,7 @@ impl ResponseDecoder {
         self.fields.clear();
         let mut summary = Summary::EMPTY;
         for header in response.headers.iter() {
-            // Host and Expect say nothing in an answer.
+            // Host and Expect are meaningless in an answer.
             if !["host", "expect"].iter().any(|name| header.name.eq_ignore_ascii_case(name)) {
                 summary.note(header.name, header.value).map_err(ResponseError::Framing)?;
             }
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none() {
+    fn malformed_answers_are_rejected() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh", {
             &["200 Content-Length=2 keep", "error: the connection ended inside a response"]
         });
@@ -309,7 +312,7 @@ mod tests {
         let both = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n";
         check(
             both,
-            &["error: the end of the response's body is not clear: both Content-Length and \
+            &["error: ambiguous length of the response's body: both Content-Length and \
                        Transfer-Encoding"],
         );
     }

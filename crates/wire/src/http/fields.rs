@@ -1,4 +1,4 @@
-//! Header lines: where they end, and what those that frame a message say.
+//! Header lines: where they end, and the meaning of those lines that frame a message.
 
 use std::net::Ipv6Addr;
 
@@ -9,15 +9,15 @@ use super::limits::RequestError;
 pub(super) enum HeadEnd {
     /// After the empty line, at this position.
     At(usize),
-    /// Not yet; so many bytes are complete lines.
+    /// Not yet; this many bytes are complete lines.
     Unfinished(usize),
-    /// A line ends with LF alone. Some readers take that for a line end and some do not.
+    /// A line ends with LF alone. Some parsers accept that as a line end and some do not.
     BareLineFeed,
     TooLong,
 }
 
-/// Looks for the empty line that ends a head or trailers, from `scanned` on. The answer depends on
-/// the bytes alone and not on the pieces in which they came.
+/// Searches for the empty line that ends a head or trailers, from `scanned` on. The result depends
+/// on the bytes alone and not on the pieces in which they arrived.
 // Source: RFC 9112 2.1 (message format), 2.2 (a bare LF may be recognized; here it is refused)
 pub(super) fn find_end(bytes: &[u8], scanned: usize, bytes_max: usize) -> HeadEnd {
     let window = &bytes[..bytes.len().min(bytes_max)];
@@ -35,16 +35,16 @@ pub(super) fn find_end(bytes: &[u8], scanned: usize, bytes_max: usize) -> HeadEn
     if bytes.len() >= bytes_max { HeadEnd::TooLong } else { HeadEnd::Unfinished(line) }
 }
 
-/// How the end of a body is found.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// Nothing was said.
-    Unsaid,
+    /// The header lines do not specify it.
+    Unspecified,
     Length(u64),
     Chunked,
 }
 
-/// What header lines say about the message and the connection.
+/// The header lines that concern the message and the connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary {
     pub(super) framing: Framing,
@@ -56,14 +56,14 @@ pub(super) struct Summary {
 
 impl Summary {
     pub(super) const EMPTY: Self = Self {
-        framing: Framing::Unsaid,
+        framing: Framing::Unspecified,
         hosts: 0,
         says_close: false,
         says_keep_alive: false,
         expects_continue: false,
     };
 
-    /// Takes one header line into account.
+    /// Adds one header line to the summary.
     #[inline]
     pub(super) fn note(&mut self, name: &str, value: &[u8]) -> Result<(), RequestError> {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -91,12 +91,12 @@ impl Summary {
         Ok(())
     }
 
-    /// One number in digits, once. A list of equal numbers is legal and refused all the same: no
-    /// client sends it but to see who reads it how.
+    /// One number in digits, once. A list of equal numbers is legal and rejected all the same: no
+    /// client sends it except to probe how servers parse it.
     // Source: RFC 9110 8.6 (Content-Length = 1*DIGIT); RFC 9112 6.3 rule 5
     fn note_length(&mut self, value: &[u8]) -> Result<(), RequestError> {
         match self.framing {
-            Framing::Unsaid => {}
+            Framing::Unspecified => {}
             Framing::Chunked => return Err(RequestError::AmbiguousLength),
             Framing::Length(_) => return Err(RequestError::ContentLength),
         }
@@ -111,7 +111,7 @@ impl Summary {
     // Source: RFC 9112 6.1 (Transfer-Encoding), 6.3 rules 3 and 4
     fn note_coding(&mut self, value: &[u8]) -> Result<(), RequestError> {
         match self.framing {
-            Framing::Unsaid => {}
+            Framing::Unspecified => {}
             Framing::Length(_) => return Err(RequestError::AmbiguousLength),
             Framing::Chunked => return Err(RequestError::TransferEncoding),
         }
@@ -135,16 +135,17 @@ pub(super) fn tokens(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a list of tokens has this one.
+/// Whether a list of tokens contains this one.
 pub(super) fn has_token(value: &[u8], token: &str) -> bool {
     tokens(value).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// Whether a value is `host [ ":" port ]`: a registered name, an IPv4 address or an IPv6 address in
-/// brackets. Empty is allowed, because requests for a target without an authority carry an empty Host.
+/// brackets. Empty is allowed, because requests for a target without an authority carry an empty
+/// Host.
 ///
-/// Two readers that split `a:b:c` or `[::1` at different colons serve different hosts, so every form
-/// that needs guessing is refused.
+/// Two parsers that split `a:b:c` or `[::1` at different colons serve different hosts, so every
+/// ambiguous form is rejected.
 // Source: RFC 9110 7.2 (Host), RFC 3986 3.2.2 (host), 3.2.3 (port)
 pub(super) fn is_host(value: &[u8]) -> bool {
     if value.is_empty() {
@@ -162,7 +163,7 @@ pub(super) fn is_host(value: &[u8]) -> bool {
     is_name_valid && is_port(rest)
 }
 
-/// Nothing, or a colon and a number of 16 bits, which may be missing.
+/// Empty, or a colon and a 16-bit number, which may be missing.
 fn is_port(text: &[u8]) -> bool {
     let Some((colon, digits)) = text.split_first() else { return true };
     let port = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
@@ -214,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_said_once() {
+    fn repeated_lengths_are_rejected() {
         let (length, coding) = ("Content-Length", "Transfer-Encoding");
-        check_framing(&[], Ok(Framing::Unsaid));
+        check_framing(&[], Ok(Framing::Unspecified));
         check_framing(&[(length, "5")], Ok(Framing::Length(5)));
         check_framing(&[(length, "0005")], Ok(Framing::Length(5)));
         check_framing(&[(coding, "Chunked")], Ok(Framing::Chunked));

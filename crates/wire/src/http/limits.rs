@@ -1,26 +1,27 @@
-//! What a peer may send, and the status that it gets when it sent something else.
+//! Limits of messages, and the status sent when a peer exceeds them.
 
 use thiserror::Error;
 
-/// Most header lines of a message, whatever [`Limits`] say: the table of the parser is on the stack.
+/// Maximum number of header lines of a message, whatever [`Limits`]: the table of the parser is on
+/// the stack.
 pub const FIELDS_MAX: usize = 128;
-/// Longest line with the length of a chunk, its extensions and line end included. Extensions have no
-/// use that anyone knows of.
+/// Maximum length of a line with the length of a chunk, including extensions and line end.
+/// Extensions have no known use.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// Bytes of lengths, extensions and line ends that any chunked body may have.
 const CHUNK_FRAMING_BYTES_MIN: u64 = 16 << 10;
-/// And so many more per byte of content: chunks of one byte are 6 bytes long.
+/// Additional framing bytes per byte of content: a chunk of one byte takes 6 bytes.
 const CHUNK_FRAMING_RATIO_MAX: u64 = 8;
 
 const _: () = assert!(CHUNK_LINE_BYTES_MAX > 20, "a length has up to 16 digits");
 
-/// Limits of what a peer may send in one message.
+/// Limits of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest head: request line and header lines up to and including the empty line. Trailers of a
-    /// chunked body have the same bound of their own.
+    /// Longest head: request line and header lines up to and including the empty line. The same
+    /// limit applies separately to the trailers of a chunked body.
     pub head_bytes_max: usize,
-    /// Most header lines, at most [`FIELDS_MAX`]; the same for trailers.
+    /// Maximum number of header lines, at most [`FIELDS_MAX`]; the same for trailers.
     pub fields_max: usize,
     /// Longest request target.
     pub target_bytes_max: usize,
@@ -37,7 +38,7 @@ impl Limits {
         body_bytes_max: 1 << 20,
     };
 
-    /// Most bytes of one request with all its framing: a bound for the buffer that it waits in.
+    /// Maximum bytes of one request with all its framing: a bound for the read buffer.
     pub fn request_bytes_max(&self) -> usize {
         let body = self.body_bytes_max as u64;
         let framing = framing_bytes_max(body);
@@ -52,13 +53,13 @@ impl Default for Limits {
     }
 }
 
-/// Most bytes of framing for a chunked body of `payload_bytes`.
+/// Maximum bytes of framing for a chunked body of `payload_bytes`.
 pub(super) fn framing_bytes_max(payload_bytes: u64) -> u64 {
     CHUNK_FRAMING_BYTES_MIN.saturating_add(payload_bytes.saturating_mul(CHUNK_FRAMING_RATIO_MAX))
 }
 
-/// Bytes that are no request, or that two readers could understand differently. Nothing behind them
-/// can be trusted: the peer gets [`status`](Self::status) and the connection is closed.
+/// Bytes that are not a request, or that two parsers could interpret differently. No later byte can
+/// be trusted: the peer gets [`status`](Self::status) and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// Not a request line, or not header lines: also spaces before a colon, folded lines, control
@@ -70,7 +71,7 @@ pub enum RequestError {
     BareLineFeed,
     #[error("malformed request target")]
     Target,
-    /// None in HTTP/1.1, more than one, or not a name or address with an optional port.
+    /// Missing in HTTP/1.1, repeated, or not a name or address with an optional port.
     #[error("malformed, missing or repeated Host")]
     Host,
     /// Not a number, or given more than once.
@@ -86,7 +87,7 @@ pub enum RequestError {
     /// A length, an extension or a line end of a chunk, or a trailer.
     #[error("malformed chunk")]
     Chunk,
-    /// The framing of the chunks outweighs what they carry.
+    /// The framing of the chunks outweighs their content.
     #[error("too much framing in a chunked body")]
     ChunkFraming,
     #[error("unknown expectation")]

@@ -1,11 +1,13 @@
 //! HTTP/1.1 and HTTP/1.0, for both sides.
 //!
-//! Server side: [`RequestDecoder`] turns all that a read brought into a [`RequestBatch`] of complete
-//! [`Request`]s, body included; [`ResponseWriter`] appends answers. Client side: [`encode_request`],
-//! and [`ResponseDecoder`], which gives heads and pieces of bodies as they come.
+//! Server side: [`RequestDecoder`] turns the bytes of a read into a [`RequestBatch`] of complete
+//! [`Request`]s, including bodies; [`ResponseWriter`] appends answers. Client side:
+//! [`encode_request`], and [`ResponseDecoder`], which returns heads and pieces of bodies as they
+//! arrive.
 //!
-//! Heads are parsed by `httparse`. What it lets pass and what makes two parsers disagree about where
-//! a message ends is refused here: see [`RequestError`]. A refused connection is never read further.
+//! Heads are parsed by `httparse`. Input that `httparse` accepts but that makes two parsers
+//! disagree about the end of a message is rejected here: see [`RequestError`]. A rejected
+//! connection is not read further.
 
 mod batch;
 #[doc(hidden)]

@@ -9,21 +9,21 @@ use super::chunked::{Chunked, Piece};
 use super::fields::{Framing, HeadEnd, Summary, find_end, is_host};
 use super::limits::{FIELDS_MAX, Limits, RequestError};
 
-/// Positions are 32 bits wide: what lies beyond waits until the bytes before it are consumed.
+/// Positions are 32 bits wide: bytes beyond wait until the bytes before them are consumed.
 const INPUT_BYTES_MAX: usize = u32::MAX as usize;
-/// Least value that [`RequestDecoder::needed`] is cut to.
+/// Smallest value to which [`RequestDecoder::needed`] is reduced.
 const NEEDED_BYTES_MIN: usize = 16 << 10;
 
-/// What is known about the request at the front.
+/// State of the request at the front.
 #[derive(Debug, Clone, Copy, Default)]
 enum State {
     #[default]
     Start,
-    /// So many bytes are complete lines of its head.
+    /// This many bytes are complete lines of its head.
     Head(usize),
-    /// The head is complete and takes so many bytes; the body is not.
+    /// The head is complete and takes this many bytes; the body is incomplete.
     Body { head_bytes: usize, body: Body },
-    /// A request that ends the connection was decoded, or bytes that are none.
+    /// The last request of the connection, or an error, was decoded.
     Over,
 }
 
@@ -39,8 +39,8 @@ enum Body {
 
 /// Decodes the requests of one connection.
 ///
-/// An unfinished request is presented again with more bytes behind it; the decoder remembers where
-/// it stopped and looks at no byte of a body twice but to put chunks together. It owns no memory.
+/// An incomplete request is passed again, followed by more bytes; the decoder stores its position
+/// and reads no byte of a body twice except to reassemble chunks. It owns no memory.
 #[derive(Debug, Default)]
 pub struct RequestDecoder {
     state: State,
@@ -57,11 +57,11 @@ impl RequestDecoder {
     }
 
     /// Decodes complete requests from the front of `input` into `batch` (cleared first), at most
-    /// `requests_max`. Returns the bytes they take; the rest must be presented again at the front
-    /// next time, with more bytes behind it.
+    /// `requests_max`. Returns the bytes they take; the caller must pass the rest again at the
+    /// front next time, followed by more bytes.
     ///
-    /// A request after which the connection ends is the last; so is an error, which is in
-    /// [`RequestBatch::error`]. What follows is never looked at: see [`is_over`](Self::is_over).
+    /// Decoding ends after a request that closes the connection, and after an error, which is in
+    /// [`RequestBatch::error`]. Later bytes are ignored: see [`has_ended`](Self::has_ended).
     // Source: RFC 9112 2.2 (empty lines before a request line are ignored), 9.3.2 (pipelining)
     pub fn decode(
         &mut self,
@@ -74,7 +74,7 @@ impl RequestDecoder {
         self.needed_bytes = 0;
         let input = &input[..input.len().min(INPUT_BYTES_MAX)];
         let mut consumed = 0;
-        while batch.len() < requests_max && !self.is_over() {
+        while batch.len() < requests_max && !self.has_ended() {
             if matches!(self.state, State::Start) {
                 while input[consumed..].starts_with(b"\r\n") {
                     consumed += 2;
@@ -103,29 +103,29 @@ impl RequestDecoder {
         consumed
     }
 
-    /// Forgets the unfinished request: for a caller that consumes less than [`decode`](Self::decode)
-    /// returned, and so presents complete requests again.
+    /// Resets the state of the incomplete request: for a caller that consumes less than
+    /// [`decode`](Self::decode) returned, and so passes complete requests again.
     pub fn restart(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether nothing more is decoded: the last request asked to close, or there was an error.
-    pub fn is_over(&self) -> bool {
+    /// Whether decoding has ended: the last request closes the connection, or there was an error.
+    pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Whether the first bytes of a request are there and its end is not.
+    /// Whether the input ends within a request.
     pub fn is_inside(&self) -> bool {
         matches!(self.state, State::Head(_) | State::Body { .. })
     }
 
-    /// Whether an unfinished request has its whole head.
+    /// Whether the incomplete request has its complete head.
     pub fn is_in_body(&self) -> bool {
         matches!(self.state, State::Body { .. })
     }
 
-    /// The unfinished request at the front of `input`, without its body: none if its head is not whole
-    /// or it has all of its body. `batch` is cleared.
+    /// The incomplete request at the front of `input`, without its body; none if its head is
+    /// incomplete or its body complete. Clears `batch`.
     pub fn head<'b>(
         &self,
         input: &'b [u8],
@@ -139,23 +139,23 @@ impl RequestDecoder {
         Some(batch.get(0, input))
     }
 
-    /// True once when the peer waits for [`CONTINUE`](super::CONTINUE) before it sends the body. Send
-    /// it behind the answers to the requests before.
+    /// True once when the peer waits for [`CONTINUE`](super::CONTINUE) before it sends the body.
+    /// Send it after the answers to earlier requests.
     // Source: RFC 9110 10.1.1 (Expect)
     pub fn take_continue(&mut self) -> bool {
         std::mem::take(&mut self.wants_continue)
     }
 
-    /// How many more bytes the unfinished request needs at least, 0 if unknown: a hint for the size
-    /// of the read buffer.
+    /// Minimum number of bytes that the incomplete request still needs, 0 if unknown: a hint for
+    /// the size of the read buffer.
     ///
-    /// Never more than what has arrived of the request (or 16 KiB), so a peer that announces bytes
-    /// which it never sends makes nobody allocate more than twice of what it did send.
+    /// Never more than the received bytes of the request (or 16 KiB), so announced bytes that never
+    /// arrive cause an allocation of at most twice the received bytes.
     pub fn needed(&self) -> usize {
         self.needed_bytes
     }
 
-    /// Pushes the request at `start` and returns where it ends; none if it is not complete.
+    /// Pushes the request at `start` and returns where it ends; none if it is incomplete.
     fn read_one(
         &mut self,
         input: &[u8],
@@ -168,7 +168,8 @@ impl RequestDecoder {
             let Some(body) = self.read_body(rest, head_bytes, body, limits)? else {
                 return Ok(None);
             };
-            // The head's lines point into an input that is gone: read it again, it is known good.
+            // The parsed lines refer to an input that is gone: parse it again, it is known to be
+            // valid.
             let head = parse_head(&rest[..head_bytes], start, limits, batch)?;
             return push(input, start, head_bytes, &head, Some(body), limits, batch).map(Some);
         }
@@ -189,7 +190,7 @@ impl RequestDecoder {
         let field_first = batch.fields.len();
         let head = parse_head(&rest[..head_bytes], start, limits, batch)?;
         let body = match head.summary.framing {
-            Framing::Unsaid | Framing::Length(0) => {
+            Framing::Unspecified | Framing::Length(0) => {
                 return push(input, start, head_bytes, &head, None, limits, batch).map(Some);
             }
             Framing::Length(length) => {
@@ -211,7 +212,7 @@ impl RequestDecoder {
         Ok(None)
     }
 
-    /// The body if it is complete, with the place where it ends; else remembers how far it is.
+    /// The body if it is complete, with the position of its end; otherwise stores the progress.
     fn read_body(
         &mut self,
         rest: &[u8],
@@ -246,7 +247,7 @@ impl RequestDecoder {
     }
 }
 
-/// A body that is there, up to the position `end` of its request.
+/// A complete body, up to the position `end` of its request.
 #[derive(Debug, Clone, Copy)]
 struct WholeBody {
     end: usize,
@@ -259,8 +260,8 @@ struct Head {
     field_first: usize,
 }
 
-/// Adds the request at `start` to the batch, whose header lines are there already, and returns where
-/// it ends in the input.
+/// Adds the request at `start`, whose header lines are already in the batch, and returns its end in
+/// the input.
 fn push(
     input: &[u8],
     start: usize,
@@ -295,7 +296,7 @@ fn push(
     Ok(end)
 }
 
-/// Puts the chunks of a complete body together, and reads its trailers.
+/// Reassembles the chunks of a complete body, and reads its trailers.
 fn gather(
     input: &[u8],
     body_start: usize,
@@ -320,8 +321,8 @@ fn gather(
     Ok(Span::new(gathered_first, batch.gathered.len() - gathered_first))
 }
 
-/// Reads trailers into the batch. They are kept apart from the headers, so that none can pass for
-/// one; those that frame a message are refused all the same.
+/// Reads trailers into the batch. They are stored separately from the headers, so that none can
+/// pass for one; trailers that frame a message are rejected all the same.
 // Source: RFC 9112 7.1.2 (chunked trailer section), RFC 9110 6.5.1 (limitations on use of trailers)
 fn parse_trailers(
     lines: &[u8],
@@ -368,7 +369,7 @@ fn parse_head(
         Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
         Err(httparse::Error::Version) => {
             let known = with_known_version(head)?;
-            // The copy differs in one digit, so this calls itself once at most.
+            // The copy differs in one digit, so this recurses at most once.
             return parse_head(&known, start, limits, batch);
         }
         Ok(_) | Err(_) => return Err(RequestError::Malformed),
@@ -430,8 +431,8 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), RequestError> {
     if is_good { Ok(()) } else { Err(RequestError::Target) }
 }
 
-/// A head of HTTP/1.2 or later as one of HTTP/1.1, which a server of HTTP/1.1 serves it as. Another major
-/// version is refused, and so is a request line that is not three words.
+/// Converts a head of HTTP/1.2 or later to HTTP/1.1. Rejects another major version, and a request
+/// line that is not three words.
 // Source: RFC 9110 2.5 (a higher minor version is served as the highest known), 15.6.6 (505 is about the
 // major version); RFC 9112 2.3 (HTTP-version), 3 (request line)
 fn with_known_version(head: &[u8]) -> Result<Vec<u8>, RequestError> {
@@ -457,7 +458,7 @@ fn with_known_version(head: &[u8]) -> Result<Vec<u8>, RequestError> {
     }
 }
 
-/// What made a head of which `start` is the allowed part too long.
+/// Which limit a head exceeds, given its allowed part `start`.
 fn too_long(start: &[u8]) -> RequestError {
     if memchr::memchr(b'\n', start).is_none() {
         RequestError::TargetTooLong

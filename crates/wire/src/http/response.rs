@@ -1,11 +1,11 @@
-//! Writes answers.
+//! Encoder of answers.
 
-/// Tells a peer that waits to send its body.
+/// Permits a waiting peer to send its body.
 // Source: RFC 9110 15.2.1 (100 Continue)
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends one answer. Start it, add header lines, and end it with the method that says how its body
-/// comes; an answer that is dropped before is not complete.
+/// Appends one answer. Start it, add header lines, and end it with the method for its kind of body;
+/// an answer dropped before that is incomplete.
 #[derive(Debug)]
 pub struct ResponseWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -27,8 +27,8 @@ impl<'a> ResponseWriter<'a> {
         Self { out }
     }
 
-    /// Appends a header line. Control characters of the value become spaces, so that no value, wherever
-    /// it came from, can end its line.
+    /// Appends a header line. Control characters in the value become spaces, so that no value,
+    /// whatever its origin, can end its line.
     // Source: RFC 9110 5.5 (field values: CR, LF and NUL are invalid and dangerous)
     #[must_use]
     pub fn header(self, name: &str, value: &[u8]) -> Self {
@@ -52,8 +52,8 @@ impl<'a> ResponseWriter<'a> {
         out.extend_from_slice(body);
     }
 
-    /// Ends the head of an answer whose body has `bytes` and follows by other means, or does not
-    /// follow because the request was HEAD. Returns the buffer.
+    /// Ends the head of an answer whose body has `bytes` and is sent by other means, or is omitted
+    /// because the request was HEAD. Returns the buffer.
     // Source: RFC 9112 6.2 (Content-Length), RFC 9110 9.3.2 (HEAD)
     pub fn length(self, bytes: u64) -> &'a mut Vec<u8> {
         let Self { out } = self.header_number("Content-Length", bytes);
@@ -61,8 +61,8 @@ impl<'a> ResponseWriter<'a> {
         out
     }
 
-    /// Ends the head of an answer whose body follows by [`write_chunk`] and [`write_last_chunk`]. Not
-    /// for HTTP/1.0, which does not know chunks. Returns the buffer.
+    /// Ends the head of an answer whose body is written by [`write_chunk`] and
+    /// [`write_last_chunk`]. Not for HTTP/1.0, which has no chunks. Returns the buffer.
     // Source: RFC 9112 6.1 (Transfer-Encoding)
     pub fn chunked(self) -> &'a mut Vec<u8> {
         self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
@@ -78,7 +78,7 @@ impl<'a> ResponseWriter<'a> {
     }
 }
 
-/// Appends one chunk; nothing for no bytes, because an empty chunk would be the last.
+/// Appends one chunk; does nothing without bytes, because an empty chunk would be the last.
 // Source: RFC 9112 7.1 (chunked transfer coding)
 pub fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
@@ -121,7 +121,7 @@ fn put_hexadecimal(out: &mut Vec<u8>, value: usize) {
     }
 }
 
-/// The words behind a status; empty for those that nobody has named.
+/// The reason phrase of a status; empty for a status without one.
 // Source: RFC 9110 15; RFC 6585 (428, 429, 431)
 pub fn reason(status: u16) -> &'static str {
     match status {

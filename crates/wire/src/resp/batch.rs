@@ -6,12 +6,13 @@ use std::slice;
 
 use super::limits::ProtocolError;
 
-/// Spans that an emptied batch keeps room for (512 KiB); one giant request must not hold memory forever.
+/// Spans that an emptied batch keeps allocated (512 KiB); one giant request must not hold memory
+/// forever.
 const SPANS_KEPT_MAX: usize = 64 << 10;
-/// Bytes of inline arguments that an emptied batch keeps room for.
+/// Bytes of inline arguments that an emptied batch keeps allocated.
 const INLINE_BYTES_KEPT_MAX: usize = 64 << 10;
 
-/// The place of one argument in its buffer.
+/// The position of one argument in its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     start: u32,
@@ -19,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// `start` and `len` lie in a buffer of at most `u32::MAX` bytes.
+    /// `start` and `len` are within a buffer of at most `u32::MAX` bytes.
     #[inline]
     pub(super) fn new(start: usize, len: usize) -> Self {
         debug_assert!(u32::try_from(start + len).is_ok());
@@ -51,14 +52,14 @@ struct Request {
     span_first: u32,
     span_count: u32,
     source: Source,
-    /// First byte of the input behind this request.
+    /// Position in the input after this request.
     end: u32,
 }
 
 /// All complete requests of one read: flat, reused, without allocation once warm.
 ///
-/// The arguments stay in the input, which [`get`](Self::get) is therefore given again. Inline requests
-/// are the exception: quotes and escapes change their bytes, so they are kept in the batch.
+/// The arguments stay in the input, which the caller therefore passes to [`get`](Self::get). Inline
+/// requests are the exception: quotes and escapes change their bytes, so the batch stores them.
 #[derive(Debug, Default)]
 pub struct RequestBatch {
     pub(super) spans: Vec<Span>,
@@ -68,12 +69,12 @@ pub struct RequestBatch {
 }
 
 impl RequestBatch {
-    /// An empty batch without memory.
+    /// An empty batch without allocated memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the requests and the error; keeps memory for the next batch, up to a limit.
+    /// Removes the requests and the error; keeps memory for the next batch, up to a limit.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.spans.shrink_to(SPANS_KEPT_MAX);
@@ -88,12 +89,13 @@ impl RequestBatch {
         self.requests.len()
     }
 
-    /// Whether there is no complete request. There may still be an [`error`](Self::error).
+    /// True if there is no complete request. There may still be an [`error`](Self::error).
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// The request at `index`; `input` is what the batch was decoded from. At least one argument long.
+    /// The request at `index`; `input` is the buffer that the batch was decoded from. It has at
+    /// least one argument.
     ///
     /// Panics if `index` is not below [`len`](Self::len).
     #[inline]
@@ -107,27 +109,28 @@ impl RequestBatch {
         Args { bytes, spans: &self.spans[first..first + request.span_count as usize] }
     }
 
-    /// Bytes of the input that the requests up to and including `index` take: what is consumed when the
-    /// requests behind it are left for later (see [`RequestDecoder::restart`](super::RequestDecoder::restart)).
+    /// Bytes of the input that the requests up to and including `index` take: the bytes to consume
+    /// when later requests are deferred (see
+    /// [`RequestDecoder::restart`](super::RequestDecoder::restart)).
     ///
     /// Panics if `index` is not below [`len`](Self::len).
     pub fn end(&self, index: usize) -> usize {
         self.requests[index].end as usize
     }
 
-    /// Why the input after the last complete request can never become one: reply to the requests, then
-    /// send this error and close.
+    /// Why the input after the last complete request can never become a request: reply to the
+    /// requests, then send this error and close.
     pub fn error(&self) -> Option<&ProtocolError> {
         self.error.as_ref()
     }
 
-    /// The spans from `span_first` on are a request whose bytes are in the input.
+    /// Adds a request: the spans from `span_first` on, which refer to the input.
     #[inline]
     pub(super) fn push_request(&mut self, span_first: usize) {
         self.push(span_first, Source::Input);
     }
 
-    /// The spans from `span_first` on are a request whose bytes are in `inline_bytes`.
+    /// Adds a request: the spans from `span_first` on, which refer to `inline_bytes`.
     pub(super) fn push_inline_request(&mut self, span_first: usize) {
         self.push(span_first, Source::Inline);
     }
@@ -139,7 +142,7 @@ impl RequestBatch {
         self.requests.push(Request { span_first, span_count, source, end: 0 });
     }
 
-    /// What is decoded so far takes the input's first `end` bytes.
+    /// Notes that the requests so far take the input's first `end` bytes.
     #[inline]
     pub(super) fn note_end(&mut self, end: usize) {
         if let Some(last) = self.requests.last_mut() {
@@ -148,7 +151,7 @@ impl RequestBatch {
     }
 }
 
-/// The arguments of one request, borrowed; the command's name is at 0.
+/// The borrowed arguments of one request; the command's name is at 0.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     bytes: &'a [u8],
@@ -156,13 +159,13 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Number of arguments, the name included.
+    /// Number of arguments, including the name.
     #[inline]
     pub fn len(self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is none, as after [`skip`](Self::skip) of all.
+    /// Whether it has no arguments, as after [`skip`](Self::skip) of all.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.spans.is_empty()
@@ -186,7 +189,8 @@ impl<'a> Args<'a> {
         ArgsIter { bytes: self.bytes, spans: self.spans.iter() }
     }
 
-    /// At least the bytes of all arguments: from the start of the first to the end of the last. O(1).
+    /// An upper bound of the bytes of all arguments: from the start of the first to the end of the
+    /// last. O(1).
     #[inline]
     pub fn bytes_max(self) -> usize {
         match (self.spans.first(), self.spans.last()) {
@@ -210,8 +214,8 @@ impl<'a> Args<'a> {
         Self { bytes: self.bytes, spans: &self.spans[positions] }
     }
 
-    /// A copy that outlives the input, as MULTI needs it. Takes `&self`: with `self`, a reference
-    /// would find the method of the same name that clones it.
+    /// A copy that outlives the input, as MULTI requires. Takes `&self`: with `self`, a call on a
+    /// reference would resolve to the clone method of the same name.
     pub fn to_owned(&self) -> OwnedArgs {
         self.iter().collect()
     }
@@ -280,14 +284,15 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// An empty list without memory.
+    /// An empty list without allocated memory.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Appends one argument.
     ///
-    /// Panics if all arguments together reach 4 GiB; whoever takes them from a peer has a far lower limit.
+    /// Panics if all arguments together reach 4 GiB; a caller that takes them from a peer has a far
+    /// lower limit.
     pub fn push(&mut self, arg: &[u8]) {
         let start = self.bytes.len();
         assert!(u32::try_from(start + arg.len()).is_ok());
@@ -295,18 +300,18 @@ impl OwnedArgs {
         self.spans.push(Span::new(start, arg.len()));
     }
 
-    /// Forgets the arguments, keeps the memory.
+    /// Removes the arguments, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
     }
 
-    /// The arguments, as a command takes them.
+    /// The arguments in the form that commands take.
     pub fn as_args(&self) -> Args<'_> {
         Args { bytes: &self.bytes, spans: &self.spans }
     }
 
-    /// Bytes of memory that the list holds, for whoever accounts queued commands.
+    /// Bytes of memory that the list holds, for accounting of queued commands.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
@@ -357,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_batch_gives_back_what_a_giant_request_took() {
+    fn a_cleared_batch_frees_the_memory_of_a_giant_request() {
         let mut batch = RequestBatch::new();
         batch.spans.resize(4 * SPANS_KEPT_MAX, Span::new(0, 0));
         batch.inline_bytes.resize(4 * INLINE_BYTES_KEPT_MAX, 0);

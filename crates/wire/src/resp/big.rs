@@ -1,4 +1,4 @@
-//! Integers of any size: as much arithmetic as reading and writing numbers takes.
+//! Integers of any size, with the arithmetic required to read and write numbers.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const CHUNK_DIGITS: usize = 19;
 const CHUNK: u64 = 10u64.pow(19);
 
-/// Not negative; 64 bits a limb, the lowest first, none of them zero at the end.
+/// A non-negative integer: 64-bit limbs, the lowest first, without zero limbs at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Big {
     limbs: Vec<u64>,
@@ -116,8 +116,8 @@ impl Big {
         self.trim();
     }
 
-    /// The highest 128 bits, whether there are others that are not zero, and the exponent of two that
-    /// belongs to them.
+    /// The highest 128 bits, whether any lower bit is set, and the exponent of two of the lowest
+    /// returned bit.
     pub(super) fn leading(&self) -> (u128, bool, i32) {
         let count = self.limbs.len();
         let limb = |from_end: usize| {
@@ -125,7 +125,7 @@ impl Big {
             u128::from(at.map_or(0, |at| self.limbs[at]))
         };
         let unused = self.limbs.last().map_or(0, |last| last.leading_zeros());
-        // Three limbs hold the highest 128 bits wherever they begin.
+        // Three limbs contain the highest 128 bits wherever they begin.
         let mut mantissa = limb(1) << 64 | limb(2);
         let mut rest = limb(3);
         if unused > 0 {
@@ -138,8 +138,8 @@ impl Big {
         (mantissa, is_more, i32::try_from(exponent).unwrap_or(i32::MAX))
     }
 
-    /// A quotient of at least 67 bits, whether there is a rest, and the exponent of two that belongs to
-    /// it. The divisor must not be zero.
+    /// A quotient of at least 67 bits, whether there is a remainder, and the quotient's exponent of
+    /// two. The divisor must not be zero.
     pub(super) fn divide(mut self, divisor: &Big) -> (u128, bool, i32) {
         const BITS: u64 = 67;
         let mut divisor = divisor.clone();
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn a_quotient_and_its_rest(a in 1..u128::MAX, b in 1..u128::MAX) {
+        fn a_quotient_and_its_remainder(a in 1..u128::MAX, b in 1..u128::MAX) {
             let (quotient, has_rest, exponent) = big(a).divide(&big(b));
             prop_assert!(quotient >> 66 > 0 && quotient >> 69 == 0);
             // quotient * b * 2^exponent is a, or less than one unit below it.

@@ -1,5 +1,5 @@
-//! What must hold for every input, whoever sends it: called by the fuzzers, by the tests that replay
-//! their corpora, and by the property tests. A broken rule panics.
+//! Invariants for every input: called by the fuzzers, by the tests that replay their corpora, and
+//! by the property tests. A violation panics.
 
 use super::batch::{OwnedArgs, RequestBatch};
 use super::client::{Reply, decode_reply, encode_request, reply_len};
@@ -14,8 +14,8 @@ const BYTEWISE_BYTES_MAX: usize = 4096;
 const NARROW: Limits =
     Limits { bulk_bytes_max: 20, args_max: 3, inline_bytes_max: 16, authenticated: true };
 
-/// Requests: every way of cutting the input into pieces gives the same requests, the same bytes used and
-/// the same error; encoding what was decoded and decoding it again changes nothing.
+/// Requests: every split of the input into pieces gives the same requests, the same bytes used and
+/// the same error; encoding the decoded requests and decoding them again changes nothing.
 pub fn check_requests(data: &[u8]) {
     for limits in [Limits::DEFAULT, Limits::UNAUTHENTICATED, NARROW] {
         let whole = decode_in_pieces(data, &limits, data.len().max(1), usize::MAX);
@@ -38,8 +38,8 @@ pub fn check_requests(data: &[u8]) {
     assert_eq!(again, expected);
 }
 
-/// Replies: the length agrees with the decoder, no shorter input is taken for a reply or an error, and
-/// writing what was decoded and decoding it again changes nothing.
+/// Replies: the length agrees with the decoder, no prefix of the input is a reply or an error, and
+/// writing the decoded reply and decoding it again changes nothing.
 pub fn check_reply(data: &[u8]) {
     let len = reply_len(data);
     let decoded = decode_reply(data);
@@ -118,7 +118,7 @@ struct Decoded {
     error: Option<ProtocolError>,
 }
 
-/// Decodes as a connection does that receives `piece_bytes` at a time.
+/// Decodes like a connection that receives `piece_bytes` at a time.
 fn decode_in_pieces(
     data: &[u8],
     limits: &Limits,

@@ -4,9 +4,9 @@ use super::limits::{Limits, ProtocolError};
 use super::number::{parse_f64, parse_i64_strict};
 use super::reply::{Protocol, ReplyWriter};
 
-/// Most levels of arrays within arrays that a reply may have.
+/// Maximum nesting of arrays in a reply.
 pub const REPLY_DEPTH_MAX: usize = 64;
-/// Most elements of one array, set or push, and most pairs of one map.
+/// Maximum number of elements of an array, set or push, and of pairs of a map.
 const REPLY_ELEMENTS_MAX: i64 = 1 << 30;
 /// Longest simple string, error, number or length line, in bytes.
 const REPLY_LINE_BYTES_MAX: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub fn encode_request(args: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// A reply of either version, owned. Attributes are skipped.
+/// A reply of either protocol version, owned. Attributes are skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `+`
@@ -60,7 +60,7 @@ pub enum Reply {
 }
 
 /// Decodes the reply at the front of `input`: the reply and the bytes it takes, or `None` if it is
-/// unfinished. Allocates nothing for an unfinished or malformed one.
+/// incomplete. Allocates no memory for an incomplete or malformed reply.
 pub fn decode_reply(input: &[u8]) -> Result<Option<(Reply, usize)>, ProtocolError> {
     let Some(len) = reply_len(input)? else { return Ok(None) };
     let mut at = 0;
@@ -69,13 +69,13 @@ pub fn decode_reply(input: &[u8]) -> Result<Option<(Reply, usize)>, ProtocolErro
     Ok(reply.map(|reply| (reply, len)))
 }
 
-/// The bytes that the reply at the front of `input` takes, or `None` if it is unfinished. Checks all that
-/// [`decode_reply`] checks; allocates nothing.
+/// The bytes that the reply at the front of `input` takes, or `None` if it is incomplete. Makes all
+/// checks of [`decode_reply`]; allocates no memory.
 pub fn reply_len(input: &[u8]) -> Result<Option<usize>, ProtocolError> {
     if let Some(len) = plain_len(input) {
         return Ok(Some(len));
     }
-    // Most replies have no elements, and then no levels to keep.
+    // Most replies have no elements, and then no nesting to track.
     match read_value(input, 0)? {
         None => Ok(None),
         Some((Value::Aggregate(..), _)) => skip_values(input, 0, 1),
@@ -83,9 +83,9 @@ pub fn reply_len(input: &[u8]) -> Result<Option<usize>, ProtocolError> {
     }
 }
 
-/// The same for what almost all replies are: a bulk string, or a flat array of them, complete and
-/// short of all limits. `None` says nothing. Load generators spend a good part of their time on the
-/// ends of replies.
+/// Like [`reply_len`], for the most frequent replies: a complete bulk string, or a flat array of
+/// them, well below all limits. `None` means undecided. Load generators spend a considerable part
+/// of their time on finding the ends of replies.
 // Source: Redis protocol specification, "RESP protocol description"
 #[inline]
 fn plain_len(input: &[u8]) -> Option<usize> {
@@ -105,7 +105,7 @@ fn plain_len(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// The place after the bulk string at `at`.
+/// The position after the bulk string at `at`.
 #[inline]
 fn plain_bulk_end(input: &[u8], at: usize) -> Option<usize> {
     let (len, start) = plain_number(input, at + 1)?;
@@ -113,10 +113,10 @@ fn plain_bulk_end(input: &[u8], at: usize) -> Option<usize> {
     (input.get(end..end + 2)? == b"\r\n").then_some(end + 2)
 }
 
-/// A number without sign and the place after its line.
+/// A number without sign and the position after its line.
 #[inline]
 fn plain_number(input: &[u8], at: usize) -> Option<(usize, usize)> {
-    /// Every number with so few digits is below the limits of lengths and counts.
+    /// Every number with at most this many digits is below the limits of lengths and counts.
     const DIGITS_MAX: usize = 8;
     let line = input.get(at..)?;
     let mut number = 0;
@@ -132,9 +132,9 @@ fn plain_number(input: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The place after the next `count` values from `at` on.
+/// The position after the next `count` values from `at` on.
 fn skip_values(input: &[u8], at: usize, count: u64) -> Result<Option<usize>, ProtocolError> {
-    // Values still to come on each level that is open.
+    // Remaining values on each open level.
     let mut left = [0_u64; REPLY_DEPTH_MAX + 1];
     left[0] = count;
     let mut depth = 0;
@@ -201,7 +201,7 @@ fn build(input: &[u8], at: &mut usize) -> Result<Option<Reply>, ProtocolError> {
     }
 }
 
-/// All elements were seen before, so `count` is not a lie and may be allocated.
+/// All elements were read before, so `count` is correct and may be allocated.
 fn build_list(input: &[u8], at: &mut usize, count: u32) -> Result<Vec<Reply>, ProtocolError> {
     let mut list = Vec::with_capacity(count as usize);
     for _ in 0..count {
@@ -229,7 +229,7 @@ enum Aggregate {
     Set,
     Push,
     Map,
-    /// A map about the value that follows it, and no value itself.
+    /// A map with attributes of the next value; not a value itself.
     Attribute,
 }
 
@@ -243,7 +243,7 @@ impl Aggregate {
     }
 }
 
-/// One value, borrowed; of an aggregate only the header.
+/// One value, borrowed; of an aggregate, only the header.
 enum Value<'a> {
     Simple(&'a [u8]),
     Error(&'a [u8]),
@@ -258,9 +258,10 @@ enum Value<'a> {
     Aggregate(Aggregate, u32),
 }
 
-/// Reads the value at `at`; returns it and the place after it (of an aggregate: after its header).
+/// Reads the value at `at`; returns it and the position after it (of an aggregate: after its
+/// header).
 ///
-/// Streamed strings and aggregates (`$?`, `*?`), which no server sends, are refused as invalid.
+/// Rejects streamed strings and aggregates (`$?`, `*?`), which no server sends, as invalid.
 // Source: RESP3 specification (antirez/RESP3 spec.md), "RESP3 types"
 fn read_value(input: &[u8], at: usize) -> Result<Option<(Value<'_>, usize)>, ProtocolError> {
     let Some(&kind) = input.get(at) else { return Ok(None) };
@@ -290,7 +291,7 @@ fn read_value(input: &[u8], at: usize) -> Result<Option<(Value<'_>, usize)>, Pro
     Ok(Some((value, next)))
 }
 
-/// The line that starts at `at`, without its CR LF, and the place after it.
+/// The line that starts at `at`, without its CR LF, and the position after it.
 fn read_line(input: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let rest = &input[at..];
     let window = &rest[..rest.len().min(REPLY_LINE_BYTES_MAX + 1)];
@@ -305,7 +306,7 @@ fn read_line(input: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Protocol
     }
 }
 
-/// The payload at `at`, whose length is the text of the line before it.
+/// The payload at `at`; the line before it contains its length.
 fn read_blob<'a>(
     kind: u8,
     length: &[u8],
@@ -338,7 +339,7 @@ fn read_count(text: &[u8]) -> Result<u32, ProtocolError> {
         .ok_or(ProtocolError::InvalidReply)
 }
 
-/// The specification allows a plus sign in replies, unlike Redis in requests.
+/// Unlike Redis in requests, the specification allows a plus sign in replies.
 fn read_integer(text: &[u8]) -> Result<i64, ProtocolError> {
     let digits = match text {
         [b'+', digits @ ..] if !digits.starts_with(b"-") => digits,
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_skipped_wherever_they_stand() {
+    fn attributes_are_skipped_at_any_position() {
         check("|1\r\n+ttl\r\n:3600\r\n+v\r\n", Reply::Simple(b"v".to_vec()));
         check("*2\r\n|1\r\n+a\r\n*1\r\n:0\r\n:1\r\n|0\r\n:2\r\n", {
             Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)])
@@ -452,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_limited_and_counts_may_lie() {
+    fn levels_are_limited_and_counts_may_be_false() {
         let deepest = format!("{}:1\r\n", "*1\r\n".repeat(REPLY_DEPTH_MAX));
         assert!(matches!(decode_reply(deepest.as_bytes()), Ok(Some(_))));
         let deeper = format!("*1\r\n{deepest}");
@@ -496,7 +497,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_for_resp2_is_one_reply(reply in replies()) {
+        fn each_resp2_form_is_one_reply(reply in replies()) {
             let mut out = Vec::new();
             write_reply(&reply, &mut ReplyWriter::new(&mut out, Protocol::Resp2));
             prop_assert_eq!(reply_len(&out), Ok(Some(out.len())));

@@ -1,9 +1,9 @@
-//! Inline requests: a line of words, as a human types them into `telnet`.
+//! Inline requests: a line of words, as a person types them into `telnet`.
 
 use super::batch::Span;
 use super::limits::ProtocolError;
 
-/// What the next character means.
+/// Interpretation of the next character.
 #[derive(Clone, Copy)]
 enum Quoting {
     None,
@@ -11,12 +11,12 @@ enum Quoting {
     Double,
 }
 
-/// Splits a line (without its line end) into arguments, appending their bytes to `out` and their places
-/// in `out` to `spans`.
+/// Splits a line (without its line end) into arguments, and appends their bytes to `out` and their
+/// positions in `out` to `spans`.
 ///
 /// Words are separated by white space. In double quotes `\n \r \t \b \a`, `\xHH` and a backslash before
 /// any other character are escapes; in single quotes only `\'` is. A closing quote must be followed by
-/// white space or the end. Unlike Redis, which works on C strings here, a zero byte is an ordinary one.
+/// Unlike in Redis, which uses C strings here, a zero byte is an ordinary byte.
 // Source: Redis 7.0 sds.c sdssplitargs behaviour
 pub(super) fn split_args(
     line: &[u8],
@@ -37,7 +37,7 @@ pub(super) fn split_args(
     }
 }
 
-/// Appends the argument that starts at `at`; returns the place after it.
+/// Appends the argument that starts at `at`; returns the position after it.
 fn read_arg(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     let mut quoting = Quoting::None;
     loop {
@@ -67,7 +67,7 @@ fn read_arg(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, Prot
     }
 }
 
-/// The place after a closing quote, if an argument may end there.
+/// The position after a closing quote, if an argument may end there.
 fn end_of_quotes(line: &[u8], at: usize) -> Result<usize, ProtocolError> {
     if line.get(at).is_none_or(|&byte| is_space(byte)) {
         Ok(at)
@@ -76,7 +76,8 @@ fn end_of_quotes(line: &[u8], at: usize) -> Result<usize, ProtocolError> {
     }
 }
 
-/// The byte that an escape means and how long the escape is; `rest` follows the backslash, not empty.
+/// The byte of an escape and the length of the escape; `rest` follows the backslash and is not
+/// empty.
 fn unescape(rest: &[u8]) -> (u8, usize) {
     if let [b'x', high, low, ..] = rest
         && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))

@@ -1,20 +1,20 @@
-//! What a peer may send, and how it is told that it sent something else.
+//! Limits of requests and replies, and the errors sent when a peer exceeds them.
 
 use thiserror::Error;
 
-/// Limits of what a peer may send in one request.
+/// Limits of one request.
 ///
-/// Lengths of 4 GiB and more are refused whatever the limits say: positions are 32 bits wide.
+/// Lengths of 4 GiB and more are rejected whatever the limits: positions are 32 bits wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest bulk string, in bytes (`proto-max-bulk-len`).
     pub bulk_bytes_max: usize,
-    /// Most arguments of a request, its name included.
+    /// Maximum number of arguments of a request, including the name.
     pub args_max: usize,
     /// Longest inline request and longest length line, in bytes.
     pub inline_bytes_max: usize,
-    /// False where the peer has yet to authenticate: what is above the limits, but would be allowed by
-    /// [`Limits::DEFAULT`], is then refused with the words that say so.
+    /// False while the peer must still authenticate: a request above the limits, but within
+    /// [`Limits::DEFAULT`], then gets an error that names authentication as the reason.
     pub authenticated: bool,
 }
 
@@ -27,8 +27,8 @@ impl Limits {
         authenticated: true,
     };
 
-    /// What Redis takes before authentication: 10 arguments of 16 KiB, enough for AUTH and HELLO, too
-    /// little to fill the memory of a server that does not know its peer.
+    /// What Redis accepts before authentication: 10 arguments of 16 KiB, enough for AUTH and HELLO,
+    /// but too little to fill the server's memory.
     pub const UNAUTHENTICATED: Self =
         Self { bulk_bytes_max: 16 << 10, args_max: 10, authenticated: false, ..Self::DEFAULT };
 }
@@ -39,25 +39,25 @@ impl Default for Limits {
     }
 }
 
-/// Bytes that are not RESP, or more of them than the limits allow. The stream cannot be read any
-/// further: the peer gets the text after `-ERR ` and the connection is closed.
+/// Bytes that are not RESP, or that exceed the limits. The rest of the stream cannot be parsed: the
+/// peer gets the text after `-ERR ` and the connection is closed.
 ///
 /// The texts of request errors are Redis's, as clients and test suites compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// `*` is followed by something that is no number, or by one above `args_max`.
+    /// Text after `*` that is not a number, or a number above `args_max`.
     #[error("Protocol error: invalid multibulk length")]
     InvalidMultibulkLength,
-    /// `*` is followed by more arguments than a peer may send before it authenticates.
+    /// `*` announces more arguments than a peer may send before it authenticates.
     #[error("Protocol error: unauthenticated multibulk length")]
     UnauthenticatedMultibulkLength,
-    /// `$` is followed by something that is no number, a negative one, or one above `bulk_bytes_max`.
+    /// Text after `$` that is not a number, a negative number, or one above `bulk_bytes_max`.
     #[error("Protocol error: invalid bulk length")]
     InvalidBulkLength,
     /// `$` announces more bytes than a peer may send before it authenticates.
     #[error("Protocol error: unauthenticated bulk length")]
     UnauthenticatedBulkLength,
-    /// An argument starts with another byte than `$`.
+    /// An argument starts with a byte other than `$`.
     #[error("Protocol error: expected '$', got '{}'", char::from(*.0))]
     ExpectedBulk(u8),
     /// The line after `*` is longer than `inline_bytes_max`.
@@ -75,7 +75,7 @@ pub enum ProtocolError {
     /// A reply starts with a byte that names no type of RESP2 or RESP3.
     #[error("Protocol error: unknown reply type '{}'", char::from(*.0))]
     UnknownReplyType(u8),
-    /// A reply's number, length or payload is not what its type says.
+    /// A reply's number, length or payload does not match its type.
     #[error("Protocol error: invalid reply")]
     InvalidReply,
     /// A reply's line is longer than a line may be.

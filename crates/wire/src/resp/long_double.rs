@@ -1,24 +1,25 @@
-//! Numbers of x86's 80-bit format, in which INCRBYFLOAT and HINCRBYFLOAT add: a mantissa of 64 bits and
-//! exponents up to 2^16383, computed with integers, so that every machine gives the same digits.
+//! Numbers of x86's 80-bit format, which INCRBYFLOAT and HINCRBYFLOAT use: a mantissa of 64 bits
+//! and exponents up to 2^16383, computed with integers, so that every machine returns the same
+//! digits.
 
 use std::cmp::Ordering;
 
 use super::big::Big;
 
-/// Bytes of a text that is read as a number, less one.
+/// Maximum length of a text that is read as a number, less one.
 // Source: Redis 7.2 `util.h`, `MAX_LONG_DOUBLE_CHARS`
 const TEXT_BYTES_MAX: usize = 5 * 1024;
 /// Decimal places of [`LongDouble::fixed_text`].
 const DECIMALS: usize = 17;
 const ONE: u128 = 10u128.pow(17);
 
-/// Precision and range of a binary format: numbers are an integer of `bits` times a power of two.
+/// Precision and range of a binary format: a number is an integer of `bits` times a power of two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Format {
     bits: u32,
-    /// Of the unit of the smallest numbers.
+    /// Exponent of the smallest unit.
     exponent_min: i32,
-    /// Of the unit of the largest numbers.
+    /// Exponent of the largest unit.
     exponent_max: i32,
 }
 
@@ -36,8 +37,8 @@ pub(super) struct Magnitude {
 impl Magnitude {
     const ZERO: Magnitude = Magnitude { mantissa: 0, exponent: 0 };
 
-    /// The nearest number of a format, of two equally near ones the even one. `is_more`: the number is
-    /// a little larger. None: it is too large.
+    /// The nearest number of a format, or the even one of two equally near. `is_more`: the exact
+    /// value is a little larger. None: it is too large.
     fn round(mantissa: u128, is_more: bool, exponent: i32, format: Format) -> Option<Magnitude> {
         if mantissa == 0 {
             return Some(Magnitude::ZERO);
@@ -50,7 +51,7 @@ impl Magnitude {
             mantissa << shift.unsigned_abs()
         } else {
             let kept = mantissa.checked_shr(shift.unsigned_abs()).unwrap_or(0);
-            // More than 128 bits away from the mantissa's end nothing reaches a half.
+            // More than 128 bits beyond the mantissa's end, no value reaches a half.
             let half = 1u128.checked_shl(shift.unsigned_abs() - 1);
             let rest = mantissa - kept.checked_shl(shift.unsigned_abs()).unwrap_or(0);
             let rounds_up = half.is_some_and(|half| match rest.cmp(&half) {
@@ -74,12 +75,12 @@ impl Magnitude {
 
     #[expect(clippy::cast_precision_loss, reason = "a double has at most 53 bits")]
     pub(super) fn to_f64(self) -> f64 {
-        // In two steps: the power alone may be too small.
+        // In two steps: the power alone may underflow.
         let half = self.exponent / 2;
         self.mantissa as f64 * 2f64.powi(half) * 2f64.powi(self.exponent - half)
     }
 
-    /// Reads what follows `0x`. None: it is no number, or too large, or so small that nothing is left.
+    /// Reads the text after `0x`. None: not a number, too large, or so small that it underflows.
     // Source: C11 7.22.1.3 (strtod), hexadecimal floating-point constants
     pub(super) fn parse_hexadecimal(text: &[u8], format: Format) -> Option<Magnitude> {
         let digits_end = text.iter().position(|byte| matches!(byte, b'p' | b'P'));
@@ -111,7 +112,7 @@ impl Magnitude {
     /// Reads digits with a point and an exponent. None: as [`Magnitude::parse_hexadecimal`].
     // Source: C11 7.22.1.3 (strtod), decimal floating-point constants
     fn parse_decimal(text: &[u8]) -> Option<Magnitude> {
-        /// No longer text of a number that fits has a larger one.
+        /// No text of a number that fits has a larger one.
         const EXPONENT_MAX: i64 = 16_000;
         let digits_end = text.iter().position(|byte| matches!(byte, b'e' | b'E'));
         let (digits, exponent) = match digits_end {
@@ -141,7 +142,7 @@ impl Magnitude {
     }
 }
 
-/// The exponent behind `e` or `p`; of one that no number has, some other one.
+/// The exponent after `e` or `p`; clamped if it is out of range for every number.
 // Source: C11 7.22.1.3 (strtod)
 fn parse_exponent(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = split_sign(text);
@@ -155,7 +156,7 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
     Some(if is_negative { -magnitude } else { magnitude })
 }
 
-/// What is before and behind the point.
+/// The digits before and after the point.
 fn split_at_point(digits: &[u8]) -> (&[u8], &[u8]) {
     match digits.iter().position(|byte| *byte == b'.') {
         Some(at) => (&digits[..at], &digits[at + 1..]),
@@ -163,7 +164,7 @@ fn split_at_point(digits: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Whether there is a minus, and what is behind the sign.
+/// Whether there is a minus, and the text after the sign.
 pub(super) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     match text {
         [b'-', rest @ ..] => (true, rest),
@@ -180,9 +181,9 @@ pub struct LongDouble {
 }
 
 impl LongDouble {
-    /// Reads a whole number: decimal or hexadecimal, with optional sign, fraction and exponent, or `inf`
-    /// and `infinity` in any case. Refused: NaN, spaces, and what overflows to infinity or underflows
-    /// to zero.
+    /// Reads a number that is the whole text: decimal or hexadecimal, with optional sign, fraction
+    /// and exponent, or `inf` and `infinity` in any case. Rejects NaN, spaces, overflow to infinity
+    /// and underflow to zero.
     // Source: Redis 7.2 `util.c`, `string2ld` (C's strtold)
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.len() >= TEXT_BYTES_MAX {
@@ -203,15 +204,15 @@ impl LongDouble {
         self.magnitude.is_some()
     }
 
-    /// The sum, rounded to the format. None: it is infinite, or no number.
+    /// The sum, rounded to the format. None: infinite or not a number.
     pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
         const ROOM: u32 = u64::BITS - 1;
         let (mut large, mut small) = ((self, self.magnitude?), (other, other.magnitude?));
         if large.1.mantissa == 0 || (small.1.mantissa > 0 && small.1.exponent > large.1.exponent) {
             std::mem::swap(&mut large, &mut small);
         }
-        // The smaller one is moved until both have the same unit; what falls off its end only counts as
-        // being there.
+        // The smaller one is shifted until both have the same unit; bits shifted out only count as
+        // "a little more".
         let distance = large.1.exponent.abs_diff(small.1.exponent);
         let distance = if small.1.mantissa == 0 { 0 } else { distance };
         let (up, down) = (distance.min(ROOM), distance.saturating_sub(ROOM));
@@ -230,7 +231,7 @@ impl LongDouble {
         Some(LongDouble { is_negative, magnitude: Some(magnitude) })
     }
 
-    /// The text without an exponent, with at most 17 decimal places and no zeros at their end.
+    /// The text without an exponent, with at most 17 decimal places and without trailing zeros.
     // Source: Redis 7.2 `util.c`, `ld2string` (LD_STR_HUMAN)
     pub fn fixed_text(self) -> Vec<u8> {
         let sign = if self.is_negative { "-" } else { "" };
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn malformed_numbers_are_rejected() {
         for text in [
             "",
             " 1",
@@ -372,7 +373,7 @@ mod tests {
             let value: f64 = text.parse().expect("a number");
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
             let expected = (a + b) as f64 / 100.0;
-            // Each number is rounded to 64 bits, and the text to 53 of them.
+            // Each number is rounded to 64 bits, and the text to 53 bits.
             let allowed = 2e-15 + expected.abs() * f64::EPSILON;
             prop_assert!((value - expected).abs() <= allowed, "{} {}", value, expected);
         }

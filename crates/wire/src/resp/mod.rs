@@ -1,12 +1,12 @@
 //! RESP, the protocol of Redis: versions 2 and 3, and inline commands.
 //!
-//! Server side: [`RequestDecoder`] turns all that a read brought into a [`RequestBatch`] of borrowed
-//! [`Args`]; [`ReplyWriter`] appends replies, each shape in the version that the connection speaks.
-//! Client side: [`encode_request`], [`decode_reply`] and, for those who only count replies,
-//! [`reply_len`].
+//! Server side: [`RequestDecoder`] turns the bytes of a read into a [`RequestBatch`] of borrowed
+//! [`Args`]; [`ReplyWriter`] appends replies, each in the form of the connection's protocol
+//! version. Client side: [`encode_request`], [`decode_reply`] and, for clients that only count
+//! replies, [`reply_len`].
 //!
-//! Rules that no specification states are those of Redis 7.0's `networking.c`; where this module
-//! is stricter, the item says so.
+//! Rules that no specification states are those of Redis 7.0's `networking.c`; the documentation of
+//! an item states where it is stricter.
 
 mod batch;
 mod big;

@@ -1,4 +1,4 @@
-//! Numbers as text: exactly what Redis prints and what it takes for a number.
+//! Numbers as text: exactly what Redis prints and what it accepts as a number.
 
 use super::long_double::{DOUBLE, Magnitude, split_sign};
 
@@ -35,9 +35,9 @@ pub fn parse_i64_strict(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// Reads a whole double: decimal or hexadecimal, with optional sign, fraction and exponent, or `inf` and
-/// `infinity` in any case and with any sign. Refused: NaN, spaces, and what overflows to infinity or
-/// underflows to zero.
+/// Reads a double that is the whole text: decimal or hexadecimal, with optional sign, fraction and
+/// exponent, or `inf` and `infinity` in any case and with any sign. Rejects NaN, spaces, overflow
+/// to infinity and underflow to zero.
 // Source: Redis 7.2 `object.c`, `getDoubleFromObject` (C's strtod)
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     match strtod(text)? {
@@ -46,8 +46,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Reads an end of a range of scores: as [`parse_f64`], but nothing at all is 0, spaces may come first,
-/// a zero byte ends the text, and what overflows or underflows is infinite or 0.
+/// Reads a bound of a range of scores: like [`parse_f64`], but an empty text is 0, leading spaces
+/// are allowed, a zero byte ends the text, and overflow or underflow gives infinity or 0.
 // Source: Redis 7.2 `t_zset.c`, `zslParseRange` (C's strtod)
 pub fn parse_range_end(text: &[u8]) -> Option<f64> {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -93,8 +93,9 @@ fn strtod(text: &[u8]) -> Option<Read> {
     })
 }
 
-/// Appends a double as replies carry it: the shortest digits that read back as the same value, integers
-/// without a fraction, large and small ones as `1e+20` and `1e-7`, and `inf`, `-inf`, `nan`.
+/// Appends a double in the form of replies: the shortest digits that read back as the same value,
+/// integers without a fraction, large and small ones as `1e+20` and `1e-7`, and `inf`, `-inf`,
+/// `nan`.
 // Source: Redis 7.2 util.c d2string and fpconv_dtoa behaviour
 pub fn double_text(value: f64, out: &mut Vec<u8>) {
     if write_special(value, out) {
@@ -102,7 +103,7 @@ pub fn double_text(value: f64, out: &mut Vec<u8>) {
     }
     #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, and is compared")]
     let whole = value as i64;
-    #[expect(clippy::cast_precision_loss, reason = "what a double gave, a double holds")]
+    #[expect(clippy::cast_precision_loss, reason = "the integer was converted from a double")]
     let is_whole = (whole as f64).to_bits() == value.to_bits();
     if is_whole && value.abs() <= INTEGER_DOUBLE_MAX {
         out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
@@ -113,7 +114,7 @@ pub fn double_text(value: f64, out: &mut Vec<u8>) {
     }
     let decimal = Decimal::shortest(value.abs());
     let exponent = decimal.scientific_exponent();
-    // Plain notation where it is at most seven zeros longer than the digits.
+    // Plain notation is used if it is at most seven zeros longer than the digits.
     let is_short_integer = decimal.exponent >= 0 && exponent < decimal.count() + 7;
     let is_short_fraction =
         decimal.exponent < 0 && (decimal.exponent > -7 || exponent.unsigned_abs() < 4);
@@ -124,7 +125,7 @@ pub fn double_text(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the text of a value that has no digits; false if it has some.
+/// Appends the text of a value without digits; false for other values.
 fn write_special(value: f64, out: &mut Vec<u8>) -> bool {
     let text: &[u8] = if value.is_nan() {
         b"nan"
@@ -158,7 +159,7 @@ impl Decimal {
             digit_count: 0,
             exponent: exponent.parse().expect("ryu writes a small decimal exponent"),
         };
-        // Zeros wait until a digit follows them: those at the end are counted, not kept.
+        // Zeros are pending until a digit follows them: trailing ones are counted, not stored.
         let mut zeros_waiting = 0;
         for byte in whole.bytes().chain(fraction.bytes()) {
             if byte == b'0' {
@@ -191,7 +192,7 @@ impl Decimal {
         i32::try_from(self.digit_count).expect("at most 17 digits")
     }
 
-    /// The exponent with one digit before the point.
+    /// The exponent in the notation with one digit before the point.
     fn scientific_exponent(&self) -> i32 {
         self.exponent + self.count() - 1
     }
@@ -349,7 +350,7 @@ mod tests {
             ("0x1.fffffffffffff8p1023", None),
             ("0x1p-1075", None),
             ("0x1.8p-1075", Some(5e-324)),
-            // A tie goes to the even one, and a digit far behind it breaks the tie.
+            // A tie rounds to even, and a later digit breaks the tie.
             ("0x20000000000001", Some(9_007_199_254_740_992.0)),
             ("0x20000000000001.00000000000000000000001", Some(9_007_199_254_740_994.0)),
             ("0x20000000000003", Some(9_007_199_254_740_996.0)),

@@ -2,17 +2,17 @@
 
 use super::number::double_text;
 
-/// The version of RESP that a connection speaks: 2 until it says HELLO 3.
+/// The version of RESP on a connection: 2 until HELLO 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// Simple strings, errors, integers, bulk strings and arrays.
     #[default]
     Resp2,
-    /// The same and null, booleans, doubles, big numbers, verbatim strings, maps, sets and pushes.
+    /// Additionally null, booleans, doubles, big numbers, verbatim strings, maps, sets and pushes.
     Resp3,
 }
 
-/// Appends replies to a buffer. Shapes that RESP2 does not know become what Redis makes of them there.
+/// Appends replies to a buffer. For RESP2, types of RESP3 are replaced as Redis does.
 ///
 /// `array`, `map`, `set` and `push` write only the header: the elements follow by as many further calls.
 // Source: RESP3 specification (antirez/RESP3 spec.md); Redis 7.0 networking.c addReply* behaviour for RESP2
@@ -42,8 +42,8 @@ impl<'a> ReplyWriter<'a> {
         self.text_line(b'+', text.as_bytes());
     }
 
-    /// `-text`, where the text starts with the error's code (`ERR ...`); CR and LF become spaces, so what
-    /// a peer sent and an error quotes cannot end the reply and forge another.
+    /// `-text`, where the text starts with the error's code (`ERR ...`); CR and LF become spaces,
+    /// so that input quoted in an error cannot end the reply and forge another.
     pub fn error(&mut self, text: &str) {
         self.text_line(b'-', text.as_bytes());
     }
@@ -59,7 +59,7 @@ impl<'a> ReplyWriter<'a> {
         self.number_line(b':', value);
     }
 
-    /// `$length`, the bytes.
+    /// `$length`, then the bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.blob(b'$', b"", bytes);
@@ -71,13 +71,13 @@ impl<'a> ReplyWriter<'a> {
         self.bulk(buffer.format(value).as_bytes());
     }
 
-    /// Nothing, where a value would be: `$-1`, in RESP3 `_`.
+    /// The null value: `$-1`, in RESP3 `_`.
     #[inline]
     pub fn null(&mut self) {
         self.by_protocol(b"$-1\r\n", b"_\r\n");
     }
 
-    /// Nothing, where an array would be: `*-1`, in RESP3 `_`.
+    /// The null array: `*-1`, in RESP3 `_`.
     #[inline]
     pub fn null_array(&mut self) {
         self.by_protocol(b"*-1\r\n", b"_\r\n");
@@ -89,7 +89,7 @@ impl<'a> ReplyWriter<'a> {
         self.length_line(b'*', count);
     }
 
-    /// Header of a map of `pairs` keys, each followed by its value; in RESP2 an array of all of them.
+    /// Header of a map of `pairs` keys, each followed by its value; in RESP2 a flat array of both.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.length_line(b'*', pairs * 2),
@@ -113,12 +113,12 @@ impl<'a> ReplyWriter<'a> {
         }
     }
 
-    /// `,1.5`; in RESP2 the text as a bulk string. See [`double_text`] for the text.
+    /// `,1.5`; in RESP2 the text as a bulk string. See [`double_text`] for the format.
     pub fn double(&mut self, value: f64) {
         /// Sign, 17 digits, point, `e+308`, and zeros of the short notations.
         const TEXT_BYTES_MAX: usize = 32;
 
-        // The text's length stands before the text, so it is written, taken back and framed.
+        // The text's length precedes the text, so the text is written, removed and framed.
         let start = self.out.len();
         double_text(value, self.out);
         let mut text = [0; TEXT_BYTES_MAX];
@@ -166,7 +166,7 @@ impl<'a> ReplyWriter<'a> {
         });
     }
 
-    /// Type byte, text, CR LF. Line ends in the text would end the reply: they become spaces.
+    /// Type byte, text, CR LF. Line ends in the text would end the reply, so they become spaces.
     fn text_line(&mut self, kind: u8, text: &[u8]) {
         self.out.reserve(text.len() + 3);
         self.out.push(kind);
@@ -196,7 +196,7 @@ impl<'a> ReplyWriter<'a> {
 
     #[inline]
     fn length_line(&mut self, kind: u8, length: usize) {
-        // No memory holds more than i64::MAX bytes or elements.
+        // No memory contains more than i64::MAX bytes or elements.
         self.number_line(kind, i64::try_from(length).unwrap_or(i64::MAX));
     }
 
@@ -210,7 +210,7 @@ impl<'a> ReplyWriter<'a> {
         self.line(kind, buffer.format(value).as_bytes());
     }
 
-    /// Type byte, a number's text, CR LF, in one append.
+    /// Type byte, a number's text and CR LF, in one append.
     #[inline]
     fn line(&mut self, kind: u8, text: &[u8]) {
         /// No text of a number is longer than 32 bytes.

@@ -5,24 +5,25 @@ use super::inline;
 use super::limits::{Limits, ProtocolError};
 use super::number::parse_i64_strict;
 
-/// Positions are 32 bits wide: what lies beyond waits until the bytes before it are consumed.
+/// Positions are 32 bits wide: bytes beyond wait until the bytes before them are consumed.
 const INPUT_BYTES_MAX: usize = u32::MAX as usize;
-/// An unfinished request that has not come further than this is read again from its front when more
-/// bytes arrive: cheaper than remembering, and its arguments then need no memory in the decoder.
+/// An incomplete request of at most this many bytes is parsed again from its start when more bytes
+/// arrive: that is cheaper than saving the position, and its arguments need no memory in the
+/// decoder.
 const REREAD_BYTES_MAX: usize = 512;
-/// Least value that [`RequestDecoder::needed`] is cut to.
+/// Smallest value to which [`RequestDecoder::needed`] is reduced.
 const NEEDED_BYTES_MIN: usize = 16 << 10;
 /// `Cursor::bulk_bytes` before the argument's length line was read.
 const BULK_UNKNOWN: u32 = u32::MAX;
 
 /// Decodes the requests of one connection.
 ///
-/// An unfinished request is presented again with more bytes behind it; the decoder remembers where it
-/// stopped, so a request in many pieces costs O(its bytes) in all. It owns memory only for a request that
-/// is unfinished and has many arguments.
+/// An incomplete request is passed again, followed by more bytes; the decoder stores its position,
+/// so a request in many pieces costs O(its bytes) in total. It allocates memory only for an
+/// incomplete request with many arguments.
 #[derive(Debug, Default)]
 pub struct RequestDecoder {
-    /// Arguments of the unfinished request that are complete; positions from its front.
+    /// Complete arguments of the incomplete request; positions from its start.
     spans: Vec<Span>,
     cursor: Cursor,
     needed_bytes: u32,
@@ -30,14 +31,14 @@ pub struct RequestDecoder {
 
 const _: () = assert!(size_of::<RequestDecoder>() <= 64);
 
-/// How far the unfinished request was read, from its front.
+/// Position in the incomplete request, from its start.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
-    /// First byte that is not understood yet.
+    /// First byte that is not parsed yet.
     at: u32,
-    /// Bytes from `at` on that are known to hold no line end.
+    /// Bytes from `at` on that are known to contain no line end.
     scanned: u32,
-    /// Arguments still to come; 0 where even the first line is unfinished.
+    /// Missing arguments; 0 while even the first line is incomplete.
     args_left: u32,
     /// Length of the argument whose bytes start at `at`, or `BULK_UNKNOWN`.
     bulk_bytes: u32,
@@ -53,11 +54,11 @@ impl Default for Cursor {
     }
 }
 
-/// What became of the bytes at the front.
+/// Result of parsing the bytes at the front.
 enum Step {
-    /// A request, now in the batch, or one that asks for nothing; it takes this many bytes.
+    /// A request, now in the batch, or an empty one; it takes this many bytes.
     Done(usize),
-    /// The request goes on behind the input.
+    /// The request continues after the input.
     Unfinished(Cursor),
 }
 
@@ -68,12 +69,12 @@ impl RequestDecoder {
     }
 
     /// Decodes complete requests from the front of `input` into `batch` (cleared first), at most
-    /// `requests_max`. Returns the bytes they take; the rest must be presented again at the front next time,
-    /// followed by what arrived since.
+    /// `requests_max`. Returns the bytes they take; the caller must pass the rest again at the
+    /// front next time, followed by newly arrived bytes.
     ///
-    /// `input` is everything that is unread, up to 4 GiB, and starts where a request starts. Requests of
-    /// no arguments (`*0`, `*-1`, an empty line) are consumed silently, as Redis does. After a malformed
-    /// request [`RequestBatch::error`] is set and the connection is to be closed.
+    /// `input` is all unread input, up to 4 GiB, and starts at the start of a request. Requests
+    /// without arguments (`*0`, `*-1`, an empty line) are consumed silently, as in Redis. After a
+    /// malformed request [`RequestBatch::error`] is set and the connection must be closed.
     pub fn decode(
         &mut self,
         input: &[u8],
@@ -112,17 +113,17 @@ impl RequestDecoder {
         consumed
     }
 
-    /// Forgets the unfinished request: for a caller that consumes less than [`decode`](Self::decode)
-    /// returned, and so presents complete requests again.
+    /// Resets the state of the incomplete request: for a caller that consumes less than
+    /// [`decode`](Self::decode) returned, and so passes complete requests again.
     pub fn restart(&mut self) {
         *self = Self::default();
     }
 
-    /// How many more bytes the unfinished request needs at least, 0 if unknown: a hint for the size of
-    /// the read buffer.
+    /// Minimum number of bytes that the incomplete request still needs, 0 if unknown: a hint for
+    /// the size of the read buffer.
     ///
-    /// Never more than what has arrived of the request (or 16 KiB), so a peer that announces bytes
-    /// which it never sends makes nobody allocate more than twice of what it did send.
+    /// Never more than the received bytes of the request (or 16 KiB), so announced bytes that never
+    /// arrive cause an allocation of at most twice the received bytes.
     pub fn needed(&self) -> usize {
         self.needed_bytes as usize
     }
@@ -171,7 +172,7 @@ impl RequestDecoder {
         Ok(Step::Done(cursor.at as usize))
     }
 
-    /// Reads a request that is a line of words.
+    /// Reads an inline request: a line of words.
     // Source: Redis protocol specification, "Inline commands"; Redis 7.0 networking.c processInlineBuffer
     // behaviour (a bare LF ends the line, too)
     fn read_inline(
@@ -200,7 +201,8 @@ impl RequestDecoder {
         Ok(Step::Done(line_end + 1))
     }
 
-    /// Remembers the unfinished request at `start`, of which `available` bytes are there.
+    /// Saves the state of the incomplete request at `start`, of which `available` bytes have
+    /// arrived.
     fn park(
         &mut self,
         cursor: Cursor,
@@ -223,8 +225,8 @@ impl RequestDecoder {
     }
 }
 
-/// Reads arguments from `cursor` on until all are complete or the input ends; `start` is where `request`
-/// begins in the buffer that the spans are to point into.
+/// Reads arguments from `cursor` on until all are complete or the input ends; `start` is the
+/// position of `request` in the buffer that the spans refer to.
 #[inline]
 fn read_args(
     request: &[u8],
@@ -256,7 +258,7 @@ fn read_args(
             }
         }
         let bytes = cursor.bulk_bytes as usize;
-        // Redis takes any two bytes for the end.
+        // Redis accepts any two bytes as the end.
         if request.len() < at + bytes + 2 {
             break;
         }
@@ -269,7 +271,7 @@ fn read_args(
     Ok(())
 }
 
-/// The number of arguments that `*<count>` announces; 0 for a request that asks for nothing.
+/// The number of arguments that `*<count>` announces; 0 for an empty request.
 // Source: Redis 7.0 networking.c processMultibulkBuffer behaviour, with the 1,048,576 of earlier versions
 #[inline]
 fn args_count(count: i64, limits: &Limits) -> Result<u32, ProtocolError> {
@@ -300,21 +302,21 @@ fn bulk_bytes(bytes: i64, limits: &Limits) -> Result<u32, ProtocolError> {
     }
 }
 
-/// A line that holds a type's byte and a number.
+/// A line with a type's byte and a number.
 enum Length {
-    /// The number, and the place after the line.
+    /// The number, and the position after the line.
     Value(i64, u32),
-    /// The line goes on behind the input; so many of its bytes hold no line end.
+    /// The line continues after the input; the given number of its bytes contain no line end.
     Unfinished(u32),
     TooLong,
     Malformed,
 }
 
-/// Reads the length line whose type byte is at `at`; its first `scanned` bytes hold no line end.
+/// Reads the length line whose type byte is at `at`; its first `scanned` bytes contain no line end.
 #[inline]
 fn read_length(request: &[u8], at: usize, scanned: u32, limits: &Limits) -> Length {
     let line = &request[at..];
-    // One or two digits, as almost every line has.
+    // One or two digits, as in almost every line.
     match *line {
         [_, ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
             Length::Value(i64::from(ones - b'0'), position(at + 4))
@@ -327,10 +329,11 @@ fn read_length(request: &[u8], at: usize, scanned: u32, limits: &Limits) -> Leng
     }
 }
 
-/// [`read_length`] of a number of three digits or more. Apart, so that the short ones are read in place.
+/// [`read_length`] of a number of three digits or more. A separate function, so that the short case
+/// is inlined.
 #[inline(never)]
 fn read_longer_length(line: &[u8], at: usize, scanned: u32, limits: &Limits) -> Length {
-    /// Digits that the short way takes; longer numbers are rare or lies.
+    /// Digits that the fast path handles; longer numbers are rare or invalid.
     const SHORT_DIGITS_MAX: usize = 7;
 
     let mut value = 0_u32;
@@ -351,7 +354,7 @@ fn read_longer_length(line: &[u8], at: usize, scanned: u32, limits: &Limits) -> 
     read_long_length(line, at, scanned as usize, limits)
 }
 
-/// [`read_length`] of any line: unfinished, with a long number, or malformed.
+/// [`read_length`] of any line: incomplete, with a long number, or malformed.
 #[cold]
 fn read_long_length(line: &[u8], at: usize, scanned: usize, limits: &Limits) -> Length {
     let window_end = line.len().min(limits.inline_bytes_max.saturating_add(1));
@@ -365,7 +368,7 @@ fn read_long_length(line: &[u8], at: usize, scanned: usize, limits: &Limits) -> 
         };
     };
     let line_end = scanned + offset;
-    // Redis takes any byte for the LF.
+    // Redis accepts any byte as the LF.
     if line.len() < line_end + 2 {
         return Length::Unfinished(position(line_end));
     }
@@ -375,7 +378,7 @@ fn read_long_length(line: &[u8], at: usize, scanned: usize, limits: &Limits) -> 
     }
 }
 
-/// A place in the input, which ends before `u32::MAX`.
+/// A position in the input, which ends before `u32::MAX`.
 #[inline]
 fn position(place: usize) -> u32 {
     debug_assert!(place <= INPUT_BYTES_MAX);
@@ -458,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_requests_end_the_batch_with_redis_words() {
+    fn malformed_requests_end_the_batch_with_the_text_of_redis() {
         let ping: &[&str] = &["PING"];
         for (input, error) in [
             ("*x\r\n", "invalid multibulk length"),
@@ -499,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_end_in_two_pieces_is_found_behind_a_long_argument() {
+    fn a_line_end_in_two_pieces_is_found_after_a_long_argument() {
         for count in ["0000000001", "1234567890x", "-12345678901"] {
             let value = "v".repeat(REREAD_BYTES_MAX);
             let input = format!("*3\r\n${}\r\n{value}\r\n${count}\r\n", value.len());
@@ -514,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_may_send_little() {
+    fn unauthenticated_peers_may_send_little() {
         let limits = Limits::UNAUTHENTICATED;
         let refused = |input: &[u8], error| check_within(&limits, input, &[], 0, Some(error));
         refused(b"*11\r\n", "Protocol error: unauthenticated multibulk length");
@@ -525,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_requests_are_taken_than_wanted() {
+    fn no_more_requests_are_taken_than_requested() {
         let input = b"PING\r\nPING\r\nPING\r\n";
         let mut batch = RequestBatch::new();
         let mut decoder = RequestDecoder::new();
@@ -588,7 +591,7 @@ mod tests {
         prop::collection::vec(prop::collection::vec(arg, 1..8), 0..8)
     }
 
-    /// Bytes that look like requests, to reach deeper than random ones.
+    /// Almost valid requests, which reach deeper code than random bytes.
     fn nearly_requests() -> impl Strategy<Value = Vec<u8>> {
         let token = prop::sample::select(vec![
             "*1\r\n",

@@ -36,7 +36,7 @@ fn full_parameters(version: Version) -> Parameters<'static> {
 }
 
 #[test]
-fn plain_requests_come_back() {
+fn plain_requests_are_read_back() {
     for version in VERSIONS {
         check(version, |to, out| to.options(1, out), &Request::Options);
         check(
@@ -64,7 +64,7 @@ fn plain_requests_come_back() {
 }
 
 #[test]
-fn statements_come_back_with_all_that_goes_with_them() {
+fn statements_are_read_back_with_their_parameters() {
     for version in VERSIONS {
         for named in [false, true] {
             let name = |text: &'static str| named.then_some(text);
@@ -146,7 +146,7 @@ fn batches_come_back() {
     }
 }
 
-/// As in Cassandra: what a flag of no version announces is behind the body.
+/// As in Cassandra: data announced by an undefined flag is ignored as bytes after the body.
 #[test]
 fn unknown_flags_mean_nothing() {
     let header = |version, opcode| Header {

@@ -4,7 +4,7 @@ use super::super::check::check_requests;
 use super::super::{Request, encode_request};
 use super::*;
 
-/// Decodes all of `input` at once; `describe` says what of each request is compared.
+/// Decodes all of `input` at once; `describe` selects what is compared.
 #[track_caller]
 fn check(input: &str, expected: &[&str], error: Option<RequestError>) {
     let mut batch = RequestBatch::new();
@@ -104,7 +104,7 @@ fn requests_follow_each_other() {
 }
 
 #[test]
-fn what_smuggles_is_refused() {
+fn request_smuggling_is_rejected() {
     let post = |lines: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n");
     let (ambiguous, coding) = (RequestError::AmbiguousLength, RequestError::TransferEncoding);
     refused(&post("Content-Length: 5\r\nTransfer-Encoding: chunked"), ambiguous);
@@ -160,7 +160,7 @@ fn a_later_minor_version_is_served_as_the_known_one() {
 }
 
 #[test]
-fn lines_that_are_none_are_refused() {
+fn malformed_lines_are_rejected() {
     refused("GET / HTTP/1.1\r\n\r\n", RequestError::Host);
     refused("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", RequestError::Host);
     refused("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", RequestError::Host);
@@ -211,7 +211,7 @@ fn limits_are_exact() {
 }
 
 #[test]
-fn a_peer_that_waits_is_told_to_go_on_once() {
+fn a_waiting_peer_gets_one_continue() {
     let head = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     let (mut decoder, mut batch) = (RequestDecoder::new(), RequestBatch::new());
     assert_eq!(decoder.decode(head, &Limits::DEFAULT, 9, &mut batch), 0);
@@ -222,7 +222,7 @@ fn a_peer_that_waits_is_told_to_go_on_once() {
     assert_eq!(decoder.decode(&whole, &Limits::DEFAULT, 9, &mut batch), whole.len());
     assert_eq!(batch.get(0, &whole).body(), b"abc");
     assert!(!decoder.take_continue());
-    // The body is here already: nobody waits.
+    // The body has arrived already: the peer does not wait.
     let mut decoder = RequestDecoder::new();
     decoder.decode(&whole[..whole.len() - 1], &Limits::DEFAULT, 9, &mut batch);
     assert!(!decoder.take_continue());
@@ -256,7 +256,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(one, 1..4).prop_map(|requests| requests.concat())
 }
 
-/// Words that make requests, and what is nearly one.
+/// Parts of requests, and almost valid ones.
 fn nearly_requests() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(vec![
         "GET / HTTP/1.1\r\n",
