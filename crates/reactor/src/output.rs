@@ -106,7 +106,7 @@ impl Output {
         if end == self.gated {
             return;
         }
-        assert!(self.sealed < end, "bytes only leave below `released`");
+        assert!(self.gated < end, "bytes only leave below `released`");
         self.gate_max = self.gate_max.max(gate);
         self.gated = end;
         match self.marks.back_mut() {
@@ -244,9 +244,9 @@ impl Output {
             self.released = first.end;
             self.marks.pop_front();
         }
-        assert!(self.released <= self.sealed, "only bytes with a gate leave");
+        assert!(self.released <= self.gated, "only bytes with a gate leave");
         if self.marks.is_empty() {
-            assert_eq!(self.released, self.sealed, "bytes that are held wait for a mark");
+            assert_eq!(self.released, self.gated, "bytes that are held wait for a mark");
         }
         if self.marks.is_empty() && self.marks.capacity() > MARKS_KEPT {
             self.marks = VecDeque::new();
